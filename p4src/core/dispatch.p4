@@ -1,0 +1,64 @@
+// Turns the verdict's route into ports and addresses.
+//
+// `uplink` is looked up by the job that the packet names when it leaves, which after an eviction is another one than
+// when it came. (protocol section 4.5)
+
+#ifndef SA_DISPATCH_P4
+#define SA_DISPATCH_P4
+
+#include "headers.p4"
+
+control Dispatch(inout headers_t hdr, inout meta_t meta, out PortId_t egress_port, out bit<1> drop) {
+    action to_port(PortId_t port) {
+        egress_port = port;
+    }
+    action nowhere() {
+        drop = 1;
+    }
+
+    // Next level of a job: the spine switch or the parameter server.
+    table uplink {
+        key = { hdr.sa.job: exact @name("job"); }
+        actions = { to_port; nowhere; }
+        const default_action = nowhere();
+        size = JOBS;
+    }
+
+    // Everything that is not aggregated, ARP included, goes where its IP address lives.
+    table bridge {
+        key = { meta.next_hop: lpm @name("ip"); }
+        actions = { to_port; nowhere; }
+        const default_action = nowhere();
+        size = 1024;
+    }
+
+    // Results appear to come from where the contribution was going: the parameter server's address.
+    action swap_addresses() {
+        mac_t mac = hdr.ethernet.dst;
+        hdr.ethernet.dst = hdr.ethernet.src;
+        hdr.ethernet.src = mac;
+        ip_t ip = hdr.ipv4.dst;
+        hdr.ipv4.dst = hdr.ipv4.src;
+        hdr.ipv4.src = ip;
+        bit<16> port = hdr.udp.dst_port;
+        hdr.udp.dst_port = hdr.udp.src_port;
+        hdr.udp.src_port = port;
+    }
+
+    apply {
+        egress_port = 0;
+        drop = 0;
+        if (meta.route == ROUTE_UP) {
+            uplink.apply();
+        } else if (meta.route == ROUTE_BRIDGE) {
+            bridge.apply();
+        } else if (meta.route == ROUTE_DROP) {
+            drop = 1;
+        }
+        if (meta.answered_here == 1) {
+            swap_addresses();
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,54 @@
+// What happens to each copy of a packet on its way out: the receiver's address, and congestion marks.
+
+#ifndef SA_EGRESS_P4
+#define SA_EGRESS_P4
+
+#include "headers.p4"
+
+// Addresses of a job's members by copy number. Copy 0 is the job's next level, so that partial sums find the right
+// parameter server even when another job's packet pushed them out. (protocol section 4.5)
+control Readdress(inout headers_t hdr, in CopyId_t copy) {
+    action send_to(mac_t mac, ip_t ip, bit<16> udp_port) {
+        hdr.ethernet.dst = mac;
+        hdr.ipv4.dst = ip;
+        hdr.udp.dst_port = udp_port;
+    }
+    table receiver {
+        key = {
+            hdr.sa.job: exact @name("job");
+            copy:       exact @name("copy");
+        }
+        actions = { send_to; @defaultonly NoAction; }
+        const default_action = NoAction();
+        size = 4096;
+    }
+    apply {
+        receiver.apply();
+    }
+}
+
+// Marks packets that found a long queue, so that workers shrink their windows before anything is lost: in the IP
+// header for whoever speaks ECN (RFC 3168), and in the SA-ATP header, which costs a worker nothing to read.
+control MarkCongestion(inout headers_t hdr, in bit<19> queue_depth) {
+    bit<1> congested;
+    action above(bit<19> packets) {
+        congested = queue_depth > packets ? 1w1 : 1w0;
+    }
+    table threshold {
+        actions = { above; }
+        default_action = above(40);
+    }
+    apply {
+        threshold.apply();
+        if (congested == 1 && hdr.ipv4.isValid()) {
+            if (hdr.ipv4.ecn != 0) {
+                hdr.ipv4.ecn = 3;
+            }
+            if (hdr.sa.isValid()) {
+                hdr.sa.congestion = 1;
+            }
+        }
+    }
+}
+
+#endif

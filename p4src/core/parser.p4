@@ -1,0 +1,61 @@
+// Ethernet, ARP, IPv4, UDP, and SA-ATP where the port, the version and the lengths say so.
+//
+// Anything that is not a well-formed SA-ATP packet for a switch leaves `hdr.sa` invalid and is bridged like ordinary
+// traffic, or, where it claims to be SA-ATP and is not, refused (see Admission).
+
+#ifndef SA_PARSER_P4
+#define SA_PARSER_P4
+
+#include "headers.p4"
+
+parser PacketParser(packet_in packet, out headers_t hdr, inout meta_t meta) {
+    state start {
+        packet.extract(hdr.ethernet);
+        transition select(hdr.ethernet.ether_type) {
+            ETHERTYPE_IPV4: ipv4;
+            ETHERTYPE_ARP:  arp;
+            default:        accept;
+        }
+    }
+
+    state arp {
+        packet.extract(hdr.arp);
+        meta.next_hop = hdr.arp.target_ip;
+        transition accept;
+    }
+
+    state ipv4 {
+        packet.extract(hdr.ipv4);
+        meta.next_hop = hdr.ipv4.dst;
+        // Options and fragments are bridged: an SA-ATP packet has neither.
+        transition select(hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.more_fragments, hdr.ipv4.fragment_offset,
+                          hdr.ipv4.protocol) {
+            (4, 5, 0, 0, PROTOCOL_UDP): udp;
+            default:                    accept;
+        }
+    }
+
+    state udp {
+        packet.extract(hdr.udp);
+        transition select(hdr.udp.dst_port) {
+            SA_UDP_PORT: sa;
+            default:     accept;
+        }
+    }
+
+    state sa {
+        packet.extract(hdr.sa);
+        transition select(hdr.sa.kind, hdr.udp.bytes) {
+            (KIND_DATA,   LANES_UDP_BYTES): lanes;
+            (KIND_RESULT, LANES_UDP_BYTES): lanes;
+            default:                        accept;
+        }
+    }
+
+    state lanes {
+        packet.extract(hdr.lanes);
+        transition accept;
+    }
+}
+
+#endif

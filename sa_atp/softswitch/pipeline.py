@@ -1,0 +1,292 @@
+"""A loaded program with its state: packets in, packets out, and what the control plane may see and set.
+
+In process, without a port or a clock: the time is an argument, and whoever calls decides where packets come from and
+go. `device.py` gives it sockets, `sim` a simulated network.
+"""
+
+import hashlib
+import sys
+import threading
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sa_atp.softswitch import bits
+from sa_atp.softswitch.errors import EntryError
+from sa_atp.softswitch.program import Program, Table, load
+from sa_atp.softswitch.tables import Entry, TableState, by_name
+from sa_atp.softswitch.translate import Translation, checksums, translate
+
+PORTS = 512  # 9-bit port numbers; 511 means drop
+ROW_BYTES = 1536  # room for a packet, with what headers may add
+
+
+@dataclass(frozen=True, slots=True)
+class Packets:
+    """Packets as the pipeline takes and gives them.
+
+    data: uint8[n, row]; row i holds a packet in its first lengths[i] bytes, starting with the Ethernet header.
+    lengths, ports: int64[n]. sources: for packets that come out, the row of the packet that caused each.
+    """
+
+    data: np.ndarray
+    lengths: np.ndarray
+    ports: np.ndarray
+    sources: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def packet(self, i: int) -> bytes:
+        return self.data[i, : self.lengths[i]].tobytes()
+
+
+class Pipeline:
+    """One program, its tables, registers, counters and multicast groups."""
+
+    def __init__(self, program: Program, *, compiled: bool = True, cache: Path | None = None) -> None:
+        """Args:
+        program: a loaded program (see `program.load`).
+        compiled: run through numba; False runs the same source as plain Python, to step through it.
+        cache: folder for compiled code, kept between runs; default: none, compiled code dies with the process.
+
+        Raises: Unsupported, naming what the target does not execute.
+        """
+        self.program = program
+        self.translation = translate(program)
+        self.lock = threading.RLock()  # held while packets are processed and while the state is changed
+        self._process = _function(self.translation, compiled, cache)
+        self.tables = {t.name: TableState(program, t, self.translation.layout.tables[t.name]) for t in program.tables()}
+        self.registers = {a.name: a.zeros() for a in self.translation.layout.arrays}
+        self.counters = {c.name: np.zeros((c.size, 2), np.uint64) for c in program.counters}
+        self.groups: dict[int, tuple[tuple[int, int], ...]] = {}  # group: (port, copy) of each replica
+        self._vectors = {
+            name: np.zeros(count, np.int32 if signed else np.uint32)
+            for name, (count, signed) in self.translation.layout.vectors.items()
+        }
+        self._out = np.zeros((0, 0), np.uint8)
+        self._out_lengths = self._out_ports = self._out_sources = np.zeros(0, np.int64)
+        self._arguments: list[np.ndarray] | None = None
+        self._group_arrays()
+
+    @classmethod
+    def from_file(cls, path: Path, **options: Any) -> "Pipeline":
+        return cls(load(path), **options)
+
+    # --- packets ------------------------------------------------------------------------------------------------------
+
+    def process(
+        self,
+        data: np.ndarray,
+        lengths: np.ndarray,
+        ports: np.ndarray,
+        now_us: int,
+        depths: np.ndarray | None = None,
+    ) -> Packets:
+        """Runs packets through parser, ingress, replication, egress and deparser, in order.
+
+        Args:
+            data: uint8[n, row], C-contiguous; bytes of a row beyond its length are ignored.
+            lengths, ports: int64[n].
+            now_us: the time that the program sees, in microseconds.
+            depths: int64[512], packets waiting at each port before this batch; default: none.
+
+        Returns: the packets that come out, in order, valid until the next call.
+        """
+        with self.lock:
+            if self._arguments is None:
+                self._arguments = [self._argument(kind, name) for _, kind, name in self.translation.arguments]
+            depths = np.zeros(PORTS, np.int64) if depths is None else depths.astype(np.int64)
+            room = data.shape[1] + self.translation.layout.header_room + 8
+            first, made_all = 0, 0
+            self._reserve(max(2 * len(lengths), 64) + self._most_copies, room)
+            while True:
+                out = self._out[made_all:]
+                first, made = self._process(
+                    first, len(lengths), now_us, data, lengths, ports, depths,
+                    out, self._out_lengths[made_all:], self._out_ports[made_all:], self._out_sources[made_all:],
+                    self._group_starts, self._group_ports, self._group_copies, self._most_copies,
+                    *self._arguments,
+                )  # fmt: skip
+                made_all += made
+                if first == len(lengths):
+                    break
+                self._reserve(2 * len(self._out) + self._most_copies, room)
+            return Packets(
+                self._out[:made_all],
+                self._out_lengths[:made_all],
+                self._out_ports[:made_all],
+                self._out_sources[:made_all],
+            )
+
+    def process_one(
+        self, packet: bytes, port: int, now_us: int, depths: np.ndarray | None = None
+    ) -> list[tuple[int, bytes]]:
+        """One packet; returns (port, packet) of each that comes out."""
+        data = np.zeros((1, max(ROW_BYTES, len(packet))), np.uint8)
+        data[0, : len(packet)] = np.frombuffer(packet, np.uint8)
+        out = self.process(data, np.array([len(packet)]), np.array([port]), now_us, depths)
+        return [(int(out.ports[i]), out.packet(i)) for i in range(len(out))]
+
+    def _reserve(self, count: int, room: int) -> None:
+        """Makes space for `count` packets that come out, keeping what is there."""
+        if self._out.shape[0] >= count and self._out.shape[1] >= room:
+            return
+        grown = np.zeros((count, max(room, self._out.shape[1])), np.uint8)
+        columns = [np.zeros(count, np.int64) for _ in range(3)]
+        old = self._out.shape
+        grown[: old[0], : old[1]] = self._out
+        for new, before in zip(columns, (self._out_lengths, self._out_ports, self._out_sources), strict=True):
+            new[: old[0]] = before
+        self._out = grown
+        self._out_lengths, self._out_ports, self._out_sources = columns
+
+    def _argument(self, kind: str, name: str) -> np.ndarray:
+        if kind == "table":
+            return self.tables[name].rows
+        if kind == "index":
+            return self.tables[name].index
+        if kind == "entries":
+            return self.tables[name].counters
+        if kind == "register":
+            return self.registers[name]
+        if kind == "counter":
+            return self.counters[name]
+        return self._vectors[name]
+
+    # --- control plane ------------------------------------------------------------------------------------------------
+
+    def table(self, name: str) -> TableState:
+        """A table by its full name, or by its last part where that is unambiguous."""
+        return self.tables[_resolve("table", name, self.tables)]
+
+    def insert(
+        self, table: str, match: Sequence[tuple[int, int]], action: str, data: Sequence[int] = (), priority: int = 0
+    ) -> None:
+        """Adds an entry. match: for each key field (value, mask), or (low, high) for a range."""
+        with self.lock:
+            state = self.table(table)
+            number = by_name(self.program.actions, state.table, action)
+            state.insert(Entry(match=tuple(match), action=number, data=tuple(data), priority=priority))
+            self.commit(state)
+
+    def delete(self, table: str, match: Sequence[tuple[int, int]], priority: int = 0) -> None:
+        with self.lock:
+            state = self.table(table)
+            state.delete(Entry(match=tuple(match), action=0, data=(), priority=priority))
+            self.commit(state)
+
+    def set_default(self, table: str, action: str, data: Sequence[int] = ()) -> None:
+        with self.lock:
+            state = self.table(table)
+            state.set_default(by_name(self.program.actions, state.table, action), data)
+            self.commit(state)
+
+    def commit(self, state: TableState) -> None:
+        """Makes changes of a table visible to packets."""
+        with self.lock:
+            state.rebuild()
+            self._arguments = None
+
+    def set_group(self, group: int, replicas: Sequence[tuple[int, int]]) -> None:
+        """Defines a multicast group. replicas: (port, copy); the copy is what the program sees as egress_rid."""
+        if not 0 < group < 1 << 16:
+            raise EntryError(f"multicast group {group}: expected 1 to 65535")
+        for port, copy in replicas:
+            if not 0 <= port < PORTS - 1 or not 0 <= copy < 1 << 16:
+                raise EntryError(f"multicast group {group}: port {port}, copy {copy} is out of range")
+        with self.lock:
+            self.groups[group] = tuple(replicas)
+            self._group_arrays()
+
+    def delete_group(self, group: int) -> None:
+        with self.lock:
+            if group not in self.groups:
+                raise EntryError(f"multicast group {group} does not exist")
+            del self.groups[group]
+            self._group_arrays()
+
+    def _group_arrays(self) -> None:
+        starts = np.zeros(max(self.groups, default=0) + 2, np.int64)
+        ports: list[int] = []
+        copies: list[int] = []
+        for group in range(len(starts) - 1):
+            starts[group] = len(ports)
+            for port, copy in self.groups.get(group, ()):
+                ports.append(port)
+                copies.append(copy)
+        starts[-1] = len(ports)
+        self._group_starts = starts
+        self._group_ports = np.array([*ports, 0], np.int64)
+        self._group_copies = np.array([*copies, 0], np.int64)
+        self._most_copies = max(1, max((len(r) for r in self.groups.values()), default=1))
+
+    def register(self, name: str) -> np.ndarray:
+        """The cells of a register: a view, so writing it changes the state. Hold `lock` while packets may run."""
+        place = self.translation.layout.registers[_resolve("register", name, self.translation.layout.registers)]
+        array = self.registers[place.array]
+        return array if place.column is None else array[:, place.column]
+
+    def counter(self, name: str) -> np.ndarray:
+        """uint64[size, 2]: packets and bytes of each cell; a view."""
+        return self.counters[_resolve("counter", name, self.counters)]
+
+    def reset(self) -> None:
+        """Back to the state after loading, as after a power cycle."""
+        with self.lock:
+            for state in self.tables.values():
+                state.clear()
+            for array in (*self.registers.values(), *self.counters.values()):
+                array[:] = 0
+            self.groups.clear()
+            self._group_arrays()
+            self._arguments = None
+
+
+def _resolve(what: str, name: str, known: Mapping[str, Any]) -> str:
+    if name in known:
+        return name
+    found = [k for k in known if k.rsplit(".", 1)[-1] == name or k.endswith("." + name)]
+    if len(found) == 1:
+        return found[0]
+    raise EntryError(f"there is no {what} {name}; the program has {', '.join(sorted(known)) or 'none'}")
+
+
+def is_hidden(table: Table) -> bool:
+    """True for tables that the compiler made for bare statements."""
+    return not table.key and table.default_const
+
+
+def _function(translation: Translation, compiled: bool, cache: Path | None) -> Any:
+    """The `process` function of a translation, compiled or plain."""
+    namespace = bits.compiled() if compiled else bits.plain()
+    namespace.update(checksums.crc_tables())
+    name = "sa_atp_pipeline_" + _fingerprint(translation)
+    path = Path(f"<{name}>")
+    if cache is not None:
+        path = cache / name / "pipeline.py"
+        if not path.is_file() or path.read_text() != translation.source:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(translation.source)
+    elif compiled:
+        import numba
+
+        namespace["compiled"] = numba.njit(nogil=True, error_model="numpy")
+    # numba restores cached code by the name of its module, so that must be importable
+    module = types.ModuleType(name)
+    module.__dict__.update(namespace)
+    module.__file__ = str(path)
+    sys.modules[name] = module
+    exec(compile(translation.source, str(path), "exec"), module.__dict__)
+    return module.process
+
+
+def _fingerprint(translation: Translation) -> str:
+    """Changes with the translated source and with the operations that it calls."""
+    digest = hashlib.sha256(translation.source.encode())
+    digest.update(Path(bits.__file__).read_bytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,224 @@
+"""From a compiled P4 program to one Python function that processes a batch of packets.
+
+    program ──> usage      which fields are read, which are written
+            ──> layout     where registers and tables lie in memory
+            ──> packets    parser and deparser      ┐
+            ──> matching   control flow and tables  ├──> source of `process`, and the names of its arguments
+            ──> statements actions, loops rerolled  │
+            ──> checksums                           ┘
+
+The source runs as it is (slowly, for stepping through it) or compiled by numba; see bits.py.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sa_atp.softswitch.errors import Unsupported
+from sa_atp.softswitch.program import Field, Header, Program
+from sa_atp.softswitch.translate import checksums
+from sa_atp.softswitch.translate.expressions import Translator
+from sa_atp.softswitch.translate.layout import Layout, layout
+from sa_atp.softswitch.translate.matching import Matching
+from sa_atp.softswitch.translate.packets import Packets
+from sa_atp.softswitch.translate.source import Source
+from sa_atp.softswitch.translate.statements import DROP_PORT, Statements
+from sa_atp.softswitch.translate.usage import Usage, analyse
+
+STANDARD = "standard_metadata"
+REPLICATION = 5  # simple_switch's PKT_INSTANCE_TYPE_REPLICATION
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Translation:
+    """The source, and what the runtime has to pass to it.
+
+    arguments: names of the arguments that follow the fixed ones, each with its kind and the object it stands for:
+        ("table", table), ("index", table), ("register", array), ("counter", counter), ("entries", table),
+        ("vector", header).
+    """
+
+    source: str
+    layout: Layout
+    arguments: tuple[tuple[str, str, str], ...]
+
+
+def translate(program: Program) -> Translation:
+    """Raises: Unsupported, naming the construct and where it stands."""
+    usage = analyse(program)
+    translator = Translator(program)
+    places = layout(program, {r.name: translator.names.of("register", r.name) for r in program.registers})
+    out = Source()
+    statements = Statements(translator, places, out)
+    writer = _Writer(
+        translator,
+        usage,
+        places,
+        statements,
+        Packets(translator, usage, statements, out),
+        Matching(translator, places, statements, out),
+        out,
+    )
+    return writer.translation()
+
+
+class _Writer:
+    def __init__(
+        self,
+        translator: Translator,
+        usage: Usage,
+        places: Layout,
+        statements: Statements,
+        packets: Packets,
+        matching: Matching,
+        out: Source,
+    ) -> None:
+        self.translator = translator
+        self.program = translator.program
+        self.usage = usage
+        self.places = places
+        self.statements = statements
+        self.packets = packets
+        self.matching = matching
+        self.out = out
+        self.used = usage.read | usage.written
+
+    def translation(self) -> Translation:
+        arguments = self._arguments()
+        self.matching.lookup_functions()
+        fixed = (
+            "first, last, now, packets, lengths, ports, depths, out, out_lengths, out_ports, out_sources, "
+            "group_starts, group_ports, group_copies, most_copies"
+        )
+        self.out("@compiled")
+        names = ", ".join(name for name, _, _ in arguments)
+        with self.out.block(f"def process({fixed}, {names}):"):
+            self._body()
+        head = Source()
+        head(f'"""{self.program.name} as the embedded target runs it. Written by sa_atp.softswitch.translate."""')
+        head()
+        for value, name in sorted(self.translator.names.constants.items()):
+            head(f"{name} = constant(0x{value:x})")
+        head()
+        return Translation(source=head.text() + self.out.text(), layout=self.places, arguments=arguments)
+
+    def _arguments(self) -> tuple[tuple[str, str, str], ...]:
+        names = self.translator.names
+        found: list[tuple[str, str, str]] = []
+        for table in self.places.tables.values():
+            if table.kind == "none" and table.table.default_const:
+                continue
+            found.append((self.matching.array(table), "table", table.table.name))
+            if table.kind == "direct":
+                found.append((self.matching.index(table), "index", table.table.name))
+            if table.table.with_counters:
+                found.append((names.of("entries_counter", table.table.name), "entries", table.table.name))
+        found += [(array.name, "register", array.name) for array in self.places.arrays]
+        found += [(names.of("counter", c.name), "counter", c.name) for c in self.program.counters]
+        found += [(self.translator.vector(name), "vector", name) for name in self.places.vectors]
+        return tuple(found)
+
+    # --- the function -----------------------------------------------------------------------------------------------
+
+    def _body(self) -> None:
+        out = self.out
+        out("made = 0")
+        with out.block("for n in range(first, last):"):
+            with out.block("if made + most_copies > out.shape[0]:"):
+                out("return n, made")
+            out("length = lengths[n]")
+            self._reset()
+            self.packets.parser()
+            checksums.verify(self.translator, out, self.program.checksums)
+            self.matching.control(self.program.ingress)
+            self._replicate()
+        out("return last, made")
+
+    def _standard(self, name: str) -> str:
+        header, field = self.program.field(STANDARD, name, "standard metadata")
+        return self.translator.variable(header, field)
+
+    def _set_standard(self, name: str, code: str) -> None:
+        """Sets a field of the standard metadata, if the program looks at it."""
+        if name in self.program.headers[STANDARD].index and (STANDARD, name) in self.used:
+            _, field = self.program.field(STANDARD, name, "standard metadata")
+            mask = self.translator.names.constant((1 << field.bits) - 1)
+            self.out(f"{self._standard(name)} = {code} & {mask}")
+
+    def _reset(self) -> None:
+        """Metadata starts at zero, headers start invalid."""
+        zero = self.translator.names.constant(0)
+        always = {(STANDARD, "egress_spec"), (STANDARD, "mcast_grp"), (STANDARD, "parser_error")}
+        for header in self.program.headers.values():
+            if header.metadata:
+                for field in header.fields:
+                    if (header.name, field.name) in self.used | always:
+                        self.out(f"{self.translator.variable(header, field)} = {'i64(0)' if field.signed else zero}")
+                continue
+            self.out(f"{self.translator.valid(header.name)} = False")
+            self.out(f"{self.packets.came_with_packet(header)} = 0")
+            if header.is_vector:
+                self.out(f"{self.translator.names.of('changed', header.name)} = False")
+                continue
+            for field in self.packets.needed(header):
+                self.out(f"{self.translator.variable(header, field)} = {'i64(0)' if field.signed else zero}")
+        if any((STANDARD, f) in self.used for f in ("checksum_error",)) or self.program.checksums:
+            self.out(f"{self._standard('checksum_error')} = {zero}")
+        self._set_standard("ingress_port", "u64(ports[n])")
+        self._set_standard("packet_length", "u64(length)")
+        self._set_standard("ingress_global_timestamp", "u64(now)")
+
+    def _replicate(self) -> None:
+        """After ingress: multicast, drop, or one port; then egress for each copy (simple_switch's order)."""
+        out, constant = self.out, self.translator.names.constant
+        group, spec = self._standard("mcast_grp"), self._standard("egress_spec")
+        out("copy, end_copy = 0, 1")
+        with out.block(f"if {group} != {constant(0)}:"):
+            with out.block(f"if {group} + {constant(1)} < u64(len(group_starts)):"):
+                out(f"copy, end_copy = group_starts[{group}], group_starts[{group} + {constant(1)}]")
+            with out.block("else:"):
+                out("end_copy = 0")
+        with out.block(f"elif {spec} == {constant(DROP_PORT)}:"):
+            out("end_copy = 0")
+        saved = self._saved()
+        for name in saved:
+            out(f"saved_{name} = {name}")
+        out(f"unicast = {spec}")
+        with out.block("while copy < end_copy:"):
+            with out.block(f"if {group} != {constant(0)}:"):
+                out("port = u64(group_ports[copy])")
+                self._set_standard("egress_rid", "u64(group_copies[copy])")
+                self._set_standard("instance_type", constant(REPLICATION))
+            with out.block("else:"):
+                out("port = unicast")
+            for name in saved:
+                out(f"{name} = saved_{name}")
+            self._set_standard("egress_port", "port")
+            self._set_standard("enq_timestamp", "u64(now)")
+            self._set_standard("egress_global_timestamp", "u64(now)")
+            for depth in ("enq_qdepth", "deq_qdepth"):
+                self._set_standard(depth, "u64(depths[port])")
+            out(f"{spec} = {constant(0)}")
+            self.matching.control(self.program.egress)
+            with out.block(f"if {spec} != {constant(DROP_PORT)}:"):
+                out("depths[port] += 1")
+                checksums.update(self.translator, out, self.program.checksums)
+                self.packets.deparser()
+                out("out_lengths[made] = end")
+                out("out_ports[made] = port")
+                out("out_sources[made] = n")
+                out("made += 1")
+            out("copy += 1")
+
+    def _saved(self) -> Sequence[str]:
+        """What egress changes of the packet, and so must be put back for the next copy."""
+        names: list[str] = []
+        for header_name in sorted(self.usage.validity_in_egress):
+            names.append(self.translator.valid(header_name))
+        for header_name, field_name in sorted(self.usage.written_in_egress):
+            header: Header = self.program.headers[header_name]
+            field: Field = header.index[field_name]
+            if header.is_vector:
+                raise Unsupported("a change of a vector header", f"egress, {header_name}.{field_name}")
+            if header_name != STANDARD:
+                names.append(self.translator.variable(header, field))
+        return names

@@ -1,0 +1,275 @@
+"""Expressions of the JSON as Python source.
+
+BMv2 computes with integers of any size and cuts them when they are stored; p4c writes the cuts (`& 0xff`) where P4 asks
+for them. Here unsigned values are 64-bit words, for which cutting gives the same result because it only looks at low
+bits, and signed values are 64-bit two's complement. Where that would not be the same (saturation of wide sums, ordered
+comparison of an uncut difference) the translation works in signed arithmetic and refuses what does not fit.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sa_atp.softswitch.errors import PipelineError, Unsupported
+from sa_atp.softswitch.program import Field, Header, Program, number
+
+Kind = Literal["unsigned", "signed", "bool", "constant"]
+ARITHMETIC = {"+": "+", "-": "-", "*": "*", "&": "&", "|": "|", "^": "^"}
+COMPARISON = ("==", "!=", "<", "<=", ">", ">=")
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A piece of source and what is known of what it computes."""
+
+    code: str
+    kind: Kind
+    bits: int = 64  # its magnitude fits in so many bits
+    may_be_negative: bool = False  # an unsigned difference or complement that has not been cut yet
+    constant: int = 0
+
+
+class Names:
+    """Python names for the program's objects, and the pool of constants."""
+
+    def __init__(self) -> None:
+        self._names: dict[tuple[str, ...], str] = {}
+        self._taken: set[str] = set()
+        self.constants: dict[int, str] = {}
+
+    def of(self, *path: str) -> str:
+        if path not in self._names:
+            base = re.sub(r"\W+", "_", "_".join(path)).strip("_")
+            name, n = base, 2
+            while name in self._taken:
+                name, n = f"{base}_{n}", n + 1
+            self._taken.add(name)
+            self._names[path] = name
+        return self._names[path]
+
+    def constant(self, value: int) -> str:
+        """A 64-bit unsigned constant: numba would take a bare literal for a signed one, and mix both into floats."""
+        value &= (1 << 64) - 1
+        return self.constants.setdefault(value, f"K_{value:x}")
+
+
+class Translator:
+    """What every part of the translation needs: the program, its names, and values as source."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.names = Names()
+        self.loop: dict[str, str] = {}  # inside a rerolled loop: the index, as source, into each vector header
+
+    # --- places ---------------------------------------------------------------------------------------------------
+
+    def variable(self, header: Header, field: Field) -> str:
+        return self.names.of(header.name, field.name)
+
+    def valid(self, header: str) -> str:
+        return self.names.of("valid", header)
+
+    def vector(self, header: str) -> str:
+        return self.names.of("vector", header)
+
+    def element(self, header: Header, field: Field) -> str:
+        """Index of a field in its vector header: the loop's, inside a loop."""
+        return self.loop.get(header.name, str(header.fields.index(field)))
+
+    def read_field(self, header: str, name: str, where: str) -> Value:
+        if name == "$valid$":
+            return Value(
+                f"({self.names.constant(1)} if {self.valid(header)} else {self.names.constant(0)})", "unsigned", 1
+            )
+        instance, field = self.program.field(header, name, where)
+        kind: Kind = "signed" if field.signed else "unsigned"
+        if instance.is_vector:
+            element = f"{self.vector(instance.name)}[{self.element(instance, field)}]"
+            return Value(f"{'i64' if field.signed else 'u64'}({element})", kind, field.bits)
+        return Value(self.variable(instance, field), kind, field.bits)
+
+    # --- values ---------------------------------------------------------------------------------------------------
+
+    def unsigned(self, value: Value) -> str:
+        if value.kind == "constant":
+            return self.names.constant(value.constant)
+        if value.kind == "signed":
+            return f"u64({value.code})"
+        if value.kind == "bool":
+            raise PipelineError(f"a boolean where a number is expected: {value.code}")
+        return value.code
+
+    def signed(self, value: Value, where: str) -> str:
+        if value.kind == "constant":
+            return f"i64({value.constant})"
+        if value.kind == "signed":
+            return value.code
+        if value.kind == "unsigned" and value.bits < 64 and not value.may_be_negative:
+            return f"i64({value.code})"
+        raise Unsupported("signed arithmetic on 64-bit values", where)
+
+    def boolean(self, value: Value) -> str:
+        if value.kind != "bool":
+            raise PipelineError(f"a number where a boolean is expected: {value.code}")
+        return value.code
+
+    def cut(self, value: Value, bits: int, signed: bool) -> str:
+        """The value as a field of that type stores it."""
+        if signed:
+            if value.kind == "signed" and value.bits <= bits:
+                return value.code
+            if value.kind == "constant":
+                half = 1 << (bits - 1)
+                return f"i64({(value.constant + half) % (2 * half) - half})"
+            return f"sign_extend({self.unsigned(value)}, {bits})"
+        if value.kind == "constant":
+            return self.names.constant(value.constant & ((1 << bits) - 1))
+        code = self.unsigned(value)
+        if bits >= 64:
+            return code if code.isidentifier() else f"u64({code})"
+        if value.kind == "unsigned" and value.bits <= bits and not value.may_be_negative:
+            return code
+        return f"({code} & {self.names.constant((1 << bits) - 1)})"
+
+    def expression(self, node: Mapping[str, Any] | None, where: str, parameters: tuple[Value, ...] = ()) -> Value:
+        if node is None:
+            raise PipelineError(f"{where}: an operand is missing")
+        kind: str = node["type"]
+        value = node["value"]
+        if kind == "expression":
+            if value.get("type") == "expression" or "op" not in value:
+                return self.expression(value, where, parameters)
+            return self._operation(value, where, parameters)
+        if kind == "field":
+            return self.read_field(value[0], value[1], where)
+        if kind == "hexstr":
+            constant = number(value)
+            return Value(str(constant), "constant", max(constant.bit_length(), 1), constant < 0, constant)
+        if kind == "bool":
+            return Value("True" if value else "False", "bool", 1)
+        if kind in ("local", "runtime_data"):
+            return parameters[int(value)]
+        if kind == "header":
+            return Value(self.valid(value), "bool", 1)
+        raise Unsupported(f"an operand of type {kind}", where)
+
+    def _operation(self, node: Mapping[str, Any], where: str, parameters: tuple[Value, ...]) -> Value:
+        op = node["op"]
+
+        def operand(side: str) -> Value:
+            return self.expression(node[side], where, parameters)
+
+        if op == "valid":
+            return operand("right")
+        if op == "not":
+            return Value(f"(not {self.boolean(operand('right'))})", "bool", 1)
+        if op in ("and", "or"):
+            left, right = self.boolean(operand("left")), self.boolean(operand("right"))
+            return Value(f"({left} {op} {right})", "bool", 1)
+        if op == "d2b":
+            return Value(f"({self.unsigned(operand('right'))} != {self.names.constant(0)})", "bool", 1)
+        if op == "b2d":
+            code = f"({self.names.constant(1)} if {self.boolean(operand('right'))} else {self.names.constant(0)})"
+            return Value(code, "unsigned", 1)
+        if op in COMPARISON:
+            return self._compare(op, operand("left"), operand("right"), where)
+        if op in ARITHMETIC:
+            return self._arithmetic(op, operand("left"), operand("right"), where)
+        if op in ("<<", ">>"):
+            return self._shift(op, operand("left"), operand("right"))
+        if op == "~":
+            value = operand("right")
+            if value.kind == "signed":
+                return Value(f"(~{value.code})", "signed", 64)
+            return Value(f"(~{self.unsigned(value)})", "unsigned", 64, may_be_negative=True)
+        if op == "?":
+            condition = self.boolean(self.expression(node["cond"], where, parameters))
+            return self._choose(condition, operand("left"), operand("right"), where)
+        if op == "two_comp_mod":
+            width = operand("right").constant
+            return Value(self.cut(operand("left"), width, signed=True), "signed", width)
+        if op in ("sat_cast", "usat_cast"):
+            return self._saturate(op, node, where, parameters)
+        raise Unsupported(f"operation {op!r}", where)
+
+    def _compare(self, op: str, left: Value, right: Value, where: str) -> Value:
+        if left.kind == "bool" or right.kind == "bool":
+            return Value(f"({self.boolean(left)} {op} {self.boolean(right)})", "bool", 1)
+        if "signed" in (left.kind, right.kind):
+            return Value(f"({self.signed(left, where)} {op} {self.signed(right, where)})", "bool", 1)
+        if (left.may_be_negative or right.may_be_negative) and op not in ("==", "!="):
+            raise Unsupported("an ordered comparison of an uncut difference", where)
+        return Value(f"({self.unsigned(left)} {op} {self.unsigned(right)})", "bool", 1)
+
+    def _arithmetic(self, op: str, left: Value, right: Value, where: str) -> Value:
+        if "signed" in (left.kind, right.kind):
+            code = f"({self.signed(left, where)} {op} {self.signed(right, where)})"
+            bits = left.bits + right.bits if op == "*" else max(left.bits, right.bits) + 1
+            if op in ("&", "|", "^"):
+                bits = max(left.bits, right.bits)
+            if bits > 64:
+                raise Unsupported("signed arithmetic beyond 64 bits", where)
+            return Value(code, "signed", bits)
+        code = f"({self.unsigned(left)} {op} {self.unsigned(right)})"
+        negative = op == "-" or left.may_be_negative or right.may_be_negative
+        bits = 64
+        if op == "&":
+            # a mask that is not negative cuts whatever it meets
+            sides = [v.bits for v in (left, right) if not v.may_be_negative]
+            negative = not sides
+            bits = min(sides, default=64)
+        elif op in ("|", "^"):
+            bits = max(left.bits, right.bits)
+        elif op == "+":
+            bits = max(left.bits, right.bits) + 1
+        elif op == "*":
+            bits = left.bits + right.bits
+        return Value(code, "unsigned", min(bits, 64), negative)
+
+    def _shift(self, op: str, left: Value, right: Value) -> Value:
+        count = self.unsigned(right)
+        if left.kind == "signed":
+            if op == ">>":
+                return Value(f"shift_right_signed({left.code}, {count})", "signed", left.bits)
+            return Value(f"shift_left({self.unsigned(left)}, {count})", "unsigned", 64, may_be_negative=True)
+        code = self.unsigned(left)
+        if right.kind == "constant" and right.constant < 64:
+            bits = left.bits - right.constant if op == ">>" else left.bits + right.constant
+            return Value(f"({code} {op} {count})", "unsigned", min(max(bits, 1), 64), left.may_be_negative)
+        name = "shift_right" if op == ">>" else "shift_left"
+        return Value(f"{name}({code}, {count})", "unsigned", left.bits if op == ">>" else 64, left.may_be_negative)
+
+    def _choose(self, condition: str, left: Value, right: Value, where: str) -> Value:
+        bits = max(left.bits, right.bits)
+        if left.kind == "bool" or right.kind == "bool":
+            return Value(f"({self.boolean(left)} if {condition} else {self.boolean(right)})", "bool", 1)
+        if "signed" in (left.kind, right.kind):
+            return Value(
+                f"({self.signed(left, where)} if {condition} else {self.signed(right, where)})", "signed", bits
+            )
+        code = f"({self.unsigned(left)} if {condition} else {self.unsigned(right)})"
+        return Value(code, "unsigned", bits, left.may_be_negative or right.may_be_negative)
+
+    def _saturate(self, op: str, node: Mapping[str, Any], where: str, parameters: tuple[Value, ...]) -> Value:
+        """Clamps a sum or difference whose exact value fits in 64 signed bits."""
+        width = self.expression(node["right"], where, parameters).constant
+        exact = self._exact(node["left"], where, parameters)
+        if op == "sat_cast":
+            return Value(f"clamp({exact.code}, {-(1 << (width - 1))}, {(1 << (width - 1)) - 1})", "signed", width)
+        return Value(f"u64(clamp({exact.code}, 0, {(1 << width) - 1}))", "unsigned", width)
+
+    def _exact(self, node: Mapping[str, Any], where: str, parameters: tuple[Value, ...]) -> Value:
+        """The operand of a saturating cast in signed arithmetic, so that nothing is cut before the clamp."""
+        inner = node
+        while inner["type"] == "expression" and "op" not in inner["value"]:
+            inner = inner["value"]
+        if inner["type"] == "expression" and inner["value"]["op"] in ("+", "-"):
+            left = self._exact(inner["value"]["left"], where, parameters)
+            right = self._exact(inner["value"]["right"], where, parameters)
+            bits = max(left.bits, right.bits) + 1
+            if bits > 63:
+                raise Unsupported("saturating arithmetic beyond 62 bits", where)
+            return Value(f"({left.code} {inner['value']['op']} {right.code})", "signed", bits)
+        value = self.expression(node, where, parameters)
+        return Value(self.signed(value, where), "signed", value.bits)
