@@ -1,7 +1,9 @@
 """What can go wrong with a pipeline, said so that the user knows what to change."""
 
+from sa_atp.errors import UserError
 
-class PipelineError(ValueError):
+
+class PipelineError(UserError):
     """The compiled program cannot be loaded; the message names the construct and where it stands."""
 
 
@@ -12,5 +14,5 @@ class Unsupported(PipelineError):
         super().__init__(f"{where}: {what} is not supported by the embedded target")
 
 
-class EntryError(ValueError):
+class EntryError(UserError):
     """A table entry, group or index that the loaded program does not accept."""
