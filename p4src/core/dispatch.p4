@@ -32,7 +32,7 @@ control Dispatch(inout headers_t hdr, inout meta_t meta, out PortId_t egress_por
         size = 1024;
     }
 
-    // Results appear to come from where the contribution was going: the parameter server's address.
+    // An answer seems to come from where the question was going: the parameter server's address.
     action swap_addresses() {
         mac_t mac = hdr.ethernet.dst;
         hdr.ethernet.dst = hdr.ethernet.src;
@@ -52,11 +52,10 @@ control Dispatch(inout headers_t hdr, inout meta_t meta, out PortId_t egress_por
             uplink.apply();
         } else if (meta.route == ROUTE_BRIDGE) {
             bridge.apply();
+        } else if (meta.route == ROUTE_ANSWER) {
+            swap_addresses();
         } else if (meta.route == ROUTE_DROP) {
             drop = 1;
-        }
-        if (meta.answered_here == 1) {
-            swap_addresses();
         }
     }
 }

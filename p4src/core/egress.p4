@@ -6,24 +6,29 @@
 #include "headers.p4"
 
 // Addresses of a job's members by copy number. Copy 0 is the job's next level, so that partial sums find the right
-// parameter server even when another job's packet pushed them out. (protocol section 4.5)
+// parameter server even when another job's packet pushed them out. The source is written too: the next level must see
+// a member of the job, and the parameter server must not receive packets that seem to come from itself, which its
+// kernel would drop. (protocol section 4.5)
 control Readdress(inout headers_t hdr, in CopyId_t copy) {
-    action send_to(mac_t mac, ip_t ip, bit<16> udp_port) {
-        hdr.ethernet.dst = mac;
-        hdr.ipv4.dst = ip;
-        hdr.udp.dst_port = udp_port;
+    action send(mac_t from_mac, ip_t from_ip, bit<16> from_port, mac_t to_mac, ip_t to_ip, bit<16> to_port) {
+        hdr.ethernet.src = from_mac;
+        hdr.ipv4.src = from_ip;
+        hdr.udp.src_port = from_port;
+        hdr.ethernet.dst = to_mac;
+        hdr.ipv4.dst = to_ip;
+        hdr.udp.dst_port = to_port;
     }
-    table receiver {
+    table addresses {
         key = {
             hdr.sa.job: exact @name("job");
             copy:       exact @name("copy");
         }
-        actions = { send_to; @defaultonly NoAction; }
+        actions = { send; @defaultonly NoAction; }
         const default_action = NoAction();
         size = 4096;
     }
     apply {
-        receiver.apply();
+        addresses.apply();
     }
 }
 

@@ -30,12 +30,11 @@ control Verdict(inout headers_t hdr, inout meta_t meta) {
         hdr.sa.resend = 0;
         hdr.sa.collision = 0;
         hdr.sa.on_behalf = 0;
-        meta.readdress = 1;
-        meta.answered_here = 1;
     }
     action complete_to_all(lane_op_t lane_op) {
         complete(lane_op, ROUTE_DOWN, EVENT_COMPLETED);
         hdr.sa.fan_out = 1;
+        meta.readdress = 1;
     }
     action complete_to_sender() {
         complete(LANE_READ, ROUTE_ANSWER, EVENT_ANSWERED);
@@ -95,7 +94,6 @@ control Verdict(inout headers_t hdr, inout meta_t meta) {
 
     action reply() {
         decide(LANE_KEEP, ROUTE_ANSWER, EVENT_PROBED);
-        meta.answered_here = 1;
         hdr.sa.kind = KIND_PROBE_REPLY;
         hdr.sa.bits_hi = meta.held_hi;
         hdr.sa.bits_lo = meta.held_lo;

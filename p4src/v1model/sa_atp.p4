@@ -97,7 +97,7 @@ control SwitchEgress(inout headers_t hdr, inout meta_t meta, inout standard_meta
     Readdress() readdress;
     MarkCongestion() mark_congestion;
     apply {
-        if (meta.readdress == 1 && meta.route != ROUTE_ANSWER) {
+        if (meta.readdress == 1) {
             readdress.apply(hdr, standard.egress_rid);
         }
         mark_congestion.apply(hdr, standard.enq_qdepth);
