@@ -1,0 +1,108 @@
+"""What is attached to the simulated network: switches that run the compiled program, and hosts that run connections."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from sa_atp.sim.network import Clock, Link
+from sa_atp.softswitch.frames import HEADERS_BYTES, Endpoint, headers_for, is_datagram, source_of
+from sa_atp.softswitch.pipeline import PORTS, ROW_BYTES, Pipeline
+from sa_atp.wire.datagrams import Address, Burst
+
+
+class Connection(Protocol):
+    """The sans-I/O side of a host; see sa_atp.transport."""
+
+    def receive(self, bursts: Sequence[Burst], now_us: int) -> None: ...
+    def transmit(self, now_us: int) -> list[Burst]: ...
+    def next_timer_us(self) -> int | None: ...
+    def handle_timer(self, now_us: int) -> None: ...
+
+
+class Switch:
+    """A pipeline between links. Processing takes no time; queues are those of the links."""
+
+    def __init__(self, clock: Clock, pipeline: Pipeline) -> None:
+        self.clock = clock
+        self.pipeline = pipeline
+        self.ports: dict[int, Link] = {}
+        self.up = True
+        self._row = np.zeros((1, ROW_BYTES), np.uint8)
+        self._length = np.zeros(1, np.int64)
+        self._port = np.zeros(1, np.int64)
+
+    def input(self, port: int) -> Callable[[bytes], None]:
+        """What a link calls that ends at this port."""
+        return lambda frame: self.receive(frame, port)
+
+    def receive(self, frame: bytes, port: int) -> None:
+        if not self.up or len(frame) > ROW_BYTES:
+            return
+        self._row[0, : len(frame)] = np.frombuffer(frame, np.uint8)
+        self._length[0], self._port[0] = len(frame), port
+        depths = np.zeros(PORTS, np.int64)
+        for number, link in self.ports.items():
+            depths[number] = link.queued
+        out = self.pipeline.process(self._row, self._length, self._port, self.clock.now_us, depths)
+        for i in range(len(out)):
+            link = self.ports.get(int(out.ports[i]))
+            if link is not None:
+                link.send(out.packet(i))
+
+
+class Host:
+    """Runs one connection: wakes it up when something arrives or its timer is due."""
+
+    def __init__(self, clock: Clock, ip: str, mac: int, udp_port: int) -> None:
+        self.clock = clock
+        self.endpoint = Endpoint(mac, (ip, udp_port))
+        self.uplink: Link | None = None
+        self.connection: Connection | None = None
+        self.after: Callable[[], None] = lambda: None  # called after the connection has been served
+        self.neighbours: dict[str, int] = {}  # MAC addresses by IP address
+        self.not_datagrams = 0
+        self.paused = False
+        self._timer_us: int | None = None
+
+    def receive(self, frame: bytes) -> None:
+        if self.paused or self.connection is None:
+            return
+        row = np.frombuffer(frame, np.uint8).reshape(1, -1)
+        if len(frame) < HEADERS_BYTES or not is_datagram(row, np.array([len(frame)]))[0]:
+            self.not_datagrams += 1
+            return
+        to_port = int(row[0, 36]) << 8 | int(row[0, 37])
+        to_ip = ".".join(map(str, row[0, 30:34]))
+        if (to_ip, to_port) != self.endpoint.address:
+            self.not_datagrams += 1
+            return
+        payload_bytes = (int(row[0, 38]) << 8 | int(row[0, 39])) - 8
+        payload = np.ascontiguousarray(row[:, HEADERS_BYTES : HEADERS_BYTES + payload_bytes])
+        self.connection.receive([Burst(source_of(row[0]), payload)], self.clock.now_us)
+        self.serve()
+
+    def serve(self) -> None:
+        """Sends what the connection has to send, and sets its timer."""
+        if self.paused or self.connection is None or self.uplink is None:
+            return
+        while bursts := self.connection.transmit(self.clock.now_us):
+            for burst in bursts:
+                head = headers_for(self.endpoint, self._target(burst.address), burst.data.shape[1]).tobytes()
+                for row in burst.data:
+                    self.uplink.send(head + row.tobytes())
+        self.after()
+        when = self.connection.next_timer_us()
+        if when is not None and (self._timer_us is None or when < self._timer_us or self._timer_us <= self.clock.now_us):
+            self._timer_us = max(when, self.clock.now_us + 1)
+            self.clock.at(self._timer_us, self._timer)
+
+    def _timer(self) -> None:
+        if self.paused or self.connection is None or self._timer_us is None or self.clock.now_us < self._timer_us:
+            return
+        self._timer_us = None
+        self.connection.handle_timer(self.clock.now_us)
+        self.serve()
+
+    def _target(self, address: Address) -> Endpoint:
+        return Endpoint(self.neighbours.get(address[0], 0xFFFFFFFFFFFF), address)

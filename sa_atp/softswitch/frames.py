@@ -1,0 +1,107 @@
+"""UDP datagrams as Ethernet frames and back, in batches.
+
+Whoever connects a pipeline to something that carries only UDP payloads (a socket, the simulator) puts the headers on and
+takes them off here. IPv4 without options, DF set, ECN-capable (ECT(0)), UDP without checksum.
+"""
+
+import socket
+import struct
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from sa_atp.wire.datagrams import Address
+
+HEADERS_BYTES = 14 + 20 + 8
+ECT0 = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One end of a UDP flow as Ethernet sees it."""
+
+    mac: int
+    address: Address
+
+
+@lru_cache(maxsize=4096)
+def ip_number(ip: str) -> int:
+    return int.from_bytes(socket.inet_aton(ip), "big")
+
+
+@lru_cache(maxsize=4096)
+def ip_text(number: int) -> str:
+    return socket.inet_ntoa(number.to_bytes(4, "big"))
+
+
+def mac_for(ip: str) -> int:
+    """A locally administered MAC address that spells the IP address."""
+    return 0x02_00_00_00_00_00 | ip_number(ip)
+
+
+def checksum(header: bytes) -> int:
+    """Internet checksum of an IPv4 header whose checksum field is zero (RFC 1071)."""
+    total = sum(struct.unpack(f"!{len(header) // 2}H", header))
+    total = (total & 0xFFFF) + (total >> 16)
+    return ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF
+
+
+@lru_cache(maxsize=4096)
+def headers_for(source: Endpoint, target: Endpoint, payload_bytes: int) -> np.ndarray:
+    """The 42 bytes before a payload of this size; read-only."""
+    udp_bytes = 8 + payload_bytes
+    ip = struct.pack(
+        "!BBHHHBBHII", 0x45, ECT0, 20 + udp_bytes, 0, 0x4000, 64, socket.IPPROTO_UDP, 0,
+        ip_number(source.address[0]), ip_number(target.address[0]),
+    )  # fmt: skip
+    ip = ip[:10] + struct.pack("!H", checksum(ip)) + ip[12:]
+    ethernet = target.mac.to_bytes(6, "big") + source.mac.to_bytes(6, "big") + b"\x08\x00"
+    udp = struct.pack("!HHHH", source.address[1], target.address[1], udp_bytes, 0)
+    found = np.frombuffer(ethernet + ip + udp, np.uint8)
+    found.flags.writeable = False
+    return found
+
+
+def wrap(payloads: np.ndarray, source: Endpoint, target: Endpoint, out: np.ndarray | None = None) -> np.ndarray:
+    """Puts headers before payloads.
+
+    Args:
+        payloads: uint8[n, size].
+        out: uint8[n, >= 42 + size] to write into; default: a new array of just that size.
+    """
+    n, size = payloads.shape
+    frames = np.empty((n, HEADERS_BYTES + size), np.uint8) if out is None else out
+    frames[:, :HEADERS_BYTES] = headers_for(source, target, size)
+    frames[:, HEADERS_BYTES : HEADERS_BYTES + size] = payloads
+    return frames
+
+
+def is_datagram(frames: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """True for frames that hold one whole UDP datagram in IPv4 without options."""
+    head = frames[:, :HEADERS_BYTES]
+    ethernet = (head[:, 12] == 0x08) & (head[:, 13] == 0x00)
+    ip = (head[:, 14] == 0x45) & (head[:, 23] == socket.IPPROTO_UDP)
+    udp_bytes = head[:, 38].astype(np.int64) << 8 | head[:, 39]
+    found: np.ndarray = ethernet & ip & (lengths >= HEADERS_BYTES) & (udp_bytes >= 8) & (udp_bytes <= lengths - 34)
+    return found
+
+
+def flows(frames: np.ndarray) -> np.ndarray:
+    """uint64[n]: destination IP and port of each frame, as one number (ip << 16 | port)."""
+    ip = frames[:, 30:34].astype(np.uint64)
+    port = frames[:, 36:38].astype(np.uint64)
+    found = np.zeros(len(frames), np.uint64)
+    for i in range(4):
+        found = found << np.uint64(8) | ip[:, i]
+    return found << np.uint64(16) | port[:, 0] << np.uint64(8) | port[:, 1]
+
+
+def address_of(flow: int) -> Address:
+    return ip_text(flow >> 16), flow & 0xFFFF
+
+
+def source_of(frame: np.ndarray) -> Address:
+    """The source address of a frame that `is_datagram`."""
+    ip = int.from_bytes(frame[26:30].tobytes(), "big")
+    return ip_text(ip), int(frame[34]) << 8 | int(frame[35])

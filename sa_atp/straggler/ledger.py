@@ -1,0 +1,217 @@
+"""The ledger of a step: which micro-batch of which shard is whose. (protocol section 10.2)
+
+The parameter server keeps one for each job. Every micro-batch has at most one owner, so nothing is computed twice, with
+two exceptions that are meant to be: `clone`, where a helper computes a straggler's whole shard beside it, and backup,
+where the owner of a claimed micro-batch has not been heard of for far longer than it should take. There the contribution
+bitmap decides: whichever copy reaches a sum first is in it, the other is dropped.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+from sa_atp.straggler.assignment import Capacity, should_do, worth_helping
+
+NOBODY = -1
+STEPS_KEPT = 4  # leaders may run ahead of a straggler whose work they do
+OVERDUE = 3.0  # a holder that takes so many times as long as it should is backed up
+SMOOTHING = 0.5  # weight of the newest measurement of a worker's speed
+
+
+class Grade(Enum):
+    NONE = "none"
+    CLONE = "clone"
+    STEAL = "steal"
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Micro-batches that a helper is to compute."""
+
+    step: int
+    shard: int
+    micro_batches: tuple[int, ...]
+    backup: bool = False  # someone else holds them, but has not been heard of
+
+
+@dataclass(slots=True)
+class _Step:
+    owner: list[list[int]]  # [shard][micro-batch]
+    backed_up: list[list[bool]]
+    cloned_by: dict[int, int] = field(default_factory=dict)  # shard: helper
+    ended: set[int] = field(default_factory=set)  # shards whose owner was told to stop
+
+    def left(self, shard: int) -> int:
+        return self.owner[shard].count(NOBODY)
+
+
+@dataclass(slots=True)
+class _Worker:
+    micro_batch_us: float | None = None  # how long it takes for one; None: not measured yet
+    holds: tuple[int, int, int] | None = None  # (step, shard, micro-batch) that it is at
+    since_us: int = 0
+
+
+class Ledger:
+    def __init__(self, world_size: int, micro_batches: int, grade: Grade) -> None:
+        self.world_size = world_size
+        self.micro_batches = micro_batches
+        self.grade = grade
+        self.helped_micro_batches = 0
+        self.backups = 0
+        self._steps: dict[int, _Step] = {}
+        self._workers = [_Worker() for _ in range(world_size)]
+
+    # --- what workers say ---------------------------------------------------------------------------------------------
+
+    def claim(self, step: int, rank: int, micro_batch: int, took_us: int, now_us: int) -> bool:
+        """A worker wants to begin a micro-batch of its own shard.
+
+        Args: took_us: how long its previous micro-batch took; 0 if there was none.
+        Returns: False if it must leave it, and all that follow, to others.
+        """
+        self._finished(rank, took_us)
+        state = self._step(step)
+        owner = state.owner[rank][micro_batch]
+        if owner == rank:
+            return True  # a repeated question
+        if owner != NOBODY or rank in state.ended:
+            return False
+        if self.grade is Grade.STEAL and not self._should_go_on(state, rank, now_us):
+            state.ended.add(rank)
+            return False
+        self._hold(state, step, rank, rank, micro_batch, now_us)
+        return True
+
+    def ask(self, step: int, rank: int, missing: int, took_us: int, now_us: int) -> Work | None:
+        """A leader has nothing left to do in this step, and misses these contributions (a bitmap)."""
+        self._finished(rank, took_us)
+        state = self._step(step)
+        if self.grade is Grade.CLONE:
+            return self._clone(state, step, rank, missing, now_us)
+        if self.grade is Grade.STEAL:
+            return self._steal(state, step, rank, now_us) or self._back_up(state, step, rank, missing, now_us)
+        return None
+
+    def idle(self, rank: int, took_us: int) -> None:
+        """A worker is done with what it held."""
+        self._finished(rank, took_us)
+
+    # --- decisions ----------------------------------------------------------------------------------------------------
+
+    def _should_go_on(self, state: _Step, rank: int, now_us: int) -> bool:
+        mine = self._duration(rank)
+        if mine is None:
+            return True
+        return should_do(now_us + mine, state.left(rank), self._others(state, rank, rank, now_us))
+
+    def _others(self, state: _Step, rank: int, shard: int, now_us: int) -> list[Capacity]:
+        """Everyone else, free when their own work is done; of the shard in question only what its owner is at counts."""
+        found = []
+        for other in range(self.world_size):
+            duration = self._duration(other)
+            if other == rank or duration is None or (other == shard and other in state.ended):
+                continue
+            left = 0 if other == shard else state.left(other)
+            found.append(Capacity(self._owner_finish(state, other, left, now_us), duration))
+        return found
+
+    def _steal(self, state: _Step, step: int, rank: int, now_us: int) -> Work | None:
+        """The last unclaimed micro-batch of the shard that would be finished last, if this worker is the one for it."""
+        mine = self._duration(rank) or self._typical() or 0
+        candidates: list[tuple[bool, int, int]] = []
+        for shard in range(self.world_size):
+            left = state.left(shard)
+            if left == 0:
+                continue
+            finish = self._owner_finish(state, shard, left, now_us)
+            ended = shard in state.ended
+            if not ended and not worth_helping(now_us + mine, finish, mine // 2):
+                continue
+            if should_do(now_us + mine, left, self._others(state, rank, shard, now_us)):
+                candidates.append((ended, finish, shard))
+        if not candidates:
+            return None
+        _, _, shard = max(candidates)
+        tail = max(m for m in range(self.micro_batches) if state.owner[shard][m] == NOBODY)
+        self._hold(state, step, rank, shard, tail, now_us)
+        if shard != rank:
+            self.helped_micro_batches += 1
+        return Work(step, shard, (tail,))
+
+    def _back_up(self, state: _Step, step: int, rank: int, missing: int, now_us: int) -> Work | None:
+        """A micro-batch whose holder has fallen silent, or any other that it has not sent either."""
+        for holder, worker in enumerate(self._workers):
+            if holder == rank or worker.holds is None or worker.holds[0] != step:
+                continue
+            expected = self._duration(holder) or self._duration(rank)
+            if expected is None or now_us - worker.since_us < OVERDUE * expected:
+                continue
+            for shard, m in self._held_by(state, holder):
+                if missing >> (shard * self.micro_batches + m) & 1 and not state.backed_up[shard][m]:
+                    state.backed_up[shard][m] = True
+                    self.backups += 1
+                    return Work(step, shard, (m,), backup=True)
+        return None
+
+    def _clone(self, state: _Step, step: int, rank: int, missing: int, now_us: int) -> Work | None:
+        """The whole shard of the worker that would be finished last, unless another helper has it."""
+        mine = self._duration(rank) or 0
+        finish = {s: self._owner_finish(state, s, state.left(s), now_us) for s in range(self.world_size)}
+        for shard in sorted(finish, key=lambda s: -finish[s]):
+            bits = ((1 << self.micro_batches) - 1) << (shard * self.micro_batches)
+            if shard == rank or shard in state.cloned_by or not missing & bits:
+                continue
+            if worth_helping(now_us + self.micro_batches * mine, finish[shard], mine // 2):
+                state.cloned_by[shard] = rank
+                self.helped_micro_batches += self.micro_batches
+                return Work(step, shard, tuple(range(self.micro_batches)), backup=True)
+        return None
+
+    # --- projections --------------------------------------------------------------------------------------------------
+
+    def _owner_finish(self, state: _Step, rank: int, left: int, now_us: int) -> int:
+        """When a worker would be done with its own shard, if nobody helped."""
+        duration = self._duration(rank) or self._typical() or 0
+        worker = self._workers[rank]
+        free = now_us if worker.holds is None else max(now_us, worker.since_us + duration)
+        return free + (0 if rank in state.ended else left * duration)
+
+    def _duration(self, rank: int) -> int | None:
+        measured = self._workers[rank].micro_batch_us
+        return None if measured is None else int(measured)
+
+    def _typical(self) -> int | None:
+        known = sorted(w.micro_batch_us for w in self._workers if w.micro_batch_us is not None)
+        return int(known[len(known) // 2]) if known else None
+
+    # --- bookkeeping --------------------------------------------------------------------------------------------------
+
+    def _finished(self, rank: int, took_us: int) -> None:
+        worker = self._workers[rank]
+        worker.holds = None
+        if took_us > 0:
+            old = worker.micro_batch_us
+            worker.micro_batch_us = took_us if old is None else old + SMOOTHING * (took_us - old)
+
+    def _hold(self, state: _Step, step: int, rank: int, shard: int, micro_batch: int, now_us: int) -> None:
+        state.owner[shard][micro_batch] = rank
+        worker = self._workers[rank]
+        worker.holds = (step, shard, micro_batch)
+        worker.since_us = now_us
+
+    def _held_by(self, state: _Step, rank: int) -> Iterator[tuple[int, int]]:
+        for shard, owners in enumerate(state.owner):
+            for m, owner in enumerate(owners):
+                if owner == rank:
+                    yield shard, m
+
+    def _step(self, step: int) -> _Step:
+        if step not in self._steps:
+            self._steps[step] = _Step(
+                owner=[[NOBODY] * self.micro_batches for _ in range(self.world_size)],
+                backed_up=[[False] * self.micro_batches for _ in range(self.world_size)],
+            )
+            for old in [s for s in self._steps if s <= step - STEPS_KEPT]:
+                del self._steps[old]
+        return self._steps[step]

@@ -1,0 +1,86 @@
+"""How an operation's values are cut into chunks and fragments, and what numbers those get. (protocol section 5.1)
+
+An operation owns a contiguous range of sequence numbers, the same on every rank, laid out as
+
+    | scale 0 | data 0 | scale 1 | data 1 |
+
+`data` has one fragment for each packet's worth of values; `scale` has the fragments in which exponents are gathered. The
+second pair serves chunks that are done again. Numbers that are not needed are skipped; they cost nothing.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from sa_atp.spec import CONTRIBUTION_BITS
+from sa_atp.tensor.scaling import CODE_BITS, CODES_PER_LANE
+
+CHUNK_VALUES = 16384  # values that share an exponent
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The cut of `values` values into packets of `lanes` lanes."""
+
+    values: int
+    lanes: int
+
+    def __post_init__(self) -> None:
+        if self.values < 1:
+            raise ValueError("an operation has at least one value")
+
+    @cached_property
+    def chunks(self) -> int:
+        return -(-self.values // CHUNK_VALUES)
+
+    @cached_property
+    def chunk_fragments(self) -> int:
+        """Fragments of a full chunk."""
+        return CHUNK_VALUES // self.lanes
+
+    @cached_property
+    def data_fragments(self) -> int:
+        return -(-self.values // self.lanes)
+
+    @cached_property
+    def chunks_per_scale_fragment(self) -> int:
+        return self.lanes // CONTRIBUTION_BITS * CODES_PER_LANE
+
+    @cached_property
+    def scale_fragments(self) -> int:
+        return -(-self.chunks // self.chunks_per_scale_fragment)
+
+    @cached_property
+    def attempt_fragments(self) -> int:
+        return self.scale_fragments + self.data_fragments
+
+    @cached_property
+    def span(self) -> int:
+        """Sequence numbers that the operation owns."""
+        return 2 * self.attempt_fragments
+
+    def scale_start(self, attempt: int) -> int:
+        return attempt * self.attempt_fragments
+
+    def data_start(self, attempt: int) -> int:
+        return attempt * self.attempt_fragments + self.scale_fragments
+
+    def fragments_of(self, chunk: int) -> tuple[int, int]:
+        """(first, end) among the data fragments."""
+        first = chunk * self.chunk_fragments
+        return first, min(first + self.chunk_fragments, self.data_fragments)
+
+    def values_of(self, chunk: int) -> tuple[int, int]:
+        """(first, end) among the values."""
+        first = chunk * CHUNK_VALUES
+        return first, min(first + CHUNK_VALUES, self.values)
+
+    def scale_place(self, chunk: int) -> tuple[int, int, int]:
+        """(scale fragment, first lane, shift): contribution c's code is in lane first + c, `shift` bits up."""
+        fragment, within = divmod(chunk, self.chunks_per_scale_fragment)
+        group, position = divmod(within, CODES_PER_LANE)
+        return fragment, group * CONTRIBUTION_BITS, position * CODE_BITS
+
+    def chunks_of_scale(self, fragment: int) -> range:
+        """The chunks whose exponents are gathered in a scale fragment."""
+        first = fragment * self.chunks_per_scale_fragment
+        return range(first, min(first + self.chunks_per_scale_fragment, self.chunks))

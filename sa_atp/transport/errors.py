@@ -1,0 +1,56 @@
+"""How a job can fail. Each message names who or what is missing, and reaches every rank."""
+
+from collections.abc import Iterable
+
+from sa_atp.errors import SaAtpError
+
+
+class TransportError(SaAtpError):
+    """A collective operation, or the whole job, cannot finish."""
+
+
+class WorkerLostError(TransportError):
+    """Ranks that have not been heard of for longer than the bound."""
+
+    def __init__(self, ranks: Iterable[int], detail: str = "") -> None:
+        self.ranks = tuple(sorted(ranks))
+        super().__init__(f"lost {describe_ranks(self.ranks)}{': ' + detail if detail else ''}")
+
+
+class OperationTimeoutError(TransportError):
+    """An operation made no progress for longer than the bound."""
+
+    def __init__(self, operation: int, waited_s: float, ranks: Iterable[int] | None) -> None:
+        self.ranks = None if ranks is None else tuple(sorted(ranks))
+        waiting_for = (
+            "unknown contributions" if self.ranks is None else f"contributions of {describe_ranks(self.ranks)}"
+        )
+        super().__init__(f"operation {operation} made no progress for {waited_s:.1f} s, waiting for {waiting_for}")
+
+
+class NonFiniteError(TransportError):
+    """A contribution holds NaN or infinity. Reported, never summed."""
+
+    def __init__(self, operation: int, ranks: Iterable[int], first_value: int, last_value: int) -> None:
+        self.ranks = tuple(sorted(ranks))
+        super().__init__(
+            f"operation {operation}: {describe_ranks(self.ranks)} contributed NaN or infinity "
+            f"between values {first_value} and {last_value}"
+        )
+
+
+class MismatchError(TransportError):
+    """Ranks disagree about what they are summing: another order of operations, or another size."""
+
+
+class JobRestartedError(TransportError):
+    """A worker came back, so the job goes on in a new epoch: connect again."""
+
+
+class ParameterServerLostError(TransportError):
+    """The parameter server does not answer."""
+
+
+def describe_ranks(ranks: Iterable[int]) -> str:
+    ordered = sorted(ranks)
+    return f"rank{'' if len(ordered) == 1 else 's'} {', '.join(map(str, ordered))}"

@@ -1,0 +1,160 @@
+"""One job as the parameter server sees it: who is in it, how far they are, what it sums. (protocol section 7.1)
+
+GATHERING ──all ranks joined──> ADMITTING ──control plane is done──> RUNNING ──all left──> ENDED
+    ^                                                                   │
+    └───────────── a rank joins again: next epoch ───────────── FAILED <┘ a rank is lost, or disagrees
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from sa_atp.straggler.ledger import Grade, Ledger
+from sa_atp.transport.membership import Membership
+from sa_atp.transport.sums import HORIZON, SumStore
+from sa_atp.wire.datagrams import Address
+from sa_atp.wire.messages import Body
+
+SEQ_MASK = 0xFFFFFFFF
+REPLIES_KEPT = 64  # for each rank: a repeated request gets the same answer, not another decision
+
+
+class State(Enum):
+    GATHERING = "gathering"
+    ADMITTING = "admitting"
+    RUNNING = "running"
+    FAILED = "failed"
+    ENDED = "ended"
+
+
+@dataclass(slots=True)
+class Member:
+    rank: int
+    address: Address
+    incarnation: int
+    heard_us: int
+    oldest: int | None = None  # no result before this one will be asked for by this rank
+    left_at: int | None = None  # `oldest` when it left
+    replies: dict[int, bytes] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class ServerStats:
+    """Counters of one job."""
+
+    results_kept: int = 0
+    """Sums that a switch finished."""
+    finished_here: int = 0
+    """Sums that the parameter server finished."""
+    added: int = 0
+    """Packets added here: collisions, partial sums, hand-overs."""
+    duplicates: int = 0
+    overlaps: int = 0
+    probes: int = 0
+    served: int = 0
+    """Stored results sent to workers that missed them."""
+    malformed: int = 0
+    foreign: int = 0
+    stale: int = 0
+    beyond: int = 0
+
+
+class Job:
+    def __init__(
+        self,
+        *,
+        name: str,
+        number: int,
+        epoch: int,
+        world_size: int,
+        micro_batches: int,
+        lanes: int,
+        slot_base: int,
+        slot_count: int,
+        first_seq: int,
+        grade: Grade,
+    ) -> None:
+        self.name = name
+        self.number = number
+        self.epoch = epoch
+        self.world_size = world_size
+        self.micro_batches = micro_batches
+        self.lanes = lanes
+        self.slot_base = slot_base
+        self.slot_count = slot_count
+        self.grade = grade
+        self.stats = ServerStats()
+        self.state = State.GATHERING
+        self.members: dict[int, Member] = {}
+        self.failure: Body | None = None
+        self._start(first_seq)
+
+    def _start(self, first_seq: int) -> None:
+        self.first_seq = first_seq
+        self.sums = SumStore(self.lanes, self.fan_in, first_seq)
+        self.ledger = Ledger(self.world_size, self.micro_batches, self.grade)
+
+    def next_epoch(self) -> None:
+        """Everything of the epoch that ends is forgotten; its numbers are not used again."""
+        self.epoch = (self.epoch + 1) & 0xFF
+        self.state = State.GATHERING
+        self.members = {}
+        self.failure = None
+        self._start((self.sums.oldest_seq + HORIZON) & SEQ_MASK)
+
+    @property
+    def contributions(self) -> int:
+        return self.world_size * self.micro_batches
+
+    @property
+    def fan_in(self) -> int:
+        return (1 << self.contributions) - 1
+
+    @property
+    def missing(self) -> list[int]:
+        """Ranks that have not joined."""
+        return [rank for rank in range(self.world_size) if rank not in self.members]
+
+    def rank_of(self, bits: int) -> int:
+        """The rank of the lowest contribution in a bitmap."""
+        return ((bits & -bits).bit_length() - 1) // self.micro_batches
+
+    def member_at(self, address: Address) -> Member | None:
+        return next((m for m in self.members.values() if m.address == address), None)
+
+    def membership(self, rank: int, data_address: Address | None, alive_every_us: int) -> Body:
+        """The welcome of a rank. data_address: None if the switch lies on the way to the server."""
+        return Membership(
+            job=self.number,
+            epoch=self.epoch,
+            rank=rank,
+            world_size=self.world_size,
+            micro_batches=self.micro_batches,
+            lanes=self.lanes,
+            slot_base=self.slot_base,
+            slot_count=self.slot_count,
+            first_seq=self.first_seq,
+            data_address=data_address or ("", 0),
+            server_address=("", 0),
+            alive_every_us=alive_every_us,
+        ).to_body()
+
+    def progress(self, rank: int, oldest: int) -> None:
+        """A rank reports the oldest result that it may still ask for; results that nobody needs are dropped."""
+        self.members[rank].oldest = oldest
+        known = [m.oldest for m in self.members.values()]
+        if len(known) == self.world_size:
+            behind = [serial_distance(self.sums.oldest_seq, o) for o in known if o is not None]
+            if len(behind) == self.world_size and min(behind) > 0:
+                self.sums.release((self.sums.oldest_seq + min(behind)) & SEQ_MASK)
+
+    def behind_the_departed(self, oldest: int) -> list[int]:
+        """Ranks that left before the operation that a waiting rank is at."""
+        return [
+            m.rank for m in self.members.values() if m.left_at is not None and serial_distance(m.left_at, oldest) >= 0
+        ]
+
+
+def serial_distance(first: int, second: int) -> int:
+    """How far the second sequence number is ahead of the first (RFC 1982); negative if it is behind."""
+    ahead = (second - first) & SEQ_MASK
+    return ahead if ahead <= SEQ_MASK // 2 else ahead - SEQ_MASK - 1

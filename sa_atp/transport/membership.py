@@ -1,0 +1,187 @@
+"""What a worker is told when its job is admitted, and the asking for it. (protocol section 7.1)"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sa_atp.errors import UserError
+from sa_atp.spec import CONTRIBUTION_BITS, HEADER_BYTES, LANE_BUILDS, SLOTS, Kind
+from sa_atp.transport.errors import ParameterServerLostError, TransportError
+from sa_atp.transport.requests import Requests
+from sa_atp.wire.datagrams import Address, Burst
+from sa_atp.wire.header import headers
+from sa_atp.wire.messages import Body, MalformedError, decode, integer, text
+
+REPEAT_US = 200_000  # between two questions while other ranks are still missing
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JoinRequest:
+    """What a worker asks for.
+
+    Raises: UserError, naming the field and what would be accepted.
+    """
+
+    job: str
+    rank: int
+    world_size: int
+    micro_batches: int = 1
+    """Contributions of each rank. All ranks of a job must name the same number."""
+
+    def __post_init__(self) -> None:
+        if not 0 < len(self.job) <= 64:
+            raise UserError(f"job = {self.job!r}: expected a name of 1 to 64 characters")
+        if self.world_size < 1 or self.micro_batches < 1 or self.world_size * self.micro_batches > CONTRIBUTION_BITS:
+            raise UserError(
+                f"world_size = {self.world_size} with {self.micro_batches} contributions each: "
+                f"expected at least 1 of both, and at most {CONTRIBUTION_BITS} contributions in all"
+            )
+        if not 0 <= self.rank < self.world_size:
+            raise UserError(f"rank = {self.rank}: expected 0 to {self.world_size - 1}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Membership:
+    """A worker's place in an admitted job."""
+
+    job: int
+    epoch: int
+    rank: int
+    world_size: int
+    micro_batches: int
+    lanes: int
+    slot_base: int
+    slot_count: int
+    first_seq: int
+    data_address: Address
+    """Where contributions go: the switch, or the parameter server if the switch lies on the way to it."""
+    server_address: Address
+    alive_every_us: int
+
+    @property
+    def contributions(self) -> int:
+        return self.world_size * self.micro_batches
+
+    @property
+    def fan_in(self) -> int:
+        """Bitmap of a complete sum."""
+        return (1 << self.contributions) - 1
+
+    def bits_of(self, rank: int) -> int:
+        """Contributions of a rank, as a bitmap."""
+        return ((1 << self.micro_batches) - 1) << (rank * self.micro_batches)
+
+    def bit(self, rank: int, micro_batch: int) -> int:
+        return 1 << (rank * self.micro_batches + micro_batch)
+
+    def ranks_of(self, bits: int) -> list[int]:
+        """The ranks to which contributions belong."""
+        return [rank for rank in range(self.world_size) if bits & self.bits_of(rank)]
+
+    def to_body(self) -> Body:
+        return {
+            "type": "welcome", "job": self.job, "epoch": self.epoch, "rank": self.rank, "world_size": self.world_size,
+            "micro_batches": self.micro_batches, "lanes": self.lanes, "slot_base": self.slot_base,
+            "slot_count": self.slot_count, "first_seq": self.first_seq, "data_ip": self.data_address[0],
+            "data_port": self.data_address[1], "alive_every_us": self.alive_every_us,
+        }  # fmt: skip
+
+    @classmethod
+    def from_body(cls, body: Body, server_address: Address) -> "Membership":
+        """Raises: MalformedError."""
+        lanes = integer(body, "lanes", 1, 4096)
+        if lanes not in LANE_BUILDS:
+            raise MalformedError(f"lanes must be one of {LANE_BUILDS}")
+        data_ip = text(body, "data_ip", 15)
+        return cls(
+            job=integer(body, "job", 0, 255),
+            epoch=integer(body, "epoch", 0, 255),
+            rank=integer(body, "rank", 0, CONTRIBUTION_BITS - 1),
+            world_size=integer(body, "world_size", 1, CONTRIBUTION_BITS),
+            micro_batches=integer(body, "micro_batches", 1, CONTRIBUTION_BITS),
+            lanes=lanes,
+            slot_base=integer(body, "slot_base", 0, SLOTS - 1),
+            slot_count=integer(body, "slot_count", 1, SLOTS),
+            first_seq=integer(body, "first_seq", 0, 0xFFFFFFFF),
+            # an empty address: the switch is on the way to the parameter server
+            data_address=(data_ip, integer(body, "data_port", 0, 65535)) if data_ip else server_address,
+            server_address=server_address,
+            alive_every_us=integer(body, "alive_every_us", 1_000, 60_000_000),
+        )
+
+
+class Joining:
+    """Asks for admission until all ranks are there. Sans-I/O, like the connection that follows it."""
+
+    def __init__(
+        self, request: JoinRequest, server: Address, *, incarnation: int, now_us: int, timeout_us: int
+    ) -> None:
+        """Args: incarnation: 31 random bits; tells a restarted worker from a repeated question."""
+        self.request = request
+        self.server = server
+        self.membership: Membership | None = None
+        self.error: TransportError | None = None
+        self.waiting_for: Sequence[int] | None = None  # ranks that have not joined, as the server last said
+        self._body: dict[str, Any] = {
+            "type": "join", "name": request.job, "rank": request.rank, "world_size": request.world_size,
+            "micro_batches": request.micro_batches, "incarnation": incarnation,
+        }  # fmt: skip
+        self._requests = Requests(first_number=incarnation)
+        self._deadline_us = now_us + timeout_us
+        self._timeout_us = timeout_us
+        self._ask_again_us: int | None = None
+        self._requests.ask(self._body, now_us, timeout_us=timeout_us)
+
+    @property
+    def finished(self) -> bool:
+        return self.membership is not None or self.error is not None
+
+    def receive(self, bursts: Sequence[Burst], now_us: int) -> None:
+        for burst in bursts:
+            if burst.address != self.server or burst.data.shape[1] < HEADER_BYTES:
+                continue
+            for row, header in zip(burst.data, headers(burst.data), strict=True):
+                if (
+                    int(header["first"]) & 15 == Kind.CONTROL
+                    and self._requests.answered(int(header["seq"])) is not None
+                ):
+                    try:
+                        self._reply(decode(row.tobytes()), now_us)
+                    except MalformedError as error:
+                        self.error = TransportError(f"the parameter server's answer cannot be understood: {error}")
+
+    def _reply(self, body: Body, now_us: int) -> None:
+        if body["type"] == "welcome":
+            self.membership = Membership.from_body(body, self.server)
+        elif body["type"] == "waiting":
+            missing = body.get("missing")
+            self.waiting_for = missing if isinstance(missing, list) else None
+            self._ask_again_us = now_us + REPEAT_US
+        else:
+            self.error = TransportError(f"the parameter server refuses: {body.get('reason', body['type'])}")
+
+    def transmit(self, now_us: int) -> list[Burst]:
+        return [Burst.of(self.server, packet) for packet in self._requests.due(now_us)]
+
+    def next_timer_us(self) -> int | None:
+        times = [t for t in (self._requests.next_timer_us(), self._ask_again_us, self._deadline_us) if t is not None]
+        return None if self.finished else min(times)
+
+    def handle_timer(self, now_us: int) -> None:
+        if self.finished:
+            return
+        if now_us >= self._deadline_us:
+            waited = self._timeout_us / 1e6
+            if self.waiting_for:
+                ranks = ", ".join(map(str, self.waiting_for))
+                self.error = TransportError(
+                    f"job {self.request.job!r}: after {waited:.1f} s these ranks have not joined: {ranks}"
+                )
+            else:
+                host, port = self.server
+                self.error = ParameterServerLostError(
+                    f"no parameter server answers at {host}:{port} after {waited:.1f} s: is `sa-atp up` running there?"
+                )
+        elif self._ask_again_us is not None and now_us >= self._ask_again_us:
+            self._ask_again_us = None
+            self._requests.ask(self._body, now_us, timeout_us=self._deadline_us - now_us)

@@ -1,0 +1,62 @@
+"""Requests to the parameter server: sent until they are answered, within a bound. (protocol section 9.1)"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sa_atp.wire.messages import Body, encode
+
+FIRST_INTERVAL_US = 20_000
+LONGEST_INTERVAL_US = 500_000
+
+
+@dataclass(slots=True)
+class _Request:
+    packet: bytes
+    body: Body
+    next_us: int
+    interval_us: int
+    deadline_us: int
+
+
+class Requests:
+    """The client's side: numbers requests, repeats them, matches replies."""
+
+    def __init__(self, *, first_number: int) -> None:
+        """Args: first_number: drawn at random, so that a reply to an earlier connection matches nothing."""
+        self._number = first_number & 0xFFFFFFFF
+        self._open: dict[int, _Request] = {}
+        self.job = 0
+        self.epoch = 0
+
+    def ask(self, body: Body, now_us: int, *, timeout_us: int) -> int:
+        """Queues a request; returns its number."""
+        self._number = (self._number + 1) & 0xFFFFFFFF or 1
+        packet = encode(body, request=self._number, job=self.job, epoch=self.epoch)
+        self._open[self._number] = _Request(packet, body, now_us, FIRST_INTERVAL_US, now_us + timeout_us)
+        return self._number
+
+    def answered(self, number: int) -> Body | None:
+        """The request that a reply with this number answers, once; None if it answers none."""
+        request = self._open.pop(number, None)
+        return None if request is None else request.body
+
+    def forget(self, number: int) -> None:
+        self._open.pop(number, None)
+
+    def due(self, now_us: int) -> Iterator[bytes]:
+        """Datagrams to send now."""
+        for request in self._open.values():
+            if request.next_us <= now_us < request.deadline_us:
+                request.next_us = now_us + request.interval_us
+                request.interval_us = min(2 * request.interval_us, LONGEST_INTERVAL_US)
+                yield request.packet
+
+    def expired(self, now_us: int) -> list[tuple[int, Body]]:
+        """Requests whose time is up: (number, body); they are forgotten."""
+        late = [(number, r.body) for number, r in self._open.items() if r.deadline_us <= now_us]
+        for number, _ in late:
+            del self._open[number]
+        return late
+
+    def next_timer_us(self) -> int | None:
+        return min((min(r.next_us, r.deadline_us) for r in self._open.values()), default=None)

@@ -1,0 +1,415 @@
+"""The parameter server's connection: admits workers, finishes what switches could not, keeps results. (section 7)
+
+It serves any number of jobs. What it cannot do itself, telling switches about a job, it asks for by an event, and goes
+on when it is told that this is done.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sa_atp.spec import CONTRIBUTION_BITS, HEADER_BYTES, SLOTS, UDP_PORT, Flag, Kind
+from sa_atp.straggler.ledger import Grade
+from sa_atp.transport import sums
+from sa_atp.transport.errors import describe_ranks
+from sa_atp.transport.job import REPLIES_KEPT, Job, Member, State
+from sa_atp.transport.sums import Stored
+from sa_atp.wire.datagrams import Address, Burst
+from sa_atp.wire.header import HEADER, first_byte, headers, lanes_of, size_of
+from sa_atp.wire.messages import Body, MalformedError, decode, encode, integer, text
+
+MAX_FETCH = 1024  # stored results sent for one request
+KNOWN_KINDS = frozenset({first_byte(k) for k in (Kind.DATA, Kind.RESULT, Kind.PROBE)})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerSettings:
+    lanes: int = 64
+    """Lanes of the program that the switches run."""
+    switch_address: Address | None = None
+    """Where workers send contributions, if the switch does not lie on the way to the parameter server."""
+    aggregates: bool = True
+    """False: no switch aggregates; workers send everything here, and results go to each of them."""
+    slots: int = 1024
+    """Slots of the switch that jobs may use; a power of two."""
+    slots_per_job: int = 1024
+    """Quota of a job; a power of two. When no slots are free, jobs share them."""
+    alive_every_us: int = 200_000
+    dead_after_us: int = 10_000_000
+    """A worker that has not been heard of for so long is lost, and its job fails."""
+    grade: Grade = Grade.NONE
+    """How leaders may help stragglers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """All workers of a job are here: install it on the switches, then call `admitted` or `refused`."""
+
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class Retire:
+    """The job, in this epoch, is over: switches may forget it."""
+
+    number: int
+    epoch: int
+
+
+ServerEvent = Admit | Retire
+
+
+class ParameterServer:
+    def __init__(self, settings: ServerSettings, random_bits: Callable[[int], int]) -> None:
+        """Args: random_bits: like random.getrandbits; chooses where epochs and sequence numbers start."""
+        self.settings = settings
+        self.jobs: dict[int, Job] = {}
+        self.malformed = 0
+        self.foreign = 0
+        self._random_bits = random_bits
+        self._names: dict[str, int] = {}
+        self._events: deque[ServerEvent] = deque()
+        self._out: deque[Burst] = deque()
+        self._next_check_us: int | None = None
+
+    # --- the control plane --------------------------------------------------------------------------------------------
+
+    def admitted(self, number: int, now_us: int) -> None:
+        """The switches know the job: its workers may begin."""
+        job = self.jobs[number]
+        if job.state is not State.ADMITTING:
+            return
+        job.state = State.RUNNING
+        for member in job.members.values():
+            member.heard_us = now_us
+        self._next_check_us = now_us + self.settings.alive_every_us
+
+    def refused(self, number: int, reason: str) -> None:
+        """The job could not be installed."""
+        self._fail(self.jobs[number], "refused", (), f"the switch cannot take the job: {reason}")
+
+    def next_event(self) -> ServerEvent | None:
+        return self._events.popleft() if self._events else None
+
+    # --- receiving ----------------------------------------------------------------------------------------------------
+
+    def receive(self, bursts: Sequence[Burst], now_us: int) -> None:
+        for burst in bursts:
+            if burst.data.shape[1] < HEADER_BYTES:
+                self.malformed += len(burst)
+            else:
+                self._receive(burst, now_us)
+
+    def _receive(self, burst: Burst, now_us: int) -> None:
+        head = headers(burst.data)
+        for first in np.unique(head["first"]):
+            of_kind = np.flatnonzero(head["first"] == first)
+            if first == first_byte(Kind.CONTROL):
+                for row in of_kind:
+                    self._on_control(head[row], burst.data[row].tobytes(), burst.address, now_us)
+                continue
+            kind = Kind(int(first) & 15) if int(first) in KNOWN_KINDS else None
+            if kind is None or burst.data.shape[1] != size_of(kind, self.settings.lanes):
+                self.malformed += len(of_kind)
+                continue
+            for number in np.unique(head["job"][of_kind]):
+                rows = of_kind[head["job"][of_kind] == number]
+                self._on_packets(kind, int(number), head[rows], burst.data[rows], burst.address)
+
+    def _on_packets(self, kind: Kind, number: int, head: np.ndarray, packets: np.ndarray, address: Address) -> None:
+        job = self.jobs.get(number)
+        if job is None or job.state is not State.RUNNING:
+            self.foreign += len(head)
+            return
+        if address != self.settings.switch_address and job.member_at(address) is None:
+            job.stats.foreign += len(head)
+            return
+        current = head["epoch"] == job.epoch
+        if not current.all():
+            job.stats.stale += int((~current).sum())
+            head, packets = head[current], packets[current]
+        if kind is Kind.PROBE:
+            for row in head:
+                self._on_probe(job, row)
+            return
+        fan_in = np.uint64(job.fan_in)
+        bits = head["bits"].astype(np.uint64)
+        sound = bits == fan_in if kind is Kind.RESULT else (bits != 0) & (bits & ~fan_in == 0)
+        if not sound.all():
+            job.stats.malformed += int((~sound).sum())
+            head, packets = head[sound], packets[sound]
+        if not len(head):
+            return
+        if kind is Kind.RESULT:
+            outcome = job.sums.keep(head, lanes_of(packets))
+            job.stats.results_kept += int((outcome == sums.COMPLETED).sum())
+        else:
+            outcome = job.sums.add(head, lanes_of(packets))
+            self._after_adding(job, head, outcome)
+        job.stats.beyond += int((outcome == sums.BEYOND).sum())
+
+    def _after_adding(self, job: Job, head: np.ndarray, outcome: np.ndarray) -> None:
+        stats = job.stats
+        completed = outcome == sums.COMPLETED
+        stats.added += int(((outcome == sums.ADDED) | completed).sum())
+        stats.duplicates += int(np.isin(outcome, (sums.DUPLICATE, sums.KNOWN, sums.PASSED)).sum())
+        stats.overlaps += int((outcome == sums.OVERLAP).sum())
+        if (outcome == sums.MISMATCH).any():
+            row = head[np.flatnonzero(outcome == sums.MISMATCH)[0]]
+            rank = job.rank_of(int(row["bits"]))
+            self._fail(
+                job, "mismatch", (rank,),
+                f"rank {rank} sums something else than the others at fragment {int(row['seq'])}: "
+                "every rank must run the same operations, with the same sizes, in the same order",
+            )  # fmt: skip
+            return
+        if completed.any():
+            stats.finished_here += int(completed.sum())
+            self._fan_out(job, job.sums.complete(head["seq"][completed]))
+        known = (outcome == sums.KNOWN) & (head["flags"] & Flag.ON_BEHALF == 0)
+        if known.any():
+            # Its sender has not seen the result, or would not send again.
+            ranks = np.array([job.rank_of(int(b)) for b in head["bits"][known]])
+            for rank in np.unique(ranks):
+                self._serve(job, int(rank), head["seq"][known][ranks == rank])
+
+    def _on_probe(self, job: Job, head: np.void) -> None:
+        """A switch passed a probe on because it holds nothing of that fragment."""
+        job.stats.probes += 1
+        rank = int(head["bits"])
+        if rank not in job.members:
+            job.stats.malformed += 1
+            return
+        seq = int(head["seq"])
+        if self._serve(job, rank, np.array([seq])):
+            return
+        reply = np.zeros(1, HEADER)
+        reply[0] = head
+        reply["first"] = first_byte(Kind.PROBE_REPLY)
+        reply["flags"] = Flag.FROM_PS
+        reply["bits"] = job.sums.bits(seq)
+        self._out.append(Burst(job.members[rank].address, reply.view(np.uint8).reshape(1, -1)))
+
+    # --- results going out --------------------------------------------------------------------------------------------
+
+    def _result_packets(self, job: Job, stored: Stored, flags: Flag) -> np.ndarray:
+        packets = np.empty((len(stored.seqs), size_of(Kind.RESULT, job.lanes)), np.uint8)
+        head = headers(packets)
+        head["first"] = first_byte(Kind.RESULT)
+        head["flags"] = flags
+        head["slot"] = job.slot_base + stored.seqs % job.slot_count
+        head["job"] = job.number
+        head["epoch"] = job.epoch
+        head["exponent"] = stored.exponents
+        head["tag"] = stored.tags
+        head["seq"] = stored.seqs
+        head["bits"] = job.fan_in
+        lanes_of(packets)[:] = stored.lanes
+        return packets
+
+    def _fan_out(self, job: Job, stored: Stored) -> None:
+        """A sum that was finished here goes to everyone: through the switch, which copies it."""
+        if self.settings.aggregates:
+            packets = self._result_packets(job, stored, Flag.COLLISION | Flag.FAN_OUT)
+            first_member = job.members[min(job.members)].address[0]
+            self._out.append(Burst(self.settings.switch_address or (first_member, UDP_PORT), packets))
+            return
+        packets = self._result_packets(job, stored, Flag(0))
+        self._out.extend(Burst(member.address, packets) for member in job.members.values())
+
+    def _serve(self, job: Job, rank: int, seqs: np.ndarray) -> int:
+        """Sends stored results to one worker; returns how many there were."""
+        stored = job.sums.complete(seqs)
+        if len(stored.seqs):
+            job.stats.served += len(stored.seqs)
+            self._out.append(Burst(job.members[rank].address, self._result_packets(job, stored, Flag.FROM_PS)))
+        return len(stored.seqs)
+
+    # --- control messages ---------------------------------------------------------------------------------------------
+
+    def _on_control(self, head: np.void, packet: bytes, address: Address, now_us: int) -> None:
+        try:
+            body = decode(packet)
+            if body["type"] == "join":
+                self._reply(address, int(head["seq"]), self._join(body, address, now_us))
+                return
+            job = self.jobs.get(int(head["job"]))
+            member = None if job is None else job.member_at(address)
+            if job is None or member is None or int(head["epoch"]) != job.epoch:
+                self.foreign += 1
+                return
+            self._on_message(job, member, int(head["seq"]), body, now_us)
+        except MalformedError as problem:
+            self.malformed += 1
+            if int(head["seq"]):
+                self._reply(address, int(head["seq"]), {"type": "refused", "reason": str(problem)})
+
+    def _on_message(self, job: Job, member: Member, number: int, body: Body, now_us: int) -> None:
+        member.heard_us = now_us
+        if job.state is State.FAILED and job.failure is not None:
+            self._reply(member.address, number, job.failure)
+            return
+        if number and number in member.replies:
+            self._out.append(Burst.of(member.address, member.replies[number]))
+            return
+        reply = self._handle(job, member, body, now_us)
+        if number and reply is not None:
+            packet = encode(reply, request=number, job=job.number, epoch=job.epoch, reply=True)
+            member.replies[number] = packet
+            if len(member.replies) > REPLIES_KEPT:
+                del member.replies[next(iter(member.replies))]
+            self._out.append(Burst.of(member.address, packet))
+
+    def _handle(self, job: Job, member: Member, body: Body, now_us: int) -> Body | None:
+        """Raises: MalformedError."""
+        kind = body["type"]
+        if kind == "alive":
+            oldest = integer(body, "oldest", 0, 0xFFFFFFFF)
+            job.progress(member.rank, oldest)
+            departed = job.behind_the_departed(oldest) if body.get("waiting") is True else []
+            if departed:
+                self._fail(job, "lost", departed, "left the job while others still need its contributions")
+                return None
+            return {"type": "alive"}
+        if kind == "leave":
+            member.left_at = member.oldest if member.oldest is not None else job.first_seq
+            if all(m.left_at is not None for m in job.members.values()):
+                job.state = State.ENDED
+                self._events.append(Retire(job.number, job.epoch))
+            return {"type": "left"}
+        if kind == "fetch":
+            first = integer(body, "first", 0, 0xFFFFFFFF)
+            count = integer(body, "count", 1, MAX_FETCH)
+            self._serve(job, member.rank, (first + np.arange(count)) & 0xFFFFFFFF)
+            return None
+        if kind in ("claim", "ask", "idle"):
+            return self._help(job, member.rank, body, now_us)
+        raise MalformedError(f"unknown message {kind[:32]!r}")
+
+    def _help(self, job: Job, rank: int, body: Body, now_us: int) -> Body:
+        """Questions of the help protocol. (section 10)"""
+        took_us = integer(body, "took_us", 0, 1 << 40)
+        if body["type"] == "idle":
+            job.ledger.idle(rank, took_us)
+            return {"type": "idle"}
+        step = integer(body, "step", 0, 1 << 40)
+        if body["type"] == "claim":
+            micro_batch = integer(body, "micro_batch", 0, job.micro_batches - 1)
+            granted = job.ledger.claim(step, rank, micro_batch, took_us, now_us)
+            return {"type": "granted" if granted else "taken"}
+        missing = integer(body, "missing", 0, (1 << CONTRIBUTION_BITS) - 1)
+        work = job.ledger.ask(step, rank, missing, took_us, now_us)
+        if work is None:
+            return {"type": "nothing"}
+        return {"type": "work", "shard": work.shard, "micro_batches": list(work.micro_batches), "backup": work.backup}
+
+    def _reply(self, address: Address, number: int, body: Body) -> None:
+        self._out.append(Burst.of(address, encode(body, request=number, reply=True)))
+
+    # --- admission ----------------------------------------------------------------------------------------------------
+
+    def _join(self, body: Body, address: Address, now_us: int) -> Body:
+        """Raises: MalformedError."""
+        name = text(body, "name", 64)
+        world_size = integer(body, "world_size", 1, CONTRIBUTION_BITS)
+        rank = integer(body, "rank", 0, world_size - 1)
+        micro_batches = integer(body, "micro_batches", 1, CONTRIBUTION_BITS // world_size)
+        incarnation = integer(body, "incarnation", 0, (1 << 31) - 1)
+        number = self._names.get(name)
+        job = self.jobs[number] if number is not None else self._new_job(name, world_size, micro_batches)
+        if job is None:
+            return {"type": "refused", "reason": "the parameter server has 255 jobs already"}
+        if (job.world_size, job.micro_batches) != (world_size, micro_batches):
+            if job.state not in (State.ENDED, State.FAILED):
+                return {
+                    "type": "refused",
+                    "reason": f"job {name!r} has {job.world_size} ranks with {job.micro_batches} contributions each, "
+                    f"not {world_size} with {micro_batches}",
+                }
+            job.world_size, job.micro_batches = world_size, micro_batches
+            job.next_epoch()
+        member = job.members.get(rank)
+        if member is not None and member.incarnation == incarnation and job.state is State.RUNNING:
+            return job.membership(rank, self.settings.switch_address, self.settings.alive_every_us)
+        if job.state in (State.RUNNING, State.ADMITTING) and (member is None or member.incarnation != incarnation):
+            self._fail(job, "restarted", (rank,), f"{describe_ranks([rank])} joined again: connect anew")
+        if job.state in (State.FAILED, State.ENDED):
+            job.next_epoch()
+        if job.state is State.GATHERING:
+            job.members[rank] = Member(rank=rank, address=address, incarnation=incarnation, heard_us=now_us)
+            if not job.missing:
+                job.state = State.ADMITTING
+                self._events.append(Admit(job))
+        return {"type": "waiting", "missing": job.missing}
+
+    def _new_job(self, name: str, world_size: int, micro_batches: int) -> Job | None:
+        number = next((n for n in range(1, 256) if n not in self.jobs), None)
+        if number is None:
+            ended = next((n for n, job in self.jobs.items() if job.state is State.ENDED), None)
+            if ended is None:
+                return None
+            del self._names[self.jobs.pop(ended).name]
+            number = ended
+        quota = min(self.settings.slots_per_job, self.settings.slots)
+        job = Job(
+            name=name,
+            number=number,
+            epoch=self._random_bits(8),
+            world_size=world_size,
+            micro_batches=micro_batches,
+            lanes=self.settings.lanes,
+            slot_base=self._free_quota(quota),
+            slot_count=quota,
+            first_seq=self._random_bits(32),
+            grade=self.settings.grade,
+        )
+        self.jobs[number] = job
+        self._names[name] = number
+        return job
+
+    def _free_quota(self, quota: int) -> int:
+        """First slot of the quota that the fewest jobs use."""
+        bases = range(0, min(self.settings.slots, SLOTS), quota)
+        live = [job.slot_base for job in self.jobs.values() if job.state not in (State.ENDED, State.FAILED)]
+        return min(bases, key=lambda base: (live.count(base), base))
+
+    # --- failures and time ----------------------------------------------------------------------------------------------
+
+    def _fail(self, job: Job, reason: str, ranks: Sequence[int], detail: str) -> None:
+        """Ends a job's epoch; every member is told at once, and again whenever it says that it is alive."""
+        if job.state in (State.FAILED, State.ENDED):
+            return
+        job.state = State.FAILED
+        job.failure = {"type": "failed", "reason": reason, "ranks": list(ranks), "detail": detail}
+        packet = encode(job.failure, request=0, job=job.number, epoch=job.epoch, reply=True)
+        self._out.extend(Burst.of(member.address, packet) for member in job.members.values())
+        self._events.append(Retire(job.number, job.epoch))
+
+    def next_timer_us(self) -> int | None:
+        running = any(job.state is State.RUNNING for job in self.jobs.values())
+        return self._next_check_us if running else None
+
+    def handle_timer(self, now_us: int) -> None:
+        """Looks for workers that have fallen silent."""
+        if self._next_check_us is None or now_us < self._next_check_us:
+            return
+        self._next_check_us = now_us + self.settings.alive_every_us
+        for job in self.jobs.values():
+            if job.state is not State.RUNNING:
+                continue
+            lost = [
+                m.rank
+                for m in job.members.values()
+                if m.left_at is None and now_us - m.heard_us > self.settings.dead_after_us
+            ]
+            if lost:
+                seconds = self.settings.dead_after_us / 1e6
+                self._fail(job, "lost", lost, f"not heard of for {seconds:.1f} s")
+
+    def transmit(self, now_us: int) -> list[Burst]:
+        """Datagrams to send now."""
+        out = list(self._out)
+        self._out.clear()
+        return out

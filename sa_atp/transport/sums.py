@@ -1,0 +1,182 @@
+"""Sums that the parameter server finishes, and results that it keeps for whoever missed them. (protocol section 7.2, 7.3)
+
+A row a fragment, in pages that appear when they are first needed and go when every worker has passed them. The rules of
+addition are those of a slot: disjoint contributions are added, anything that overlaps is dropped.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sa_atp.tensor.quantise import saturating_add
+
+PAGE = 256  # fragments
+HORIZON = 1 << 20  # fragments beyond the oldest that anyone needs; bounds the memory that a bad sender can take
+SEQ_MASK = 0xFFFFFFFF
+
+# Outcome of each fragment that was offered
+ADDED, COMPLETED, DUPLICATE, OVERLAP, KNOWN, PASSED, BEYOND, MISMATCH = range(8)
+
+
+@dataclass(slots=True)
+class _Page:
+    lanes: np.ndarray  # int32[PAGE, lanes]
+    bits: np.ndarray  # uint64[PAGE]
+    stream: np.ndarray  # uint16[PAGE]: exponent and tag, which all contributions to a sum must share
+    complete: np.ndarray  # bool[PAGE]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Complete sums: sequence numbers, exponents, tags, and lanes as int32[n, lanes]."""
+
+    seqs: np.ndarray
+    exponents: np.ndarray
+    tags: np.ndarray
+    lanes: np.ndarray
+
+
+class SumStore:
+    def __init__(self, lanes: int, fan_in: int, first_seq: int) -> None:
+        """Args: fan_in: bitmap of a complete sum; first_seq: no fragment before it is ever offered."""
+        self.lanes = lanes
+        self.fan_in = np.uint64(fan_in)
+        self._origin = first_seq  # pages are numbered from here
+        self._oldest = 0  # distance from the origin: everything below has been passed by all
+        self._pages: dict[int, _Page] = {}
+
+    # --- offering -----------------------------------------------------------------------------------------------------
+
+    def add(self, head: np.ndarray, lanes: np.ndarray) -> np.ndarray:
+        """Offers contributions. Returns: the outcome of each, uint8[n]."""
+        return self._offer(head, lanes, merge=True)
+
+    def keep(self, head: np.ndarray, lanes: np.ndarray) -> np.ndarray:
+        """Stores complete sums that a switch finished. Returns: COMPLETED for news, KNOWN for repetitions."""
+        return self._offer(head, lanes, merge=False)
+
+    def _offer(self, head: np.ndarray, lanes: np.ndarray, *, merge: bool) -> np.ndarray:
+        outcome = np.zeros(len(head), np.uint8)
+        place = self._places(head["seq"])
+        passed = place < self._oldest
+        beyond = place >= self._oldest + HORIZON
+        outcome[passed] = PASSED
+        outcome[beyond] = BEYOND
+        stream = (head["exponent"].view(np.uint8).astype(np.uint16) << 8) | head["tag"]
+        usable = np.flatnonzero(~passed & ~beyond)
+        for page_number in np.unique(place[usable] // PAGE):
+            page = self._page(int(page_number))
+            rows = usable[place[usable] // PAGE == page_number]
+            # Several packets for one fragment take turns; different fragments go together.
+            while len(rows):
+                _, first = np.unique(place[rows], return_index=True)
+                turn = rows[first]
+                at = place[turn] % PAGE
+                take = self._merge if merge else self._replace
+                outcome[turn] = take(page, at, head["bits"][turn].astype(np.uint64), stream[turn], lanes[turn])
+                rows = np.delete(rows, first)
+        return outcome
+
+    def _merge(
+        self, page: _Page, at: np.ndarray, bits: np.ndarray, stream: np.ndarray, lanes: np.ndarray
+    ) -> np.ndarray:
+        held = page.bits[at]
+        empty = held == 0
+        overlap = held & bits
+        outcome = np.full(len(at), ADDED, np.uint8)
+        outcome[overlap != 0] = OVERLAP
+        outcome[(overlap == bits) & ~empty] = DUPLICATE
+        outcome[~empty & (page.stream[at] != stream)] = MISMATCH
+        outcome[page.complete[at]] = KNOWN
+        new = outcome == ADDED
+        fresh, more = new & empty, new & ~empty
+        page.lanes[at[fresh]] = lanes[fresh]
+        page.stream[at[fresh]] = stream[fresh]
+        page.lanes[at[more]] = saturating_add(page.lanes[at[more]], lanes[more])
+        page.bits[at[new]] |= bits[new]
+        done = new & (page.bits[at] == self.fan_in)
+        page.complete[at[done]] = True
+        outcome[done] = COMPLETED
+        return outcome
+
+    def _replace(
+        self, page: _Page, at: np.ndarray, bits: np.ndarray, stream: np.ndarray, lanes: np.ndarray
+    ) -> np.ndarray:
+        outcome = np.where(page.complete[at], KNOWN, COMPLETED).astype(np.uint8)
+        new = outcome == COMPLETED
+        page.lanes[at[new]] = lanes[new]
+        page.stream[at[new]] = stream[new]
+        page.bits[at[new]] = bits[new]
+        page.complete[at[new]] = True
+        return outcome
+
+    # --- looking ------------------------------------------------------------------------------------------------------
+
+    def bits(self, seq: int) -> int:
+        """Contributions that are in a fragment's sum; 0 if it was never offered."""
+        place = self._place(seq)
+        page = self._pages.get(place // PAGE)
+        return 0 if page is None or place < self._oldest else int(page.bits[place % PAGE])
+
+    def complete(self, seqs: np.ndarray) -> Stored:
+        """The complete sums among these sequence numbers."""
+        place = self._places(seqs)
+        found_seqs, found_streams, found_lanes = [], [], []
+        for page_number in np.unique(place // PAGE):
+            page = self._pages.get(int(page_number))
+            if page is None:
+                continue
+            rows = np.flatnonzero((place // PAGE == page_number) & (place >= self._oldest))
+            rows = rows[page.complete[place[rows] % PAGE]]
+            found_seqs.append(np.asarray(seqs)[rows].astype(np.int64))
+            found_streams.append(page.stream[place[rows] % PAGE])
+            found_lanes.append(page.lanes[place[rows] % PAGE])
+        if not found_seqs:
+            return Stored(
+                np.zeros(0, np.int64), np.zeros(0, np.int8), np.zeros(0, np.uint8), np.zeros((0, self.lanes), np.int32)
+            )
+        streams = np.concatenate(found_streams)
+        return Stored(
+            np.concatenate(found_seqs),
+            (streams >> 8).astype(np.uint8).view(np.int8),
+            (streams & 0xFF).astype(np.uint8),
+            np.concatenate(found_lanes),
+        )
+
+    # --- space --------------------------------------------------------------------------------------------------------
+
+    def release(self, seq: int) -> None:
+        """Everyone has passed this sequence number: forget what is before it."""
+        place = self._place(seq)
+        if place <= self._oldest or place - self._oldest > SEQ_MASK // 2:
+            return
+        self._oldest = place
+        for number in [n for n in self._pages if (n + 1) * PAGE <= place]:
+            del self._pages[number]
+
+    @property
+    def oldest_seq(self) -> int:
+        return (self._origin + self._oldest) & SEQ_MASK
+
+    @property
+    def pages(self) -> int:
+        return len(self._pages)
+
+    def _page(self, number: int) -> _Page:
+        if number not in self._pages:
+            self._pages[number] = _Page(
+                np.zeros((PAGE, self.lanes), np.int32),
+                np.zeros(PAGE, np.uint64),
+                np.zeros(PAGE, np.uint16),
+                np.zeros(PAGE, bool),
+            )
+        return self._pages[number]
+
+    def _place(self, seq: int) -> int:
+        """Distance from the origin, taking the nearest of all that a 32-bit number can mean."""
+        ahead = (seq - self._origin - self._oldest) & SEQ_MASK
+        return self._oldest + (ahead if ahead <= SEQ_MASK // 2 else ahead - SEQ_MASK - 1)
+
+    def _places(self, seqs: np.ndarray) -> np.ndarray:
+        ahead = (np.asarray(seqs).astype(np.int64) - self._origin - self._oldest) & SEQ_MASK
+        return self._oldest + np.where(ahead <= SEQ_MASK // 2, ahead, ahead - SEQ_MASK - 1)

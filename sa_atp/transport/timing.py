@@ -1,0 +1,44 @@
+"""How long is long: the path's round trip, and when to ask what happened. (protocol section 5.4)
+
+Results cannot be timed like acknowledgements: they come when the last worker has sent, which may be a straggler. Only
+answers to probes measure the path, and results bound it from above, so the estimate takes probes as they are and results
+only when they are faster.
+"""
+
+INITIAL_RTT_US = 2_000
+MIN_TIMEOUT_US = 2_000  # a software switch and a busy host answer in less, but not reliably in much less
+MAX_TIMEOUT_US = 100_000
+
+
+class RoundTrip:
+    """Smoothed round trip of the path to the switch, after RFC 6298."""
+
+    def __init__(self) -> None:
+        self.smoothed_us = INITIAL_RTT_US
+        self.deviation_us = INITIAL_RTT_US // 2
+        self.samples = 0
+
+    def answer(self, elapsed_us: int) -> None:
+        """A probe was answered after this time."""
+        if self.samples == 0:
+            self.smoothed_us, self.deviation_us = elapsed_us, elapsed_us // 2
+        else:
+            error = elapsed_us - self.smoothed_us
+            self.smoothed_us += error // 8
+            self.deviation_us += (abs(error) - self.deviation_us) // 4
+        self.samples += 1
+
+    def result(self, elapsed_us: int) -> None:
+        """A result came after this time: the path is not slower than that."""
+        if elapsed_us < self.smoothed_us:
+            self.answer(elapsed_us)
+
+    @property
+    def timeout_us(self) -> int:
+        """Silence after which a worker asks what its slots hold."""
+        return max(MIN_TIMEOUT_US, min(MAX_TIMEOUT_US, self.smoothed_us + 4 * self.deviation_us))
+
+    @property
+    def reordering_us(self) -> int:
+        """A fragment sent this much before one that is complete counts as lost (RFC 8985, section 6.2)."""
+        return max(self.smoothed_us // 4, 250)

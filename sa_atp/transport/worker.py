@@ -1,0 +1,587 @@
+"""A worker's connection: contributions out, sums in. (protocol section 5)
+
+It owns the operations of the job and decides what is sent when: which fragments fit in the windows, which are thought
+lost, when to ask the switch what it holds. It knows neither sockets nor clocks.
+"""
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from sa_atp.spec import HEADER_BYTES, Flag, Kind
+from sa_atp.tensor.fragments import Plan
+from sa_atp.transport.contribution import NEVER, Contribution
+from sa_atp.transport.errors import (
+    JobRestartedError,
+    MismatchError,
+    NonFiniteError,
+    OperationTimeoutError,
+    ParameterServerLostError,
+    TransportError,
+    WorkerLostError,
+)
+from sa_atp.transport.membership import Membership
+from sa_atp.transport.operation import History, NotFinite, Operation
+from sa_atp.transport.requests import Requests
+from sa_atp.transport.timing import MAX_TIMEOUT_US, RoundTrip
+from sa_atp.transport.window import Window
+from sa_atp.wire.datagrams import Burst
+from sa_atp.wire.header import HEADER, first_byte, headers, lanes_of, size_of
+from sa_atp.wire.messages import Body, MalformedError, decode
+
+MAX_BURST = 56  # datagrams of one burst: what one segmented send carries at 1 kB each
+RESEND_AFTER_TRIES = 3  # transmissions through the switch before the slot is asked to hand over (section 5.5)
+FETCH_FRAGMENTS = 256  # results asked of the parameter server at once
+SEQ_MASK = 0xFFFFFFFF
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerLimits:
+    """Bounds of every wait."""
+
+    operation_timeout_us: int = 60_000_000
+    """Without any progress for so long, an operation fails."""
+    server_timeout_us: int = 10_000_000
+    """The parameter server counts as lost when it has not answered for so long."""
+
+
+@dataclass(slots=True)
+class WorkerStats:
+    """Counters of one connection, since it was made."""
+
+    fragments_sent: int = 0
+    """Data and scale fragments sent for the first time."""
+    retransmitted: int = 0
+    resends: int = 0
+    """Retransmissions that asked for a hand-over."""
+    on_behalf: int = 0
+    """Fragments sent for other ranks."""
+    results: int = 0
+    """Fragments whose sum arrived."""
+    results_from_server: int = 0
+    """... of which the parameter server finished the sum, because the slot was taken."""
+    results_fetched: int = 0
+    """... of which the parameter server sent a stored copy."""
+    duplicates: int = 0
+    congested: int = 0
+    probes: int = 0
+    malformed: int = 0
+    foreign: int = 0
+    stale: int = 0
+    poisoned: int = 0
+    """Fragments sent with a value that did not fit."""
+    chunks_redone: int = 0
+
+    def as_dict(self) -> dict[str, int]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class OperationDone:
+    operation: int
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingFor:
+    """All of this worker's fragments are in, and the oldest sum lacks these contributions: it leads, others straggle."""
+
+    operation: int
+    missing_bits: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The parameter server's answer to `Worker.ask`; None: it did not come in time."""
+
+    request: int
+    body: Body | None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The connection is over: every operation, open or future, fails with this."""
+
+    error: TransportError
+
+
+Event = OperationDone | WaitingFor | Reply | Failed
+
+
+class Worker:
+    """Calls and order: see the package's docstring. All times are microseconds of one clock that never goes back."""
+
+    def __init__(
+        self, membership: Membership, now_us: int, *, first_request: int, limits: WorkerLimits | None = None
+    ) -> None:
+        """Args: first_request: 32 random bits, so that replies to an earlier connection match nothing."""
+        self.membership = membership
+        self.limits = limits or WorkerLimits()
+        self.stats = WorkerStats()
+        self.error: TransportError | None = None
+        self.round_trip = RoundTrip()
+        self.window = Window(membership.slot_count)
+        self._operations: dict[int, Operation] = {}
+        self._queued: deque[tuple[int, Plan, int, object, list[Contribution]]] = deque()
+        self._next_operation = 0
+        self._next_seq = membership.first_seq
+        self._histories: dict[object, History] = {}
+        self._open_keys: set[object] = set()
+        self._events: deque[Event] = deque()
+        self._packets: deque[Burst] = deque()  # probes and control messages
+        self._requests = Requests(first_number=first_request)
+        self._requests.job, self._requests.epoch = membership.job, membership.epoch
+        self._alive_at_us = now_us
+        self._server_heard_us = now_us
+        self._progress_us = now_us
+        self._active_us = now_us  # last time something was sent or a new result came
+        self._silences = 0  # probes in a row that changed nothing
+        self._newest_done_sent_us = 0
+        self._probed: dict[int, int] = {}  # seq: when
+        self._probed_at_all = Counter[int]()
+        self._fetching_until_us = 0
+        self._leaving = False
+
+    # --- operations ---------------------------------------------------------------------------------------------------
+
+    def begin(self, values: int, key: object | None, now_us: int) -> int:
+        """Starts an operation; every rank must start the same ones in the same order.
+
+        Args:
+            values: length of the tensor.
+            key: names the tensor from step to step, so that its scale can be predicted; None: it is gathered.
+
+        Returns: the operation's number, for `contribute`.
+        """
+        plan = Plan(values, self.membership.lanes)
+        index = self._next_operation
+        self._next_operation += 1
+        first_seq = self._next_seq
+        self._next_seq = (self._next_seq + plan.span) & SEQ_MASK
+        self._queued.append((index, plan, first_seq, key, []))
+        self._open_queued(now_us)
+        return index
+
+    def contribute(
+        self, operation: int, parts: Sequence[np.ndarray], bits: int, now_us: int, *, on_behalf: bool = False
+    ) -> None:
+        """Adds values to an operation. Args: see Contribution; the arrays must stay as they are until it is done."""
+        plan = self._plan_of(operation)
+        if plan is None:
+            return  # done already: others have sent these contributions
+        group = Contribution(plan, bits, parts, self.membership.contributions, on_behalf=on_behalf)
+        self._active_us = max(self._active_us, now_us)
+        if operation in self._operations:
+            self._operations[operation].add(group)
+            return
+        for index, _, _, _, groups in self._queued:
+            if index == operation:
+                groups.append(group)
+
+    def result(self, operation: int, out: np.ndarray) -> Operation:
+        """Writes the sums of a done operation into float32[values] and forgets it."""
+        done = self._operations.pop(operation)
+        done.result(out)
+        return done
+
+    def _plan_of(self, operation: int) -> Plan | None:
+        open_operation = self._operations.get(operation)
+        if open_operation is not None:
+            return None if open_operation.done else open_operation.plan
+        return next((plan for index, plan, _, _, _ in self._queued if index == operation), None)
+
+    def _open_queued(self, now_us: int) -> None:
+        """Opens operations in order; one whose key is in use waits, because its scale follows from that sum."""
+        while self._queued and (self._queued[0][3] is None or self._queued[0][3] not in self._open_keys):
+            index, plan, first_seq, key, groups = self._queued.popleft()
+            if key is not None:
+                self._open_keys.add(key)
+            operation = Operation(
+                index=index,
+                plan=plan,
+                first_seq=first_seq,
+                contributions=self.membership.contributions,
+                histories=self._histories,
+                key=key,
+            )
+            for group in groups:
+                operation.add(group)
+            self._operations[index] = operation
+            self._progress_us = now_us
+
+    def _active(self) -> list[Operation]:
+        return [operation for operation in self._operations.values() if not operation.done]
+
+    # --- receiving ----------------------------------------------------------------------------------------------------
+
+    def receive(self, bursts: Sequence[Burst], now_us: int) -> None:
+        """Takes datagrams; anything that does not belong here is counted and dropped."""
+        for burst in bursts:
+            if burst.address not in (self.membership.data_address, self.membership.server_address):
+                self.stats.foreign += len(burst)
+            elif burst.data.shape[1] < HEADER_BYTES:
+                self.stats.malformed += len(burst)
+            else:
+                self._receive(burst, now_us)
+
+    def _receive(self, burst: Burst, now_us: int) -> None:
+        size = burst.data.shape[1]
+        head = headers(burst.data)
+        is_result = (head["first"] == first_byte(Kind.RESULT)) & (size == size_of(Kind.RESULT, self.membership.lanes))
+        ours = (head["job"] == self.membership.job) & (head["epoch"] == self.membership.epoch)
+        results = is_result & ours
+        if results.all():
+            self._on_results(head, burst.data, now_us)
+            return
+        if results.any():
+            self._on_results(head[results], burst.data[results], now_us)
+        self.stats.stale += int((is_result & ~ours).sum())
+        for i in np.flatnonzero(~is_result):
+            self._on_other(head[i], burst, int(i), bool(ours[i]), now_us)
+
+    def _on_other(self, head: np.void, burst: Burst, row: int, ours: bool, now_us: int) -> None:
+        first = int(head["first"])
+        if first == first_byte(Kind.PROBE_REPLY) and burst.data.shape[1] == HEADER_BYTES:
+            if ours:
+                self._on_probe_reply(head, now_us)
+            else:
+                self.stats.stale += 1
+        elif first == first_byte(Kind.CONTROL) and burst.address == self.membership.server_address:
+            try:
+                self._on_control(int(head["seq"]), decode(burst.data[row].tobytes()), now_us)
+            except MalformedError:
+                self.stats.malformed += 1
+        else:
+            self.stats.malformed += 1
+
+    def _on_results(self, head: np.ndarray, packets: np.ndarray, now_us: int) -> None:
+        complete = head["bits"] == np.uint64(self.membership.fan_in)
+        if not complete.all():
+            self.stats.malformed += int((~complete).sum())
+            head, packets = head[complete], packets[complete]
+        news = marked = collided = stored = 0
+        seqs = head["seq"].astype(np.int64)
+        for operation in list(self._operations.values()):
+            local = (seqs - operation.first_seq) & SEQ_MASK
+            within = (local < operation.plan.span) & (head["tag"] == operation.index & 0xFF)
+            if operation.done or not within.any():
+                continue
+            rows = np.flatnonzero(within)
+            sent_before = self._sent_times(operation, local[rows])
+            fresh = self._take(operation, local[rows], head["exponent"][rows], lanes_of(packets[rows]), now_us)
+            if fresh:
+                news += fresh
+                flags = head["flags"][rows]
+                marked += int((flags & Flag.CONGESTION != 0).sum())
+                collided += int((flags & Flag.COLLISION != 0).sum())
+                stored += int((flags & Flag.FROM_PS != 0).sum())
+                self._time_results(sent_before, now_us)
+        self.stats.duplicates += len(head) - news
+        if news:
+            self.stats.results += news
+            self.stats.congested += marked
+            self.stats.results_from_server += collided
+            self.stats.results_fetched += stored
+            self._silences = 0
+            self._active_us = self._progress_us = now_us
+            self.window.on_results(news, marked, collided, now_us, self.round_trip.smoothed_us)
+            if stored:
+                self._fetch(now_us)
+
+    def _take(
+        self, operation: Operation, local: np.ndarray, exponents: np.ndarray, lanes: np.ndarray, now_us: int
+    ) -> int:
+        try:
+            fresh = operation.on_results(local, exponents, lanes)
+        except NotFinite as problem:
+            start, end = operation.plan.values_of(problem.chunk)
+            ranks = {c // self.membership.micro_batches for c in problem.contributions}
+            self.fail(NonFiniteError(operation.index, ranks, start, end - 1))
+            return 0
+        if operation.done:
+            operation.save_history()
+            for chunk in range(operation.plan.chunks):
+                self.stats.chunks_redone += int(operation.attempt[chunk] == 1)
+            self._open_keys.discard(operation.key)
+            self._events.append(OperationDone(operation.index))
+            self._open_queued(now_us)
+        return fresh
+
+    def _sent_times(self, operation: Operation, local: np.ndarray) -> np.ndarray:
+        """When the fragments that were sent exactly once, and not answered yet, were sent."""
+        local = local[operation.pending[local]]
+        times = [
+            group.sent_us[local[(group.sent_us[local] != NEVER) & (group.tries[local] == 1)]]
+            for group in operation.groups
+        ]
+        return np.concatenate(times) if times else np.zeros(0, np.int64)
+
+    def _time_results(self, sent_us: np.ndarray, now_us: int) -> None:
+        if len(sent_us):
+            newest = int(sent_us.max())
+            self._newest_done_sent_us = max(self._newest_done_sent_us, newest)
+            self.round_trip.result(now_us - newest)
+
+    # --- loss ---------------------------------------------------------------------------------------------------------
+
+    def _find_losses(self, now_us: int) -> None:
+        """A fragment is thought lost when one sent sufficiently later is complete (after RFC 8985). (section 5.3)"""
+        before = self._newest_done_sent_us - self.round_trip.reordering_us
+        lost = 0
+        for operation in self._active():
+            for group in operation.groups:
+                if group.in_flight:
+                    lost += group.give_up(np.flatnonzero(operation.pending & (group.sent_us < before)))
+        if lost:
+            self.window.on_loss(now_us, self.round_trip.smoothed_us)
+
+    def _on_probe_reply(self, head: np.void, now_us: int) -> None:
+        seq, bits = int(head["seq"]), int(head["bits"])
+        asked_us = self._probed.pop(seq, None)
+        if asked_us is None:
+            return
+        if not int(head["flags"]) & Flag.FROM_PS:
+            self.round_trip.answer(now_us - asked_us)
+        for operation in self._active():
+            local = (seq - operation.first_seq) & SEQ_MASK
+            if local >= operation.plan.span or not operation.pending[local]:
+                continue
+            lost = 0
+            held = True
+            for group in operation.groups:
+                if group.sent_us[local] == NEVER:
+                    held = False
+                elif bits & group.bits != group.bits or bits == self.membership.fan_in:
+                    # Not there, or complete without us having seen it: whatever happened to it happened to what was
+                    # sent around it. Sending a fragment twice does no harm.
+                    held = False
+                    lost += group.give_up(np.flatnonzero(operation.pending & (group.sent_us <= asked_us)))
+            if lost:
+                self.window.on_loss(now_us, self.round_trip.smoothed_us)
+                self._silences = 0
+            operation.held_bits = bits
+            missing = self.membership.fan_in & ~bits
+            if held and operation.groups and missing:
+                self._events.append(WaitingFor(operation.index, missing))
+
+    def _probe(self, now_us: int) -> None:
+        """Asks what became of the oldest fragment of each operation that waits, and of the newest one sent."""
+        for operation in self._active():
+            oldest = operation.oldest_pending()
+            if oldest is None:
+                continue
+            asked = {oldest}
+            for group in operation.groups:
+                waiting = np.flatnonzero(operation.pending & (group.sent_us != NEVER))
+                if len(waiting):
+                    asked.update((int(waiting[0]), int(waiting[-1])))
+            for local in asked:
+                self._send_probe(operation, local, now_us)
+
+    def _send_probe(self, operation: Operation, local: int, now_us: int) -> None:
+        seq = (operation.first_seq + local) & SEQ_MASK
+        head = np.zeros(1, HEADER)
+        head["first"] = first_byte(Kind.PROBE)
+        self._fill(head, operation, np.array([local]))
+        # nothing of a probe is added: its bitmap names who asks, for an answer from the parameter server
+        head["bits"] = self.membership.rank
+        self._probed[seq] = now_us
+        self.stats.probes += 1
+        self._packets.append(Burst(self.membership.data_address, head.view(np.uint8).reshape(1, -1)))
+
+    # --- results that others have -------------------------------------------------------------------------------------
+
+    def _fetch(self, now_us: int) -> None:
+        """The parameter server has a result that we missed: it has more of them, so ask for a batch."""
+        if now_us < self._fetching_until_us:
+            return
+        for operation in self._active():
+            wanted = np.flatnonzero(operation.pending)[:FETCH_FRAGMENTS]
+            if len(wanted):
+                self._fetching_until_us = now_us + self.round_trip.timeout_us
+                first = (operation.first_seq + int(wanted[0])) & SEQ_MASK
+                count = int(wanted[-1] - wanted[0]) + 1
+                self.tell({"type": "fetch", "first": first, "count": min(count, FETCH_FRAGMENTS)})
+                return
+
+    # --- control ------------------------------------------------------------------------------------------------------
+
+    def ask(self, body: Body, now_us: int, *, timeout_us: int = 5_000_000) -> int:
+        """Sends a request to the parameter server until it answers; the answer comes as a Reply event."""
+        return self._requests.ask(body, now_us, timeout_us=timeout_us)
+
+    def tell(self, body: Body) -> None:
+        """Sends a message to the parameter server once, without waiting for anything."""
+        from sa_atp.wire.messages import encode
+
+        packet = encode(body, request=0, job=self.membership.job, epoch=self.membership.epoch)
+        self._packets.append(Burst.of(self.membership.server_address, packet))
+
+    def leave(self, now_us: int) -> None:
+        """Says that this worker will contribute no more."""
+        self._leaving = True
+        self.ask({"type": "leave"}, now_us, timeout_us=1_000_000)
+
+    def fail(self, error: TransportError) -> None:
+        """Ends the connection with an error, which is reported once."""
+        if self.error is None:
+            self.error = error
+            self._events.append(Failed(error))
+
+    def _on_control(self, number: int, body: Body, now_us: int) -> None:
+        self._server_heard_us = now_us
+        request = self._requests.answered(number)
+        if body["type"] == "failed":
+            self.fail(_failure(body))
+        elif request is not None and request["type"] != "alive":
+            self._events.append(Reply(number, body))
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def next_timer_us(self) -> int | None:
+        """When `handle_timer` wants to be called; None: never."""
+        if self.error is not None:
+            return None
+        times = [self._alive_at_us, self._requests.next_timer_us()]
+        if self._active():
+            times.append(self._silent_until_us())
+        return min(t for t in times if t is not None)
+
+    def _silent_until_us(self) -> int:
+        wait = min(self.round_trip.timeout_us << min(self._silences, 8), MAX_TIMEOUT_US)
+        return self._active_us + wait
+
+    def handle_timer(self, now_us: int) -> None:
+        if self.error is not None:
+            return
+        for number, body in self._requests.expired(now_us):
+            if body["type"] != "alive":
+                self._events.append(Reply(number, None))
+        if now_us >= self._alive_at_us:
+            self._say_alive(now_us)
+        active = self._active()
+        if not active:
+            self._progress_us = now_us
+            return
+        if now_us - self._progress_us > self.limits.operation_timeout_us:
+            self._give_up_waiting(active[0], now_us)
+        elif now_us >= self._silent_until_us():
+            self._silences += 1
+            self._active_us = now_us
+            self._probe(now_us)
+
+    def _say_alive(self, now_us: int) -> None:
+        """Tells the server that we live and how far we are; its answers tell us the same of it."""
+        if now_us - self._server_heard_us > self.limits.server_timeout_us:
+            host, port = self.membership.server_address
+            waited = (now_us - self._server_heard_us) / 1e6
+            self.fail(
+                ParameterServerLostError(f"the parameter server at {host}:{port} has not answered for {waited:.1f} s")
+            )
+            return
+        self._alive_at_us = now_us + self.membership.alive_every_us
+        self.ask(
+            {"type": "alive", "oldest": self.oldest_seq(), "waiting": bool(self._active())},
+            now_us,
+            timeout_us=self.membership.alive_every_us,
+        )
+
+    def oldest_seq(self) -> int:
+        """No result before this one will be asked for again."""
+        for operation in self._active():
+            oldest = operation.oldest_pending()
+            if oldest is not None:
+                return (operation.first_seq + oldest) & SEQ_MASK
+        return self._queued[0][2] if self._queued else self._next_seq
+
+    def _give_up_waiting(self, operation: Operation, now_us: int) -> None:
+        missing = None
+        if operation.held_bits is not None:
+            missing = self.membership.ranks_of(self.membership.fan_in & ~operation.held_bits)
+        waited = (now_us - self._progress_us) / 1e6
+        self.fail(OperationTimeoutError(operation.index, waited, missing or None))
+
+    # --- sending ------------------------------------------------------------------------------------------------------
+
+    def transmit(self, now_us: int) -> list[Burst]:
+        """Datagrams to send now. Call again until it returns nothing: each call gives a bounded amount."""
+        out = list(self._packets)
+        self._packets.clear()
+        out.extend(Burst.of(self.membership.server_address, packet) for packet in self._requests.due(now_us))
+        if self.error is not None:
+            return [] if not self._leaving else out
+        active = self._active()
+        if not active:
+            return out
+        self._find_losses(now_us)
+        in_flight = sum(group.in_flight for operation in active for group in operation.groups)
+        budget = min(self.window.limit - in_flight, MAX_BURST)
+        oldest = self.oldest_seq()
+        for operation in active:
+            # A slot serves the fragments whose numbers differ by the quota: the older must be done before the younger.
+            below = self.membership.slot_count - ((operation.first_seq - oldest) & SEQ_MASK)
+            if (operation.first_seq - oldest) & SEQ_MASK > SEQ_MASK // 2:
+                below = self.membership.slot_count + ((oldest - operation.first_seq) & SEQ_MASK)
+            for group in operation.groups:
+                if budget <= 0 or not group.has_work:
+                    continue
+                local = group.take(budget, below, operation.pending)
+                if len(local):
+                    budget -= len(local)
+                    out.append(self._burst(operation, group, local, now_us))
+        return out
+
+    def _burst(self, operation: Operation, group: Contribution, local: np.ndarray, now_us: int) -> Burst:
+        packets = np.empty((len(local), size_of(Kind.DATA, self.membership.lanes)), np.uint8)
+        head = headers(packets)
+        group.write_lanes(local, lanes_of(packets))
+        again = group.tries[local] > 0
+        resend = group.tries[local] >= RESEND_AFTER_TRIES
+        poisoned = group.is_poisoned(local)
+        head["first"] = first_byte(Kind.DATA)
+        head["bits"] = group.bits
+        self._fill(head, operation, local)
+        head["flags"] = (
+            np.where(resend, Flag.RESEND, 0)
+            | np.where(poisoned, Flag.OVERFLOW, 0)
+            | (Flag.ON_BEHALF if group.on_behalf else 0)
+        )
+        group.on_sent(local, now_us)
+        self._active_us = now_us
+        self.stats.fragments_sent += int((~again).sum())
+        self.stats.retransmitted += int(again.sum())
+        self.stats.resends += int(resend.sum())
+        self.stats.poisoned += int(poisoned.sum())
+        self.stats.on_behalf += len(local) if group.on_behalf else 0
+        return Burst(self.membership.data_address, packets)
+
+    def _fill(self, head: np.ndarray, operation: Operation, local: np.ndarray) -> None:
+        """The fields that say which fragment this is."""
+        member = self.membership
+        seq = (operation.first_seq + local) & SEQ_MASK
+        head["seq"] = seq
+        head["slot"] = member.slot_base + seq % member.slot_count
+        head["job"] = member.job
+        head["epoch"] = member.epoch
+        head["exponent"] = operation.exponents_of(local)
+        head["tag"] = operation.index & 0xFF
+
+    # --- events -------------------------------------------------------------------------------------------------------
+
+    def next_event(self) -> Event | None:
+        return self._events.popleft() if self._events else None
+
+
+def _failure(body: Body) -> TransportError:
+    """The error that the parameter server reports."""
+    reason = str(body.get("reason", "unknown"))
+    detail = str(body.get("detail", ""))
+    ranks = [r for r in body.get("ranks", []) if isinstance(r, int)]
+    if reason == "lost":
+        return WorkerLostError(ranks, detail)
+    if reason == "restarted":
+        return JobRestartedError(detail)
+    if reason == "mismatch":
+        return MismatchError(detail)
+    return TransportError(detail or reason)

@@ -1,0 +1,1 @@
+"""Packets as bytes: the header, and datagrams in batches. Pure."""

@@ -1,0 +1,76 @@
+"""The SA-ATP header as NumPy sees it, so that a batch of packets is read and written at once. (protocol section 2)"""
+
+from typing import Any
+
+import numpy as np
+
+from sa_atp.spec import FIELDS, HEADER_BYTES, VERSION, WITH_LANES, Flag, Kind
+
+# version and kind share the first byte; the two halves of the bitmap are read as one number
+HEADER = np.dtype(
+    [
+        ("first", "u1"),
+        ("flags", "u1"),
+        ("slot", ">u2"),
+        ("job", "u1"),
+        ("epoch", "u1"),
+        ("exponent", "i1"),
+        ("tag", "u1"),
+        ("seq", ">u4"),
+        ("bits", ">u8"),
+    ]
+)
+assert HEADER.itemsize == HEADER_BYTES
+
+_EXPECTED = (
+    ("version", 4), ("kind", 4), ("flags", 8), ("slot", 16), ("job", 8), ("epoch", 8), ("exponent", 8), ("tag", 8),
+    ("seq", 32), ("bits_hi", 32), ("bits_lo", 32),
+)  # fmt: skip
+assert tuple((name, bits) for name, bits, _ in FIELDS) == _EXPECTED, "wire.toml changed: adapt HEADER"
+
+LANE = np.dtype(">i4")
+
+
+def first_byte(kind: Kind) -> int:
+    return VERSION << 4 | kind
+
+
+def size_of(kind: Kind, lanes: int) -> int:
+    """Bytes of a packet of this kind, from the header on; control packets have a body of any length."""
+    return HEADER_BYTES + (4 * lanes if kind in WITH_LANES else 0)
+
+
+def headers(packets: np.ndarray) -> np.ndarray:
+    """The headers of uint8[n, size >= 20] as a structured array[n]: a view."""
+    return packets[:, :HEADER_BYTES].view(HEADER)[:, 0]
+
+
+def lanes_of(packets: np.ndarray) -> np.ndarray:
+    """The lanes of uint8[n, 20 + 4 * lanes] as big-endian int32[n, lanes]: a view."""
+    return packets[:, HEADER_BYTES:].view(LANE)
+
+
+def pack(kind: Kind, *, lanes: np.ndarray | None = None, body: bytes = b"", **fields: Any) -> bytes:
+    """One packet, for tools and tests; fields as in HEADER, flags as Flag. The transport writes batches itself."""
+    header = np.zeros(1, HEADER)
+    header["first"] = first_byte(kind)
+    for name, value in fields.items():
+        header[name] = int(value) if isinstance(value, Flag) else value
+    payload = body if lanes is None else np.asarray(lanes).astype(LANE).tobytes()
+    return header.tobytes() + payload
+
+
+def describe(packet: bytes) -> dict[str, Any]:
+    """The fields of one packet by name, for people; raises ValueError for what is not a packet."""
+    if len(packet) < HEADER_BYTES:
+        raise ValueError(f"{len(packet)} bytes are too few for a header of {HEADER_BYTES}")
+    header = np.frombuffer(packet[:HEADER_BYTES], HEADER)[0]
+    first = int(header["first"])
+    if first >> 4 != VERSION:
+        raise ValueError(f"version {first >> 4} instead of {VERSION}")
+    try:
+        kind = Kind(first & 15)
+    except ValueError:
+        raise ValueError(f"unknown kind {first & 15}") from None
+    fields = {name: int(header[name]) for name in HEADER.names or () if name not in ("first", "flags")}
+    return {"kind": kind, "flags": Flag(int(header["flags"])), **fields}
