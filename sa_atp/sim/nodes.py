@@ -93,7 +93,9 @@ class Host:
                     self.uplink.send(head + row.tobytes())
         self.after()
         when = self.connection.next_timer_us()
-        if when is not None and (self._timer_us is None or when < self._timer_us or self._timer_us <= self.clock.now_us):
+        if when is not None and (
+            self._timer_us is None or when < self._timer_us or self._timer_us <= self.clock.now_us
+        ):
             self._timer_us = max(when, self.clock.now_us + 1)
             self.clock.at(self._timer_us, self._timer)
 

@@ -10,11 +10,11 @@ from enum import Enum
 
 from sa_atp.straggler.ledger import Grade, Ledger
 from sa_atp.transport.membership import Membership
+from sa_atp.transport.serial import SEQ_MASK, serial_distance
 from sa_atp.transport.sums import HORIZON, SumStore
 from sa_atp.wire.datagrams import Address
 from sa_atp.wire.messages import Body
 
-SEQ_MASK = 0xFFFFFFFF
 REPLIES_KEPT = 64  # for each rank: a repeated request gets the same answer, not another decision
 
 
@@ -86,10 +86,12 @@ class Job:
         self.state = State.GATHERING
         self.members: dict[int, Member] = {}
         self.failure: Body | None = None
+        self.recalled: dict[int, set[int]] = {}  # results that we miss ourselves: the ranks that wait for them
         self._start(first_seq)
 
     def _start(self, first_seq: int) -> None:
         self.first_seq = first_seq
+        self.recalled.clear()
         self.sums = SumStore(self.lanes, self.fan_in, first_seq)
         self.ledger = Ledger(self.world_size, self.micro_batches, self.grade)
 
@@ -152,9 +154,3 @@ class Job:
         return [
             m.rank for m in self.members.values() if m.left_at is not None and serial_distance(m.left_at, oldest) >= 0
         ]
-
-
-def serial_distance(first: int, second: int) -> int:
-    """How far the second sequence number is ahead of the first (RFC 1982); negative if it is behind."""
-    ahead = (second - first) & SEQ_MASK
-    return ahead if ahead <= SEQ_MASK // 2 else ahead - SEQ_MASK - 1

@@ -70,6 +70,7 @@ class Operation:
         self._waiting = np.zeros(plan.chunks, np.int32)  # data fragments missing in the current attempt
         self._sums = np.zeros(plan.data_fragments * plan.lanes, np.int32)
         self._scales: dict[tuple[int, int], np.ndarray] = {}  # (attempt, scale fragment): its sum
+        self._superseded: dict[int, tuple[int, np.ndarray]] = {}  # chunk done again: first exponent and sums
         self._low = 0  # nothing below is pending
         self.key = key
         self._histories = histories
@@ -168,6 +169,25 @@ class Operation:
                 out[start:end] = 0.0  # every contribution was zero
             else:
                 dequantise(self._sums[start:end], int(self.exponent[chunk]), out[start:end])
+
+    def recall(self, local: int) -> tuple[int, np.ndarray] | None:
+        """A fragment's sum, for someone who missed it: exponent and int32[lanes]; None if it is not known here."""
+        attempt, within = divmod(local, self.plan.attempt_fragments)
+        if within < self.plan.scale_fragments:
+            scale = self._scales.get((attempt, within))
+            return None if scale is None else (0, scale)
+        fragment = within - self.plan.scale_fragments
+        chunk = fragment // self.plan.chunk_fragments
+        lanes = self.plan.lanes
+        if attempt < self.attempt[chunk]:
+            if chunk not in self._superseded:
+                return None
+            exponent, sums = self._superseded[chunk]
+            first = (fragment - self.plan.fragments_of(chunk)[0]) * lanes
+            return exponent, sums[first : first + lanes]
+        if attempt > self.attempt[chunk] or self.exponent[chunk] == UNKNOWN or self.pending[local]:
+            return None
+        return int(self.exponent[chunk]), self._sums[fragment * lanes : (fragment + 1) * lanes]
 
     def integers(self) -> tuple[np.ndarray, np.ndarray]:
         """The sums as they were added, for checks: int32[values], and the exponent of each chunk (UNKNOWN: all zero)."""
@@ -280,6 +300,7 @@ class Operation:
         gathered = attempt == 1 or not self._from_history[chunk]
         if not gathered and history is not None:
             if poisoned(top) or history.too_coarse(used, top, self.contributions):
+                self._superseded[chunk] = (used, sums.copy())
                 for group in self.groups:
                     group.forget_chunk(attempt, chunk)
                 self._gather(chunk, 1)

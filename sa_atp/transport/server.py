@@ -15,6 +15,7 @@ from sa_atp.straggler.ledger import Grade
 from sa_atp.transport import sums
 from sa_atp.transport.errors import describe_ranks
 from sa_atp.transport.job import REPLIES_KEPT, Job, Member, State
+from sa_atp.transport.serial import serial_distance
 from sa_atp.transport.sums import Stored
 from sa_atp.wire.datagrams import Address, Burst
 from sa_atp.wire.header import HEADER, first_byte, headers, lanes_of, size_of
@@ -144,7 +145,10 @@ class ParameterServer:
             return
         if kind is Kind.RESULT:
             outcome = job.sums.keep(head, lanes_of(packets))
-            job.stats.results_kept += int((outcome == sums.COMPLETED).sum())
+            news = outcome == sums.COMPLETED
+            job.stats.results_kept += int(news.sum())
+            if job.recalled:
+                self._serve_recalled(job, head["seq"][news])
         else:
             outcome = job.sums.add(head, lanes_of(packets))
             self._after_adding(job, head, outcome)
@@ -185,12 +189,28 @@ class ParameterServer:
         seq = int(head["seq"])
         if self._serve(job, rank, np.array([seq])):
             return
+        self._recall(job, rank, seq)
         reply = np.zeros(1, HEADER)
         reply[0] = head
         reply["first"] = first_byte(Kind.PROBE_REPLY)
         reply["flags"] = Flag.FROM_PS
         reply["bits"] = job.sums.bits(seq)
         self._out.append(Burst(job.members[rank].address, reply.view(np.uint8).reshape(1, -1)))
+
+    def _recall(self, job: Job, rank: int, seq: int) -> None:
+        """A rank waits for a fragment that may be complete without our having seen it: those who are ahead know."""
+        others = [m for m in job.members.values() if m.rank != rank]
+        ahead = [m for m in others if m.oldest is not None and serial_distance(seq, m.oldest) > 0]
+        if ahead:
+            job.recalled.setdefault(seq, set()).add(rank)
+        body: Body = {"type": "recall", "first": seq, "count": 1}
+        packet = encode(body, request=0, job=job.number, epoch=job.epoch, reply=True)
+        self._out.extend(Burst.of(m.address, packet) for m in ahead)
+
+    def _serve_recalled(self, job: Job, seqs: np.ndarray) -> None:
+        for seq in seqs.tolist():
+            for rank in job.recalled.pop(seq, ()):
+                self._serve(job, rank, np.array([seq]))
 
     # --- results going out --------------------------------------------------------------------------------------------
 
@@ -268,11 +288,13 @@ class ParameterServer:
         if kind == "alive":
             oldest = integer(body, "oldest", 0, 0xFFFFFFFF)
             job.progress(member.rank, oldest)
+            for seq in [s for s in job.recalled if serial_distance(s, job.sums.oldest_seq) > 0]:
+                del job.recalled[seq]
             departed = job.behind_the_departed(oldest) if body.get("waiting") is True else []
             if departed:
                 self._fail(job, "lost", departed, "left the job while others still need its contributions")
                 return None
-            return {"type": "alive"}
+            return {"type": "alive", "passed": job.sums.oldest_seq}
         if kind == "leave":
             member.left_at = member.oldest if member.oldest is not None else job.first_seq
             if all(m.left_at is not None for m in job.members.values()):
@@ -282,7 +304,8 @@ class ParameterServer:
         if kind == "fetch":
             first = integer(body, "first", 0, 0xFFFFFFFF)
             count = integer(body, "count", 1, MAX_FETCH)
-            self._serve(job, member.rank, (first + np.arange(count)) & 0xFFFFFFFF)
+            if not self._serve(job, member.rank, (first + np.arange(count)) & 0xFFFFFFFF):
+                self._recall(job, member.rank, first)
             return None
         if kind in ("claim", "ask", "idle"):
             return self._help(job, member.rank, body, now_us)

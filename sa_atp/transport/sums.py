@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from sa_atp.tensor.quantise import saturating_add
+from sa_atp.transport.serial import SEQ_MASK, serial_distance
 
 PAGE = 256  # fragments
 HORIZON = 1 << 20  # fragments beyond the oldest that anyone needs; bounds the memory that a bad sender can take
-SEQ_MASK = 0xFFFFFFFF
 
 # Outcome of each fragment that was offered
 ADDED, COMPLETED, DUPLICATE, OVERLAP, KNOWN, PASSED, BEYOND, MISMATCH = range(8)
@@ -174,8 +174,7 @@ class SumStore:
 
     def _place(self, seq: int) -> int:
         """Distance from the origin, taking the nearest of all that a 32-bit number can mean."""
-        ahead = (seq - self._origin - self._oldest) & SEQ_MASK
-        return self._oldest + (ahead if ahead <= SEQ_MASK // 2 else ahead - SEQ_MASK - 1)
+        return self._oldest + serial_distance(self.oldest_seq, seq)
 
     def _places(self, seqs: np.ndarray) -> np.ndarray:
         ahead = (np.asarray(seqs).astype(np.int64) - self._origin - self._oldest) & SEQ_MASK

@@ -25,16 +25,17 @@ from sa_atp.transport.errors import (
 from sa_atp.transport.membership import Membership
 from sa_atp.transport.operation import History, NotFinite, Operation
 from sa_atp.transport.requests import Requests
+from sa_atp.transport.serial import SEQ_MASK, serial_distance
 from sa_atp.transport.timing import MAX_TIMEOUT_US, RoundTrip
 from sa_atp.transport.window import Window
 from sa_atp.wire.datagrams import Burst
 from sa_atp.wire.header import HEADER, first_byte, headers, lanes_of, size_of
-from sa_atp.wire.messages import Body, MalformedError, decode
+from sa_atp.wire.messages import Body, MalformedError, decode, encode, integer
 
 MAX_BURST = 56  # datagrams of one burst: what one segmented send carries at 1 kB each
 RESEND_AFTER_TRIES = 3  # transmissions through the switch before the slot is asked to hand over (section 5.5)
+SILENCES_BEFORE_FETCH = 2  # unanswered waits before the parameter server is asked for results
 FETCH_FRAGMENTS = 256  # results asked of the parameter server at once
-SEQ_MASK = 0xFFFFFFFF
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,6 +124,7 @@ class Worker:
         self.round_trip = RoundTrip()
         self.window = Window(membership.slot_count)
         self._operations: dict[int, Operation] = {}
+        self._kept: deque[Operation] = deque()  # over for us, but others may still miss results of them
         self._queued: deque[tuple[int, Plan, int, object, list[Contribution]]] = deque()
         self._next_operation = 0
         self._next_seq = membership.first_seq
@@ -180,9 +182,11 @@ class Worker:
                 groups.append(group)
 
     def result(self, operation: int, out: np.ndarray) -> Operation:
-        """Writes the sums of a done operation into float32[values] and forgets it."""
+        """Writes the sums of a done operation into float32[values]."""
         done = self._operations.pop(operation)
+        done.groups.clear()
         done.result(out)
+        self._kept.append(done)
         return done
 
     def _plan_of(self, operation: int) -> Plan | None:
@@ -378,6 +382,9 @@ class Worker:
                     asked.update((int(waiting[0]), int(waiting[-1])))
             for local in asked:
                 self._send_probe(operation, local, now_us)
+        if self._silences >= SILENCES_BEFORE_FETCH:
+            # A slot can hold a fragment that is complete elsewhere, claimed anew by a late copy: it would wait for ever.
+            self._fetch(now_us)
 
     def _send_probe(self, operation: Operation, local: int, now_us: int) -> None:
         seq = (operation.first_seq + local) & SEQ_MASK
@@ -397,13 +404,45 @@ class Worker:
         if now_us < self._fetching_until_us:
             return
         for operation in self._active():
-            wanted = np.flatnonzero(operation.pending)[:FETCH_FRAGMENTS]
-            if len(wanted):
+            oldest = operation.oldest_pending()
+            if oldest is not None:
                 self._fetching_until_us = now_us + self.round_trip.timeout_us
-                first = (operation.first_seq + int(wanted[0])) & SEQ_MASK
-                count = int(wanted[-1] - wanted[0]) + 1
-                self.tell({"type": "fetch", "first": first, "count": min(count, FETCH_FRAGMENTS)})
+                count = min(operation.plan.span - oldest, FETCH_FRAGMENTS)
+                self.tell({"type": "fetch", "first": (operation.first_seq + oldest) & SEQ_MASK, "count": count})
                 return
+
+    def _recall(self, body: Body) -> None:
+        """The parameter server asks for results that it missed itself, because another worker missed them too."""
+        first = integer(body, "first", 0, SEQ_MASK)
+        count = integer(body, "count", 1, FETCH_FRAGMENTS)
+        rows: list[tuple[int, Operation, int, np.ndarray]] = []
+        for operation in (*self._kept, *self._operations.values()):
+            for n in range(count):
+                seq = (first + n) & SEQ_MASK
+                local = (seq - operation.first_seq) & SEQ_MASK
+                found = operation.recall(local) if local < operation.plan.span else None
+                if found is not None:
+                    rows.append((seq, operation, *found))
+        if not rows:
+            return
+        packets = np.empty((len(rows), size_of(Kind.RESULT, self.membership.lanes)), np.uint8)
+        head = headers(packets)
+        head["first"] = first_byte(Kind.RESULT)
+        head["flags"] = 0
+        head["job"], head["epoch"] = self.membership.job, self.membership.epoch
+        head["bits"] = self.membership.fan_in
+        for i, (seq, operation, exponent, lanes) in enumerate(rows):
+            head["seq"][i] = seq
+            head["slot"][i] = self.membership.slot_base + seq % self.membership.slot_count
+            head["exponent"][i] = exponent
+            head["tag"][i] = operation.index & 0xFF
+            lanes_of(packets)[i] = lanes
+        self._packets.append(Burst(self.membership.server_address, packets))
+
+    def _forget_passed(self, seq: int) -> None:
+        """Every rank has passed this sequence number."""
+        while self._kept and serial_distance(self._kept[0].first_seq + self._kept[0].plan.span, seq) >= 0:
+            self._kept.popleft()
 
     # --- control ------------------------------------------------------------------------------------------------------
 
@@ -413,8 +452,6 @@ class Worker:
 
     def tell(self, body: Body) -> None:
         """Sends a message to the parameter server once, without waiting for anything."""
-        from sa_atp.wire.messages import encode
-
         packet = encode(body, request=0, job=self.membership.job, epoch=self.membership.epoch)
         self._packets.append(Burst.of(self.membership.server_address, packet))
 
@@ -434,6 +471,10 @@ class Worker:
         request = self._requests.answered(number)
         if body["type"] == "failed":
             self.fail(_failure(body))
+        elif body["type"] == "recall":
+            self._recall(body)
+        elif request is not None and body["type"] == "alive":
+            self._forget_passed(integer(body, "passed", 0, SEQ_MASK))
         elif request is not None and request["type"] != "alive":
             self._events.append(Reply(number, body))
 
