@@ -1,0 +1,72 @@
+"""Where the compiled P4 programs are: in the repository, or inside the installed package."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from sa_atp.errors import MissingPartError, UserError
+
+NAME = "sa_atp"
+_PACKAGE = Path(__file__).resolve().parent
+# a wheel carries a copy; an editable install stands beside the sources
+_PLACES = (_PACKAGE / "_data" / "p4src" / "compiled", _PACKAGE.parent / "p4src" / "compiled")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CompiledProgram:
+    """A program for BMv2 and the embedded target. lanes: values a packet; None where the folder does not say."""
+
+    json_path: Path
+    p4info_path: Path
+    lanes: int | None
+
+    def device_config(self) -> bytes:
+        """BMv2 JSON, as P4Runtime's p4_device_config."""
+        return self.json_path.read_bytes()
+
+    def p4info(self) -> str:
+        """The P4Info in text form."""
+        return self.p4info_path.read_text(encoding="utf-8")
+
+
+def program(lanes: int = 64) -> CompiledProgram:
+    """The aggregation program for packets of so many lanes.
+
+    Raises: UserError: there is no such build; it lists those that there are. MissingPartError: there are none at all.
+    """
+    known = builds()
+    if lanes not in known:
+        raise UserError(f"lanes {lanes}: there is no such build of the P4 program; there is {_list(known)}")
+    return from_folder(known[lanes])
+
+
+def builds() -> dict[int, Path]:
+    """Folders of the v1model builds, by lanes."""
+    for place in _PLACES:
+        found = {int(path.name.rsplit("-", 1)[1]): path for path in place.glob("v1model-*") if path.is_dir()}
+        if found:
+            return dict(sorted(found.items()))
+    raise MissingPartError(f"the compiled P4 programs are not in {_PLACES[-1]}: run scripts/compile (it needs p4c)")
+
+
+def from_folder(folder: Path) -> CompiledProgram:
+    """A compiled program in a folder: one BMv2 JSON, and its P4Info in text form beside it.
+
+    Raises: UserError: the folder does not hold exactly one of each.
+    """
+    infos = sorted([*folder.glob("*.p4info.txtpb"), *folder.glob("*.p4info.txt")])
+    if len(infos) != 1:
+        raise UserError(f"{folder}: expected one P4Info (*.p4info.txtpb), found {len(infos)}")
+    name = infos[0].name.split(".p4info.")[0]
+    json_path = folder / f"{name}.json"
+    if not json_path.is_file():
+        raise UserError(f"{folder}: expected the BMv2 JSON {json_path.name} beside {infos[0].name}")
+    try:
+        lanes = json.loads((folder / "origin.json").read_text(encoding="utf-8"))["lanes"]
+    except (OSError, ValueError, KeyError):
+        lanes = None
+    return CompiledProgram(json_path=json_path, p4info_path=infos[0], lanes=lanes)
+
+
+def _list(known: dict[int, Path]) -> str:
+    return " and ".join(str(lanes) for lanes in known)

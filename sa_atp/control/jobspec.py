@@ -1,0 +1,189 @@
+"""What a switch has to know of an aggregation job: who takes part, in which slots, and what makes a sum complete.
+
+Validated once, when it is made. `to_json` and `from_json` are the form in which the command line prints and reads it.
+"""
+
+import dataclasses
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from sa_atp import spec
+from sa_atp.errors import UserError
+
+Level = Literal["root", "leaf"]
+NO_RANK = -1
+MOST_RANK = 998  # copy numbers 1 to 999 are ranks 0 to 998
+_DROP_PORT = 511
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """A host as a switch sees it."""
+
+    ip: str
+    """IPv4 address"""
+    udp_port: int
+    """where it sends from, and expects results"""
+    mac: str
+    """of its interface, "02:00:00:00:00:01" """
+    switch_port: int
+    """the port of this switch behind which it is"""
+    rank: int = NO_RANK
+    """the worker's number within the job; -1 for a host that is no worker"""
+
+    def __post_init__(self) -> None:
+        try:
+            ipaddress.IPv4Address(self.ip)
+        except ValueError:
+            raise UserError(f"member ip {self.ip!r}: expected an IPv4 address") from None
+        if not re.fullmatch(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}", self.mac):
+            raise UserError(f"member mac {self.mac!r}: expected six bytes like 02:00:00:00:00:01")
+        _check("member udp_port", self.udp_port, 1, 65535)
+        _check("member switch_port", self.switch_port, 0, _DROP_PORT - 1)
+        _check("member rank", self.rank, NO_RANK, MOST_RANK)
+        object.__setattr__(self, "mac", self.mac.lower())
+
+    @property
+    def ip_number(self) -> int:
+        return int(ipaddress.IPv4Address(self.ip))
+
+    @property
+    def mac_number(self) -> int:
+        return int(self.mac.replace(":", ""), 16)
+
+    @property
+    def address(self) -> tuple[int, int]:
+        """(IP address, UDP port) as numbers."""
+        return (self.ip_number, self.udp_port)
+
+    def __str__(self) -> str:
+        name = f"rank {self.rank}" if self.rank != NO_RANK else "host"
+        return f"{name} {self.ip}:{self.udp_port} {self.mac} port {self.switch_port}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobSpec:
+    """One job on one switch."""
+
+    job: int
+    """its number, 0 to 255"""
+    epoch: int
+    """incarnation, 0 to 255: packets of another one are stale"""
+    fan_in: int
+    """the contribution bits that this switch must see before a sum is complete: 64-bit set"""
+    slot_base: int
+    """the job's slots are slot_base to slot_base + slot_count - 1; the base is a multiple of the count"""
+    slot_count: int
+    """a power of two"""
+    group: int
+    """multicast group for results, 1 to 65535; each job needs its own"""
+    ttl_ticks: int
+    """how long an incomplete sum may be idle before another fragment may take its slot: ticks of spec.TICK_US"""
+    level: Level
+    """"root": complete sums go down to the members; "leaf": they go up"""
+    members: tuple[Member, ...]
+    """the workers whose packets arrive here from below"""
+    parameter_server: Member
+    uplink: Member
+    """next level: at a root the parameter server. At a leaf its switch_port leads to the spine, and its address is
+    where partial sums shall arrive in the end, so again that of the parameter server: a switch has none"""
+    receivers: tuple[int, ...] | None = None
+    """ranks that a result is copied to; default: every member. Above leaves it is one rank a leaf, whose leaf makes
+    the other copies"""
+
+    def __post_init__(self) -> None:
+        _check("job", self.job, 0, spec.JOBS - 1)
+        _check("epoch", self.epoch, 0, 255)
+        _check("fan_in", self.fan_in, 1, (1 << spec.CONTRIBUTION_BITS) - 1)
+        _check("slot_count", self.slot_count, 1, spec.SLOTS)
+        if self.slot_count & (self.slot_count - 1):
+            raise UserError(f"job {self.job}: slot_count {self.slot_count}: expected a power of two")
+        _check("slot_base", self.slot_base, 0, spec.SLOTS - self.slot_count)
+        if self.slot_base % self.slot_count:
+            raise UserError(f"job {self.job}: slot_base {self.slot_base}: expected a multiple of {self.slot_count}")
+        _check("group", self.group, 1, 65535)
+        _check("ttl_ticks", self.ttl_ticks, 1, (1 << 32) - 1)
+        if self.level not in get_args(Level):
+            raise UserError(f"job {self.job}: level {self.level!r}: expected {' or '.join(get_args(Level))}")
+        if not self.members:
+            raise UserError(f"job {self.job}: members: expected at least one")
+        self._check_members()
+        for name in ("parameter_server", "uplink"):
+            object.__setattr__(self, name, dataclasses.replace(getattr(self, name), rank=NO_RANK))
+        if self.receivers is not None:
+            unknown = set(self.receivers) - {m.rank for m in self.members}
+            if unknown or not self.receivers:
+                raise UserError(f"job {self.job}: receivers {sorted(self.receivers)}: expected ranks of members")
+            chosen = tuple(sorted(set(self.receivers)))
+            object.__setattr__(self, "receivers", None if len(chosen) == len(self.members) else chosen)
+
+    def _check_members(self) -> None:
+        object.__setattr__(self, "members", tuple(sorted(self.members, key=lambda m: m.rank)))
+        ranks, places = set(), set()
+        for member in self.members:
+            if member.rank == NO_RANK:
+                raise UserError(f"job {self.job}: member {member}: a rank is missing")
+            if member.rank in ranks:
+                raise UserError(f"job {self.job}: members: rank {member.rank} is given twice")
+            if member.address in places:
+                raise UserError(f"job {self.job}: members: {member.ip}:{member.udp_port} is given twice")
+            ranks.add(member.rank)
+            places.add(member.address)
+        if self.parameter_server.address in places:
+            raise UserError(f"job {self.job}: the parameter server's address is also that of a member")
+
+    @property
+    def slot_mask(self) -> int:
+        """What of a slot's number is the same for all slots of the job."""
+        return 0xFFFF & ~(self.slot_count - 1)
+
+    @property
+    def copied_to(self) -> tuple[Member, ...]:
+        """The members that a result is copied to."""
+        return tuple(m for m in self.members if self.receivers is None or m.rank in self.receivers)
+
+    def to_json(self) -> dict[str, Any]:
+        """Numbers, strings and lists only; the fan-in as text, because JSON readers round numbers of 64 bits."""
+        found = dataclasses.asdict(self)
+        found["fan_in"] = f"0x{self.fan_in:x}"
+        found["members"] = [dataclasses.asdict(m) for m in self.members]
+        found["receivers"] = None if self.receivers is None else list(self.receivers)
+        return found
+
+
+def from_json(source: Mapping[str, Any]) -> JobSpec:
+    """The inverse of `JobSpec.to_json`. Raises: UserError: names the key."""
+    values = dict(_keys(source, JobSpec, "job"))
+    if isinstance(values["fan_in"], str):
+        try:
+            values["fan_in"] = int(values["fan_in"], 0)
+        except ValueError:
+            raise UserError(f"fan_in {values['fan_in']!r}: expected a number such as 0xf") from None
+    if not isinstance(values["members"], list):
+        raise UserError("members: expected a list")
+    values["members"] = tuple(Member(**_keys(m, Member, "members")) for m in values["members"])
+    for name in ("parameter_server", "uplink"):
+        values[name] = Member(**_keys(values[name], Member, name))
+    if values.get("receivers") is not None:
+        values["receivers"] = tuple(values["receivers"])
+    return JobSpec(**values)
+
+
+def _keys(source: Any, kind: type, where: str) -> dict[str, Any]:
+    fields = dataclasses.fields(kind)
+    if not isinstance(source, Mapping):
+        raise UserError(f"{where}: expected an object with {', '.join(f.name for f in fields)}")
+    for name in source.keys() - {f.name for f in fields}:
+        raise UserError(f"{where}: unknown key {name}; expected {', '.join(f.name for f in fields)}")
+    for field in fields:
+        if field.default is dataclasses.MISSING and field.name not in source:
+            raise UserError(f"{where}: the key {field.name} is missing")
+    return dict(source)
+
+
+def _check(name: str, value: Any, low: int, high: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise UserError(f"{name} {value!r}: expected {low} to {high}")
