@@ -46,9 +46,9 @@ class Switch:
             depths[number] = link.queued
         out = self.pipeline.process(self._row, self._length, self._port, self.clock.now_us, depths)
         for i in range(len(out)):
-            link = self.ports.get(int(out.ports[i]))
-            if link is not None:
-                link.send(out.packet(i))
+            exit_ = self.ports.get(int(out.ports[i]))
+            if exit_ is not None:
+                exit_.send(out.packet(i))
 
 
 class Host:

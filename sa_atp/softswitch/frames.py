@@ -42,7 +42,7 @@ def mac_for(ip: str) -> int:
 
 def checksum(header: bytes) -> int:
     """Internet checksum of an IPv4 header whose checksum field is zero (RFC 1071)."""
-    total = sum(struct.unpack(f"!{len(header) // 2}H", header))
+    total: int = sum(struct.unpack(f"!{len(header) // 2}H", header))
     total = (total & 0xFFFF) + (total >> 16)
     return ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF
 

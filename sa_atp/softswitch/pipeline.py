@@ -23,6 +23,7 @@ from sa_atp.softswitch.translate import Translation, checksums, translate
 
 PORTS = 512  # 9-bit port numbers; 511 means drop
 ROW_BYTES = 1536  # room for a packet, with what headers may add
+NOTHING_WAITS = np.zeros(PORTS, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +94,14 @@ class Pipeline:
             data: uint8[n, row], C-contiguous; bytes of a row beyond its length are ignored.
             lengths, ports: int64[n].
             now_us: the time that the program sees, in microseconds.
-            depths: int64[512], packets waiting at each port before this batch; default: none.
+            depths: int64[512], packets that wait at each port, as the program sees them; default: none.
 
         Returns: the packets that come out, in order, valid until the next call.
         """
         with self.lock:
             if self._arguments is None:
                 self._arguments = [self._argument(kind, name) for _, kind, name in self.translation.arguments]
-            depths = np.zeros(PORTS, np.int64) if depths is None else depths.astype(np.int64)
+            depths = NOTHING_WAITS if depths is None else depths
             room = data.shape[1] + self.translation.layout.header_room + 8
             first, made_all = 0, 0
             self._reserve(max(2 * len(lengths), 64) + self._most_copies, room)

@@ -8,13 +8,28 @@ An operation owns a contiguous range of sequence numbers, the same on every rank
 second pair serves chunks that are done again. Numbers that are not needed are skipped; they cost nothing.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from sa_atp.spec import CONTRIBUTION_BITS
 from sa_atp.tensor.scaling import CODE_BITS, CODES_PER_LANE
 
 CHUNK_VALUES = 16384  # values that share an exponent
+
+
+class Run(NamedTuple):
+    """Consecutive fragments that belong together: of one chunk, or one scale fragment, in one attempt."""
+
+    first: int  # places in the operation
+    end: int
+    attempt: int
+    chunk: int  # of data; -1 for a scale fragment
+    fragment: int  # place of the first among the data fragments, or among the scale fragments
+
+    def __len__(self) -> int:
+        return self.end - self.first
 
 
 @dataclass(frozen=True)
@@ -84,3 +99,17 @@ class Plan:
         """The chunks whose exponents are gathered in a scale fragment."""
         first = fragment * self.chunks_per_scale_fragment
         return range(first, min(first + self.chunks_per_scale_fragment, self.chunks))
+
+    def runs(self, first: int, end: int) -> Iterator[Run]:
+        """Cuts consecutive fragments, first to end - 1, into runs."""
+        while first < end:
+            attempt, within = divmod(first, self.attempt_fragments)
+            if within < self.scale_fragments:
+                yield Run(first, first + 1, attempt, -1, within)
+                first += 1
+                continue
+            fragment = within - self.scale_fragments
+            chunk = fragment // self.chunk_fragments
+            stop = min(end, first + self.fragments_of(chunk)[1] - fragment)
+            yield Run(first, stop, attempt, chunk, fragment)
+            first = stop

@@ -73,4 +73,5 @@ def saturating_add(sums: np.ndarray, more: np.ndarray) -> np.ndarray:
     """int32 + int32 that stops at the ends of the range, as the switch adds."""
     wide = sums.astype(np.int64) + more
     np.clip(wide, -(1 << 31), (1 << 31) - 1, out=wide)
-    return wide.astype(np.int32)
+    narrow: np.ndarray = wide.astype(np.int32)
+    return narrow

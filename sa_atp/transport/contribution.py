@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sa_atp.spec import CONTRIBUTION_BITS
-from sa_atp.tensor.fragments import Plan
+from sa_atp.tensor.fragments import Plan, Run
 from sa_atp.tensor.quantise import quantise
 from sa_atp.tensor.scaling import magnitude_code
 from sa_atp.wire.header import LANE
@@ -39,13 +39,13 @@ class Contribution:
         self.sent_us = np.zeros(plan.span, np.int64)
         self.tries = np.zeros(plan.span, np.uint8)
         self.in_flight = 0  # sent, neither answered nor given up
+        self.high = 0  # nothing at or above has been sent
         self.given_up = np.zeros(plan.span, bool)  # sent, thought lost, and waiting in `again`
         self.again: deque[int] = deque()
         self.poisoned_chunks: set[tuple[int, int]] = set()  # (attempt, chunk)
         self._fresh: list[tuple[int, int]] = []  # ranges that may be sent for the first time, in order, disjoint
         self._exponents: dict[int, tuple[int, int]] = {}  # chunk: (attempt, exponent) of what may be sent
-        self._rounded: dict[int, int] = {}  # chunk: attempt of what is in _lanes
-        self._lanes = np.zeros((plan.data_fragments, plan.lanes), LANE)
+        self._rounded: dict[int, tuple[int, np.ndarray]] = {}  # chunk: attempt, and its lanes while they may be needed
         self._codes: dict[int, int] = {}
 
     # --- what may be sent -------------------------------------------------------------------------------------------
@@ -63,8 +63,11 @@ class Contribution:
 
     def forget_chunk(self, attempt: int, chunk: int) -> None:
         """The chunk's sum is known, or is tried anew: nothing of this attempt needs to be sent any more."""
+        self._rounded.pop(chunk, None)
         base = self.plan.data_start(attempt)
         first, last = (base + f for f in self.plan.fragments_of(chunk))
+        if not any(begin < last and first < end for begin, end in self._fresh):
+            return
         self._fresh = [
             piece
             for begin, end in self._fresh
@@ -80,35 +83,40 @@ class Contribution:
         else:
             self._fresh.insert(at, (first, end))
 
-    def take(self, count: int, below: int, pending: np.ndarray) -> np.ndarray:
+    def take(self, count: int, below: int, pending: np.ndarray) -> list[tuple[int, int]]:
         """Takes up to `count` fragments to send now, those thought lost first; new ones only below `below`.
 
         Args: pending: bool[span], fragments whose sum is not known yet: others need not be sent.
-        Returns: int64[n].
+        Returns: ranges of consecutive fragments, (first, end).
         """
-        chosen: list[np.ndarray] = []
-        lost: list[int] = []
-        while self.again and len(lost) < count:
+        ranges: list[tuple[int, int]] = []
+        while self.again and count > 0:
             local = self.again.popleft()
             if pending[local] and self.given_up[local]:
                 self.given_up[local] = False
-                lost.append(local)
-        if lost:
-            chosen.append(np.array(lost, np.int64))
-            count -= len(lost)
+                count -= 1
+                if ranges and ranges[-1][1] == local:
+                    ranges[-1] = (ranges[-1][0], local + 1)
+                else:
+                    ranges.append((local, local + 1))
         while self._fresh and count > 0:
             first, end = self._fresh[0]
             stop = min(end, first + count, below)
             if stop <= first:
                 break
-            found = first + np.flatnonzero(pending[first:stop])
-            chosen.append(found)
-            count -= len(found)
+            wanted = pending[first:stop]
+            if wanted.all():
+                ranges.append((first, stop))
+                count -= stop - first
+            else:
+                found = first + np.flatnonzero(wanted)
+                count -= len(found)
+                ranges.extend((local, local + 1) for local in found.tolist())
             if stop == end:
                 self._fresh.pop(0)
             else:
                 self._fresh[0] = (stop, end)
-        return np.concatenate(chosen) if chosen else np.zeros(0, np.int64)
+        return ranges
 
     @property
     def has_work(self) -> bool:
@@ -116,20 +124,36 @@ class Contribution:
 
     # --- bookkeeping --------------------------------------------------------------------------------------------------
 
-    def on_sent(self, locals_: np.ndarray, now_us: int) -> None:
-        self.tries[locals_] += self.tries[locals_] < 255
-        self.sent_us[locals_] = now_us
-        self.in_flight += len(locals_)
+    def on_sent(self, first: int, end: int, now_us: int) -> None:
+        """Fragments first to end - 1 have left."""
+        tries = self.tries[first:end]
+        tries += tries < 255
+        self.sent_us[first:end] = now_us
+        self.in_flight += end - first
+        self.high = max(self.high, end)
 
-    def on_done(self, locals_: np.ndarray) -> None:
-        """The sums of these fragments, none counted before, are known."""
-        sent = self.sent_us[locals_] != NEVER
-        self.in_flight -= int((sent & ~self.given_up[locals_]).sum())
-        self.given_up[locals_] = False
+    def on_done(self, first: int, end: int) -> int:
+        """The sums of fragments first to end - 1, none counted before, are known.
+
+        Returns: when the last of them was sent, if that was its only time; else NEVER.
+        """
+        if first >= self.high:
+            return NEVER
+        sent = self.sent_us[first:end] != NEVER
+        given_up = self.given_up[first:end]
+        self.in_flight -= int(np.count_nonzero(sent & ~given_up))
+        given_up[:] = False
+        return int(self.sent_us[end - 1]) if self.tries[end - 1] == 1 else NEVER
+
+    def waiting(self, pending: np.ndarray, oldest: int, sent_before_us: int) -> np.ndarray:
+        """Fragments that were sent before a time and whose sum is not known. Args: oldest: none below is pending."""
+        span = slice(oldest, self.high)
+        sent = self.sent_us[span]
+        return oldest + np.flatnonzero(pending[span] & (sent != NEVER) & (sent < sent_before_us))
 
     def give_up(self, locals_: np.ndarray) -> int:
         """Counts fragments as lost, to be sent again; returns how many were not given up before."""
-        new = locals_[~self.given_up[locals_] & (self.sent_us[locals_] != NEVER)]
+        new = locals_[~self.given_up[locals_]]
         self.given_up[new] = True
         self.in_flight -= len(new)
         self.again.extend(new.tolist())
@@ -137,47 +161,32 @@ class Contribution:
 
     # --- contents -----------------------------------------------------------------------------------------------------
 
-    def write_lanes(self, locals_: np.ndarray, out: np.ndarray) -> None:
-        """Writes the lanes of fragments.
-
-        Args: out: big-endian int32[len(locals_), lanes].
-        """
-        within = locals_ % self.plan.attempt_fragments - self.plan.scale_fragments
-        is_data = within >= 0
-        for chunk in np.unique(within[is_data] // self.plan.chunk_fragments):
-            self._round(int(chunk))
-        if is_data.all():
-            np.take(self._lanes, within, axis=0, out=out)
+    def write_lanes(self, run: Run, out: np.ndarray) -> None:
+        """Writes the lanes of a run. Args: out: big-endian int32[len(run), lanes]."""
+        if run.chunk < 0:
+            out[0] = self._scale_lanes(run.fragment)
             return
-        out[is_data] = self._lanes[within[is_data]]
-        for i in np.flatnonzero(~is_data):
-            out[i] = self._scale_lanes(int(within[i]) + self.plan.scale_fragments)
+        first = run.fragment - self.plan.fragments_of(run.chunk)[0]
+        out[:] = self._lanes_of(run.chunk)[first : first + len(run)]
 
-    def _round(self, chunk: int) -> None:
+    def is_poisoned(self, run: Run) -> bool:
+        """True if a lane of the run's chunk is poisoned in this attempt."""
+        return bool(self.poisoned_chunks) and (run.attempt, run.chunk) in self.poisoned_chunks
+
+    def _lanes_of(self, chunk: int) -> np.ndarray:
+        """A chunk as it travels: big-endian int32[fragments, lanes]."""
         attempt, exponent = self._exponents[chunk]
-        if self._rounded.get(chunk) == attempt:
-            return
-        self._rounded[chunk] = attempt
+        known = self._rounded.get(chunk)
+        if known is not None and known[0] == attempt:
+            return known[1]
         start, end = self.plan.values_of(chunk)
         first, last = self.plan.fragments_of(chunk)
         rounded = np.empty((last - first) * self.plan.lanes, np.int32)
         if quantise([part[start:end] for part in self.parts], exponent, self.contributions, rounded):
             self.poisoned_chunks.add((attempt, chunk))
-        self._lanes[first:last] = rounded.reshape(last - first, self.plan.lanes)
-
-    def is_poisoned(self, locals_: np.ndarray) -> np.ndarray:
-        """bool for each fragment: its chunk has a poisoned lane in this attempt."""
-        if not self.poisoned_chunks:
-            return np.zeros(len(locals_), bool)
-        attempt = locals_ // self.plan.attempt_fragments
-        within = locals_ - attempt * self.plan.attempt_fragments - self.plan.scale_fragments
-        chunk = within // self.plan.chunk_fragments
-        return np.array(
-            [
-                w >= 0 and (int(a), int(c)) in self.poisoned_chunks
-                for a, c, w in zip(attempt, chunk, within, strict=True)
-            ]
-        )
+        lanes = rounded.reshape(last - first, self.plan.lanes).astype(LANE)
+        self._rounded[chunk] = (attempt, lanes)
+        return lanes
 
     def _scale_lanes(self, fragment: int) -> np.ndarray:
         """Lane c of a group holds the magnitudes of contribution c; everyone else writes zero there."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from sa_atp.tensor.fragments import Plan
+from sa_atp.tensor.fragments import Plan, Run
 from sa_atp.tensor.quantise import dequantise, largest, poisoned
 from sa_atp.tensor.scaling import (
     CODE_NOT_FINITE,
@@ -20,7 +20,8 @@ from sa_atp.tensor.scaling import (
     after_zeros,
     gathered_exponent,
 )
-from sa_atp.transport.contribution import Contribution
+from sa_atp.transport.buffers import Buffers
+from sa_atp.transport.contribution import NEVER, Contribution
 
 UNKNOWN = -128  # an exponent that is not known yet
 CODE_MASK = 0xFF
@@ -47,6 +48,7 @@ class Operation:
         contributions: int,
         histories: MutableMapping[object, History],
         key: object | None,
+        buffers: Buffers,
     ) -> None:
         """Args:
         index: number of the operation in the job.
@@ -54,6 +56,7 @@ class Operation:
         contributions: how many contributions a sum has.
         histories: what is remembered between operations, by key.
         key: names the tensor from step to step; None: no history, every chunk's exponent is gathered.
+        buffers: where large arrays come from, and go back to by `release`.
         """
         self.index = index
         self.plan = plan
@@ -68,7 +71,8 @@ class Operation:
         self.exponent = np.full(plan.chunks, UNKNOWN, np.int16)
         self._accepted = np.zeros(plan.chunks, bool)
         self._waiting = np.zeros(plan.chunks, np.int32)  # data fragments missing in the current attempt
-        self._sums = np.zeros(plan.data_fragments * plan.lanes, np.int32)
+        self._buffers = buffers
+        self._sums = buffers.take(plan.data_fragments * plan.lanes)
         self._scales: dict[tuple[int, int], np.ndarray] = {}  # (attempt, scale fragment): its sum
         self._superseded: dict[int, tuple[int, np.ndarray]] = {}  # chunk done again: first exponent and sums
         self._low = 0  # nothing below is pending
@@ -102,11 +106,9 @@ class Operation:
             if self.exponent[chunk] != UNKNOWN and not self._accepted[chunk]:
                 group.may_send_chunk(int(self.attempt[chunk]), chunk, int(self.exponent[chunk]))
 
-    def exponents_of(self, locals_: np.ndarray) -> np.ndarray:
-        """int8 for each fragment: the exponent of its lanes (0 for scale fragments)."""
-        within = locals_ % self.plan.attempt_fragments - self.plan.scale_fragments
-        chunk = np.maximum(within, 0) // self.plan.chunk_fragments
-        return np.where(within >= 0, self.exponent[chunk], 0).astype(np.int8)
+    def exponent_of(self, run: Run) -> int:
+        """The exponent of a run's lanes; 0 for scale fragments."""
+        return 0 if run.chunk < 0 else int(self.exponent[run.chunk])
 
     def oldest_pending(self) -> int | None:
         """The first fragment whose sum is needed and not known."""
@@ -115,51 +117,71 @@ class Operation:
         self._low += int(np.argmax(self.pending[self._low :]))
         return self._low
 
-    @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         return self.resolved == self.plan.chunks
 
     # --- receiving side -----------------------------------------------------------------------------------------------
 
-    def on_results(self, locals_: np.ndarray, exponents: np.ndarray, lanes: np.ndarray) -> int:
-        """Takes complete sums.
+    def on_results(self, first: int, exponent: int, lanes: np.ndarray) -> tuple[int, int]:
+        """Takes complete sums of consecutive fragments.
 
-        Args: int64[n] fragments; int8[n] exponents; big-endian int32[n, lanes].
-        Returns: how many fragments were news.
+        Args: place of the first; exponent of all; big-endian int32[n, lanes].
+        Returns: how many were news, and when the newest of them was sent (NEVER if not by us, or more than once).
         Raises: NotFinite.
         """
-        plan = self.plan
-        attempt = locals_ // plan.attempt_fragments
-        within = locals_ - attempt * plan.attempt_fragments
-        is_scale = within < plan.scale_fragments
-        if is_scale.any():
-            for i in np.flatnonzero(is_scale):
-                self._scales.setdefault((int(attempt[i]), int(within[i])), lanes[i].astype(np.int32))
-        data = within - plan.scale_fragments
-        chunk = np.where(is_scale, 0, data // plan.chunk_fragments)
-        self._catch_up(chunk, attempt, exponents, is_scale)
-        expected = (attempt == self.attempt[chunk]) & (exponents == self.exponent[chunk])
-        news = self.pending[locals_] & (is_scale | expected)
-        if not news.any():
-            return 0
-        fresh, first = np.unique(locals_[news], return_index=True)
-        rows = np.flatnonzero(news)[first]
-        self.pending[fresh] = False
-        self.missing -= len(fresh)
+        news, newest = 0, NEVER
+        for run in self.plan.runs(first, first + len(lanes)):
+            values = lanes[run.first - first : run.end - first]
+            fresh, sent_us = self._on_scale(run, values) if run.chunk < 0 else self._on_data(run, exponent, values)
+            news += fresh
+            newest = max(newest, sent_us)
+        return news, newest
+
+    def _on_scale(self, run: Run, lanes: np.ndarray) -> tuple[int, int]:
+        self._scales.setdefault((run.attempt, run.fragment), lanes[0].astype(np.int32))
+        if not self.pending[run.first]:
+            return 0, NEVER
+        sent_us = self._settle(run.first, run.end)
+        for chunk in self.plan.chunks_of_scale(run.fragment):
+            if self._waits_for_scale(chunk, run.attempt):
+                self._use_scale(run.attempt, run.fragment, chunk)
+        return 1, sent_us
+
+    def _on_data(self, run: Run, exponent: int, lanes: np.ndarray) -> tuple[int, int]:
+        chunk = run.chunk
+        if self._accepted[chunk] or run.attempt < self.attempt[chunk]:
+            return 0, NEVER
+        if run.attempt > self.attempt[chunk] or self.exponent[chunk] == UNKNOWN:
+            # A stage that this rank has not reached yet: the others have, so go there.
+            self._leave(chunk)
+            self._know(chunk, run.attempt, exponent)
+        if exponent != self.exponent[chunk]:
+            return 0, NEVER
+        pending = self.pending[run.first : run.end]
+        fresh = int(np.count_nonzero(pending))
+        if fresh == 0:
+            return 0, NEVER
+        sums = self._sums.reshape(-1, self.plan.lanes)[run.fragment : run.fragment + len(run)]
+        if fresh == len(run):
+            sums[:] = lanes
+            sent_us = self._settle(run.first, run.end)
+        else:
+            news = np.flatnonzero(pending)
+            sums[news] = lanes[news]
+            sent_us = max(self._settle(run.first + i, run.first + i + 1) for i in news.tolist())
+        self._waiting[chunk] -= fresh
+        if self._waiting[chunk] == 0:
+            self._chunk_complete(chunk)
+        return fresh, sent_us
+
+    def _settle(self, first: int, end: int) -> int:
+        """These pending fragments are known, or not needed any more. Returns: when the newest was sent."""
+        self.pending[first:end] = False
+        self.missing -= end - first
+        newest = NEVER
         for group in self.groups:
-            group.on_done(fresh)
-        values = rows[~is_scale[rows]]
-        if len(values):
-            self._sums.reshape(-1, plan.lanes)[data[values]] = lanes[values]
-            touched, counts = np.unique(chunk[values], return_counts=True)
-            self._waiting[touched] -= counts.astype(np.int32)
-        for row in rows[is_scale[rows]]:
-            self._scale_known(int(attempt[row]), int(within[row]))
-        if len(values):
-            for c in touched:
-                if self._waiting[c] == 0 and not self._accepted[c]:
-                    self._chunk_complete(int(c))
-        return len(fresh)
+            newest = max(newest, group.on_done(first, end))
+        return newest
 
     def result(self, out: np.ndarray) -> None:
         """Writes the sums. Args: out: float32[values]."""
@@ -169,6 +191,10 @@ class Operation:
                 out[start:end] = 0.0  # every contribution was zero
             else:
                 dequantise(self._sums[start:end], int(self.exponent[chunk]), out[start:end])
+
+    def release(self) -> None:
+        """Nobody needs the sums any more."""
+        self._buffers.give(self._sums)
 
     def recall(self, local: int) -> tuple[int, np.ndarray] | None:
         """A fragment's sum, for someone who missed it: exponent and int32[lanes]; None if it is not known here."""
@@ -190,7 +216,13 @@ class Operation:
         return int(self.exponent[chunk]), self._sums[fragment * lanes : (fragment + 1) * lanes]
 
     def integers(self) -> tuple[np.ndarray, np.ndarray]:
-        """The sums as they were added, for checks: int32[values], and the exponent of each chunk (UNKNOWN: all zero)."""
+        """The sums as they were added, for checks, until the job has moved on.
+
+        Returns: int32[values], and the exponent of each chunk; where that is UNKNOWN, every contribution was zero.
+        """
+        for chunk in np.flatnonzero(self.exponent == UNKNOWN).tolist():
+            start, end = self.plan.values_of(chunk)
+            self._sums[start:end] = 0
         return self._sums[: self.plan.values], self.exponent
 
     def save_history(self) -> None:
@@ -207,11 +239,8 @@ class Operation:
 
     def _unwant(self, first: int, end: int) -> None:
         """These fragments are not needed any more."""
-        dropped = first + np.flatnonzero(self.pending[first:end])
-        self.pending[dropped] = False
-        self.missing -= len(dropped)
-        for group in self.groups:
-            group.on_done(dropped)
+        for local in (first + np.flatnonzero(self.pending[first:end])).tolist():
+            self._settle(local, local + 1)
 
     def _gather(self, chunk: int, attempt: int) -> None:
         """Asks for the magnitudes of a chunk, unless they are known."""
@@ -238,10 +267,8 @@ class Operation:
         for group in self.groups:
             group.may_send_chunk(attempt, chunk, exponent)
 
-    def _scale_known(self, attempt: int, fragment: int) -> None:
-        for chunk in self.plan.chunks_of_scale(fragment):
-            if self.attempt[chunk] == attempt and self.exponent[chunk] == UNKNOWN and not self._accepted[chunk]:
-                self._use_scale(attempt, fragment, chunk)
+    def _waits_for_scale(self, chunk: int, attempt: int) -> bool:
+        return bool(self.attempt[chunk] == attempt and self.exponent[chunk] == UNKNOWN and not self._accepted[chunk])
 
     def _use_scale(self, attempt: int, fragment: int, chunk: int) -> None:
         _, group, shift = self.plan.scale_place(chunk)
@@ -257,20 +284,6 @@ class Operation:
         else:
             self._know(chunk, attempt, gathered_exponent(code, self.contributions))
 
-    def _catch_up(self, chunk: np.ndarray, attempt: np.ndarray, exponents: np.ndarray, is_scale: np.ndarray) -> None:
-        """Results of a stage that this rank has not reached yet show that the others have: go there."""
-        ahead = (
-            ~is_scale
-            & ~self._accepted[chunk]
-            & ((attempt > self.attempt[chunk]) | ((attempt == self.attempt[chunk]) & (self.exponent[chunk] == UNKNOWN)))
-        )
-        for i in np.flatnonzero(ahead):
-            c, a = int(chunk[i]), int(attempt[i])
-            if a < self.attempt[c] or (a == self.attempt[c] and self.exponent[c] != UNKNOWN):
-                continue
-            self._leave(c)
-            self._know(c, a, int(exponents[i]))
-
     def _leave(self, chunk: int) -> None:
         """Gives up what the chunk still waits for in its current attempt."""
         attempt = int(self.attempt[chunk])
@@ -282,11 +295,7 @@ class Operation:
                 group.forget_chunk(attempt, chunk)
             return
         fragment = self.plan.scale_place(chunk)[0]
-        others = [
-            c for c in self.plan.chunks_of_scale(fragment)
-            if c != chunk and self.attempt[c] == attempt and self.exponent[c] == UNKNOWN and not self._accepted[c]
-        ]  # fmt: skip
-        if not others:
+        if not any(c != chunk and self._waits_for_scale(c, attempt) for c in self.plan.chunks_of_scale(fragment)):
             local = self.plan.scale_start(attempt) + fragment
             self._unwant(local, local + 1)
 

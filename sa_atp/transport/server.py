@@ -17,7 +17,7 @@ from sa_atp.transport.errors import describe_ranks
 from sa_atp.transport.job import REPLIES_KEPT, Job, Member, State
 from sa_atp.transport.serial import serial_distance
 from sa_atp.transport.sums import Stored
-from sa_atp.wire.datagrams import Address, Burst
+from sa_atp.wire.datagrams import Address, Burst, merged
 from sa_atp.wire.header import HEADER, first_byte, headers, lanes_of, size_of
 from sa_atp.wire.messages import Body, MalformedError, decode, encode, integer, text
 
@@ -97,7 +97,7 @@ class ParameterServer:
     # --- receiving ----------------------------------------------------------------------------------------------------
 
     def receive(self, bursts: Sequence[Burst], now_us: int) -> None:
-        for burst in bursts:
+        for burst in merged(bursts):
             if burst.data.shape[1] < HEADER_BYTES:
                 self.malformed += len(burst)
             else:

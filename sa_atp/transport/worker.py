@@ -11,7 +11,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from sa_atp.spec import HEADER_BYTES, Flag, Kind
-from sa_atp.tensor.fragments import Plan
+from sa_atp.tensor.fragments import Plan, Run
+from sa_atp.transport.buffers import Buffers
 from sa_atp.transport.contribution import NEVER, Contribution
 from sa_atp.transport.errors import (
     JobRestartedError,
@@ -28,14 +29,17 @@ from sa_atp.transport.requests import Requests
 from sa_atp.transport.serial import SEQ_MASK, serial_distance
 from sa_atp.transport.timing import MAX_TIMEOUT_US, RoundTrip
 from sa_atp.transport.window import Window
-from sa_atp.wire.datagrams import Burst
+from sa_atp.wire.datagrams import Burst, merged
 from sa_atp.wire.header import HEADER, first_byte, headers, lanes_of, size_of
 from sa_atp.wire.messages import Body, MalformedError, decode, encode, integer
 
-MAX_BURST = 56  # datagrams of one burst: what one segmented send carries at 1 kB each
+MAX_BURST = 256  # fragments written at once: enough to spread the cost of a batch, few enough to stay in the cache
 RESEND_AFTER_TRIES = 3  # transmissions through the switch before the slot is asked to hand over (section 5.5)
 SILENCES_BEFORE_FETCH = 2  # unanswered waits before the parameter server is asked for results
 FETCH_FRAGMENTS = 256  # results asked of the parameter server at once
+
+# flags as plain integers: arithmetic on enum members is slow
+_CONGESTION, _COLLISION, _FROM_PS = int(Flag.CONGESTION), int(Flag.COLLISION), int(Flag.FROM_PS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,6 +133,7 @@ class Worker:
         self._next_operation = 0
         self._next_seq = membership.first_seq
         self._histories: dict[object, History] = {}
+        self._buffers = Buffers()
         self._open_keys: set[object] = set()
         self._events: deque[Event] = deque()
         self._packets: deque[Burst] = deque()  # probes and control messages
@@ -140,10 +145,10 @@ class Worker:
         self._active_us = now_us  # last time something was sent or a new result came
         self._silences = 0  # probes in a row that changed nothing
         self._newest_done_sent_us = 0
+        self._losses_found_before_us = 0
         self._probed: dict[int, int] = {}  # seq: when
         self._probed_at_all = Counter[int]()
         self._fetching_until_us = 0
-        self._leaving = False
 
     # --- operations ---------------------------------------------------------------------------------------------------
 
@@ -181,6 +186,17 @@ class Worker:
             if index == operation:
                 groups.append(group)
 
+    def look(self, operation: int, now_us: int) -> None:
+        """Asks what the switch holds of an operation's oldest fragment, without waiting for silence.
+
+        The answer comes as a WaitingFor event, if all of our own contributions are there and others are missing.
+        """
+        found = self._operations.get(operation)
+        if found is not None and not found.done:
+            oldest = found.oldest_pending()
+            if oldest is not None:
+                self._send_probe(found, oldest, now_us)
+
     def result(self, operation: int, out: np.ndarray) -> Operation:
         """Writes the sums of a done operation into float32[values]."""
         done = self._operations.pop(operation)
@@ -192,7 +208,7 @@ class Worker:
     def _plan_of(self, operation: int) -> Plan | None:
         open_operation = self._operations.get(operation)
         if open_operation is not None:
-            return None if open_operation.done else open_operation.plan
+            return None if open_operation.is_done() else open_operation.plan
         return next((plan for index, plan, _, _, _ in self._queued if index == operation), None)
 
     def _open_queued(self, now_us: int) -> None:
@@ -208,6 +224,7 @@ class Worker:
                 contributions=self.membership.contributions,
                 histories=self._histories,
                 key=key,
+                buffers=self._buffers,
             )
             for group in groups:
                 operation.add(group)
@@ -215,13 +232,13 @@ class Worker:
             self._progress_us = now_us
 
     def _active(self) -> list[Operation]:
-        return [operation for operation in self._operations.values() if not operation.done]
+        return [operation for operation in self._operations.values() if not operation.is_done()]
 
     # --- receiving ----------------------------------------------------------------------------------------------------
 
     def receive(self, bursts: Sequence[Burst], now_us: int) -> None:
         """Takes datagrams; anything that does not belong here is counted and dropped."""
-        for burst in bursts:
+        for burst in merged(bursts):
             if burst.address not in (self.membership.data_address, self.membership.server_address):
                 self.stats.foreign += len(burst)
             elif burst.data.shape[1] < HEADER_BYTES:
@@ -260,83 +277,84 @@ class Worker:
             self.stats.malformed += 1
 
     def _on_results(self, head: np.ndarray, packets: np.ndarray, now_us: int) -> None:
-        complete = head["bits"] == np.uint64(self.membership.fan_in)
+        complete = head["bits"] == self.membership.fan_in
         if not complete.all():
             self.stats.malformed += int((~complete).sum())
             head, packets = head[complete], packets[complete]
-        news = marked = collided = stored = 0
+        # Consecutive fragments of one operation with one exponent go together.
         seqs = head["seq"].astype(np.int64)
-        for operation in list(self._operations.values()):
-            local = (seqs - operation.first_seq) & SEQ_MASK
-            within = (local < operation.plan.span) & (head["tag"] == operation.index & 0xFF)
-            if operation.done or not within.any():
+        streams = head["exponent"].astype(np.int64) << 8 | head["tag"]
+        breaks = np.flatnonzero((np.diff(seqs) != 1) | (np.diff(streams) != 0)) + 1
+        news = 0
+        for start, end in zip([0, *breaks.tolist()], [*breaks.tolist(), len(seqs)], strict=True):
+            if start == end:
                 continue
-            rows = np.flatnonzero(within)
-            sent_before = self._sent_times(operation, local[rows])
-            fresh = self._take(operation, local[rows], head["exponent"][rows], lanes_of(packets[rows]), now_us)
+            fresh = self._take(int(seqs[start]), head[start], lanes_of(packets[start:end]), now_us)
             if fresh:
                 news += fresh
-                flags = head["flags"][rows]
-                marked += int((flags & Flag.CONGESTION != 0).sum())
-                collided += int((flags & Flag.COLLISION != 0).sum())
-                stored += int((flags & Flag.FROM_PS != 0).sum())
-                self._time_results(sent_before, now_us)
+                self._count_results(head["flags"][start:end], fresh, now_us)
         self.stats.duplicates += len(head) - news
-        if news:
-            self.stats.results += news
-            self.stats.congested += marked
-            self.stats.results_from_server += collided
-            self.stats.results_fetched += stored
-            self._silences = 0
-            self._active_us = self._progress_us = now_us
-            self.window.on_results(news, marked, collided, now_us, self.round_trip.smoothed_us)
-            if stored:
-                self._fetch(now_us)
 
-    def _take(
-        self, operation: Operation, local: np.ndarray, exponents: np.ndarray, lanes: np.ndarray, now_us: int
-    ) -> int:
+    def _take(self, seq: int, head: np.void, lanes: np.ndarray, now_us: int) -> int:
+        """Sums of consecutive fragments; returns how many were news."""
+        for operation in self._operations.values():
+            local = (seq - operation.first_seq) & SEQ_MASK
+            if local + len(lanes) <= operation.plan.span and head["tag"] == operation.index & 0xFF:
+                break
+        else:
+            return 0
+        if operation.is_done():
+            return 0
         try:
-            fresh = operation.on_results(local, exponents, lanes)
+            fresh, sent_us = operation.on_results(local, int(head["exponent"]), lanes)
         except NotFinite as problem:
             start, end = operation.plan.values_of(problem.chunk)
             ranks = {c // self.membership.micro_batches for c in problem.contributions}
             self.fail(NonFiniteError(operation.index, ranks, start, end - 1))
             return 0
-        if operation.done:
-            operation.save_history()
-            for chunk in range(operation.plan.chunks):
-                self.stats.chunks_redone += int(operation.attempt[chunk] == 1)
-            self._open_keys.discard(operation.key)
-            self._events.append(OperationDone(operation.index))
-            self._open_queued(now_us)
+        if sent_us != NEVER:
+            self._newest_done_sent_us = max(self._newest_done_sent_us, sent_us)
+            self.round_trip.result(now_us - sent_us)
+        if operation.is_done():
+            self._finish(operation, now_us)
         return fresh
 
-    def _sent_times(self, operation: Operation, local: np.ndarray) -> np.ndarray:
-        """When the fragments that were sent exactly once, and not answered yet, were sent."""
-        local = local[operation.pending[local]]
-        times = [
-            group.sent_us[local[(group.sent_us[local] != NEVER) & (group.tries[local] == 1)]]
-            for group in operation.groups
-        ]
-        return np.concatenate(times) if times else np.zeros(0, np.int64)
+    def _finish(self, operation: Operation, now_us: int) -> None:
+        operation.save_history()
+        self.stats.chunks_redone += int(np.count_nonzero(operation.attempt))
+        self._open_keys.discard(operation.key)
+        self._events.append(OperationDone(operation.index))
+        self._open_queued(now_us)
 
-    def _time_results(self, sent_us: np.ndarray, now_us: int) -> None:
-        if len(sent_us):
-            newest = int(sent_us.max())
-            self._newest_done_sent_us = max(self._newest_done_sent_us, newest)
-            self.round_trip.result(now_us - newest)
+    def _count_results(self, flags: np.ndarray, news: int, now_us: int) -> None:
+        union = int(np.bitwise_or.reduce(flags))
+        marked, collided, stored = (
+            int(np.count_nonzero(flags & flag)) if union & flag else 0 for flag in (_CONGESTION, _COLLISION, _FROM_PS)
+        )
+        self.stats.results += news
+        self.stats.congested += marked
+        self.stats.results_from_server += collided
+        self.stats.results_fetched += stored
+        self._silences = 0
+        self._active_us = self._progress_us = now_us
+        self.window.on_results(news, marked, collided, now_us, self.round_trip.smoothed_us)
+        if stored:
+            self._fetch(now_us)
 
     # --- loss ---------------------------------------------------------------------------------------------------------
 
     def _find_losses(self, now_us: int) -> None:
         """A fragment is thought lost when one sent sufficiently later is complete (after RFC 8985). (section 5.3)"""
         before = self._newest_done_sent_us - self.round_trip.reordering_us
+        if before <= self._losses_found_before_us:
+            return
+        self._losses_found_before_us = before
         lost = 0
         for operation in self._active():
+            oldest = operation.oldest_pending()
             for group in operation.groups:
-                if group.in_flight:
-                    lost += group.give_up(np.flatnonzero(operation.pending & (group.sent_us < before)))
+                if group.in_flight and oldest is not None:
+                    lost += group.give_up(group.waiting(operation.pending, oldest, before))
         if lost:
             self.window.on_loss(now_us, self.round_trip.smoothed_us)
 
@@ -353,6 +371,7 @@ class Worker:
                 continue
             lost = 0
             held = True
+            oldest = operation.oldest_pending() or 0
             for group in operation.groups:
                 if group.sent_us[local] == NEVER:
                     held = False
@@ -360,7 +379,7 @@ class Worker:
                     # Not there, or complete without us having seen it: whatever happened to it happened to what was
                     # sent around it. Sending a fragment twice does no harm.
                     held = False
-                    lost += group.give_up(np.flatnonzero(operation.pending & (group.sent_us <= asked_us)))
+                    lost += group.give_up(group.waiting(operation.pending, oldest, asked_us + 1))
             if lost:
                 self.window.on_loss(now_us, self.round_trip.smoothed_us)
                 self._silences = 0
@@ -377,7 +396,7 @@ class Worker:
                 continue
             asked = {oldest}
             for group in operation.groups:
-                waiting = np.flatnonzero(operation.pending & (group.sent_us != NEVER))
+                waiting = group.waiting(operation.pending, oldest, now_us + 1)
                 if len(waiting):
                     asked.update((int(waiting[0]), int(waiting[-1])))
             for local in asked:
@@ -390,7 +409,7 @@ class Worker:
         seq = (operation.first_seq + local) & SEQ_MASK
         head = np.zeros(1, HEADER)
         head["first"] = first_byte(Kind.PROBE)
-        self._fill(head, operation, np.array([local]))
+        self._fill(head, operation, next(operation.plan.runs(local, local + 1)))
         # nothing of a probe is added: its bitmap names who asks, for an answer from the parameter server
         head["bits"] = self.membership.rank
         self._probed[seq] = now_us
@@ -442,7 +461,7 @@ class Worker:
     def _forget_passed(self, seq: int) -> None:
         """Every rank has passed this sequence number."""
         while self._kept and serial_distance(self._kept[0].first_seq + self._kept[0].plan.span, seq) >= 0:
-            self._kept.popleft()
+            self._kept.popleft().release()
 
     # --- control ------------------------------------------------------------------------------------------------------
 
@@ -455,10 +474,9 @@ class Worker:
         packet = encode(body, request=0, job=self.membership.job, epoch=self.membership.epoch)
         self._packets.append(Burst.of(self.membership.server_address, packet))
 
-    def leave(self, now_us: int) -> None:
-        """Says that this worker will contribute no more."""
-        self._leaving = True
-        self.ask({"type": "leave"}, now_us, timeout_us=1_000_000)
+    def leave(self, now_us: int) -> int:
+        """Says that this worker will contribute no more. Returns: number of the request, as `ask` does."""
+        return self.ask({"type": "leave"}, now_us, timeout_us=1_000_000)
 
     def fail(self, error: TransportError) -> None:
         """Ends the connection with an error, which is reported once."""
@@ -550,10 +568,8 @@ class Worker:
         out = list(self._packets)
         self._packets.clear()
         out.extend(Burst.of(self.membership.server_address, packet) for packet in self._requests.due(now_us))
-        if self.error is not None:
-            return [] if not self._leaving else out
         active = self._active()
-        if not active:
+        if self.error is not None or not active:
             return out
         self._find_losses(now_us)
         in_flight = sum(group.in_flight for operation in active for group in operation.groups)
@@ -567,45 +583,56 @@ class Worker:
             for group in operation.groups:
                 if budget <= 0 or not group.has_work:
                     continue
-                local = group.take(budget, below, operation.pending)
-                if len(local):
-                    budget -= len(local)
-                    out.append(self._burst(operation, group, local, now_us))
+                ranges = group.take(budget, below, operation.pending)
+                if ranges:
+                    budget -= sum(end - first for first, end in ranges)
+                    out.append(self._burst(operation, group, ranges, now_us))
         return out
 
-    def _burst(self, operation: Operation, group: Contribution, local: np.ndarray, now_us: int) -> Burst:
-        packets = np.empty((len(local), size_of(Kind.DATA, self.membership.lanes)), np.uint8)
-        head = headers(packets)
-        group.write_lanes(local, lanes_of(packets))
-        again = group.tries[local] > 0
-        resend = group.tries[local] >= RESEND_AFTER_TRIES
-        poisoned = group.is_poisoned(local)
+    def _burst(self, operation: Operation, group: Contribution, ranges: list[tuple[int, int]], now_us: int) -> Burst:
+        count = sum(end - first for first, end in ranges)
+        packets = np.empty((count, size_of(Kind.DATA, self.membership.lanes)), np.uint8)
+        head, lanes = headers(packets), lanes_of(packets)
         head["first"] = first_byte(Kind.DATA)
         head["bits"] = group.bits
-        self._fill(head, operation, local)
-        head["flags"] = (
-            np.where(resend, Flag.RESEND, 0)
-            | np.where(poisoned, Flag.OVERFLOW, 0)
-            | (Flag.ON_BEHALF if group.on_behalf else 0)
-        )
-        group.on_sent(local, now_us)
+        at = 0
+        for first, end in ranges:
+            for run in operation.plan.runs(first, end):
+                rows = slice(at, at + len(run))
+                group.write_lanes(run, lanes[rows])
+                self._fill(head[rows], operation, run)
+                head["flags"][rows] = self._flags(group, run)
+                at += len(run)
+            group.on_sent(first, end, now_us)
         self._active_us = now_us
-        self.stats.fragments_sent += int((~again).sum())
-        self.stats.retransmitted += int(again.sum())
-        self.stats.resends += int(resend.sum())
-        self.stats.poisoned += int(poisoned.sum())
-        self.stats.on_behalf += len(local) if group.on_behalf else 0
+        self.stats.on_behalf += count if group.on_behalf else 0
         return Burst(self.membership.data_address, packets)
 
-    def _fill(self, head: np.ndarray, operation: Operation, local: np.ndarray) -> None:
-        """The fields that say which fragment this is."""
+    def _flags(self, group: Contribution, run: Run) -> np.ndarray | int:
+        """Flags of each fragment of a run, and their counters."""
+        flags = int(Flag.ON_BEHALF) if group.on_behalf else 0
+        if group.is_poisoned(run):
+            flags |= Flag.OVERFLOW
+            self.stats.poisoned += len(run)
+        tries = group.tries[run.first : run.end]
+        if not tries.any():
+            self.stats.fragments_sent += len(run)
+            return flags
+        resend = tries >= RESEND_AFTER_TRIES
+        self.stats.fragments_sent += int((tries == 0).sum())
+        self.stats.retransmitted += int((tries > 0).sum())
+        self.stats.resends += int(resend.sum())
+        return np.where(resend, flags | Flag.RESEND, flags)
+
+    def _fill(self, head: np.ndarray, operation: Operation, run: Run) -> None:
+        """The fields that say which fragments these are."""
         member = self.membership
-        seq = (operation.first_seq + local) & SEQ_MASK
+        seq = (operation.first_seq + np.arange(run.first, run.end)) & SEQ_MASK
         head["seq"] = seq
         head["slot"] = member.slot_base + seq % member.slot_count
         head["job"] = member.job
         head["epoch"] = member.epoch
-        head["exponent"] = operation.exponents_of(local)
+        head["exponent"] = operation.exponent_of(run)
         head["tag"] = operation.index & 0xFF
 
     # --- events -------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Datagrams in batches: what transport connections take and give, whoever carries them."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,3 +25,19 @@ class Burst:
 
     def __len__(self) -> int:
         return len(self.data)
+
+
+def merged(bursts: Iterable[Burst]) -> Iterator[Burst]:
+    """The same datagrams in fewer bursts: neighbours with one address and size become one. Costs a copy of those."""
+    run: list[Burst] = []
+    for burst in bursts:
+        if run and (burst.address != run[0].address or burst.data.shape[1] != run[0].data.shape[1]):
+            yield _joined(run)
+            run = []
+        run.append(burst)
+    if run:
+        yield _joined(run)
+
+
+def _joined(run: list[Burst]) -> Burst:
+    return run[0] if len(run) == 1 else Burst(run[0].address, np.concatenate([burst.data for burst in run]))

@@ -200,7 +200,6 @@ class _Writer:
             out(f"{spec} = {constant(0)}")
             self.matching.control(self.program.egress)
             with out.block(f"if {spec} != {constant(DROP_PORT)}:"):
-                out("depths[port] += 1")
                 checksums.update(self.translator, out, self.program.checksums)
                 self.packets.deparser()
                 out("out_lengths[made] = end")

@@ -1,0 +1,343 @@
+"""What programs use: `sa_atp.connect(...)`, sums of arrays, and the calls that helping needs.
+
+    with sa_atp.connect("udp://127.0.0.1:21313", job="demo", rank=0, world_size=4) as comm:
+        comm.all_reduce(gradient)
+
+A thread of its own runs the connection, so sums travel while the program computes.
+"""
+
+import contextlib
+import random
+import re
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Protocol, Self, cast
+
+import numpy as np
+
+from sa_atp.errors import UserError
+from sa_atp.net.clock import now_us
+from sa_atp.net.driver import Driver
+from sa_atp.net.udp import UdpSocket
+from sa_atp.spec import UDP_PORT
+from sa_atp.transport.errors import TransportError
+from sa_atp.transport.membership import Joining, JoinRequest, Membership
+from sa_atp.transport.operation import Operation
+from sa_atp.transport.worker import (
+    Failed,
+    OperationDone,
+    Reply,
+    WaitingFor,
+    Worker,
+    WorkerLimits,
+    WorkerStats,
+)
+from sa_atp.wire.datagrams import Address
+from sa_atp.wire.messages import Body
+
+LEAVE_TIMEOUT_S = 1.0
+
+
+class Tensor(Protocol):
+    """The little that is used of a torch.Tensor, so that torch is only imported by those who have it."""
+
+    def detach(self) -> Any: ...
+    def copy_(self, other: Any) -> Any: ...
+
+
+@dataclass(slots=True)
+class Sum:
+    """A sum under way."""
+
+    operation: int
+    values: int
+    future: "Future[np.ndarray]"
+    out: np.ndarray
+    """float32[values]: receives the sum."""
+    missing_bits: int | None = None
+    """Contributions that were missing when the switch was last asked; None: it has not been asked."""
+    finished: Operation | None = None
+    """After it is done: the sums as integers (`finished.integers()`)."""
+
+
+def connect(
+    server: str,
+    *,
+    job: str,
+    rank: int,
+    world_size: int,
+    micro_batches: int = 1,
+    timeout_s: float = 30.0,
+    operation_timeout_s: float = 60.0,
+    server_timeout_s: float = 10.0,
+) -> "Communicator":
+    """Joins a job, and waits until all its ranks have.
+
+    Args:
+        server: address of the parameter server, "udp://HOST[:PORT]".
+        job: the job's name; ranks of one job find each other by it.
+        micro_batches: contributions of each rank to a sum. More than one lets others do a part of its work.
+        timeout_s: how long to wait for the server and the other ranks.
+        operation_timeout_s: a sum without progress for so long fails.
+        server_timeout_s: a server that is silent for so long counts as lost.
+
+    Raises: UserError: bad arguments; TransportError: nobody answers, or ranks are missing (it names them).
+    """
+    address = parse_address(server)
+    request = JoinRequest(job=job, rank=rank, world_size=world_size, micro_batches=micro_batches)
+    limits = WorkerLimits(
+        operation_timeout_us=_microseconds("operation_timeout_s", operation_timeout_s),
+        server_timeout_us=_microseconds("server_timeout_s", server_timeout_s),
+    )
+    socket = UdpSocket()
+    joining = Joining(
+        request,
+        address,
+        incarnation=random.SystemRandom().getrandbits(31),
+        now_us=now_us(),
+        timeout_us=_microseconds("timeout_s", timeout_s),
+    )
+    driver = Driver(joining, socket)
+    while not joining.finished:
+        driver.turn(0.5)
+    if joining.membership is None:
+        socket.close()
+        raise joining.error or TransportError("not admitted")
+    return Communicator(joining.membership, driver, limits)
+
+
+def parse_address(text: str) -> Address:
+    """The IPv4 address and port of "udp://HOST[:PORT]". Raises: UserError."""
+    import socket
+
+    match = re.fullmatch(r"(?:udp://)?([^:/\s]+)(?::(\d{1,5}))?", text)
+    port = int(match[2]) if match and match[2] else UDP_PORT
+    if match is None or not 0 < port < 65536:
+        raise UserError(f"server = {text!r}: expected udp://HOST or udp://HOST:PORT")
+    try:
+        return socket.gethostbyname(match[1]), port
+    except OSError:
+        raise UserError(f"server = {text!r}: the host {match[1]!r} is not known") from None
+
+
+class Communicator:
+    """One rank's connection to a job. Thread-safe; close it, or use it as a context manager."""
+
+    def __init__(self, membership: Membership, driver: Driver, limits: WorkerLimits) -> None:
+        self.membership = membership
+        self._worker = Worker(membership, now_us(), first_request=random.getrandbits(32), limits=limits)
+        self._driver = driver
+        self._sums: dict[int, Sum] = {}
+        self._replies: dict[int, Future[Body | None]] = {}
+        self._waiters: list[Callable[[int, int], None]] = []
+        self._lock = threading.Lock()
+        self._closed = False
+        driver.connection = self._worker
+        driver.after = self._take_events
+        driver.start(f"sa-atp-rank-{membership.rank}")
+
+    # --- sums ---------------------------------------------------------------------------------------------------------
+
+    def all_reduce(self, array: Any, *, key: object | None = None) -> None:
+        """Replaces an array by its sum over all ranks. Every rank must call it in the same order with the same size.
+
+        Args:
+            array: np.ndarray of float32 or float16, or a CPU torch.Tensor of float32, float16 or bfloat16; any shape,
+                at least one value.
+            key: names the tensor from call to call, which saves a round trip where its magnitude changes slowly.
+
+        Raises: TransportError: what failed, naming the ranks that are missing; UserError: an array that cannot be sent.
+        """
+        self.all_reduce_async(array, key=key).result()
+
+    def all_reduce_async(self, array: Any, *, key: object | None = None) -> "Future[Any]":
+        """The same, in the background: the future's result is the array. It must not be touched before."""
+        values, write_back = _flat_float32(array)
+        bits = self.membership.bits_of(self.membership.rank)
+        sum_ = self.begin(values.size, key=key, out=values)
+        self.contribute(sum_, [values], bits)
+        done: Future[Any] = Future()
+
+        def finish(future: "Future[np.ndarray]") -> None:
+            error = future.exception()
+            if error is not None:
+                done.set_exception(error)
+            else:
+                write_back(future.result())
+                done.set_result(array)
+
+        sum_.future.add_done_callback(finish)
+        return done
+
+    def begin(self, values: int, *, key: object | None = None, out: np.ndarray | None = None) -> Sum:
+        """Starts a sum without contributing yet; its future gives float32[values].
+
+        Args: out: where the values go when the sum is done; may be one of the contributions. Default: a new array.
+        """
+        if values < 1:
+            raise UserError("an array to sum must have at least one value")
+        with self._lock:
+            started: Future[int] = Future()
+
+            def start() -> None:
+                if self._worker.error is not None:
+                    started.set_exception(self._worker.error)
+                    return
+                operation = self._worker.begin(values, key, now_us())
+                self._sums[operation] = sum_
+                started.set_result(operation)
+
+            sum_ = Sum(-1, values, Future(), np.empty(values, np.float32) if out is None else out)
+            self._call(start)
+            sum_.operation = started.result()
+        return sum_
+
+    def contribute(self, sum_: Sum, parts: Sequence[np.ndarray], bits: int, *, on_behalf: bool = False) -> None:
+        """Adds values to a sum.
+
+        Args:
+            parts: float32[values] for each contribution, rounded one by one; they must stay as they are until the sum is
+                done.
+            bits: which contributions they are, see `membership.bits_of` and `membership.bit`.
+            on_behalf: they belong to other ranks.
+        """
+        for part in parts:
+            if part.dtype != np.float32 or part.shape != (sum_.values,) or not part.flags.c_contiguous:
+                raise UserError(f"a contribution must be a contiguous float32 array of {sum_.values} values")
+        self._call(lambda: self._worker.contribute(sum_.operation, parts, bits, now_us(), on_behalf=on_behalf))
+
+    def look(self, sum_: Sum) -> None:
+        """Asks the switch what it holds of a sum; the answer appears in `sum_.missing_bits`."""
+        self._call(lambda: self._worker.look(sum_.operation, now_us()))
+
+    # --- help ---------------------------------------------------------------------------------------------------------
+
+    def ask(self, body: Body, *, timeout_s: float = 5.0) -> "Future[Body | None]":
+        """Sends a request to the parameter server; the future's result is its answer, None if there was none in time."""
+        future: Future[Body | None] = Future()
+
+        def send() -> None:
+            if self._worker.error is not None:
+                future.set_exception(self._worker.error)
+                return
+            self._replies[self._worker.ask(body, now_us(), timeout_us=int(timeout_s * 1e6))] = future
+
+        self._call(send)
+        return future
+
+    # --- state --------------------------------------------------------------------------------------------------------
+
+    def stats(self) -> WorkerStats:
+        """Counters since the connection was made."""
+        return self._worker.stats
+
+    @property
+    def error(self) -> TransportError | None:
+        """What ended the connection, if something has."""
+        return self._worker.error
+
+    def close(self) -> None:
+        """Leaves the job. Sums that are still under way fail."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._worker.error is None:
+            left: Future[Body | None] = Future()
+
+            def leave() -> None:
+                self._replies[self._worker.leave(now_us())] = left
+
+            self._driver.call(leave)
+            with contextlib.suppress(TimeoutError, TransportError):  # the server will notice by itself
+                left.result(timeout=LEAVE_TIMEOUT_S)
+        self._driver.stop()
+        self._fail_all(self._worker.error or TransportError("the connection was closed"))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- in the connection's thread -------------------------------------------------------------------------------------
+
+    def _call(self, action: Callable[[], None]) -> None:
+        if self._closed:
+            raise TransportError("the connection is closed")
+        self._driver.call(action)
+
+    def _take_events(self) -> None:
+        while (event := self._worker.next_event()) is not None:
+            match event:
+                case OperationDone(operation):
+                    sum_ = self._sums.pop(operation)
+                    sum_.finished = self._worker.result(operation, sum_.out)
+                    sum_.future.set_result(sum_.out)
+                case WaitingFor(operation, missing):
+                    if operation in self._sums:
+                        self._sums[operation].missing_bits = missing
+                case Reply(request, body):
+                    if request in self._replies:
+                        self._replies.pop(request).set_result(body)
+                case Failed(error):
+                    self._fail_all(error)
+
+    def _fail_all(self, error: TransportError) -> None:
+        for sum_ in list(self._sums.values()):
+            sum_.future.set_exception(error)
+        self._sums.clear()
+        for future in list(self._replies.values()):
+            future.set_exception(error)
+        self._replies.clear()
+
+
+def _flat_float32(array: Any) -> tuple[np.ndarray, Callable[[np.ndarray], None]]:
+    """An array as flat float32, without a copy where it is that already, and what writes the sum back into it.
+
+    Raises: UserError.
+    """
+    if isinstance(array, np.ndarray):
+        if array.dtype not in (np.float32, np.float16):
+            raise UserError(f"an array of {array.dtype} cannot be summed: expected float32 or float16")
+
+        flat = np.ascontiguousarray(array, np.float32).reshape(-1)
+
+        def write_array(values: np.ndarray) -> None:
+            if not np.may_share_memory(values, array):
+                with np.errstate(over="ignore"):  # float16 has its own infinity
+                    array[...] = values.reshape(array.shape)
+
+        return _nonempty(flat), write_array
+    if type(array).__module__.partition(".")[0] == "torch":
+        tensor = cast(Any, array)
+        name = str(tensor.dtype).removeprefix("torch.")
+        if name not in ("float32", "float16", "bfloat16") or tensor.device.type != "cpu":
+            raise UserError(
+                f"a {name} tensor on {tensor.device} cannot be summed: expected float32, float16 or bfloat16 on the CPU"
+            )
+
+        flat = tensor.detach().float().reshape(-1).contiguous()
+
+        def write_tensor(values: np.ndarray) -> None:
+            if flat.data_ptr() != tensor.data_ptr():
+                tensor.detach().copy_(flat.reshape(tensor.shape))
+
+        return _nonempty(flat.numpy()), write_tensor
+    raise UserError(f"a {type(array).__name__} cannot be summed: expected a NumPy array or a torch tensor")
+
+
+def _nonempty(values: np.ndarray) -> np.ndarray:
+    if values.size == 0:
+        raise UserError("an array to sum must have at least one value")
+    return values
+
+
+def _microseconds(name: str, seconds: float) -> int:
+    if not 0 < seconds < 1e9:
+        raise UserError(f"{name} = {seconds}: expected a positive number of seconds")
+    return int(seconds * 1e6)

@@ -1,0 +1,97 @@
+"""Runs a sans-I/O connection over a UDP socket: a dozen lines, and a thread for those who want to block."""
+
+import contextlib
+import os
+import selectors
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from sa_atp.net.clock import now_us
+from sa_atp.net.udp import UdpSocket
+from sa_atp.wire.datagrams import Burst
+
+LONGEST_WAIT_S = 1.0
+
+
+class Connection(Protocol):
+    def receive(self, bursts: Sequence[Burst], now_us: int) -> None: ...
+    def transmit(self, now_us: int) -> list[Burst]: ...
+    def next_timer_us(self) -> int | None: ...
+    def handle_timer(self, now_us: int) -> None: ...
+
+
+class Driver:
+    """One connection, one socket. All calls into the connection happen in the thread that runs the loop."""
+
+    def __init__(self, connection: Connection, socket: UdpSocket, after: Callable[[], None] = lambda: None) -> None:
+        """Args: after: called whenever the connection has been served: the place to take its events."""
+        self.connection = connection
+        self.socket = socket
+        self.after = after
+        self._calls: deque[Callable[[], None]] = deque()
+        self._stop = False
+        self._selector = selectors.DefaultSelector()
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._selector.register(socket, selectors.EVENT_READ)
+        self._selector.register(self._wake_read, selectors.EVENT_READ)
+        self._thread: threading.Thread | None = None
+
+    # --- from any thread ----------------------------------------------------------------------------------------------
+
+    def call(self, action: Callable[[], None]) -> None:
+        """Has the loop run `action` soon."""
+        self._calls.append(action)
+        self._wake()
+
+    def start(self, name: str) -> None:
+        """Runs the loop in a thread of its own."""
+        self._thread = threading.Thread(target=self.run, name=name, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the loop, after what it is doing, and closes the socket."""
+        self._stop = True
+        self._wake()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout=5)
+
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):  # full: the loop will wake up anyway; closed: there is no loop any more
+            os.write(self._wake_write, b"x")
+
+    # --- the loop -----------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        try:
+            while not self._stop:
+                self.turn(LONGEST_WAIT_S)
+        finally:
+            self._selector.close()
+            self.socket.close()
+            os.close(self._wake_read)
+            os.close(self._wake_write)
+
+    def turn(self, longest_s: float) -> None:
+        """Waits for something to happen, and handles it."""
+        due = self.connection.next_timer_us()
+        wait = longest_s if due is None else min(longest_s, max(0.0, (due - now_us()) / 1e6))
+        for key, _ in self._selector.select(0 if self._calls else wait):
+            if key.fd == self._wake_read:
+                os.read(self._wake_read, 4096)
+            else:
+                while bursts := self.socket.receive():
+                    self.connection.receive(bursts, now_us())
+                    self._flush()
+        while self._calls:
+            self._calls.popleft()()
+        due = self.connection.next_timer_us()
+        if due is not None and now_us() >= due:
+            self.connection.handle_timer(now_us())
+        self._flush()
+        self.after()
+
+    def _flush(self) -> None:
+        while bursts := self.connection.transmit(now_us()):
+            self.socket.send(bursts)

@@ -1,0 +1,205 @@
+"""What a switch's ports are attached to: network interfaces, or UDP sockets.
+
+A port takes and gives Ethernet frames in batches: uint8[n, row] and the length of each.
+"""
+
+import contextlib
+import fcntl
+import socket
+import struct
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from sa_atp.errors import MissingPartError, UserError
+from sa_atp.net.mmsg import MessageVector
+from sa_atp.net.udp import UdpSocket
+from sa_atp.softswitch.frames import HEADERS_BYTES, Endpoint, address_of, flows, is_datagram, mac_for, wrap
+from sa_atp.softswitch.pipeline import ROW_BYTES
+from sa_atp.spec import UDP_PORT
+from sa_atp.wire.datagrams import Address, Burst
+
+ETH_P_ALL = 3
+SOL_PACKET = 263
+PACKET_ADD_MEMBERSHIP, PACKET_MR_PROMISC = 1, 1
+PACKET_IGNORE_OUTGOING = 23
+SIOCOUTQ = 0x5411
+# What a queued frame of ordinary size costs the socket: its data, and the kernel's bookkeeping around it.
+QUEUED_FRAME_BYTES = 2304
+
+Frames = tuple[np.ndarray, np.ndarray]
+
+
+class Port(Protocol):
+    def fileno(self) -> int: ...
+    def receive(self) -> Frames | None: ...
+    def send(self, frames: np.ndarray, lengths: np.ndarray) -> None: ...
+    def waiting(self) -> int: ...
+    def close(self) -> None: ...
+    def describe(self) -> str: ...
+
+
+class InterfacePort:
+    """A network interface, through a packet socket. Needs CAP_NET_RAW."""
+
+    def __init__(self, interface: str, batch: int = 256) -> None:
+        """Raises: UserError: no such interface; MissingPartError: not allowed."""
+        try:
+            self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
+        except PermissionError:
+            raise MissingPartError(
+                f"port on {interface}: packet sockets need root or CAP_NET_RAW; --udp ports work without"
+            ) from None
+        try:
+            self._socket.bind((interface, ETH_P_ALL))
+        except OSError as error:
+            self._socket.close()
+            raise UserError(f"port on {interface}: {error.strerror}; `ip link` lists the interfaces") from None
+        self._socket.setblocking(False)
+        index = socket.if_nametoindex(interface)
+        self._socket.setsockopt(
+            SOL_PACKET, PACKET_ADD_MEMBERSHIP, struct.pack("=iHH8s", index, PACKET_MR_PROMISC, 0, b"")
+        )
+        # what the host itself sends there is not for the switch
+        self._socket.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
+        for option in (33, 32):  # SO_RCVBUFFORCE, SO_SNDBUFFORCE
+            with contextlib.suppress(OSError):  # smaller buffers lose more under bursts, and nothing else
+                self._socket.setsockopt(socket.SOL_SOCKET, option, 8 << 20)
+        self.interface = interface
+        self.oversized = 0
+        self.refused = 0
+        self._in = MessageVector(batch)
+        self._out = MessageVector(batch)
+        self._rows = np.zeros((batch, ROW_BYTES), np.uint8)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def receive(self) -> Frames | None:
+        """A batch of frames, valid until the next call; None if there are none."""
+        try:
+            count, lengths = self._in.receive(self.fileno(), self._rows)
+        except BlockingIOError:
+            return None
+        rows = self._rows[:count]
+        too_long = lengths < 0
+        if too_long.any():
+            self.oversized += int(too_long.sum())
+            rows, lengths = rows[~too_long], lengths[~too_long]
+        return rows, lengths
+
+    def send(self, frames: np.ndarray, lengths: np.ndarray) -> None:
+        """Sends a batch; frames that the interface's queue does not take are lost, as on any switch."""
+        first = 0
+        while first < len(frames):
+            part = slice(first, first + self._out.capacity)
+            try:
+                first += self._out.send(self.fileno(), frames[part], lengths[part])
+            except (BlockingIOError, OSError):
+                self.refused += len(frames) - first
+                return
+
+    def waiting(self) -> int:
+        """Frames that wait in the interface's queue, as far as the socket knows."""
+        queued = struct.unpack("=i", fcntl.ioctl(self._socket, SIOCOUTQ, b"\0" * 4))[0]
+        return int(queued // QUEUED_FRAME_BYTES)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def describe(self) -> str:
+        return self.interface
+
+
+class UdpPort:
+    """A UDP socket that stands for a link to an IP network: no interface, no root.
+
+    A datagram that arrives becomes a frame from its sender to the SA-ATP port. A frame that leaves becomes a datagram to
+    the address that the program wrote into it. So the program's addressing is what moves packets, as on a real network.
+    """
+
+    def __init__(self, address: Address, batch: int = 2048) -> None:
+        """Raises: UserError: the address cannot be had."""
+        self._socket = UdpSocket(address)
+        bound = self._socket.address
+        self.me = Endpoint(mac_for(bound[0]), (bound[0], UDP_PORT))
+        self.not_datagrams = 0
+        self.oversized = 0
+        self._rows = np.zeros((batch, ROW_BYTES), np.uint8)
+
+    @property
+    def address(self) -> Address:
+        return self._socket.address
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def receive(self) -> Frames | None:
+        bursts = [b for b in self._socket.receive() if self._fits(b)]
+        total = sum(len(burst) for burst in bursts)
+        if total == 0:
+            return None
+        if total > len(self._rows):
+            self._rows = np.zeros((2 * total, ROW_BYTES), np.uint8)
+        lengths = np.empty(total, np.int64)
+        first = 0
+        for burst in bursts:
+            end = first + len(burst)
+            source = Endpoint(mac_for(burst.address[0]), burst.address)
+            wrap(burst.data, source, self.me, self._rows[first:end])
+            lengths[first:end] = HEADERS_BYTES + burst.data.shape[1]
+            first = end
+        return self._rows[:total], lengths
+
+    def _fits(self, burst: Burst) -> bool:
+        if burst.data.shape[1] + HEADERS_BYTES <= ROW_BYTES:
+            return True
+        self.oversized += len(burst)
+        return False
+
+    def send(self, frames: np.ndarray, lengths: np.ndarray) -> None:
+        good = is_datagram(frames, lengths)
+        if not good.all():
+            self.not_datagrams += int((~good).sum())
+            frames, lengths = frames[good], lengths[good]
+        if not len(frames):
+            return
+        # datagrams of one size to one receiver go together, each receiver's in order
+        kinds = flows(frames) << np.uint64(16) | lengths.astype(np.uint64)
+        bursts = []
+        for kind in np.unique(kinds):
+            rows = np.flatnonzero(kinds == kind)
+            size = int(kind) & 0xFFFF
+            bursts.append(Burst(address_of(int(kind) >> 16), frames[rows, HEADERS_BYTES:size]))
+        self._socket.send(bursts)
+
+    def waiting(self) -> int:
+        return 0  # a datagram is at its receiver, or refused, when the call returns
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def describe(self) -> str:
+        return "udp {}:{}".format(*self.address)
+
+
+class Capture:
+    """Writes the frames of one port to a pcap file, both directions."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises: UserError."""
+        try:
+            self._file = path.open("wb")
+        except OSError as error:
+            raise UserError(f"cannot write {path}: {error.strerror}") from None
+        self._file.write(struct.pack("=IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, ROW_BYTES, 1))
+
+    def write(self, frames: np.ndarray, lengths: np.ndarray, now_us: int) -> None:
+        for row, length in zip(frames, lengths.tolist(), strict=True):
+            self._file.write(struct.pack("=IIII", now_us // 1_000_000, now_us % 1_000_000, length, length))
+            self._file.write(row[:length].tobytes())
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()

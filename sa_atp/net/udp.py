@@ -1,0 +1,145 @@
+"""A UDP socket that takes and gives datagrams in bursts.
+
+Out: one system call sends a burst, segmented by the kernel (UDP_SEGMENT) or, where the route cannot do that, as a vector
+of messages (sendmmsg). In: one call brings what the kernel has coalesced (UDP_GRO). Either way Python works per burst.
+"""
+
+import errno
+import select
+import socket
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sa_atp.errors import UserError
+from sa_atp.net.mmsg import MessageVector
+from sa_atp.wire.datagrams import Address, Burst
+
+SOL_UDP = 17
+UDP_SEGMENT = 103
+UDP_GRO = 104
+SO_SNDBUFFORCE = 32
+SO_RCVBUFFORCE = 33
+
+BUFFER_BYTES = 8 << 20  # asked of the kernel; without CAP_NET_ADMIN it gives what net.core.rmem_max allows
+MAX_SEGMENTS = 64  # UDP_MAX_SEGMENTS of older kernels
+MAX_SEND_BYTES = 65_000  # of one segmented send, below the limit of an IPv4 packet
+RECEIVE_BYTES = 65_536
+RECEIVE_CALLS = 32  # at most so many before others get a turn
+ECT0 = 2
+
+
+@dataclass(slots=True)
+class SocketStats:
+    sent: int = 0
+    received: int = 0
+    send_errors: int = 0
+    """Datagrams that the kernel refused, for example because a port was closed; the protocol sends them again."""
+
+
+class UdpSocket:
+    def __init__(self, address: Address = ("0.0.0.0", 0)) -> None:
+        """Binds. Raises: UserError if the address cannot be had."""
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            self.socket.bind(address)
+        except (OSError, OverflowError) as error:
+            self.socket.close()
+            raise UserError(f"cannot use UDP address {address[0]}:{address[1]}: {error}") from None
+        self.socket.setblocking(False)
+        self._set(socket.IPPROTO_IP, socket.IP_TOS, ECT0)
+        for forced, plain in ((SO_RCVBUFFORCE, socket.SO_RCVBUF), (SO_SNDBUFFORCE, socket.SO_SNDBUF)):
+            if not self._set(socket.SOL_SOCKET, forced, BUFFER_BYTES):
+                self._set(socket.SOL_SOCKET, plain, BUFFER_BYTES)
+        self._coalesces = self._set(SOL_UDP, UDP_GRO, 1)
+        self._segments = True  # until a route refuses
+        self._vector = MessageVector()
+        self._buffers = [np.empty(RECEIVE_BYTES, np.uint8) for _ in range(RECEIVE_CALLS)]
+        self._ancillary = socket.CMSG_SPACE(4)
+        self.stats = SocketStats()
+
+    def _set(self, level: int, option: int, value: int) -> bool:
+        try:
+            self.socket.setsockopt(level, option, value)
+        except OSError:
+            return False
+        return True
+
+    @property
+    def address(self) -> Address:
+        ip, port = self.socket.getsockname()
+        return str(ip), int(port)
+
+    def fileno(self) -> int:
+        return self.socket.fileno()
+
+    def close(self) -> None:
+        self.socket.close()
+
+    # --- in -----------------------------------------------------------------------------------------------------------
+
+    def receive(self) -> list[Burst]:
+        """What has arrived, up to a bound; empty if nothing has. The arrays are valid until the next call."""
+        bursts: list[Burst] = []
+        for buffer in self._buffers:
+            try:
+                count, ancillary, _, source = self.socket.recvmsg_into([buffer.data], self._ancillary)
+            except BlockingIOError:
+                break
+            except ConnectionError:
+                continue  # an ICMP error of an earlier send; nothing is lost by it here
+            size = count
+            for level, kind, data in ancillary:
+                if level == SOL_UDP and kind == UDP_GRO:
+                    size = struct.unpack("=i", data[:4])[0]
+            if count == 0:
+                continue
+            whole, rest = divmod(count, size)
+            self.stats.received += whole + (rest > 0)
+            address = (source[0], source[1])
+            if whole:
+                bursts.append(Burst(address, buffer[: whole * size].reshape(whole, size)))
+            if rest:
+                bursts.append(Burst(address, buffer[whole * size : count].reshape(1, rest)))
+        return bursts
+
+    # --- out ----------------------------------------------------------------------------------------------------------
+
+    def send(self, bursts: Sequence[Burst]) -> None:
+        """Sends everything, waiting a moment where the kernel's buffer is full; what it refuses is counted and lost."""
+        for burst in bursts:
+            data = np.ascontiguousarray(burst.data)
+            per_call = min(MAX_SEGMENTS, max(1, MAX_SEND_BYTES // data.shape[1]))
+            for first in range(0, len(data), per_call):
+                self._send(burst.address, data[first : first + per_call])
+
+    def _send(self, address: Address, data: np.ndarray) -> None:
+        while len(data):
+            try:
+                if self._segments and len(data) > 1:
+                    self._send_segmented(address, data)
+                    taken = len(data)
+                elif len(data) > 1:
+                    taken = self._vector.send(self.fileno(), data, data.shape[1], address)
+                else:
+                    self.socket.sendto(data[0].data, address)
+                    taken = 1
+            except BlockingIOError:
+                select.select([], [self.socket], [], 0.01)
+                continue
+            except ConnectionError:
+                continue  # the error belongs to an earlier datagram: this one has not been sent yet
+            except OSError as error:
+                if self._segments and len(data) > 1 and error.errno in (errno.EIO, errno.EINVAL, errno.ENOPROTOOPT):
+                    self._segments = False
+                    continue
+                self.stats.send_errors += len(data)
+                return
+            self.stats.sent += taken
+            data = data[taken:]
+
+    def _send_segmented(self, address: Address, data: np.ndarray) -> None:
+        size = struct.pack("=H", data.shape[1])
+        self.socket.sendmsg([data.data], [(SOL_UDP, UDP_SEGMENT, size)], 0, address)

@@ -1,0 +1,29 @@
+"""Large arrays that are used again.
+
+A fresh array costs a page fault every 4 KiB when it is first written, which on a virtual machine is more than all the
+arithmetic done on it. Operations of one size follow one another, so their arrays are kept.
+"""
+
+import numpy as np
+
+KEPT = 4  # of each length
+
+
+class Buffers:
+    """A pool of int32 arrays."""
+
+    def __init__(self) -> None:
+        self._free: dict[int, list[np.ndarray]] = {}
+
+    def take(self, length: int) -> np.ndarray:
+        """An int32[length] with anything in it."""
+        free = self._free.get(length)
+        return free.pop() if free else np.empty(length, np.int32)
+
+    def give(self, array: np.ndarray) -> None:
+        """Gives an array back; nobody may use it after that."""
+        if len(array) not in self._free and len(self._free) >= 2 * KEPT:
+            self._free.pop(next(iter(self._free)))  # sizes that are no longer used
+        free = self._free.setdefault(len(array), [])
+        if len(free) < KEPT:
+            free.append(array)
