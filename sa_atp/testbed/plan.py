@@ -1,0 +1,256 @@
+"""Plan files: one TOML file says everything about an experiment.
+
+Every table of the file is a dataclass here; a field's docstring is its documentation. Unknown keys, wrong types and values
+out of range are refused with the key, the value, and what would be accepted.
+"""
+
+import dataclasses
+import tomllib
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sa_atp.errors import UserError
+from sa_atp.spec import CONTRIBUTION_BITS, LANE_BUILDS, SLOTS
+
+POLICIES = ("atp", "sa-atp")
+BACKENDS = ("local", "sim", "mininet")
+SWITCHES = ("embedded", "bmv2")
+TOPOLOGIES = ("star", "two-level")
+PATTERNS = ("none", "constant", "random", "pause")
+GRADES = ("steal", "clone")
+MODELS = ("digits-cnn",)
+
+
+def one_of(*values: Any) -> Any:
+    return field(metadata={"one_of": values})
+
+
+def between(low: float, high: float) -> Any:
+    return field(metadata={"between": (low, high)})
+
+
+def setting(default: Any, **limits: Any) -> Any:
+    """A field with a default and limits: one_of=..., between=(low, high), each=(low, high) for lists."""
+    if isinstance(default, list | tuple):
+        return field(default=tuple(default), metadata=limits)
+    return field(default=default, metadata=limits)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunPlan:
+    """[run]"""
+
+    seed: int = setting(1, between=(0, 2**31 - 1))
+    """Decides data order, initial weights, dropout and random stragglers."""
+    repetitions: int = setting(1, between=(1, 100))
+    steps: int = setting(40, between=(1, 100_000))
+    warm_up: int = setting(3, between=(0, 1000))
+    """First steps of every run that do not count in means and percentiles."""
+    policies: tuple[str, ...] = setting(POLICIES, one_of=POLICIES)
+    """What to compare; the first one is the baseline."""
+    backend: str = setting("local", one_of=BACKENDS)
+    """Where `--backend auto` runs the plan."""
+    target_accuracy: float = setting(0.9, between=(0.0, 1.0))
+    """Time to accuracy is the time until the held-out accuracy first reaches this."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TopologyPlan:
+    """[topology]"""
+
+    kind: str = setting("star", one_of=TOPOLOGIES)
+    workers: int = setting(4, between=(1, CONTRIBUTION_BITS))
+    racks: int = setting(2, between=(2, 16))
+    """Leaf switches of a two-level topology; workers are dealt to them in turn."""
+    link_mbps: float = setting(10_000.0, between=(0.1, 1e6))
+    """Rate of every link. The local backend has no links: it goes as fast as loopback does."""
+    delay_us: int = setting(20, between=(0, 10_000_000))
+    """One-way delay of every link (not of the local backend)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SwitchPlan:
+    """[switch]"""
+
+    program: str = setting("embedded", one_of=SWITCHES)
+    """Which target executes the P4 program where `--switch auto` is given."""
+    lanes: int = setting(256, one_of=LANE_BUILDS)
+    slots: int = setting(1024, between=(1, SLOTS))
+    """Aggregators that the job may use; a power of two."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobPlan:
+    """[job]"""
+
+    model: str = setting("digits-cnn", one_of=MODELS)
+    batch_size: int = setting(64, between=(1, 4096))
+    """Samples of each worker's shard of a step."""
+    micro_batches: int = setting(16, between=(1, CONTRIBUTION_BITS))
+    """Pieces of a shard, each with a contribution bit of its own: the units of help."""
+    compute_us_per_sample: int = setting(2000, between=(0, 10_000_000))
+    """Emulated speed of a worker's device: forward and backward pass of one sample."""
+    learning_rate: float = setting(0.1, between=(0.0, 100.0))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StragglerPlan:
+    """[straggler]"""
+
+    pattern: str = setting("constant", one_of=PATTERNS)
+    """constant: the same workers are slow in every step. random: one worker, drawn anew for each step. pause: the workers
+    stop for a while in the middle of every `every`-th step."""
+    workers: tuple[int, ...] = setting((3,), each=(0, CONTRIBUTION_BITS - 1))
+    slowdown: float = setting(4.0, between=(1.0, 1000.0))
+    """How many times longer a slow worker takes (pattern constant)."""
+    slowdown_range: tuple[float, ...] = setting((2.0, 8.0), each=(1.0, 1000.0))
+    """Uniform range of the slow-down (pattern random)."""
+    pause_s: float = setting(1.0, between=(0.0, 60.0))
+    every: int = setting(10, between=(1, 100_000))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NetworkPlan:
+    """[network]: what links do to packets; the local backend cannot, and says so."""
+
+    loss: float = setting(0.0, between=(0.0, 0.5))
+    duplicate: float = setting(0.0, between=(0.0, 0.5))
+    reorder: float = setting(0.0, between=(0.0, 0.5))
+    jitter_us: int = setting(0, between=(0, 1_000_000))
+
+    @property
+    def is_perfect(self) -> bool:
+        return not (self.loss or self.duplicate or self.reorder or self.jitter_us)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HelpPlan:
+    """[help]"""
+
+    grade: str = setting("steal", one_of=GRADES)
+    """steal: micro-batches are taken over one by one. clone: a helper computes the straggler's whole shard beside it."""
+    patience: float = setting(0.05, between=(0.0, 10.0))
+    """How long a leader waits before it offers help, as a share of the time that its own shard took."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """A whole experiment."""
+
+    run: RunPlan = field(default_factory=RunPlan)
+    topology: TopologyPlan = field(default_factory=TopologyPlan)
+    switch: SwitchPlan = field(default_factory=SwitchPlan)
+    job: JobPlan = field(default_factory=JobPlan)
+    straggler: StragglerPlan = field(default_factory=StragglerPlan)
+    network: NetworkPlan = field(default_factory=NetworkPlan)
+    help: HelpPlan = field(default_factory=HelpPlan)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The plan as TOML-like tables, complete with defaults."""
+        return dataclasses.asdict(self)
+
+
+def load(path: Path, overrides: Iterable[str] = ()) -> Plan:
+    """Reads a plan file. Args: overrides: KEY=VALUE, as in `--set help.grade=clone`. Raises: UserError."""
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from None
+    return parse(text, str(path), overrides)
+
+
+def parse(text: str, where: str, overrides: Iterable[str] = ()) -> Plan:
+    """A plan from TOML text. Raises: UserError naming the key."""
+    try:
+        tables: dict[str, Any] = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{where}: not TOML: {error}") from None
+    for override in overrides:
+        _override(tables, override)
+    sections = {f.name: f for f in dataclasses.fields(Plan)}
+    for name, table in tables.items():
+        if name not in sections:
+            raise UserError(f"{where}: unknown table [{name}]; a plan has {', '.join(f'[{s}]' for s in sections)}")
+        if not isinstance(table, dict):
+            raise UserError(f"{where}: {name} must be a table")
+    types = typing.get_type_hints(Plan)
+    plan = Plan(**{name: _section(types[name], name, table, where) for name, table in tables.items()})
+    _check_together(plan, where)
+    return plan
+
+
+def _override(tables: dict[str, Any], override: str) -> None:
+    key, equals, value = override.partition("=")
+    section, dot, name = key.strip().partition(".")
+    if not equals or not dot or not name:
+        raise UserError(f"--set {override}: expected TABLE.KEY=VALUE, for example help.grade=clone")
+    try:
+        parsed = tomllib.loads(f"x = {value}")["x"]
+    except tomllib.TOMLDecodeError:
+        parsed = value.strip()  # a bare word is a string
+    tables.setdefault(section, {})[name] = parsed
+
+
+def _section(kind: Any, name: str, table: Mapping[str, Any], where: str) -> Any:
+    known = {f.name: f for f in dataclasses.fields(kind)}
+    types = typing.get_type_hints(kind)
+    values = {}
+    for key, value in table.items():
+        if key not in known:
+            raise UserError(f"{where}: unknown key {name}.{key}; [{name}] has {', '.join(known)}")
+        values[key] = _value(value, types[key], known[key].metadata, f"{where}: {name}.{key}")
+    return kind(**values)
+
+
+def _value(value: Any, kind: Any, limits: Mapping[str, Any], where: str) -> Any:
+    if typing.get_origin(kind) is tuple:
+        if not isinstance(value, list | tuple):
+            raise UserError(f"{where} = {value!r}: expected a list")
+        element = typing.get_args(kind)[0]
+        inner = {"between": limits["each"]} if "each" in limits else limits
+        return tuple(_value(v, element, inner, where) for v in value)
+    if kind is float and type(value) is int:
+        value = float(value)
+    if type(value) is not kind:
+        names = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
+        raise UserError(f"{where} = {value!r}: expected {names[kind]}")
+    if "one_of" in limits and value not in limits["one_of"]:
+        raise UserError(f"{where} = {value!r}: expected one of {', '.join(map(repr, limits['one_of']))}")
+    if "between" in limits:
+        low, high = limits["between"]
+        if not low <= value <= high:
+            raise UserError(f"{where} = {value!r}: expected {low} to {high}")
+    return value
+
+
+def _check_together(plan: Plan, where: str) -> None:
+    """Rules that involve more than one key."""
+    workers, job = plan.topology.workers, plan.job
+    if workers * job.micro_batches > CONTRIBUTION_BITS:
+        raise UserError(
+            f"{where}: topology.workers = {workers} with job.micro_batches = {job.micro_batches} makes "
+            f"{workers * job.micro_batches} contributions; at most {CONTRIBUTION_BITS} fit in the bitmap"
+        )
+    if job.batch_size % job.micro_batches:
+        raise UserError(
+            f"{where}: job.batch_size = {job.batch_size} cannot be cut into job.micro_batches = {job.micro_batches} equal parts"
+        )
+    if plan.switch.slots & (plan.switch.slots - 1):
+        raise UserError(f"{where}: switch.slots = {plan.switch.slots}: expected a power of two")
+    for worker in plan.straggler.workers:
+        if plan.straggler.pattern in ("constant", "pause") and worker >= workers:
+            raise UserError(
+                f"{where}: straggler.workers names {worker}, but topology.workers = {workers} counts from 0"
+            )
+    if not plan.run.policies:
+        raise UserError(f"{where}: run.policies is empty: expected at least one of {', '.join(POLICIES)}")
+    low_high = plan.straggler.slowdown_range
+    if len(low_high) != 2 or low_high[0] > low_high[1]:
+        raise UserError(
+            f"{where}: straggler.slowdown_range = {list(low_high)}: expected two numbers, the smaller first"
+        )
+    if plan.topology.kind == "two-level" and plan.topology.racks > workers:
+        raise UserError(f"{where}: topology.racks = {plan.topology.racks} is more than topology.workers = {workers}")

@@ -1,0 +1,89 @@
+"""What a run leaves behind, as data: the report is drawn from this and from nothing else."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from sa_atp.testbed.plan import Plan
+
+IntervalKind = Literal["compute", "help", "send", "wait", "pause"]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A stretch of one worker's time. Times are microseconds since the policy's first step began."""
+
+    worker: int
+    step: int
+    kind: IntervalKind
+    start_us: int
+    end_us: int
+    label: str = ""
+    """For help: whose micro-batch, "shard 3, micro-batch 7"; cancelled work says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Iteration:
+    """One step of one worker, in seconds. The four parts make up iteration_s."""
+
+    step: int
+    worker: int
+    compute_s: float
+    """Time spent on its own micro-batches."""
+    help_s: float
+    """Time spent on other workers' micro-batches."""
+    send_s: float
+    """From having contributed until the last fragment had left for the first time."""
+    wait_s: float
+    iteration_s: float
+    loss: float
+    """Mean training loss of the samples that this worker computed; NaN if it computed none."""
+    slowdown: float
+    """Emulated slow-down of its device in this step."""
+    micro_batches: int
+    """Micro-batches of its own shard that it contributed."""
+    helped: int
+    """Micro-batches of other shards that it contributed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Held-out loss and accuracy after a step (all workers have the same weights)."""
+
+    step: int
+    time_s: float
+    """Since the first step began."""
+    loss: float
+    accuracy: float
+
+
+@dataclass(slots=True)
+class PolicyRun:
+    """One repetition of one policy."""
+
+    policy: str
+    repetition: int
+    iterations: list[Iteration] = field(default_factory=list)
+    intervals: list[Interval] = field(default_factory=list)
+    evaluations: list[Evaluation] = field(default_factory=list)
+    sums_checked: int = 0
+    """Sums of gradients that were compared with the contributions they should consist of."""
+    sums_wrong: int = 0
+    fragments: dict[str, int] = field(default_factory=dict)
+    """sent, retransmitted, in_switch (sums completed by the switch), at_ps (by the parameter server), collisions."""
+    help: dict[str, int] = field(default_factory=dict)
+    """helped_steps (steps in which somebody helped), micro_batches (computed by helpers), backups."""
+    fluid_bound_s: float = 0.0
+    """Mean over steps of total work over total speed: no assignment of work can be faster."""
+
+
+@dataclass(slots=True)
+class RunResult:
+    """Everything that `sa-atp run` has to tell."""
+
+    plan: Plan
+    plan_path: str
+    backend: str
+    switch: str
+    manifest: dict[str, Any]
+    """Versions, seeds, kernel, commit, command line: what is needed to repeat the run."""
+    runs: list[PolicyRun] = field(default_factory=list)
