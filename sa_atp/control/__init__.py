@@ -1,6 +1,6 @@
 """The control plane: what fills a switch with a program, jobs and routes, and reads its counters.
 
-    client   P4Runtime over gRPC, to the embedded target, BMv2 or anything else that speaks it
+    client   P4Runtime, to the embedded target, BMv2 or anything else that speaks it; `connection` is its gRPC
     writer   the few calls that the rest needs, so that it works over a client and on a pipeline in this process
     entries  table entries, groups, counters, registers as dataclasses, and their P4Runtime messages
     jobs     aggregation jobs: what the tables of the P4 program hold for each

@@ -14,6 +14,7 @@ A copy also carries a source address: the parameter server's where it goes to a 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from sa_atp import spec as wire
 from sa_atp.control.events import COUNTER, Event, cell
 from sa_atp.control.jobspec import NO_RANK, JobSpec, Level, Member
 from sa_atp.control.writer import Writer
@@ -218,6 +219,18 @@ def _check_room(tables: Sequence[TableEntry], spec: JobSpec) -> None:
                 f"job {spec.job}: slots {spec.slot_base} to {spec.slot_base + spec.slot_count - 1} overlap with "
                 f"{other}, which has {base} to {base + count - 1}"
             )
+
+
+def free_slots(writer: Writer, count: int) -> int:
+    """The first base at which a job may have `count` slots, a power of two.
+
+    Raises: UserError: there is no room for so many beside the jobs that are there.
+    """
+    taken = [_slots(e) for e in _read_tables(writer) if e.table == "job"]
+    for base in range(0, wire.SLOTS - count + 1, count):
+        if all(other >= base + count or other + size <= base for other, size in taken):
+            return base
+    raise UserError(f"there are no {count} slots in a row left of {wire.SLOTS}: {len(taken)} jobs have some")
 
 
 # --- what is there ----------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@
         packets      controller headers of packet-in and packet-out
         codec        messages <──> entities, by a schema
         forwarding   entities <──> tables, groups, counters and registers of a pipeline
+          keys         match keys of both
           entities     what the control plane says, by name
           schema       the program's objects, from P4Info or from the compiled program
 

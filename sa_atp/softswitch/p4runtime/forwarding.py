@@ -10,31 +10,25 @@ from typing import TypeVar
 import numpy as np
 
 from sa_atp.softswitch.errors import EntryError
+from sa_atp.softswitch.p4runtime import keys
 from sa_atp.softswitch.p4runtime.entities import (
     CounterEntry,
     Counts,
     DirectCounterEntry,
     Entity,
-    Exact,
-    Lpm,
     Match,
     MulticastGroup,
-    Optional,
-    Range,
     RegisterEntry,
     Replica,
     TableEntry,
-    Ternary,
     Update,
     UpdateKind,
 )
 from sa_atp.softswitch.p4runtime.errors import Code, Refusal
-from sa_atp.softswitch.p4runtime.schema import CounterInfo, FieldInfo, RegisterInfo, Schema, TableInfo, match_field
+from sa_atp.softswitch.p4runtime.schema import CounterInfo, RegisterInfo, Schema, TableInfo
 from sa_atp.softswitch.pipeline import Pipeline
 from sa_atp.softswitch.tables import Entry, TableState
 
-MOST_PRIORITY = (1 << 31) - 1  # P4Runtime's priorities are int32
-Key = tuple[tuple[int, int], ...]
 _Info = TypeVar("_Info")
 
 
@@ -45,7 +39,7 @@ class Forwarding:
         """Args: schema: of this pipeline's program; see `schema.differences`."""
         self.pipeline = pipeline
         self.schema = schema
-        self._metadata: dict[tuple[str, Key, int], tuple[bytes, int]] = {}
+        self._metadata: dict[tuple[str, keys.Key, int], tuple[bytes, int]] = {}
         self._numbers = {
             table.name: self._action_numbers(pipeline.tables[table.name], table) for table in schema.tables
         }
@@ -111,7 +105,7 @@ class Forwarding:
             raise Refusal(Code.PERMISSION_DENIED, f"table {table.alias}: its entries are part of the program")
         if not table.match:
             raise Refusal(Code.INVALID_ARGUMENT, f"table {table.alias} has no key, so it has only a default action")
-        key = _key(table, entry)
+        key = keys.key(table, entry)
         known = state.entries.get((key, entry.priority))
         if kind is UpdateKind.DELETE:
             if known is None:
@@ -151,7 +145,7 @@ class Forwarding:
             state.reset_default()
         self._remember((table.name, (), 0), entry)
 
-    def _remember(self, key: tuple[str, Key, int], entry: TableEntry) -> None:
+    def _remember(self, key: tuple[str, keys.Key, int], entry: TableEntry) -> None:
         self._metadata.pop(key, None)
         if entry.metadata or entry.controller_metadata:
             self._metadata[key] = (entry.metadata, entry.controller_metadata)
@@ -230,12 +224,12 @@ class Forwarding:
             number, data = state.default
             yield self._described(table, {}, number, data, (table.name, (), 0), is_default=True)
             return
-        key = _key(table, query) if query.match else None
+        key = keys.key(table, query) if query.match else None
         action = self.schema.table_action(table, query.action).action.alias if query.action else None
         with self.pipeline.lock:
             entries = list(state.entries.values())
         for entry in entries:
-            priority = _priority(table, state, entry)
+            priority = keys.priority(table, state, entry)
             if key is not None and (entry.match, priority) != (key, query.priority):
                 continue
             if query.priority and priority != query.priority:
@@ -245,7 +239,7 @@ class Forwarding:
                 counts = _counts(state.counters[entry.number], table.direct_counter)
             found = self._described(
                 table,
-                _match_of(table, entry.match),
+                keys.match_of(table, entry.match),
                 entry.action,
                 entry.data,
                 (table.name, entry.match, entry.priority),
@@ -261,7 +255,7 @@ class Forwarding:
         match: dict[str, Match],
         number: int,
         data: Sequence[int],
-        key: tuple[str, Key, int],
+        key: tuple[str, keys.Key, int],
         *,
         priority: int = 0,
         is_default: bool = False,
@@ -308,8 +302,8 @@ class Forwarding:
             for each in entries:
                 described = TableEntry(
                     table=table.alias,
-                    match=_match_of(table, each.match),
-                    priority=_priority(table, state, each),
+                    match=keys.match_of(table, each.match),
+                    priority=keys.priority(table, state, each),
                 )
                 yield DirectCounterEntry(entry=described, counts=_counts(state.counters[each.number], counter))
 
@@ -325,8 +319,8 @@ class Forwarding:
         return table, self.pipeline.tables[table.name], entry
 
     def _existing(self, table: TableInfo, state: TableState, entry: TableEntry) -> Entry:
-        key = _key(table, entry)
-        for candidate in (entry.priority, entry.priority - MOST_PRIORITY if entry.priority else 0):
+        key = keys.key(table, entry)
+        for candidate in (entry.priority, entry.priority - keys.MOST_PRIORITY if entry.priority else 0):
             found = state.entries.get((key, candidate))
             if found is not None:
                 return found
@@ -366,78 +360,7 @@ class Forwarding:
         return self.pipeline.register(info.name)
 
 
-# --- keys -------------------------------------------------------------------------------------------------------------
-
-
-def _key(table: TableInfo, entry: TableEntry) -> Key:
-    """The match as the tables keep it: (value, mask) for each field, (low, high) for a range.
-
-    Raises: Refusal: a field is unknown, missing, of another kind or out of range, or the priority does not fit.
-    """
-    given = {match_field(table, name).name: match for name, match in entry.match.items()}
-    if table.needs_priority and not 0 < entry.priority <= MOST_PRIORITY:
-        raise Refusal(
-            Code.INVALID_ARGUMENT, f"{entry}: priority {entry.priority}: this table needs one from 1 to {MOST_PRIORITY}"
-        )
-    if not table.needs_priority and entry.priority:
-        raise Refusal(Code.INVALID_ARGUMENT, f"{entry}: this table has no priorities")
-    return tuple(_field_key(f, given.get(f.name), f"{entry}: {f.name}") for f in table.match)
-
-
-def _field_key(field: FieldInfo, match: Match | None, where: str) -> tuple[int, int]:
-    full = (1 << field.bits) - 1
-    if match is None:
-        if field.kind == "exact":
-            raise Refusal(Code.INVALID_ARGUMENT, f"{where} is missing: an exact field cannot match everything")
-        return (0, full) if field.kind == "range" else (0, 0)
-    if type(match).__name__.lower() != field.kind:
-        raise Refusal(Code.INVALID_ARGUMENT, f"{where} matches by {field.kind}, not by {type(match).__name__.lower()}")
-    if isinstance(match, Range):
-        first, second = match.low, match.high
-        if first > second:
-            raise Refusal(Code.INVALID_ARGUMENT, f"{where}: the range {first}..{second} is empty")
-    else:
-        first, second = match.value, full
-        if isinstance(match, Ternary):
-            second = match.mask
-        elif isinstance(match, Lpm):
-            if not 0 <= match.prefix_bits <= field.bits:
-                raise Refusal(
-                    Code.INVALID_ARGUMENT, f"{where}: a prefix of {match.prefix_bits} bits: expected 0 to {field.bits}"
-                )
-            second = full & ~(full >> match.prefix_bits)
-        if first >= 0 and second >= 0 and first & ~second & full:
-            raise Refusal(Code.INVALID_ARGUMENT, f"{where}: the value has bits that its mask or prefix does not cover")
-    if not (0 <= first <= full and 0 <= second <= full):
-        raise Refusal(Code.OUT_OF_RANGE, f"{where} does not fit in {field.bits} bits")
-    return (first, second)
-
-
-def _match_of(table: TableInfo, key: Key) -> dict[str, Match]:
-    """The inverse of `_key`; fields that match everything are left out."""
-    found: dict[str, Match] = {}
-    for field, (first, second) in zip(table.match, key, strict=True):
-        full = (1 << field.bits) - 1
-        if field.kind == "exact":
-            found[field.name] = Exact(first)
-        elif field.kind == "range":
-            if (first, second) != (0, full):
-                found[field.name] = Range(first, second)
-        elif second:
-            if field.kind == "lpm":
-                found[field.name] = Lpm(first, second.bit_count())
-            elif field.kind == "optional":
-                found[field.name] = Optional(first)
-            else:
-                found[field.name] = Ternary(first, second)
-    return found
-
-
-def _priority(table: TableInfo, state: TableState, entry: Entry) -> int:
-    """As P4Runtime counts. Entries of the program are numbered the other way round, from the first."""
-    if not table.needs_priority:
-        return 0
-    return entry.priority + MOST_PRIORITY if state.table.const_entries is not None else entry.priority
+# --- cells ----------------------------------------------------------------------------------------------------------
 
 
 def _required(what: str, name: str, find: Callable[[str], _Info]) -> _Info:

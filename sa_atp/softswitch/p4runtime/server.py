@@ -12,8 +12,9 @@ from types import TracebackType
 from typing import Any
 
 import grpc
-from google.protobuf import any_pb2
+from google.protobuf import any_pb2, text_format
 from google.rpc import status_pb2
+from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
 from sa_atp.errors import SaAtpError, UserError
@@ -60,6 +61,17 @@ class P4RuntimeServer:
             raise UserError(f"P4Runtime: cannot listen on {address}: expected HOST:PORT of this machine, not in use")
         self.address = f"{address.rsplit(':', 1)[0]}:{self.port}"
 
+    def push(self, p4info: str, device_config: bytes) -> None:
+        """Installs a program from this side, as if a client had pushed it. Args: p4info: in text form.
+
+        Raises: UserError: the program does not load, or the P4Info is not its own.
+        """
+        try:
+            message = text_format.Parse(p4info, p4info_pb2.P4Info(), allow_unknown_field=True)
+        except text_format.ParseError as error:
+            raise UserError(f"not a P4Info in text form: {error}") from None
+        self.service.install(p4runtime_pb2.ForwardingPipelineConfig(p4info=message, p4_device_config=device_config))
+
     def start(self) -> "P4RuntimeServer":
         self._server.start()
         return self
@@ -67,7 +79,7 @@ class P4RuntimeServer:
     def stop(self, grace_s: float = 0.5) -> None:
         """Ends all streams; RPCs that are under way get `grace_s` seconds."""
         self.service.close()
-        self._server.stop(grace_s).wait()
+        self._server.stop(grace_s).wait(grace_s + 5.0)
 
     def __enter__(self) -> "P4RuntimeServer":
         return self.start()
@@ -126,7 +138,8 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
 
     def StreamChannel(self, requests: Iterator[Any], context: Any) -> Iterator[Any]:  # noqa: N802
         channel = _Channel(self.server)
-        context.add_callback(channel.close)  # the client is gone, or the server stops
+        if not context.add_callback(channel.close):  # called when the client is gone, or the server stops
+            return
         threading.Thread(target=self._listen, args=(requests, channel), name="p4runtime-stream", daemon=True).start()
         try:
             yield from channel.messages()

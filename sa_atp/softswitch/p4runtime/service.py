@@ -18,6 +18,7 @@ from sa_atp.softswitch.p4runtime.entities import MulticastGroup, TableEntry, Upd
 from sa_atp.softswitch.p4runtime.errors import Code, Refusal, WriteRefusal
 from sa_atp.softswitch.p4runtime.forwarding import Forwarding
 from sa_atp.softswitch.pipeline import Pipeline
+from sa_atp.softswitch.program import load
 
 API_VERSION = "1.3.0"  # the same as BMv2 says
 ENTITIES_A_MESSAGE = 1000  # of a read: keeps messages far below gRPC's default limit of 4 MiB
@@ -72,16 +73,21 @@ class Service:
                 raise Refusal(Code.INVALID_ARGUMENT, f"action {request.action}: not an action of P4Runtime 1.3")
         return p4runtime_pb2.SetForwardingPipelineConfigResponse()
 
+    def install(self, message: Any) -> None:
+        """Installs a `p4.v1.ForwardingPipelineConfig` without a client. Raises: Refusal."""
+        with self._pushing:
+            self._commit(self._prepare(message))
+
     def _prepare(self, message: Any) -> Config:
         described = schema.from_p4info(message.p4info)
         try:
+            differences = schema.differences(described, schema.from_program(load(message.p4_device_config)))
+            if differences:  # said before the program is compiled, which takes seconds
+                more = f" (and {len(differences) - 3} more)" if len(differences) > 3 else ""
+                raise Refusal(Code.INVALID_ARGUMENT, "; ".join(differences[:3]) + more)
             pipeline = self.device.prepare(message.p4_device_config)
         except PipelineError as error:
             raise Refusal(Code.INVALID_ARGUMENT, f"p4_device_config: {error}") from error
-        differences = schema.differences(described, schema.from_program(pipeline.program))
-        if differences:
-            more = f" (and {len(differences) - 3} more)" if len(differences) > 3 else ""
-            raise Refusal(Code.INVALID_ARGUMENT, "; ".join(differences[:3]) + more)
         kept = p4runtime_pb2.ForwardingPipelineConfig()
         kept.CopyFrom(message)
         return Config(kept, pipeline, Forwarding(pipeline, described))

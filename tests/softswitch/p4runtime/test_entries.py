@@ -1,15 +1,12 @@
-"""The embedded target's P4Runtime server, driven by the project's client and by bare messages."""
+"""Writing and reading entries: what comes back, what is refused, and in which bytes."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import grpc
-import numpy as np
 import pytest
 from google.protobuf import any_pb2
 from google.rpc import status_pb2
-from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
+from p4.v1 import p4runtime_pb2
 
 from sa_atp.control.client import P4RuntimeClient
 from sa_atp.control.entries import (
@@ -19,7 +16,6 @@ from sa_atp.control.entries import (
     Exact,
     Lpm,
     MulticastGroup,
-    Optional,
     Range,
     RegisterEntry,
     Replica,
@@ -28,61 +24,9 @@ from sa_atp.control.entries import (
     Update,
     UpdateKind,
 )
-from sa_atp.control.errors import ControlError, NoPipeline, NotSupported, RefusedError
-from sa_atp.errors import UserError
-from sa_atp.softswitch.device import Device
-from sa_atp.softswitch.p4runtime.server import P4RuntimeServer
+from sa_atp.control.errors import NotSupported, RefusedError
 
-P4 = Path(__file__).resolve().parent.parent / "p4"
-DEVICE_ID = 3
-ROUTE = TableEntry(
-    table="route",
-    match={"dst": Lpm(0x0A000100, 24)},
-    action="forward",
-    params={"next_hop": 0x020000000009, "port": 9},
-    metadata=b"mine",
-)
-FILTER = TableEntry(
-    table="filter",
-    match={"src": Ternary(0x0A000000, 0xFF000000), "protocol": Range(17, 19), "port": Optional(4)},
-    action="drop",
-    priority=10,
-)
-
-
-def program(name: str) -> tuple[str, bytes]:
-    return (P4 / f"{name}.p4info.txtpb").read_text(), (P4 / f"{name}.json").read_bytes()
-
-
-@pytest.fixture
-def device() -> Device:
-    return Device(clock=lambda: 0, device_id=DEVICE_ID, compiled=False, cpu_port=255)
-
-
-@pytest.fixture
-def server(device: Device) -> Iterator[P4RuntimeServer]:
-    with P4RuntimeServer(device, "127.0.0.1:0") as running:
-        yield running
-
-
-@pytest.fixture
-def bare(server: P4RuntimeServer) -> Iterator[P4RuntimeClient]:
-    """A client of a switch without a program."""
-    with P4RuntimeClient(server.address, DEVICE_ID) as connected:
-        yield connected
-
-
-@pytest.fixture
-def client(bare: P4RuntimeClient) -> P4RuntimeClient:
-    """A client of a switch that runs router.p4."""
-    bare.push_pipeline(*program("router"), cookie=77)
-    return bare
-
-
-@pytest.fixture
-def stub(server: P4RuntimeServer) -> Iterator[Any]:
-    with grpc.insecure_channel(server.address) as channel:
-        yield p4runtime_pb2_grpc.P4RuntimeStub(channel)
+from .conftest import DEVICE_ID, FILTER, ROUTE, program
 
 
 def refusal(client: P4RuntimeClient, kind: UpdateKind, entity: Any) -> tuple[str, str]:
@@ -111,97 +55,6 @@ def bare_write(stub: Any, fill: Any, kind: int = p4runtime_pb2.Update.INSERT) ->
         assert status.details[0].Unpack(detail)
         return detail.canonical_code, detail.message
     return 0, ""
-
-
-# --- pipeline ---------------------------------------------------------------------------------------------------------
-
-
-def test_it_speaks_the_version_of_bmv2(bare: P4RuntimeClient) -> None:
-    assert bare.api_version() == "1.3.0"
-
-
-def test_without_a_program_there_is_nothing_to_write_or_read(bare: P4RuntimeClient) -> None:
-    for call in (bare.get_pipeline, lambda: bare.schema, lambda: bare.read(TableEntry())):
-        with pytest.raises(NoPipeline, match="no program has been pushed"):
-            call()
-
-
-def test_a_pipeline_comes_back_as_it_was_pushed(client: P4RuntimeClient, stub: Any) -> None:
-    config = client.get_pipeline()
-    assert config.device_config == program("router")[1]
-    assert [t.preamble.alias for t in config.p4info.tables][:2] == ["route", "filter"]
-    assert config.cookie == 77
-    request = p4runtime_pb2.GetForwardingPipelineConfigRequest(device_id=DEVICE_ID)
-    for kind, has_info, has_config in (
-        (request.COOKIE_ONLY, False, False),
-        (request.P4INFO_AND_COOKIE, True, False),
-        (request.DEVICE_CONFIG_AND_COOKIE, False, True),
-    ):
-        request.response_type = kind
-        answer = stub.GetForwardingPipelineConfig(request, timeout=5).config
-        assert (bool(answer.p4info.tables), bool(answer.p4_device_config)) == (has_info, has_config)
-        assert answer.cookie.cookie == 77
-
-
-@pytest.mark.parametrize(
-    ("p4info", "config", "reason"),
-    [
-        ("punt", program("router")[1], "table PuntIngress.by_type is in the P4Info but not in the compiled program"),
-        ("router", program("punt")[1], "and 7 more"),
-        ("router", b"\x00junk", "p4_device_config: pipeline: not BMv2 JSON"),
-        ("router", program("router")[1].replace(b'"csum16"', b'"murmur"'), "hash algorithm murmur"),
-    ],
-)
-def test_a_program_that_cannot_run_is_refused(
-    client: P4RuntimeClient, device: Device, p4info: str, config: bytes, reason: str
-) -> None:
-    before = device.pipeline
-    with pytest.raises(ControlError, match=r"INVALID_ARGUMENT: .*" + reason):
-        client.push_pipeline(program(p4info)[0], config)
-    assert device.pipeline is before
-    assert client.get_pipeline().cookie == 77
-
-
-def test_a_push_forgets_entries_and_a_reconciliation_keeps_them(client: P4RuntimeClient, device: Device) -> None:
-    group = MulticastGroup(group=4, replicas=frozenset({Replica(1, 1)}))
-    client.insert(ROUTE, FILTER, group)
-    client.push_pipeline(*program("router"), action="VERIFY")
-    assert client.read(TableEntry(table="route")) == [ROUTE]
-
-    before = device.pipeline
-    client.push_pipeline(*program("router"), action="RECONCILE_AND_COMMIT")
-    assert device.pipeline is not before
-    assert client.read(TableEntry(table="route"), TableEntry(table="filter"), MulticastGroup()) == [
-        ROUTE,
-        FILTER,
-        group,
-    ]
-
-    with pytest.raises(ControlError, match="2 of the present entries do not fit"):
-        client.push_pipeline(*program("punt"), action="RECONCILE_AND_COMMIT")
-    assert client.read(TableEntry(table="route")) == [ROUTE]
-
-    client.push_pipeline(*program("router"))
-    assert client.read(TableEntry(table="route"), MulticastGroup()) == []
-
-
-def test_a_saved_pipeline_takes_writes_and_runs_once_committed(client: P4RuntimeClient, device: Device) -> None:
-    client.insert(ROUTE)
-    running = device.pipeline
-    client.push_pipeline(*program("punt"), action="VERIFY_AND_SAVE")
-    assert device.pipeline is running
-    punt = TableEntry(table="by_type", match={"ether_type": Exact(0x0800)}, action="send", params={"port": 5})
-    client.insert(punt)
-    client.push_pipeline("", b"", action="COMMIT")
-    assert device.pipeline is not running
-    assert client.read(TableEntry()) == [punt]
-    with pytest.raises(ControlError, match=r"FAILED_PRECONDITION: .*no pipeline was saved"):
-        client.push_pipeline("", b"", action="COMMIT")
-    with pytest.raises(UserError, match="expected one of VERIFY, "):
-        client.push_pipeline("", b"", action="UNSPECIFIED")
-
-
-# --- tables -----------------------------------------------------------------------------------------------------------
 
 
 def test_entries_of_every_match_kind_come_back(client: P4RuntimeClient) -> None:
@@ -462,123 +315,3 @@ def test_replicas_may_name_their_port_in_bytes(client: P4RuntimeClient, stub: An
 
     assert bare_write(stub, fill) == (0, "")
     assert client.read(MulticastGroup()) == [MulticastGroup(group=6, replicas=frozenset({Replica(258, 3)}))]
-
-
-# --- with packets -----------------------------------------------------------------------------------------------------
-
-
-def ipv4(dst: int, *, tos: int = 0) -> bytes:
-    header = bytes([0x45, tos]) + bytes.fromhex("00140000000040110000 0a000001") + dst.to_bytes(4, "big")
-    return bytes.fromhex("020000000002 0200000000010800") + header
-
-
-def run(device: Device, *frames: bytes, port: int = 4) -> list[tuple[int, bytes]]:
-    data = np.zeros((len(frames), 100), np.uint8)
-    for row, frame in zip(data, frames, strict=True):
-        row[: len(frame)] = np.frombuffer(frame, np.uint8)
-    out = device.process(data, np.array([len(f) for f in frames]), np.full(len(frames), port), 0)
-    return [(int(out.ports[i]), out.packet(i)) for i in range(len(out))]
-
-
-def test_entries_and_groups_act_on_packets(client: P4RuntimeClient, device: Device) -> None:
-    assert run(device, ipv4(0x0A000105)) == []
-    flood = TableEntry(table="route", action="flood", params={"group": 7})
-    rewrite = TableEntry(table="copies", match={"copy": Exact(2)}, action="rewrite_source", params={"mac": 0xAB})
-    client.insert(ROUTE, flood, rewrite)
-    client.insert(MulticastGroup(group=7, replicas=frozenset({Replica(1, 1), Replica(2, 2)})))
-    ((port, frame),) = run(device, ipv4(0x0A000105))
-    assert port == 9
-    assert frame[:6] == bytes.fromhex("020000000009")
-    copies = dict(run(device, ipv4(0x0B000001)))
-    assert [copies[p][6:12].hex() for p in (1, 2)] == ["020000000001", "0000000000ab"]
-    client.modify(MulticastGroup(group=7, replicas=frozenset({Replica(3, 1)})))
-    assert [p for p, _ in run(device, ipv4(0x0B000001))] == [3]
-    client.delete(flood, MulticastGroup(group=7))
-    assert run(device, ipv4(0x0B000001)) == []
-
-
-def test_counters_are_read_and_written(client: P4RuntimeClient, device: Device) -> None:
-    client.insert(ROUTE)
-    run(device, ipv4(0x0A000105), ipv4(0x0A000106), ipv4(0x0B000001))
-    assert client.read(CounterEntry(counter="arrived", index=4)) == [
-        CounterEntry(counter="arrived", index=4, counts=Counts(3, 102))
-    ]
-    assert client.read(CounterEntry(counter="by_class", index=0)) == [
-        CounterEntry(counter="by_class", index=0, counts=Counts(3, None))
-    ]
-    everything = client.read(CounterEntry())
-    assert len(everything) == 512 + 256
-    with pytest.raises(ControlError, match=r"OUT_OF_RANGE: .*expected 0 to 255"):
-        client.read(CounterEntry(counter="by_class", index=256))
-
-    client.modify(CounterEntry(counter="arrived", index=4, counts=Counts(10, 20)))
-    run(device, ipv4(0x0B000001))
-    assert client.read(CounterEntry(counter="arrived", index=4))[0] == CounterEntry(
-        counter="arrived", index=4, counts=Counts(11, 54)
-    )
-    client.modify(CounterEntry(counter="arrived", counts=Counts(1, 1)))
-    assert {str(e.counts) for e in client.read(CounterEntry(counter="arrived")) if isinstance(e, CounterEntry)} == {
-        str(Counts(1, 1))
-    }
-
-
-def test_direct_counters_count_the_hits_of_an_entry(client: P4RuntimeClient, device: Device) -> None:
-    client.insert(ROUTE, FILTER)
-    run(device, ipv4(0x0A000105), ipv4(0x0B000001), port=5)
-    key = TableEntry(table="route", match=ROUTE.match)
-    assert client.read(DirectCounterEntry(entry=key)) == [DirectCounterEntry(entry=key, counts=Counts(1, 34))]
-    everything = client.read(DirectCounterEntry(entry=TableEntry()))
-    assert [str(e) for e in everything] == [f"counter of {ROUTE}", f"counter of {FILTER}"]
-    (with_counts,) = client.read(TableEntry(table="route", counts=Counts()))
-    assert isinstance(with_counts, TableEntry)
-    assert with_counts.counts == Counts(1, 34)
-    client.modify(DirectCounterEntry(entry=key, counts=Counts(5, 6)))
-    assert client.read(DirectCounterEntry(entry=TableEntry(table="route"))) == [
-        DirectCounterEntry(entry=key, counts=Counts(5, 6))
-    ]
-    missing = TableEntry(table="route", match={"dst": Lpm(0, 1)})
-    assert client.read(DirectCounterEntry(entry=TableEntry(table="filter")))[0] == DirectCounterEntry(
-        entry=TableEntry(table="filter", match=FILTER.match, priority=10), counts=Counts(None, 0)
-    )
-    with pytest.raises(ControlError, match="does not exist"):
-        client.read(DirectCounterEntry(entry=missing))
-
-
-def test_registers_are_read_and_written(client: P4RuntimeClient, device: Device) -> None:
-    run(device, ipv4(0x0A000105, tos=3), ipv4(0x0A000105, tos=3))
-    assert client.read(RegisterEntry(register="balance", index=3)) == [
-        RegisterEntry(register="balance", index=3, value=-2)
-    ]
-    client.modify(
-        RegisterEntry(register="balance", index=3, value=-32768),
-        RegisterEntry(register="last_source", value=0xFFFFFFFFFFFF),
-    )
-    assert client.read(RegisterEntry(register="balance", index=3), RegisterEntry(register="last_source", index=9)) == [
-        RegisterEntry(register="balance", index=3, value=-32768),
-        RegisterEntry(register="last_source", index=9, value=0xFFFFFFFFFFFF),
-    ]
-    run(device, ipv4(0x0A000105, tos=3))  # the program goes on from what was written, and wraps as P4 says
-    assert client.read(RegisterEntry(register="balance"))[3] == RegisterEntry(register="balance", index=3, value=32767)
-    assert len(client.read(RegisterEntry())) == 32
-
-
-# --- server -----------------------------------------------------------------------------------------------------------
-
-
-def test_an_address_that_is_taken_is_the_users_mistake(server: P4RuntimeServer, device: Device) -> None:
-    with pytest.raises(UserError, match=r"cannot listen on 127\.0\.0\.1:\d+: expected HOST:PORT"):
-        P4RuntimeServer(device, server.address)
-
-
-def test_another_device_id_is_refused_everywhere(client: P4RuntimeClient, stub: Any) -> None:
-    write = p4runtime_pb2.WriteRequest(device_id=9)
-    write.election_id.low = 1
-    for call in (
-        lambda: stub.Write(write, timeout=5),
-        lambda: list(stub.Read(p4runtime_pb2.ReadRequest(device_id=9), timeout=5)),
-        lambda: stub.GetForwardingPipelineConfig(
-            p4runtime_pb2.GetForwardingPipelineConfigRequest(device_id=9), timeout=5
-        ),
-    ):
-        with pytest.raises(grpc.RpcError, match="there is no device 9; this is device 3"):
-            call()

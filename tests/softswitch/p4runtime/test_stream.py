@@ -17,7 +17,7 @@ from sa_atp.softswitch.device import Device
 from sa_atp.softswitch.p4runtime import server as server_module
 from sa_atp.softswitch.p4runtime.server import P4RuntimeServer
 
-P4 = Path(__file__).resolve().parent.parent / "p4"
+P4 = Path(__file__).resolve().parent.parent.parent / "p4"
 DEVICE_ID = 1
 FRAME = bytes.fromhex("020000000002 020000000001 88b5") + b"payload"
 OK, NOT_FOUND, ALREADY_EXISTS = 0, 5, 6

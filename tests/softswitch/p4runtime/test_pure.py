@@ -1,0 +1,161 @@
+"""What needs no server: byte strings, controller headers, schemas and their messages."""
+
+import random
+from pathlib import Path
+
+import pytest
+from google.protobuf import text_format
+from hypothesis import given
+from hypothesis import strategies as st
+from p4.config.v1 import p4info_pb2
+
+from sa_atp import artefacts
+from sa_atp.softswitch.p4runtime import bytestrings, codec, keys, packets, schema
+from sa_atp.softswitch.p4runtime.entities import Exact, Lpm, Optional, Range, RegisterEntry, TableEntry, Ternary
+from sa_atp.softswitch.p4runtime.errors import Code, Refusal
+from sa_atp.softswitch.p4runtime.schema import FieldInfo
+from sa_atp.softswitch.program import load
+
+from .conftest import P4
+
+ROUTER = schema.from_p4info(text_format.Parse((P4 / "router.p4info.txtpb").read_text(), p4info_pb2.P4Info()))
+
+
+@pytest.mark.parametrize(
+    ("value", "data"), [(0x63, b"\x63"), (0x3064, b"\x30\x64"), (0, b"\x00"), (0x100, b"\x01\x00")]
+)
+def test_the_specifications_examples_of_unsigned_numbers(value: int, data: bytes) -> None:
+    assert bytestrings.encode(value) == data
+    assert bytestrings.decode(data, 16, "x") == value
+
+
+@pytest.mark.parametrize(("value", "bits", "data"), [(-99, 8, b"\x9d"), (-739, 12, b"\xfd\x1d"), (0, 3, b"\x00")])
+def test_the_specifications_examples_of_signed_numbers(value: int, bits: int, data: bytes) -> None:
+    assert bytestrings.encode_signed(value) == data
+    assert bytestrings.decode_signed(data, bits, "x") == value
+
+
+@given(
+    st.integers(1, 64).flatmap(
+        lambda bits: st.tuples(st.just(bits), st.integers(0, (1 << bits) - 1), st.integers(0, 3))
+    )
+)
+def test_numbers_survive_with_any_padding(case: tuple[int, int, int]) -> None:
+    bits, value, padding = case
+    canonical = bytestrings.encode(value)
+    assert bytestrings.decode(bytes(padding) + canonical, bits, "x") == value
+    assert len(canonical) == 1 or canonical[0]
+    signed = value - (1 << (bits - 1))
+    short = bytestrings.encode_signed(signed)
+    assert bytestrings.decode_signed((b"\xff" if signed < 0 else b"\x00") * padding + short, bits, "x") == signed
+
+
+@pytest.mark.parametrize("data", [b"\x01\x00", b"\xff\x7f"])
+def test_a_signed_number_that_does_not_fit(data: bytes) -> None:
+    with pytest.raises(Refusal, match="does not fit in 8 bits") as caught:
+        bytestrings.decode_signed(data, 8, "x")
+    assert caught.value.code is Code.OUT_OF_RANGE
+    with pytest.raises(Refusal, match="the value is empty"):
+        bytestrings.decode_signed(b"", 8, "x")
+
+
+@given(st.lists(st.integers(1, 33), min_size=1, max_size=6), st.randoms(use_true_random=False), st.binary(max_size=9))
+def test_controller_headers_survive(widths: list[int], values: random.Random, payload: bytes) -> None:
+    header = tuple(FieldInfo(id=i + 1, name=f"f{i}", bits=bits) for i, bits in enumerate(widths))
+    given_values = {f.id: values.getrandbits(f.bits) for f in header}
+    packet = packets.join(header, given_values, payload)
+    assert len(packet) == packets.header_bytes(header) + len(payload)
+    assert packets.split(header, packet) == (given_values, payload)
+
+
+def test_controller_headers_that_do_not_fit() -> None:
+    header = (FieldInfo(id=1, name="port", bits=9),)
+    assert packets.join((), {}, b"x") == b"x"
+    assert packets.join(header, {}, b"x") == b"\0\0x"
+    with pytest.raises(Refusal, match="no metadata with id 2"):
+        packets.join(header, {2: 1}, b"")
+    with pytest.raises(Refusal, match="port = 512 does not fit in 9 bits"):
+        packets.join(header, {1: 512}, b"")
+    with pytest.raises(Refusal, match="1 bytes do not hold a header of 2"):
+        packets.split(header, b"x")
+
+
+@given(
+    st.integers(0, (1 << 32) - 1),
+    st.integers(0, (1 << 32) - 1),
+    st.integers(0, 255),
+    st.integers(0, 255),
+    st.none() | st.integers(0, 511),
+    st.integers(1, keys.MOST_PRIORITY),
+)
+def test_entries_survive_as_keys_and_as_messages(
+    value: int, mask: int, one: int, other: int, port: int | None, priority: int
+) -> None:
+    match: dict[str, Ternary | Range | Optional] = {}
+    if mask:
+        match["src"] = Ternary(value & mask, mask)
+    if (one, other) not in ((0, 255), (255, 0)):
+        match["protocol"] = Range(min(one, other), max(one, other))
+    if port is not None:
+        match["port"] = Optional(port)
+    entry = TableEntry(table="filter", match=match, action="set_class", params={"class": one}, priority=priority)
+    table = ROUTER.table("filter")
+    assert keys.match_of(table, keys.key(table, entry)) == entry.match
+    assert codec.decode(codec.encode(entry, ROUTER), ROUTER) == entry
+
+
+def test_names_may_be_any_unambiguous_end() -> None:
+    assert ROUTER.table("RouterIngress.route") is ROUTER.table("route")
+    assert schema.aliases(["a.b.c", "a.d.c", "e"]) == {"a.b.c": "b.c", "a.d.c": "d.c", "e": "e"}
+    with pytest.raises(Refusal, match="there is no register nothing; the program has balance, last_source"):
+        ROUTER.register("nothing")
+    with pytest.raises(Refusal, match="there is no table with id 5"):
+        ROUTER.table(5)
+
+
+@pytest.mark.parametrize(
+    ("entity", "message"),
+    [
+        (TableEntry(table="route", match={"dst": Exact(1)}), "table route: dst matches by lpm, not by exact"),
+        (TableEntry(table="route", match={"dst": Lpm(-1, 8)}), "-1 is negative"),
+        (TableEntry(table="route", action="flood", params={"port": 1}), "there is no parameter port; it has group"),
+        (RegisterEntry(register="last_source", index=0, value=-1), "-1 is negative"),
+    ],
+)
+def test_what_cannot_be_said_in_messages(entity: TableEntry | RegisterEntry, message: str) -> None:
+    with pytest.raises(Refusal, match=message):
+        codec.encode(entity, ROUTER)
+
+
+@pytest.mark.parametrize("files", [(P4, "router"), (P4, "punt"), *((b, "sa_atp") for b in artefacts.builds().values())])
+def test_both_sources_of_a_schema_agree(files: tuple[Path, str]) -> None:
+    folder, name = files
+    p4info = text_format.Parse((folder / f"{name}.p4info.txtpb").read_text(), p4info_pb2.P4Info())
+    described, made = schema.from_p4info(p4info), schema.from_program(load(folder / f"{name}.json"))
+    assert schema.differences(described, made) == []
+    assert {(t.name, t.alias) for t in described.tables} == {(t.name, t.alias) for t in made.tables}
+    assert [(r.alias, r.size, r.bits) for r in described.registers] == [
+        (r.alias, r.size, r.bits) for r in made.registers
+    ]
+
+
+def test_what_differs_between_a_p4info_and_a_program() -> None:
+    text = (P4 / "router.p4info.txtpb").read_text()
+    for change, difference in (
+        (("bitwidth: 48", "bitwidth: 47"), "action RouterIngress.forward has other parameters in the P4Info"),
+        (("match_type: LPM", "match_type: EXACT"), "table RouterIngress.route has the key"),
+        (("size: 512", "size: 511"), "counter RouterIngress.arrived has 511 cells in the P4Info and 512"),
+        (('name: "RouterIngress.balance"', 'name: "lost"'), "register lost is in the P4Info but not in the compiled"),
+        (
+            ('name: "RouterIngress.flood"', 'name: "lost"'),
+            "table RouterIngress.route: the compiled program has no action",
+        ),
+        (("type_info {", 'digests { preamble { name: "d" } }\ntype_info {'), "digest d of the P4Info is not supported"),
+    ):
+        assert change[0] in text
+        described = schema.from_p4info(text_format.Parse(text.replace(*change, 1), p4info_pb2.P4Info()))
+        found = schema.differences(described, schema.from_program(load(P4 / "router.json")))
+        assert len(found) == 1
+        assert found[0].startswith(difference)
+    with pytest.raises(Refusal, match="no action has id 1"):
+        schema.from_p4info(text_format.Parse("tables { action_refs { id: 1 } }", p4info_pb2.P4Info()))
