@@ -1,0 +1,129 @@
+"""`sa-atp deploy`: pushes the P4 program to a switch over P4Runtime, and reads it back."""
+
+import argparse
+import hashlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sa_atp.errors import MissingPartError, SaAtpError, UserError
+
+if TYPE_CHECKING:
+    from sa_atp.artefacts import CompiledProgram
+    from sa_atp.control.client import P4RuntimeClient
+
+TARGETS = ("embedded", "bmv2", "tofino")
+
+
+def add(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "deploy",
+        help="push the P4 program to a switch",
+        description="Pushes the P4 program over P4Runtime and verifies it.",
+    )
+    parser.add_argument("--target", choices=TARGETS, required=True, help="what kind of switch it is")
+    add_connection(parser)
+    program = parser.add_mutually_exclusive_group()
+    program.add_argument("--lanes", type=int, default=64, help="values per packet of the build to push (default: 64)")
+    program.add_argument("--program", type=Path, metavar="DIR", help="another compiled program: its JSON and P4Info")
+    parser.add_argument(
+        "--route",
+        action="append",
+        default=[],
+        metavar="PREFIX=PORT",
+        help="send ordinary traffic for an address or network to a port; may be repeated",
+    )
+    parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
+    parser.set_defaults(run=run)
+
+
+def add_connection(parser: argparse.ArgumentParser) -> None:
+    """Options that say which switch, for every command that talks to one."""
+    parser.add_argument(
+        "--grpc",
+        default="127.0.0.1:9559",
+        metavar="HOST:PORT",
+        help="P4Runtime server of the switch (default: %(default)s)",
+    )
+    parser.add_argument("--device-id", type=int, default=0, metavar="N", help="P4Runtime device id (default: 0)")
+    parser.add_argument(
+        "--election-id",
+        type=int,
+        default=1,
+        metavar="N",
+        help="of all controllers, the one with the largest may write (default: 1)",
+    )
+    parser.add_argument(
+        "--timeout", type=float, default=5.0, metavar="SECONDS", help="longest wait for an answer (default: 5)"
+    )
+
+
+def connect(options: argparse.Namespace, *, read_only: bool = False) -> "P4RuntimeClient":
+    """A client by the options of `add_connection`; not connected yet."""
+    from sa_atp.control.client import P4RuntimeClient
+
+    return P4RuntimeClient(
+        options.grpc,
+        options.device_id,
+        election_id=options.election_id,
+        read_only=read_only,
+        timeout_s=options.timeout,
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.target == "tofino":
+        raise MissingPartError("no Tofino artefacts are built yet: use --target embedded or bmv2")
+    from sa_atp import artefacts
+    from sa_atp.control import routes
+
+    program = artefacts.from_folder(options.program) if options.program else artefacts.program(options.lanes)
+    wanted_routes = [_route(text) for text in options.route]
+    with connect(options) as client:
+        client.push_pipeline(program.p4info(), program.device_config(), cookie=_cookie(program))
+        _verify(client, program)
+        for prefix, port in wanted_routes:
+            routes.add(client, prefix, port)
+        schema = client.schema
+        result = {
+            "target": options.target,
+            "grpc": options.grpc,
+            "device_id": options.device_id,
+            "program": str(program.json_path),
+            "lanes": program.lanes,
+            "p4runtime": client.api_version(),
+            "tables": len(schema.tables),
+            "counters": len(schema.counters),
+            "registers": len(schema.registers),
+            "registers_readable": client.has_registers(),
+            "routes": dict(wanted_routes),
+        }
+    if options.json:
+        print(json.dumps(result))
+    else:
+        lanes = f", {program.lanes} lanes" if program.lanes else ""
+        switch = f"{options.target} switch {options.device_id} at {options.grpc}"
+        print(
+            f"{program.json_path.name}{lanes}: runs on the {switch}"
+            f" ({result['tables']} tables, {len(wanted_routes)} routes set; registers"
+            f" {'can' if result['registers_readable'] else 'cannot'} be read over P4Runtime {result['p4runtime']})"
+        )
+    return 0
+
+
+def _verify(client: "P4RuntimeClient", program: "CompiledProgram") -> None:
+    config = client.get_pipeline()
+    if config.device_config != program.device_config() or config.cookie != _cookie(program):
+        raise SaAtpError(f"{client.address}: the switch does not report the program that was pushed to it")
+
+
+def _cookie(program: "CompiledProgram") -> int:
+    """Names the program: the same bytes, the same number."""
+    return int.from_bytes(hashlib.sha256(program.device_config()).digest()[:8], "big")
+
+
+def _route(text: str) -> tuple[str, int]:
+    prefix, separator, port = text.partition("=")
+    if not separator or not port.isdecimal():
+        raise UserError(f"--route {text}: expected PREFIX=PORT, like 10.0.0.0/24=3")
+    return prefix, int(port)
