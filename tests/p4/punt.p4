@@ -1,8 +1,7 @@
 // A program that talks with its controller: packets of unknown type go to the CPU port with a header that says where
 // they came from, and packets from the CPU port leave by the port that their header names.
 //
-// Compiled forms lie beside this file: p4c-bm2-ss --p4runtime-files punt.p4info.txtpb -o punt.json punt.p4, then
-// without the JSON's "source_info".
+// Compiled forms lie beside this file; compile.py makes them.
 
 #include <core.p4>
 #include <v1model.p4>

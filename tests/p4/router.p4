@@ -1,8 +1,7 @@
 // An IPv4 router with one of everything that the control plane can write: all five match kinds, priorities, a constant
 // table, default actions of both sorts, multicast, counters of three units, and registers with and without a sign.
 //
-// Compiled forms lie beside this file: p4c-bm2-ss --p4runtime-files router.p4info.txtpb -o router.json router.p4,
-// then without the JSON's "source_info".
+// Compiled forms lie beside this file; compile.py makes them.
 
 #include <core.p4>
 #include <v1model.p4>

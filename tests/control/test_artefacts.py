@@ -1,0 +1,43 @@
+"""Finding the compiled programs."""
+
+from pathlib import Path
+
+import pytest
+
+from sa_atp import artefacts, spec
+from sa_atp.errors import MissingPartError, UserError
+
+
+@pytest.mark.parametrize("lanes", spec.LANE_BUILDS)
+def test_every_build_is_there(lanes: int) -> None:
+    program = artefacts.program(lanes)
+    assert program.lanes == lanes
+    assert b'"pipelines"' in program.device_config()
+    assert program.p4info().startswith("# proto-file: p4/config/v1/p4info.proto")
+
+
+def test_a_build_that_is_not_there() -> None:
+    with pytest.raises(UserError, match="lanes 65: there is no such build of the P4 program; there is 64 and 256"):
+        artefacts.program(65)
+
+
+def test_a_wheel_has_its_own_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packaged = tmp_path / "_data" / "p4src" / "compiled"
+    (packaged / "v1model-8").mkdir(parents=True)
+    (packaged / "v1model-8" / "sa_atp.json").write_text("{}")
+    (packaged / "v1model-8" / "sa_atp.p4info.txtpb").write_text("")
+    monkeypatch.setattr(artefacts, "_PLACES", (packaged, tmp_path / "p4src"))
+    assert artefacts.program(8).json_path.parent == packaged / "v1model-8"
+    monkeypatch.setattr(artefacts, "_PLACES", (tmp_path / "nothing",))
+    with pytest.raises(MissingPartError, match="run scripts/compile"):
+        artefacts.program(8)
+
+
+def test_a_folder_of_ones_own(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"expected one P4Info \(\*\.p4info\.txtpb\), found 0"):
+        artefacts.from_folder(tmp_path)
+    (tmp_path / "mine.p4info.txtpb").write_text("")
+    with pytest.raises(UserError, match=r"expected the BMv2 JSON mine\.json beside mine\.p4info\.txtpb"):
+        artefacts.from_folder(tmp_path)
+    (tmp_path / "mine.json").write_text("{}")
+    assert artefacts.from_folder(tmp_path).lanes is None
