@@ -1,0 +1,195 @@
+"""What the records of a run say in numbers: the arithmetic that summary, table and figures share.
+
+A step's iteration time is that of its slowest worker. The first `plan.run.warm_up` steps of a run do not count, unless
+it has no others. Repetitions are pooled.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sa_atp.testbed.records import Iteration, PolicyRun, RunResult
+
+ACTIVITIES = ("compute", "help", "send", "wait", "pause")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerShare:
+    """One worker's part in one policy, means per counted step."""
+
+    worker: int
+    seconds: dict[str, float]
+    """By activity. A pause is counted as such here, although it is part of an iteration's compute_s."""
+    own: float
+    """Micro-batches of its own shard that it contributed."""
+    helped: float
+    """Micro-batches of others that it contributed."""
+    slowdown: float
+    """Largest slow-down of its device."""
+    slow_steps: float
+    """Share of the steps in which its device was slow, or in which it paused."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyStats:
+    """Everything that is derived from the repetitions of one policy."""
+
+    policy: str
+    runs: list[PolicyRun]
+    times_s: list[np.ndarray] = field(repr=False)
+    """Per repetition, float64[counted steps]: iteration times."""
+    counted: list[list[Iteration]] = field(repr=False)
+    """Per repetition: the iterations of the counted steps."""
+
+    @property
+    def pooled_s(self) -> np.ndarray:
+        """float64[counted steps of all repetitions]: iteration times."""
+        return np.concatenate(self.times_s) if self.times_s else np.empty(0)
+
+    @property
+    def mean_s(self) -> float | None:
+        """Mean iteration time; None if there was no step."""
+        pooled = self.pooled_s
+        return float(pooled.mean()) if len(pooled) else None
+
+    @property
+    def mean_interval_s(self) -> tuple[float, float] | None:
+        """95 % confidence interval of the mean iteration time, over repetitions."""
+        return interval95([float(times.mean()) for times in self.times_s if len(times)])
+
+    @property
+    def fluid_bound_s(self) -> float | None:
+        """Total work over total speed, mean over repetitions; None where it was not worked out."""
+        found = [run.fluid_bound_s for run in self.runs if run.fluid_bound_s > 0]
+        return sum(found) / len(found) if found else None
+
+    def shares(self) -> dict[str, float]:
+        """Share of all workers' time that went into each activity; they add up to 1."""
+        total: dict[str, float] = defaultdict(float)
+        for worker in self.workers():
+            for kind, seconds in worker.seconds.items():
+                total[kind] += seconds
+        whole = sum(total.values())
+        return {kind: total[kind] / whole for kind in ACTIVITIES} if whole > 0 else {}
+
+    def workers(self) -> list[WorkerShare]:
+        """What each worker did, by rank."""
+        rows: dict[int, list[Iteration]] = defaultdict(list)
+        paused: dict[int, list[float]] = defaultdict(list)
+        for run, iterations in zip(self.runs, self.counted, strict=True):
+            pauses = _pauses(run)
+            for each in iterations:
+                rows[each.worker].append(each)
+                paused[each.worker].append(min(pauses.get((each.worker, each.step), 0.0), each.compute_s))
+        return [_share(worker, rows[worker], paused[worker]) for worker in sorted(rows)]
+
+    def times_to_accuracy_s(self, target: float) -> list[float | None]:
+        """Per repetition that was evaluated: when held-out accuracy first reached the target."""
+        return [
+            next((e.time_s for e in run.evaluations if e.accuracy >= target), None)
+            for run in self.runs
+            if run.evaluations
+        ]
+
+    def time_to_accuracy_s(self, target: float) -> float | None:
+        """Mean over repetitions; None unless every one of them got there (a mean of those that did would flatter)."""
+        found = [time for time in self.times_to_accuracy_s(target) if time is not None]
+        return sum(found) / len(found) if found and len(found) == len(self.runs) else None
+
+
+def policies(result: RunResult) -> list[PolicyStats]:
+    """The policies that have run, in the plan's order; the baseline, if it has run, is the first."""
+    runs: dict[str, list[PolicyRun]] = {policy: [] for policy in result.plan.run.policies}
+    for run in result.runs:
+        runs.setdefault(run.policy, []).append(run)
+    return [_stats(policy, found, result.plan.run.warm_up) for policy, found in runs.items() if found]
+
+
+def baseline(result: RunResult, found: Sequence[PolicyStats]) -> PolicyStats | None:
+    """The plan's first policy, if it took a step."""
+    wanted = result.plan.run.policies[0] if result.plan.run.policies else None
+    return next((p for p in found if p.policy == wanted and p.mean_s is not None), None)
+
+
+def counted_steps(run: PolicyRun, warm_up: int) -> list[int]:
+    """Steps that count, in order: those after the first `warm_up`, or all where there are no more."""
+    steps = sorted({each.step for each in run.iterations})
+    return steps[warm_up:] or steps
+
+
+def interval95(values: Sequence[float]) -> tuple[float, float] | None:
+    """Student's 95 % confidence interval of a mean; None for fewer than two values."""
+    n = len(values)
+    if n < 2:
+        return None
+    mean = sum(values) / n
+    half = _t_quantile(n - 1) * math.sqrt(sum((v - mean) ** 2 for v in values) / (n - 1) / n)
+    return mean - half, mean + half
+
+
+def training_loss(iterations: Iterable[Iteration]) -> list[tuple[int, float]]:
+    """(step, mean loss over the samples that all workers computed in it); steps without a loss are left out."""
+    sums: dict[int, float] = defaultdict(float)
+    weights: dict[int, float] = defaultdict(float)
+    for each in iterations:
+        weight = each.micro_batches + each.helped or 1
+        if not math.isnan(each.loss):
+            sums[each.step] += weight * each.loss
+            weights[each.step] += weight
+    return [(step, sums[step] / weights[step]) for step in sorted(sums)]
+
+
+def _stats(policy: str, runs: list[PolicyRun], warm_up: int) -> PolicyStats:
+    times, counted = [], []
+    for run in runs:
+        steps = counted_steps(run, warm_up)
+        wanted = set(steps)
+        iterations = [each for each in run.iterations if each.step in wanted]
+        slowest: dict[int, float] = dict.fromkeys(steps, 0.0)
+        for each in iterations:
+            slowest[each.step] = max(slowest[each.step], each.iteration_s)
+        times.append(np.array([slowest[step] for step in steps], np.float64))
+        counted.append(iterations)
+    return PolicyStats(policy, runs, times, counted)
+
+
+def _share(worker: int, rows: list[Iteration], paused: list[float]) -> WorkerShare:
+    n, pause = len(rows), sum(paused)
+    seconds = {
+        "compute": (sum(r.compute_s for r in rows) - pause) / n,
+        "help": sum(r.help_s for r in rows) / n,
+        "send": sum(r.send_s for r in rows) / n,
+        "wait": sum(r.wait_s for r in rows) / n,
+        "pause": pause / n,
+    }
+    return WorkerShare(
+        worker,
+        seconds,
+        own=sum(r.micro_batches for r in rows) / n,
+        helped=sum(r.helped for r in rows) / n,
+        slowdown=max(r.slowdown for r in rows),
+        slow_steps=sum(r.slowdown > 1 or p > 0 for r, p in zip(rows, paused, strict=True)) / n,
+    )
+
+
+def _pauses(run: PolicyRun) -> dict[tuple[int, int], float]:
+    """(worker, step) -> seconds for which it stopped."""
+    found: dict[tuple[int, int], float] = defaultdict(float)
+    for interval in run.intervals:
+        if interval.kind == "pause":
+            found[interval.worker, interval.step] += (interval.end_us - interval.start_us) / 1e6
+    return found
+
+
+_T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+
+
+def _t_quantile(freedom: int) -> float:
+    """97.5 % quantile of Student's t: tabulated, and Fisher's expansion where that is good to three digits."""
+    if freedom <= len(_T_975):
+        return _T_975[freedom - 1]
+    z = 1.959964
+    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)

@@ -1,0 +1,165 @@
+"""summary.json: what a run comes to, in numbers for programs. NaN and infinity become null."""
+
+import math
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from sa_atp.report import stats
+from sa_atp.report.stats import PolicyStats
+from sa_atp.testbed.records import RunResult
+
+SCHEMA = 1
+FRAGMENTS = ("sent", "retransmitted", "in_switch", "at_ps", "collisions")
+
+
+def summarise(result: RunResult) -> dict[str, Any]:
+    """The summary of a run, ready for JSON. Times are in seconds.
+
+    Means and percentiles are over the steps after the warm-up, all repetitions pooled; confidence intervals are over
+    repetitions, and null where there is only one. What was not measured is null.
+    """
+    plan = result.plan
+    found = stats.policies(result)
+    summary: dict[str, Any] = _plain(
+        {
+            "schema": SCHEMA,
+            "backend": result.backend,
+            "switch": result.switch,
+            "workers": plan.topology.workers,
+            "seed": plan.run.seed,
+            "steps": plan.run.steps,
+            "warm_up": plan.run.warm_up,
+            "repetitions": plan.run.repetitions,
+            "target_accuracy": plan.run.target_accuracy,
+            "plan_path": result.plan_path,
+            "policies": {each.policy: _policy(each, plan.run.target_accuracy) for each in found},
+            "comparison": _comparison(result, found),
+        }
+    )
+    return summary
+
+
+def _policy(policy: PolicyStats, target: float) -> dict[str, Any]:
+    pooled = policy.pooled_s
+    p50, p90, p99 = np.percentile(pooled, [50, 90, 99]) if len(pooled) else (None, None, None)
+    final_loss, final_accuracy = _final(policy)
+    training = [losses[-1][1] for run in policy.runs if (losses := stats.training_loss(run.iterations))]
+    bound = policy.fluid_bound_s
+    reached = [time for time in policy.times_to_accuracy_s(target) if time is not None]
+    fragments = _sums(run.fragments for run in policy.runs)
+    help_ = _sums(run.help for run in policy.runs)
+    return {
+        "iterations": sum(len({i.step for i in run.iterations}) for run in policy.runs),
+        "iterations_counted": len(pooled),
+        "repetitions": len(policy.runs),
+        "iteration_time_s": {
+            "mean": policy.mean_s,
+            "p50": p50,
+            "p90": p90,
+            "p99": p99,
+            "min": pooled.min() if len(pooled) else None,
+            "max": pooled.max() if len(pooled) else None,
+            "std": pooled.std(ddof=1) if len(pooled) > 1 else None,
+            "mean_ci95": policy.mean_interval_s,
+            "mean_of_repetitions": [float(times.mean()) if len(times) else None for times in policy.times_s],
+        },
+        "final_loss": final_loss,
+        "final_accuracy": final_accuracy,
+        "final_training_loss": _mean(training),
+        "time_to_accuracy_s": policy.time_to_accuracy_s(target),
+        "repetitions_that_reached_accuracy": len(reached),
+        "sums_checked": sum(run.sums_checked for run in policy.runs),
+        "sums_wrong": sum(run.sums_wrong for run in policy.runs),
+        "fragments": {**dict.fromkeys(FRAGMENTS, 0), **fragments},
+        "help": {"helped_steps": 0, "micro_batches": 0, **help_},
+        "time_share": policy.shares(),
+        "workers": [
+            {
+                "worker": each.worker,
+                "seconds_per_step": each.seconds,
+                "micro_batches_per_step": {"own": each.own, "helped": each.helped},
+                "slowdown": each.slowdown,
+            }
+            for each in policy.workers()
+        ],
+        "fluid_bound_s": bound,
+        "ratio_to_fluid_bound": _ratio(policy.mean_s, bound),
+    }
+
+
+def _comparison(result: RunResult, found: list[PolicyStats]) -> dict[str, Any]:
+    wanted = result.plan.run.policies[0] if result.plan.run.policies else None
+    base = stats.baseline(result, found)
+    others = [each for each in found if each.policy != wanted]
+    target = result.plan.run.target_accuracy
+    speedups = {each.policy: _ratio(base.mean_s if base else None, each.mean_s) for each in others}
+    bound_ratio = _ratio(base.fluid_bound_s, base.mean_s) if base else None
+    return {
+        "baseline": wanted,
+        "iteration_time_reduction": {
+            each.policy: _less(_ratio(each.mean_s, base.mean_s if base else None)) for each in others
+        },
+        "speedup": speedups,
+        "speedup_ci95": {each.policy: _paired_interval(base, each) for each in others},
+        "training_speedup": {
+            each.policy: _ratio(
+                base.time_to_accuracy_s(target) if base else None,
+                each.time_to_accuracy_s(target),
+            )
+            for each in others
+        },
+        "fluid_bound_s": base.fluid_bound_s if base else None,
+        "fluid_bound_reduction": _less(bound_ratio),
+    }
+
+
+def _paired_interval(base: PolicyStats | None, other: PolicyStats) -> tuple[float, float] | None:
+    """95 % confidence interval of the speed-up, over repetitions; those of one number share their seed."""
+    if base is None:
+        return None
+    means = {run.repetition: float(t.mean()) for run, t in zip(base.runs, base.times_s, strict=True) if len(t)}
+    ratios = []
+    for run, times in zip(other.runs, other.times_s, strict=True):
+        if run.repetition in means and len(times) and times.mean() > 0:
+            ratios.append(means[run.repetition] / float(times.mean()))
+    return stats.interval95(ratios)
+
+
+def _final(policy: PolicyStats) -> tuple[float | None, float | None]:
+    """Held-out loss and accuracy after the last step that was evaluated, means over repetitions."""
+    last = [max(run.evaluations, key=lambda e: e.step) for run in policy.runs if run.evaluations]
+    return _mean([e.loss for e in last]), _mean([e.accuracy for e in last])
+
+
+def _sums(counts: Any) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for each in counts:
+        total.update(each)
+    return dict(total)
+
+
+def _mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _ratio(above: float | None, below: float | None) -> float | None:
+    return above / below if above is not None and below else None
+
+
+def _less(ratio: float | None) -> float | None:
+    return None if ratio is None else 1.0 - ratio
+
+
+def _plain(value: Any) -> Any:
+    """As plain JSON types: NumPy scalars become Python's, NaN and infinity become None."""
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,124 @@
+"""The table at the end of a run: a column per policy, so that it stays legible at 80 characters."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from sa_atp.report import findings
+from sa_atp.report.summary import summarise
+from sa_atp.report.text import NBSP, digits, duration, factor, number, percent, policy_name
+from sa_atp.testbed.records import RunResult
+
+LABEL_WIDTH, COLUMN_WIDTH = 27, 12
+
+Cell = Callable[[str, dict[str, Any], dict[str, Any]], str]
+"""Of (policy, its summary, the comparison): what stands in its column."""
+
+
+def print_table(result: RunResult, console: Console | None = None) -> None:
+    """Prints the table of a run. Args: console: by default, standard output."""
+    console = console or Console()
+    console.print(table(result, console.width))
+
+
+def table(result: RunResult, width: int = 80) -> RenderableType:
+    """What a run comes to. Args: width: in characters; where not all policies fit beside each other, tables follow."""
+    summary = summarise(result)
+    policies = list(summary["policies"])
+    baseline = summary["comparison"]["baseline"]
+    parts: list[RenderableType] = [
+        Text(findings.iteration_time(result), style="bold"),
+        Text(findings.what_ran(result), style="dim"),
+    ]
+    per_table = max(1, (width - LABEL_WIDTH - 2) // (COLUMN_WIDTH + 2))
+    for first in range(0, len(policies), per_table):
+        parts.append(_table(summary, policies[first : first + per_table], baseline))
+    parts.extend(Text(line) for line in notes(result, summary))
+    for remark in findings.remarks(result, summary):
+        parts.append(Text(remark.text, style="bold red" if remark.level == "wrong" else "yellow"))
+    return Group(*parts)
+
+
+def rows(summary: dict[str, Any]) -> list[tuple[str, list[tuple[str, Cell]]]]:
+    """(heading, rows of a label and its cells): the same rows on the terminal and in report.html."""
+    goal = percent(summary["target_accuracy"])
+    several = any(p["iteration_time_s"]["mean_ci95"] for p in summary["policies"].values())
+    time: list[tuple[str, Cell]] = [
+        ("mean", lambda _, p, __: duration(p["iteration_time_s"]["mean"])),
+        ("p50", lambda _, p, __: duration(p["iteration_time_s"]["p50"])),
+        ("p99", lambda _, p, __: duration(p["iteration_time_s"]["p99"])),
+        ("reduction", lambda name, _, c: _of(c["iteration_time_reduction"], name, percent)),
+        ("speed-up", lambda name, _, c: _of(c["speedup"], name, factor)),
+        ("times the fluid bound", lambda _, p, __: factor(p["ratio_to_fluid_bound"])),
+    ]
+    if several:
+        time.insert(1, ("± (95 %, repetitions)".replace(" %", f"{NBSP}%"), lambda _, p, __: _half(p)))
+    workers: list[tuple[str, Cell]] = [
+        ("share of time waiting", lambda _, p, __: percent(p["time_share"].get("wait"))),
+        ("share of time helping", lambda _, p, __: percent(p["time_share"].get("help"))),
+        ("steps with help", lambda _, p, __: f"{number(p['help']['helped_steps'])} of {number(p['iterations'])}"),
+        ("micro-batches by helpers", lambda _, p, __: number(p["help"]["micro_batches"])),
+    ]
+    training: list[tuple[str, Cell]] = [
+        ("final loss", lambda _, p, __: _digits(p["final_loss"])),
+        ("final accuracy", lambda _, p, __: percent(p["final_accuracy"])),
+        (f"time to {goal} accuracy", lambda _, p, __: duration(p["time_to_accuracy_s"])),
+        ("speed-up of training", lambda name, _, c: _of(c["training_speedup"], name, factor)),
+    ]
+    sums: list[tuple[str, Cell]] = [
+        ("checked", lambda _, p, __: number(p["sums_checked"])),
+        ("wrong", lambda _, p, __: number(p["sums_wrong"])),
+        ("fragments sent", lambda _, p, __: number(p["fragments"]["sent"])),
+        ("fragments retransmitted", lambda _, p, __: number(p["fragments"]["retransmitted"])),
+    ]
+    return [("Iteration time", time), ("Workers", workers), ("Training, held out", training), ("Sums", sums)]
+
+
+def notes(result: RunResult, summary: dict[str, Any]) -> list[str]:
+    """What belongs below the table: the fluid bound, and what the times are times of."""
+    lines = []
+    bound, reduction = summary["comparison"]["fluid_bound_s"], summary["comparison"]["fluid_bound_reduction"]
+    if bound is not None:
+        less = f", {percent(reduction)} below the baseline" if reduction is not None and reduction > 0 else ""
+        lines.append(f"Fluid bound: {duration(bound)} per iteration{less} (all work over all speed).")
+    lines.append(findings.device_speed(result))
+    return lines
+
+
+def _table(summary: dict[str, Any], policies: Sequence[str], baseline: str | None) -> RenderableType:
+    made = Table(box=None, padding=(0, 1, 0, 1), show_edge=False, pad_edge=False, header_style="bold")
+    made.add_column("", min_width=LABEL_WIDTH, no_wrap=True)
+    for policy in policies:
+        made.add_column(policy_name(policy), justify="right", min_width=COLUMN_WIDTH)
+    if baseline in policies:
+        made.add_row("", *(Text("baseline", style="dim") if p == baseline else "" for p in policies))
+    for heading, lines in rows(summary):
+        made.add_row(Text(heading, style="bold cyan"))
+        for label, cell in lines:
+            cells = [cell(p, summary["policies"][p], summary["comparison"]) for p in policies]
+            made.add_row(f"  {label}", *(_emphasis(label, text) for text in cells))
+    return Padding(made, (1, 0, 1, 0))
+
+
+def _emphasis(label: str, text: str) -> Text:
+    if label == "wrong" and text != "0":
+        return Text(text, style="bold red")
+    return Text(text, style="bold" if label in ("reduction", "speed-up") else "")
+
+
+def _of(values: dict[str, float | None], policy: str, write: Callable[[float | None], str]) -> str:
+    """A comparison with the baseline; empty for the baseline itself."""
+    return write(values[policy]) if policy in values else ""
+
+
+def _half(policy: dict[str, Any]) -> str:
+    interval = policy["iteration_time_s"]["mean_ci95"]
+    return duration((interval[1] - interval[0]) / 2) if interval else "–"
+
+
+def _digits(value: float | None) -> str:
+    return "–" if value is None else digits(value)

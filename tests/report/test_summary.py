@@ -1,0 +1,149 @@
+"""The arithmetic of summary.json, by hand, and what must hold for any run."""
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sa_atp.report import stats
+from sa_atp.report.summary import summarise
+from sa_atp.testbed.records import PolicyRun
+
+from . import synthetic
+from .cases import CASES, iteration, small
+
+
+def test_iteration_times_are_of_the_slowest_worker_after_the_warm_up_with_repetitions_pooled() -> None:
+    atp = summarise(small())["policies"]["atp"]
+    assert atp["iterations"] == 6
+    assert atp["iterations_counted"] == 4
+    assert atp["iteration_time_s"]["mean"] == pytest.approx((4 + 6 + 4 + 8) / 4)
+    assert atp["iteration_time_s"]["p50"] == pytest.approx(5.0)
+    assert atp["iteration_time_s"]["p99"] == pytest.approx(6 + 0.97 * 2)  # rank 2.97 of 4, 4, 6, 8
+    assert atp["iteration_time_s"]["mean_of_repetitions"] == [5.0, 6.0]
+    assert atp["iteration_time_s"]["mean_ci95"] == pytest.approx([5.5 - 12.706 * 0.5, 5.5 + 12.706 * 0.5])
+
+
+def test_a_run_that_is_no_longer_than_the_warm_up_counts_as_a_whole() -> None:
+    summary = summarise(small(warm_up=3))
+    assert summary["policies"]["atp"]["iterations_counted"] == 6
+    assert summary["policies"]["atp"]["iteration_time_s"]["mean"] == pytest.approx((9 + 4 + 6 + 9 + 4 + 8) / 6)
+
+
+def test_comparison_with_the_first_policy_of_the_plan() -> None:
+    comparison = summarise(small())["comparison"]
+    assert comparison["baseline"] == "atp"
+    assert comparison["iteration_time_reduction"] == {"sa-atp": pytest.approx(1 - 2.5 / 5.5)}
+    assert comparison["speedup"] == {"sa-atp": pytest.approx(5.5 / 2.5)}
+    low, high = comparison["speedup_ci95"]["sa-atp"]  # ratios 5/2 and 6/3
+    assert (low + high) / 2 == pytest.approx(2.25)
+    assert comparison["fluid_bound_s"] == pytest.approx(1.0)
+    assert comparison["fluid_bound_reduction"] == pytest.approx(1 - 1.0 / 5.5)
+    # 50 % accuracy is reached after the second step: 13 s and 7 s
+    assert comparison["training_speedup"] == {"sa-atp": pytest.approx(13 / 7)}
+
+
+def test_sums_over_repetitions_and_what_comes_last() -> None:
+    atp = summarise(small())["policies"]["atp"]
+    assert (atp["sums_checked"], atp["sums_wrong"]) == (12, 0)
+    assert atp["fragments"] == {"sent": 20, "retransmitted": 1, "in_switch": 0, "at_ps": 0, "collisions": 0}
+    assert atp["help"] == {"helped_steps": 4, "micro_batches": 0}
+    assert (atp["final_loss"], atp["final_accuracy"]) == (1.0, 0.75)
+    assert atp["final_training_loss"] == pytest.approx((3 * 1.0 + 1 * 4.0) / 4)  # weighted by micro-batches
+    assert atp["time_to_accuracy_s"] == pytest.approx(13.0)
+    assert atp["ratio_to_fluid_bound"] == pytest.approx(5.5)
+
+
+def test_what_each_worker_did() -> None:
+    first, second = summarise(small())["policies"]["atp"]["workers"]
+    assert first["seconds_per_step"] == pytest.approx({"compute": 1, "help": 0, "send": 0, "wait": 3.5, "pause": 0})
+    assert first["micro_batches_per_step"] == {"own": 2, "helped": 1}
+    assert second["seconds_per_step"]["compute"] == pytest.approx(5.5)
+    assert second["slowdown"] == 2.0
+
+
+def test_time_to_accuracy_is_null_unless_every_repetition_got_there() -> None:
+    found = small()
+    found.runs[0].evaluations.pop()
+    found.runs[0].evaluations.pop()
+    atp = summarise(found)["policies"]["atp"]
+    assert atp["time_to_accuracy_s"] is None
+    assert atp["repetitions_that_reached_accuracy"] == 1
+    assert summarise(found)["comparison"]["training_speedup"] == {"sa-atp": None}
+
+
+def test_a_pause_is_told_apart_from_computing() -> None:
+    shares = stats.policies(CASES["pauses"]())[0].shares()
+    assert shares["pause"] > 0.05
+    assert sum(shares.values()) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_summary_has_the_contracts_shape_and_no_nan(name: str) -> None:
+    summary = summarise(CASES[name]())
+    assert json.loads(json.dumps(summary, allow_nan=False)) == summary
+    assert summary["schema"] == 1
+    for key, kind in {"backend": str, "switch": str, "workers": int, "seed": int}.items():
+        assert type(summary[key]) is kind
+    for policy in summary["policies"].values():
+        assert {"mean", "p50", "p99"} <= policy["iteration_time_s"].keys()
+        assert {"final_loss", "final_accuracy", "time_to_accuracy_s", "sums_checked", "sums_wrong"} <= policy.keys()
+        assert {"sent", "retransmitted", "in_switch", "at_ps", "collisions"} <= policy["fragments"].keys()
+        assert {"helped_steps", "micro_batches"} <= policy["help"].keys()
+    assert {"baseline", "iteration_time_reduction", "speedup", "fluid_bound_reduction"} <= summary["comparison"].keys()
+    assert summary["comparison"]["speedup"].keys() == summary["comparison"]["iteration_time_reduction"].keys()
+    assert summary["comparison"]["baseline"] not in summary["comparison"]["speedup"]
+
+
+def test_synthetic_runs_are_consistent() -> None:
+    """The four parts make up each iteration; nobody beats the fluid bound; help shortens iterations."""
+    found = synthetic.result()
+    for run in found.runs:
+        for each in run.iterations:
+            assert each.compute_s + each.help_s + each.send_s + each.wait_s == pytest.approx(each.iteration_s, abs=1e-6)
+    summary = summarise(found)
+    assert all(policy["ratio_to_fluid_bound"] > 1 for policy in summary["policies"].values())
+    assert (
+        0.5
+        < summary["comparison"]["iteration_time_reduction"]["sa-atp"]
+        < summary["comparison"]["fluid_bound_reduction"]
+    )
+
+
+@given(
+    st.lists(st.lists(st.floats(1e-6, 1e4), min_size=1, max_size=4), min_size=1, max_size=12),
+    st.integers(0, 15),
+    st.integers(-3, 3),
+)
+def test_means_of_any_times(times: list[list[float]], warm_up: int, first_step: int) -> None:
+    """Whatever the first step is called: as many steps as the warm-up has are left out, unless none would be left."""
+    run = PolicyRun("atp", 0)
+    run.iterations = [iteration(first_step + s, w, t) for s, row in enumerate(times) for w, t in enumerate(row)]
+    steps = stats.counted_steps(run, warm_up)
+    slowest = [max(row) for row in times]
+    counted = slowest[warm_up:] or slowest
+    assert len(steps) == len(counted)
+    found = small(warm_up=warm_up)
+    found.runs = [run]
+    policy: dict[str, Any] = summarise(found)["policies"]["atp"]
+    assert policy["iteration_time_s"]["mean"] == pytest.approx(np.mean(counted))
+    assert policy["iteration_time_s"]["max"] == max(counted)
+    shares = policy["time_share"]
+    assert sum(shares.values()) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("freedom", "quantile"), [(1, 12.706), (10, 2.228), (11, 2.201), (30, 2.042), (1000, 1.962)])
+def test_students_quantiles(freedom: int, quantile: float) -> None:
+    values = [float(i % 2) for i in range(freedom + 1)]
+    interval = stats.interval95(values)
+    assert interval is not None
+    half = np.std(values, ddof=1) / math.sqrt(len(values)) * quantile
+    assert interval[1] - interval[0] == pytest.approx(2 * half, rel=1e-3)
+
+
+def test_one_value_has_no_interval() -> None:
+    assert stats.interval95([1.0]) is None

@@ -1,0 +1,145 @@
+"""Numbers in words, and the sentences that stand above figures."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sa_atp.report import findings, text
+from sa_atp.report.summary import summarise
+from sa_atp.testbed.plan import StragglerPlan
+from sa_atp.testbed.records import Evaluation
+
+from . import synthetic
+from .cases import CASES, small
+
+
+def plain(sentence: str) -> str:
+    return sentence.replace(text.NBSP, " ")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (0.1574, "157 ms"), (1.5, "1.50 s"), (12.34, "12.3 s"), (1234.0, "1230 s"), (0.99996, "1.00 s"),
+        (0.0009999, "1.00 ms"), (0.000999, "999 µs"), (2e-7, "0.200 µs"), (0.0, "0 s"), (None, "–"),
+        (float("nan"), "–"), (-0.2, "-200 ms"),
+    ],
+)  # fmt: skip
+def test_durations(seconds: float | None, expected: str) -> None:
+    assert plain(text.duration(seconds)) == expected
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"),
+    [
+        (0.683, "68 %"), (0.0341, "3.4 %"), (0.968, "96.8 %"), (0.9, "90 %"), (1.0, "100 %"), (0.0, "0 %"),
+        (0.00069, "0.069 %"), (-0.125, "-12 %"), (-1.7, "-170 %"), (None, "–"), (1e-6, "0.0001 %"),
+    ],
+)  # fmt: skip
+def test_percentages(share: float | None, expected: str) -> None:
+    assert plain(text.percent(share)) == expected
+
+
+@pytest.mark.parametrize(("value", "expected"), [(3.2456, "3.2×"), (1.024, "1.02×"), (16.1, "16.1×"), (123.4, "123×")])
+def test_factors(value: float, expected: str) -> None:
+    assert text.factor(value) == expected
+
+
+@given(st.floats(1e-9, 1e9))
+def test_digits_are_never_scientific_and_close(value: float) -> None:
+    written = text.digits(value)
+    assert "e" not in written
+    assert float(written) == pytest.approx(value, rel=6e-3, abs=1e-9)
+
+
+@given(st.floats(allow_nan=True, allow_infinity=True))
+def test_anything_can_be_written(value: float) -> None:
+    for write in (text.duration, text.percent, text.factor):
+        assert write(value)
+
+
+@pytest.mark.parametrize(
+    ("straggler", "expected"),
+    [
+        (StragglerPlan(), "with one worker 4× slower"),
+        (StragglerPlan(slowdown=2.5, workers=(1, 2)), "with two workers 2.5× slower"),
+        (StragglerPlan(workers=(0, 1, 2, 3)), "with all four workers 4× slower"),
+        (StragglerPlan(slowdown=1.0), "with no straggler"),
+        (StragglerPlan(pattern="none"), "with no straggler"),
+        (StragglerPlan(pattern="pause", pause_s=0.5), "with one worker pausing for 500 ms in every 10th step"),
+    ],
+)
+def test_situations(straggler: StragglerPlan, expected: str) -> None:
+    assert plain(text.situation(synthetic.result(straggler=straggler, steps=8))) == expected
+
+
+def test_situation_of_random_stragglers_comes_from_the_steps() -> None:
+    found = synthetic.result(straggler=StragglerPlan(pattern="random"), steps=30)
+    slowdowns = [i.slowdown for run in found.runs for i in run.iterations if i.slowdown > 1]
+    expected = f"a different worker {min(slowdowns):.2g}× to {max(slowdowns):.2g}× slower in each step"
+    assert text.situation(found) == f"with {expected}"
+
+
+def test_titles_say_what_is_in_the_data() -> None:
+    found = small()
+    for run in found.runs:  # no spread between repetitions, so that the difference is clear
+        run.iterations = [i for i in run.iterations if i.step < 2]
+    assert plain(findings.iteration_time(found)) == "SA-ATP: 50 % shorter iterations than ATP with one worker 2× slower"
+    assert (
+        plain(findings.training(found))
+        == "SA-ATP reaches 50 % accuracy 1.9× sooner than ATP: after 7.00 s instead of 13.0 s"
+    )
+    # of 1 + 2 + 4 seconds of ATP and 1 + 0 + 2 of SA-ATP
+    assert plain(findings.who_did_what(found)) == "Workers wait 29 % of the time with ATP, 0 % with SA-ATP"
+
+
+def test_a_difference_within_the_spread_of_repetitions_is_not_claimed() -> None:
+    assert findings.iteration_time(small()).startswith("No clear difference")
+
+
+def test_titles_do_not_flatter() -> None:
+    assert "171 % longer" in plain(findings.iteration_time(CASES["baseline is faster"]()))
+    assert "as long as those of" in findings.iteration_time(CASES["no straggler"]())
+    short = synthetic.result(steps=4)
+    assert findings.training(short).startswith("Neither ATP nor SA-ATP reached")
+    short.runs = short.runs[:1]
+    assert findings.training(short).startswith("ATP did not reach")
+    assert plain(findings.iteration_time(short)).startswith("ATP: 53")
+
+
+def test_one_that_reaches_the_target_and_one_that_does_not() -> None:
+    found = small()
+    for run in (found.runs[0], found.runs[2]):
+        run.evaluations = [Evaluation(e.step, e.time_s, e.loss, 0.1) for e in run.evaluations]
+    assert plain(findings.training(found)) == "SA-ATP reaches 50 % accuracy after 7.00 s, ATP does not"
+
+
+def test_remarks_put_wrong_sums_first() -> None:
+    found = small()
+    found.manifest["commit"] = "abc+changes"
+    found.runs[1].sums_wrong = 2
+    found.runs[0].fluid_bound_s = found.runs[2].fluid_bound_s = 100.0
+    remarks = findings.remarks(found, summarise(found))
+    assert [remark.level for remark in remarks] == ["wrong", "doubt", "doubt"]
+    assert plain(remarks[0].text).startswith("SA-ATP: 2 of 12 sums were WRONG")
+    assert "fluid bound" in remarks[1].text
+    assert "not committed" in remarks[2].text
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("baseline is missing", "No data of ATP"),
+        ("nothing", "No data of ATP and SA-ATP"),
+        ("empty runs", "not a single iteration"),
+        ("one step", "no steps beyond the warm-up"),
+    ],
+)
+def test_remarks_on_runs_that_are_not_whole(name: str, part: str) -> None:
+    found = CASES[name]()
+    assert any(part in remark.text for remark in findings.remarks(found, summarise(found)))
+
+
+def test_a_good_run_needs_no_remarks() -> None:
+    found = synthetic.result()
+    assert findings.remarks(found, summarise(found)) == []
