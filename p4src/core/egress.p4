@@ -5,10 +5,10 @@
 
 #include "headers.p4"
 
-// Addresses of a job's members by copy number. Copy 0 is the job's next level, so that partial sums find the right
-// parameter server even when another job's packet pushed them out. The source is written too: the next level must see
-// a member of the job, and the parameter server must not receive packets that seem to come from itself, which its
-// kernel would drop. (protocol section 4.5)
+// Addresses of a job's members by copy number; copy 0 is the job's next level, which is found this way by whatever goes
+// up, also when another job's packet pushed it out. The source is written too: the next level must see a member of the
+// job, and the parameter server must not receive packets that seem to come from itself, which its kernel would drop.
+// (protocol section 4.5)
 control Readdress(inout headers_t hdr, in CopyId_t copy) {
     action send(mac_t from_mac, ip_t from_ip, bit<16> from_port, mac_t to_mac, ip_t to_ip, bit<16> to_port) {
         hdr.ethernet.src = from_mac;

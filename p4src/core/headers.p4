@@ -87,7 +87,6 @@ struct meta_t {
     // Verdict: what is to be done
     lane_op_t lane_op;
     route_t   route;
-    bit<1>    readdress;   // egress writes the address of the receiver into the packet
     bit<5>    event;       // which counter of the job goes up
 }
 

@@ -34,7 +34,6 @@ control Verdict(inout headers_t hdr, inout meta_t meta) {
     action complete_to_all(lane_op_t lane_op) {
         complete(lane_op, ROUTE_DOWN, EVENT_COMPLETED);
         hdr.sa.fan_out = 1;
-        meta.readdress = 1;
     }
     action complete_to_sender() {
         complete(LANE_READ, ROUTE_ANSWER, EVENT_ANSWERED);
@@ -55,7 +54,6 @@ control Verdict(inout headers_t hdr, inout meta_t meta) {
         decide(lane_op, ROUTE_UP, EVENT_HANDED_OVER);
         hdr.sa.partial = 1;
         hdr.sa.on_behalf = 0;
-        meta.readdress = 1;
     }
     action hand_over_sum() {
         hand_over(LANE_ADD);
@@ -81,7 +79,6 @@ control Verdict(inout headers_t hdr, inout meta_t meta) {
         hdr.sa.exponent = meta.held_stream[15:8];
         hdr.sa.tag = meta.held_stream[7:0];
         hdr.sa.seq = meta.held_seq;
-        meta.readdress = 1;
     }
 
     action pass_up(event_t event) {
@@ -101,7 +98,6 @@ control Verdict(inout headers_t hdr, inout meta_t meta) {
 
     action fan_out() {
         decide(LANE_KEEP, ROUTE_DOWN, EVENT_FANNED_OUT);
-        meta.readdress = 1;
     }
 
     action refuse() {

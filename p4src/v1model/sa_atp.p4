@@ -97,7 +97,7 @@ control SwitchEgress(inout headers_t hdr, inout meta_t meta, inout standard_meta
     Readdress() readdress;
     MarkCongestion() mark_congestion;
     apply {
-        if (meta.readdress == 1) {
+        if (meta.route == ROUTE_UP || meta.route == ROUTE_DOWN) {
             readdress.apply(hdr, standard.egress_rid);
         }
         mark_congestion.apply(hdr, standard.enq_qdepth);
