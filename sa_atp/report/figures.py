@@ -11,7 +11,7 @@ from sa_atp.report import findings, stats, style
 from sa_atp.report.gantt import timeline
 from sa_atp.report.stats import PolicyStats, WorkerShare
 from sa_atp.report.style import NothingToDrawError
-from sa_atp.report.text import axis_unit, digits, duration, factor, percent, policy_name, situation, slower
+from sa_atp.report.text import axis_unit, digits, duration, factor, percent, plural, policy_name, situation, slower
 from sa_atp.report.training import training
 from sa_atp.testbed.records import RunResult
 
@@ -235,8 +235,8 @@ def _any_slow(shown: Sequence[tuple[PolicyStats, list[WorkerShare]]]) -> bool:
 def _subtitle(result: RunResult, shown: Sequence[PolicyStats]) -> str:
     counted = max(len(each.pooled_s) for each in shown)
     taken = max(sum(len({i.step for i in run.iterations}) for run in each.runs) for each in shown)
-    warm_up = f"the first {result.plan.run.warm_up} do not count" if counted < taken else "all of them count"
-    return f"{findings.what_ran(result)} of each policy; {warm_up if taken > 1 else 'it counts'}."
+    warm_up = f"{plural(result.plan.run.warm_up, 'step')} of warm-up not counted" if counted < taken else "all counted"
+    return f"{findings.what_ran(result)} of each policy; {warm_up}."
 
 
 FIGURES: tuple[FigureKind, ...] = (
@@ -249,8 +249,8 @@ FIGURES: tuple[FigureKind, ...] = (
     FigureKind(
         "who_did_what.png",
         who_did_what,
-        "Where each worker's time goes in an average step: every worker's bar ends when the step ends, and what is grey "
-        "in it is lost.",
+        "Where each worker's time goes in an average step, and how many micro-batches it contributes; what is grey is "
+        "lost.",
     ),
     FigureKind(
         "timeline.png",

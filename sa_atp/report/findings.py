@@ -73,11 +73,8 @@ def training(result: RunResult) -> str:
     times = [each.time_to_accuracy_s(target) for each in shown]
     names = [policy_name(each.policy) for each in shown]
     if all(time is None for time in times):
-        return (
-            f"{join(names)} did not reach {goal}"
-            if len(shown) == 1
-            else f"Neither {names[0]} nor {names[1]} reached {goal}"
-        )
+        who = f"{names[0]} did not reach" if len(shown) == 1 else f"Neither {names[0]} nor {names[1]} reached"
+        return f"{who} {goal} in {plural(result.plan.run.steps, 'step')}"
     if len(shown) == 1:
         return f"{names[0]} reaches {goal} after {duration(times[0])}"
     before, after = times

@@ -84,7 +84,9 @@ def _headlines(result: RunResult, summary: dict[str, Any]) -> str:
         reduction = comparison["iteration_time_reduction"][chosen]
         means = [policies[p]["iteration_time_s"]["mean"] for p in (chosen, comparison["baseline"])]
         word = "shorter" if reduction >= 0 else "longer"
-        cards.append((percent(abs(reduction)), f"{word} iterations: {duration(means[0])}, {base} {duration(means[1])}"))
+        cards.append(
+            (percent(abs(reduction)), f"{word} iterations: {duration(means[0])} instead of {duration(means[1])}")
+        )
         cards.append(
             (factor(comparison["speedup"][chosen]), f"as many iterations in the same time, {other} against {base}")
         )

@@ -65,7 +65,7 @@ def rows(summary: dict[str, Any]) -> list[tuple[str, list[tuple[str, Cell]]]]:
     ]
     training: list[tuple[str, Cell]] = [
         ("final loss", lambda _, p, __: _digits(p["final_loss"])),
-        ("final accuracy", lambda _, p, __: percent(p["final_accuracy"])),
+        ("final accuracy", lambda _, p, __: _accuracy(p["final_accuracy"])),
         (f"time to {goal} accuracy", lambda _, p, __: duration(p["time_to_accuracy_s"])),
         ("speed-up of training", lambda name, _, c: _of(c["training_speedup"], name, factor)),
     ]
@@ -118,6 +118,10 @@ def _of(values: dict[str, float | None], policy: str, write: Callable[[float | N
 def _half(policy: dict[str, Any]) -> str:
     interval = policy["iteration_time_s"]["mean_ci95"]
     return duration((interval[1] - interval[0]) / 2) if interval else "–"
+
+
+def _accuracy(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f}{NBSP}%"
 
 
 def _digits(value: float | None) -> str:

@@ -73,10 +73,8 @@ def _target(axes: "Axes", result: RunResult, shown: Sequence[PolicyStats]) -> No
     axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
     axes.axhline(target, color=style.BOUND_COLOUR, lw=1.2, ls=(0, (4, 2)))
-    axes.annotate(
-        f"target {percent(target)}", (1, target), (0, -4), xycoords=("axes fraction", "data"),
-        textcoords="offset points", ha="right", va="top", color=style.BOUND_COLOUR, size=9.5,
-    )  # fmt: skip
+    # above the panel, where no curve can cross it
+    axes.set_title(f"target {percent(target)}", loc="right", color=style.BOUND_COLOUR, size=9.5)
     bottom, top = axes.get_ylim()
     for n, each in enumerate(shown):
         time = each.time_to_accuracy_s(target)
