@@ -34,7 +34,7 @@ from sa_atp.softswitch.p4runtime.entities import (
 UPLINK_COPY = 0
 PARAMETER_SERVER_COPY = 1000
 JOB_TABLES = ("job", "member", "uplink", "addresses")
-_PRIORITY = 1  # quotas do not overlap, so any will do
+_PRIORITY = 1  # entries of different jobs never match the same packet, so any will do
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,20 +140,23 @@ def _address(job: int, copy: int, sender: Member, receiver: Member) -> TableEntr
 # --- changes ----------------------------------------------------------------------------------------------------------
 
 
-def install(writer: Writer, spec: JobSpec) -> int:
+def install(writer: Writer, spec: JobSpec, *, share_slots: bool = False) -> int:
     """Makes a switch serve a job, whatever it held for that job before; only differences are written.
 
     The entry that admits packets comes last, so that none is taken before there is a way for its result. After a
     failure, installing again finishes the work.
 
+    Args: share_slots: let the job have slots of another one. That is safe, and slower for both: fragments that find
+        their slot taken are summed by the parameter server.
+
     Returns: how many updates were written.
 
     Raises:
-        UserError: another job has the multicast group, or a slot that the job wants.
+        UserError: another job has the multicast group, or (unless they may be shared) a slot that the job wants.
         RefusedError: the switch refused something; other `ControlError`s: it could not be asked.
     """
     tables = _read_tables(writer)
-    _check_room(tables, spec)
+    _check_room(tables, spec, share_slots)
     present = _of_job(tables, spec.job)
     wanted = {_key(e): e for e in entries(spec)}
     upserts = [
@@ -206,7 +209,7 @@ def _group_deletes(writer: Writer, groups: Iterable[int]) -> list[Update]:
     ]
 
 
-def _check_room(tables: Sequence[TableEntry], spec: JobSpec) -> None:
+def _check_room(tables: Sequence[TableEntry], spec: JobSpec, share_slots: bool) -> None:
     for entry in tables:
         if entry.table != "job" or _number(entry, "job") == spec.job or entry.action != "join":
             continue
@@ -214,7 +217,7 @@ def _check_room(tables: Sequence[TableEntry], spec: JobSpec) -> None:
         if entry.params["group"] == spec.group:
             raise UserError(f"job {spec.job}: group {spec.group} belongs to {other}: choose another one")
         base, count = _slots(entry)
-        if base < spec.slot_base + spec.slot_count and spec.slot_base < base + count:
+        if not share_slots and base < spec.slot_base + spec.slot_count and spec.slot_base < base + count:
             raise UserError(
                 f"job {spec.job}: slots {spec.slot_base} to {spec.slot_base + spec.slot_count - 1} overlap with "
                 f"{other}, which has {base} to {base + count - 1}"

@@ -29,11 +29,11 @@ class ServerProcess:
         self._client = P4RuntimeClient(grpc, device_id).open()
         program = artefacts.program(self.settings.lanes)
         try:
-            current = self._client.get_pipeline().device_config == program.device_config
+            current = self._client.get_pipeline().device_config == program.device_config()
         except ControlError:
             current = False  # it has no pipeline yet
         if not current:
-            self._client.push_pipeline(program.p4info, program.device_config)
+            self._client.push_pipeline(program.p4info(), program.device_config())
         self._installer = Installer(
             self._client,
             Attachment(server=self.address, default_port=default_port, ports=ports),

@@ -23,6 +23,7 @@ from sa_atp.net.clock import now_us
 from sa_atp.net.driver import Driver
 from sa_atp.net.udp import UdpSocket
 from sa_atp.spec import UDP_PORT
+from sa_atp.straggler.ledger import Grade
 from sa_atp.transport.errors import TransportError
 from sa_atp.transport.membership import Joining, JoinRequest, Membership
 from sa_atp.transport.operation import Operation
@@ -59,6 +60,8 @@ class Sum:
     """float32[values]: receives the sum."""
     missing_bits: int | None = None
     """Contributions that were missing when the switch was last asked; None: it has not been asked."""
+    sent_us: int = 0
+    """When our own contribution had left completely, on the clock of `net.clock`; 0 if others made it superfluous."""
     finished: Operation | None = None
     """After it is done: the sums as integers (`finished.integers()`)."""
 
@@ -70,6 +73,7 @@ def connect(
     rank: int,
     world_size: int,
     micro_batches: int = 1,
+    help: str = "none",
     timeout_s: float = 30.0,
     operation_timeout_s: float = 60.0,
     server_timeout_s: float = 10.0,
@@ -80,6 +84,7 @@ def connect(
         server: address of the parameter server, "udp://HOST[:PORT]".
         job: the job's name; ranks of one job find each other by it.
         micro_batches: contributions of each rank to a sum. More than one lets others do a part of its work.
+        help: how leaders may help stragglers: "none", "clone" or "steal"; the same on every rank.
         timeout_s: how long to wait for the server and the other ranks.
         operation_timeout_s: a sum without progress for so long fails.
         server_timeout_s: a server that is silent for so long counts as lost.
@@ -87,7 +92,11 @@ def connect(
     Raises: UserError: bad arguments; TransportError: nobody answers, or ranks are missing (it names them).
     """
     address = parse_address(server)
-    request = JoinRequest(job=job, rank=rank, world_size=world_size, micro_batches=micro_batches)
+    try:
+        grade = Grade(help)
+    except ValueError:
+        raise UserError(f"help = {help!r}: expected one of {', '.join(g.value for g in Grade)}") from None
+    request = JoinRequest(job=job, rank=rank, world_size=world_size, micro_batches=micro_batches, grade=grade)
     limits = WorkerLimits(
         operation_timeout_us=_microseconds("operation_timeout_s", operation_timeout_s),
         server_timeout_us=_microseconds("server_timeout_s", server_timeout_s),
@@ -109,18 +118,18 @@ def connect(
     return Communicator(joining.membership, driver, limits)
 
 
-def parse_address(text: str) -> Address:
+def parse_address(text: str, *, lowest_port: int = 1) -> Address:
     """The IPv4 address and port of "udp://HOST[:PORT]". Raises: UserError."""
     import socket
 
     match = re.fullmatch(r"(?:udp://)?([^:/\s]+)(?::(\d{1,5}))?", text)
     port = int(match[2]) if match and match[2] else UDP_PORT
-    if match is None or not 0 < port < 65536:
-        raise UserError(f"server = {text!r}: expected udp://HOST or udp://HOST:PORT")
+    if match is None or not lowest_port <= port < 65536:
+        raise UserError(f"address {text!r}: expected udp://HOST or udp://HOST:PORT")
     try:
         return socket.gethostbyname(match[1]), port
     except OSError:
-        raise UserError(f"server = {text!r}: the host {match[1]!r} is not known") from None
+        raise UserError(f"address {text!r}: the host {match[1]!r} is not known") from None
 
 
 class Communicator:
@@ -234,6 +243,10 @@ class Communicator:
         """Counters since the connection was made."""
         return self._worker.stats
 
+    def describe(self) -> str:
+        """What the connection waits for, in words."""
+        return self._worker.describe()
+
     @property
     def error(self) -> TransportError | None:
         """What ended the connection, if something has."""
@@ -276,6 +289,7 @@ class Communicator:
             match event:
                 case OperationDone(operation):
                     sum_ = self._sums.pop(operation)
+                    sum_.sent_us = self._worker.sent_us(operation)
                     sum_.finished = self._worker.result(operation, sum_.out)
                     sum_.future.set_result(sum_.out)
                 case WaitingFor(operation, missing):

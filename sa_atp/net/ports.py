@@ -165,13 +165,16 @@ class UdpPort:
             frames, lengths = frames[good], lengths[good]
         if not len(frames):
             return
-        # datagrams of one size to one receiver go together, each receiver's in order
-        kinds = flows(frames) << np.uint64(16) | lengths.astype(np.uint64)
+        # Datagrams to one receiver go together, but in order: an answer that overtook a result would look like a loss.
+        receivers = flows(frames)
         bursts = []
-        for kind in np.unique(kinds):
-            rows = np.flatnonzero(kinds == kind)
-            size = int(kind) & 0xFFFF
-            bursts.append(Burst(address_of(int(kind) >> 16), frames[rows, HEADERS_BYTES:size]))
+        for receiver in np.unique(receivers):
+            rows = np.flatnonzero(receivers == receiver)
+            breaks = np.flatnonzero(np.diff(lengths[rows])) + 1
+            bursts += [
+                Burst(address_of(int(receiver)), frames[run, HEADERS_BYTES : lengths[run[0]]])
+                for run in np.split(rows, breaks)
+            ]
         self._socket.send(bursts)
 
     def waiting(self) -> int:

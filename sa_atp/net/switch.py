@@ -1,6 +1,7 @@
 """The embedded target as a process: ports, the loop between them, and P4Runtime beside it."""
 
 import selectors
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,6 +32,7 @@ class SwitchLoop:
         # Programs measure time from when the switch started.
         self._started_us = now_us()
         self._depths = np.zeros(PORTS, np.int64)
+        self._sending = threading.Lock()  # packet-outs are sent from the control plane's threads
         for number, port in self.ports.items():
             self._selector.register(port, selectors.EVENT_READ, number)
             if captures is not None:
@@ -66,6 +68,10 @@ class SwitchLoop:
 
     def send(self, out: Packets) -> None:
         """Hands packets to their ports, each port's in order."""
+        with self._sending:
+            self._send(out)
+
+    def _send(self, out: Packets) -> None:
         for number in np.unique(out.ports).tolist():
             rows = np.flatnonzero(out.ports == number)
             port = self.ports.get(number)

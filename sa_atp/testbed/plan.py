@@ -170,6 +170,11 @@ def parse(text: str, where: str, overrides: Iterable[str] = ()) -> Plan:
         raise UserError(f"{where}: not TOML: {error}") from None
     for override in overrides:
         _override(tables, override)
+    return parse_tables(tables, where)
+
+
+def parse_tables(tables: Mapping[str, Any], where: str) -> Plan:
+    """A plan from TOML tables, or from `Plan.as_dict()`. Raises: UserError naming the key."""
     sections = {f.name: f for f in dataclasses.fields(Plan)}
     for name, table in tables.items():
         if name not in sections:
@@ -236,7 +241,8 @@ def _check_together(plan: Plan, where: str) -> None:
         )
     if job.batch_size % job.micro_batches:
         raise UserError(
-            f"{where}: job.batch_size = {job.batch_size} cannot be cut into job.micro_batches = {job.micro_batches} equal parts"
+            f"{where}: job.batch_size = {job.batch_size} cannot be cut into "
+            f"job.micro_batches = {job.micro_batches} equal parts"
         )
     if plan.switch.slots & (plan.switch.slots - 1):
         raise UserError(f"{where}: switch.slots = {plan.switch.slots}: expected a power of two")

@@ -40,6 +40,9 @@ class Contribution:
         self.tries = np.zeros(plan.span, np.uint8)
         self.in_flight = 0  # sent, neither answered nor given up
         self.high = 0  # nothing at or above has been sent
+        self.newest_done_us = NEVER  # of the fragments that were sent once and are complete, when the latest was sent
+        self.losses_found_before_us = NEVER
+        self.left_us = NEVER  # when the last fragment that could be sent was sent
         self.given_up = np.zeros(plan.span, bool)  # sent, thought lost, and waiting in `again`
         self.again: deque[int] = deque()
         self.poisoned_chunks: set[tuple[int, int]] = set()  # (attempt, chunk)
@@ -122,6 +125,11 @@ class Contribution:
     def has_work(self) -> bool:
         return bool(self.again or self._fresh)
 
+    @property
+    def fresh(self) -> int:
+        """Fragments that could be sent, and have not been."""
+        return sum(end - first for first, end in self._fresh)
+
     # --- bookkeeping --------------------------------------------------------------------------------------------------
 
     def on_sent(self, first: int, end: int, now_us: int) -> None:
@@ -131,6 +139,8 @@ class Contribution:
         self.sent_us[first:end] = now_us
         self.in_flight += end - first
         self.high = max(self.high, end)
+        if not self._fresh:
+            self.left_us = now_us
 
     def on_done(self, first: int, end: int) -> int:
         """The sums of fragments first to end - 1, none counted before, are known.
@@ -143,7 +153,9 @@ class Contribution:
         given_up = self.given_up[first:end]
         self.in_flight -= int(np.count_nonzero(sent & ~given_up))
         given_up[:] = False
-        return int(self.sent_us[end - 1]) if self.tries[end - 1] == 1 else NEVER
+        last_us = int(self.sent_us[end - 1]) if self.tries[end - 1] == 1 else NEVER
+        self.newest_done_us = max(self.newest_done_us, last_us)
+        return last_us
 
     def waiting(self, pending: np.ndarray, oldest: int, sent_before_us: int) -> np.ndarray:
         """Fragments that were sent before a time and whose sum is not known. Args: oldest: none below is pending."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from sa_atp.errors import UserError
 from sa_atp.spec import CONTRIBUTION_BITS, HEADER_BYTES, LANE_BUILDS, SLOTS, Kind
+from sa_atp.straggler.ledger import Grade
 from sa_atp.transport.errors import ParameterServerLostError, TransportError
 from sa_atp.transport.requests import Requests
 from sa_atp.wire.datagrams import Address, Burst
@@ -27,6 +28,8 @@ class JoinRequest:
     world_size: int
     micro_batches: int = 1
     """Contributions of each rank. All ranks of a job must name the same number."""
+    grade: Grade = Grade.NONE
+    """How leaders may help stragglers. All ranks of a job must name the same."""
 
     def __post_init__(self) -> None:
         if not 0 < len(self.job) <= 64:
@@ -124,7 +127,7 @@ class Joining:
         self.waiting_for: Sequence[int] | None = None  # ranks that have not joined, as the server last said
         self._body: dict[str, Any] = {
             "type": "join", "name": request.job, "rank": request.rank, "world_size": request.world_size,
-            "micro_batches": request.micro_batches, "incarnation": incarnation,
+            "micro_batches": request.micro_batches, "grade": request.grade.value, "incarnation": incarnation,
         }  # fmt: skip
         self._requests = Requests(first_number=incarnation)
         self._deadline_us = now_us + timeout_us

@@ -6,7 +6,7 @@ on when it is told that this is done.
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -40,8 +40,6 @@ class ServerSettings:
     alive_every_us: int = 200_000
     dead_after_us: int = 10_000_000
     """A worker that has not been heard of for so long is lost, and its job fails."""
-    grade: Grade = Grade.NONE
-    """How leaders may help stragglers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +305,10 @@ class ParameterServer:
             if not self._serve(job, member.rank, (first + np.arange(count)) & 0xFFFFFFFF):
                 self._recall(job, member.rank, first)
             return None
+        if kind == "stats":
+            counters = {f.name: getattr(job.stats, f.name) for f in fields(job.stats)}
+            helped = {"helped_micro_batches": job.ledger.helped_micro_batches, "backups": job.ledger.backups}
+            return {"type": "stats", **counters, **helped}
         if kind in ("claim", "ask", "idle"):
             return self._help(job, member.rank, body, now_us)
         raise MalformedError(f"unknown message {kind[:32]!r}")
@@ -340,18 +342,19 @@ class ParameterServer:
         rank = integer(body, "rank", 0, world_size - 1)
         micro_batches = integer(body, "micro_batches", 1, CONTRIBUTION_BITS // world_size)
         incarnation = integer(body, "incarnation", 0, (1 << 31) - 1)
+        grade = _grade(text(body, "grade", 16))
         number = self._names.get(name)
-        job = self.jobs[number] if number is not None else self._new_job(name, world_size, micro_batches)
+        job = self.jobs[number] if number is not None else self._new_job(name, world_size, micro_batches, grade)
         if job is None:
             return {"type": "refused", "reason": "the parameter server has 255 jobs already"}
-        if (job.world_size, job.micro_batches) != (world_size, micro_batches):
+        if (job.world_size, job.micro_batches, job.grade) != (world_size, micro_batches, grade):
             if job.state not in (State.ENDED, State.FAILED):
                 return {
                     "type": "refused",
-                    "reason": f"job {name!r} has {job.world_size} ranks with {job.micro_batches} contributions each, "
-                    f"not {world_size} with {micro_batches}",
+                    "reason": f"job {name!r} has {job.world_size} ranks with {job.micro_batches} contributions each "
+                    f"and help {job.grade.value!r}, not {world_size} with {micro_batches} and {grade.value!r}",
                 }
-            job.world_size, job.micro_batches = world_size, micro_batches
+            job.world_size, job.micro_batches, job.grade = world_size, micro_batches, grade
             job.next_epoch()
         member = job.members.get(rank)
         if member is not None and member.incarnation == incarnation and job.state is State.RUNNING:
@@ -367,7 +370,7 @@ class ParameterServer:
                 self._events.append(Admit(job))
         return {"type": "waiting", "missing": job.missing}
 
-    def _new_job(self, name: str, world_size: int, micro_batches: int) -> Job | None:
+    def _new_job(self, name: str, world_size: int, micro_batches: int, grade: Grade) -> Job | None:
         number = next((n for n in range(1, 256) if n not in self.jobs), None)
         if number is None:
             ended = next((n for n, job in self.jobs.items() if job.state is State.ENDED), None)
@@ -386,7 +389,7 @@ class ParameterServer:
             slot_base=self._free_quota(quota),
             slot_count=quota,
             first_seq=self._random_bits(32),
-            grade=self.settings.grade,
+            grade=grade,
         )
         self.jobs[number] = job
         self._names[name] = number
@@ -436,3 +439,10 @@ class ParameterServer:
         out = list(self._out)
         self._out.clear()
         return out
+
+
+def _grade(name: str) -> Grade:
+    try:
+        return Grade(name)
+    except ValueError:
+        raise MalformedError(f"grade must be one of {', '.join(g.value for g in Grade)}") from None

@@ -4,7 +4,7 @@ It owns the operations of the job and decides what is sent when: which fragments
 lost, when to ask the switch what it holds. It knows neither sockets nor clocks.
 """
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
@@ -71,7 +71,12 @@ class WorkerStats:
     """... of which the parameter server sent a stored copy."""
     duplicates: int = 0
     congested: int = 0
+    lost_by_order: int = 0
+    """Fragments given up because later ones were complete."""
+    lost_by_probe: int = 0
+    """... because the switch, when asked, did not have them."""
     probes: int = 0
+    probe_replies: int = 0
     malformed: int = 0
     foreign: int = 0
     stale: int = 0
@@ -144,10 +149,7 @@ class Worker:
         self._progress_us = now_us
         self._active_us = now_us  # last time something was sent or a new result came
         self._silences = 0  # probes in a row that changed nothing
-        self._newest_done_sent_us = 0
-        self._losses_found_before_us = 0
         self._probed: dict[int, int] = {}  # seq: when
-        self._probed_at_all = Counter[int]()
         self._fetching_until_us = 0
 
     # --- operations ---------------------------------------------------------------------------------------------------
@@ -192,10 +194,15 @@ class Worker:
         The answer comes as a WaitingFor event, if all of our own contributions are there and others are missing.
         """
         found = self._operations.get(operation)
-        if found is not None and not found.done:
+        if found is not None and not found.is_done():
             oldest = found.oldest_pending()
             if oldest is not None:
                 self._send_probe(found, oldest, now_us)
+
+    def sent_us(self, operation: int) -> int:
+        """When our first contribution to an operation had left completely; 0 if it has not, or there is none."""
+        groups = self._operations[operation].groups
+        return groups[0].left_us if groups else NEVER
 
     def result(self, operation: int, out: np.ndarray) -> Operation:
         """Writes the sums of a done operation into float32[values]."""
@@ -313,7 +320,6 @@ class Worker:
             self.fail(NonFiniteError(operation.index, ranks, start, end - 1))
             return 0
         if sent_us != NEVER:
-            self._newest_done_sent_us = max(self._newest_done_sent_us, sent_us)
             self.round_trip.result(now_us - sent_us)
         if operation.is_done():
             self._finish(operation, now_us)
@@ -344,22 +350,25 @@ class Worker:
     # --- loss ---------------------------------------------------------------------------------------------------------
 
     def _find_losses(self, now_us: int) -> None:
-        """A fragment is thought lost when one sent sufficiently later is complete (after RFC 8985). (section 5.3)"""
-        before = self._newest_done_sent_us - self.round_trip.reordering_us
-        if before <= self._losses_found_before_us:
-            return
-        self._losses_found_before_us = before
+        """A fragment is thought lost when one sent sufficiently later is complete (after RFC 8985). (section 5.3)
+
+        Only within a group: that a helper's late fragments are complete says nothing of its own earlier ones.
+        """
         lost = 0
         for operation in self._active():
             oldest = operation.oldest_pending()
             for group in operation.groups:
-                if group.in_flight and oldest is not None:
+                before = group.newest_done_us - self.round_trip.reordering_us
+                if oldest is not None and group.in_flight and before > group.losses_found_before_us:
+                    group.losses_found_before_us = before
                     lost += group.give_up(group.waiting(operation.pending, oldest, before))
         if lost:
+            self.stats.lost_by_order += lost
             self.window.on_loss(now_us, self.round_trip.smoothed_us)
 
     def _on_probe_reply(self, head: np.void, now_us: int) -> None:
         seq, bits = int(head["seq"]), int(head["bits"])
+        self.stats.probe_replies += 1
         asked_us = self._probed.pop(seq, None)
         if asked_us is None:
             return
@@ -373,14 +382,15 @@ class Worker:
             held = True
             oldest = operation.oldest_pending() or 0
             for group in operation.groups:
-                if group.sent_us[local] == NEVER:
-                    held = False
+                if not NEVER < group.sent_us[local] < asked_us:
+                    held = False  # it was not there to be seen
                 elif bits & group.bits != group.bits or bits == self.membership.fan_in:
                     # Not there, or complete without us having seen it: whatever happened to it happened to what was
                     # sent around it. Sending a fragment twice does no harm.
                     held = False
-                    lost += group.give_up(group.waiting(operation.pending, oldest, asked_us + 1))
+                    lost += group.give_up(group.waiting(operation.pending, oldest, asked_us))
             if lost:
+                self.stats.lost_by_probe += lost
                 self.window.on_loss(now_us, self.round_trip.smoothed_us)
                 self._silences = 0
             operation.held_bits = bits
@@ -508,8 +518,9 @@ class Worker:
         return min(t for t in times if t is not None)
 
     def _silent_until_us(self) -> int:
-        wait = min(self.round_trip.timeout_us << min(self._silences, 8), MAX_TIMEOUT_US)
-        return self._active_us + wait
+        if not any(group.high for operation in self._active() for group in operation.groups):
+            return self._active_us + MAX_TIMEOUT_US  # we have sent nothing: all that can be missing is others' work
+        return self._active_us + min(self.round_trip.timeout_us << min(self._silences, 8), MAX_TIMEOUT_US)
 
     def handle_timer(self, now_us: int) -> None:
         if self.error is not None:
@@ -565,28 +576,35 @@ class Worker:
 
     def transmit(self, now_us: int) -> list[Burst]:
         """Datagrams to send now. Call again until it returns nothing: each call gives a bounded amount."""
-        out = list(self._packets)
+        out = [] if self.error is not None else self._contributions(now_us)
+        # what asks after fragments leaves behind them
+        out.extend(self._packets)
         self._packets.clear()
         out.extend(Burst.of(self.membership.server_address, packet) for packet in self._requests.due(now_us))
+        return out
+
+    def _contributions(self, now_us: int) -> list[Burst]:
+        """Fragments to send now, as far as the windows allow."""
         active = self._active()
-        if self.error is not None or not active:
-            return out
+        if not active:
+            return []
+        out: list[Burst] = []
         self._find_losses(now_us)
-        in_flight = sum(group.in_flight for operation in active for group in operation.groups)
-        budget = min(self.window.limit - in_flight, MAX_BURST)
         oldest = self.oldest_seq()
-        for operation in active:
-            # A slot serves the fragments whose numbers differ by the quota: the older must be done before the younger.
-            below = self.membership.slot_count - ((operation.first_seq - oldest) & SEQ_MASK)
-            if (operation.first_seq - oldest) & SEQ_MASK > SEQ_MASK // 2:
-                below = self.membership.slot_count + ((oldest - operation.first_seq) & SEQ_MASK)
-            for group in operation.groups:
-                if budget <= 0 or not group.has_work:
+        # The n-th groups of all operations share a window. One window for all would lock up: what a helper sends for a
+        # straggler would wait for room that its own fragments hold, and those wait for the straggler's.
+        for n in range(max(len(operation.groups) for operation in active)):
+            budget = self.window.limit - sum(o.groups[n].in_flight for o in active if n < len(o.groups))
+            budget = min(budget, MAX_BURST)
+            for operation in active:
+                if budget <= 0 or n >= len(operation.groups) or not operation.groups[n].has_work:
                     continue
-                ranges = group.take(budget, below, operation.pending)
+                # A slot serves the fragments whose numbers differ by the quota: the older must be done first.
+                below = self.membership.slot_count - serial_distance(oldest, operation.first_seq)
+                ranges = operation.groups[n].take(budget, below, operation.pending)
                 if ranges:
                     budget -= sum(end - first for first, end in ranges)
-                    out.append(self._burst(operation, group, ranges, now_us))
+                    out.append(self._burst(operation, operation.groups[n], ranges, now_us))
         return out
 
     def _burst(self, operation: Operation, group: Contribution, ranges: list[tuple[int, int]], now_us: int) -> Burst:
@@ -634,6 +652,28 @@ class Worker:
         head["epoch"] = member.epoch
         head["exponent"] = operation.exponent_of(run)
         head["tag"] = operation.index & 0xFF
+
+    def describe(self) -> str:
+        """The state of everything that waits, for people who wonder why."""
+        lines = [
+            f"rank {self.membership.rank}: window {self.window.limit}, round trip {self.round_trip.smoothed_us} us, "
+            f"{self._silences} silences, oldest {self.oldest_seq()}, {len(self._queued)} queued"
+        ]
+        for operation in self._active():
+            oldest = operation.oldest_pending()
+            held = "unknown" if operation.held_bits is None else f"{operation.held_bits:x}"
+            lines.append(
+                f"  operation {operation.index}: {operation.missing} fragments missing, the oldest is {oldest}, "
+                f"whose slot holds {held}"
+            )
+            lines.append(f"    exponents {operation.exponent.tolist()}, attempts {operation.attempt.tolist()}")
+            for group in operation.groups:
+                tries = "" if oldest is None else f", the oldest sent {group.tries[oldest]} times"
+                lines.append(
+                    f"    contributions {group.bits:x}: {group.in_flight} in flight, {group.fresh} to send{tries}"
+                )
+        counted = ", ".join(f"{name} {value}" for name, value in self.stats.as_dict().items() if value)
+        return "\n".join([*lines, f"  {counted}"])
 
     # --- events -------------------------------------------------------------------------------------------------------
 

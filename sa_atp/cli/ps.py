@@ -1,0 +1,78 @@
+"""`sa-atp ps`: the parameter server as a process."""
+
+import argparse
+import json
+import random
+import signal
+import sys
+from typing import Any
+
+from sa_atp.errors import UserError
+from sa_atp.spec import UDP_PORT
+
+
+def add(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "ps",
+        help="run a parameter server",
+        description="Admits workers, tells the switch about their jobs, finishes sums that the switch could not, "
+        "and keeps results for workers that missed them.",
+    )
+    parser.add_argument("--listen", default=f"0.0.0.0:{UDP_PORT}", metavar="HOST:PORT",
+                        help="UDP address that workers connect to (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--grpc", metavar="HOST:PORT", help="P4Runtime address of the switch; without, none aggregates")
+    parser.add_argument("--device-id", type=int, default=0, metavar="N")
+    parser.add_argument("--switch-address", metavar="HOST:PORT",
+                        help="UDP port of the switch that workers send to; "
+                        "default: the switch lies on the way to the parameter server")  # fmt: skip
+    parser.add_argument("--lanes", type=int, default=64, help="build that the switch runs (default: 64)")
+    parser.add_argument("--slots", type=int, default=1024, help="slots that jobs may use (default: 1024)")
+    parser.add_argument("--slots-per-job", type=int, default=1024, help="quota of a job (default: 1024)")
+    parser.add_argument("--port", type=int, default=1, metavar="N",
+                        help="switch port of hosts that --host-port does not name (default: 1)")  # fmt: skip
+    parser.add_argument("--host-port", action="append", default=[], metavar="IP=PORT",
+                        help="switch port of a host; may be repeated")  # fmt: skip
+    parser.add_argument("--dead-after", type=float, default=10.0, metavar="SECONDS",
+                        help="silence after which a worker counts as lost (default: 10)")  # fmt: skip
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from sa_atp.net.communicator import parse_address
+    from sa_atp.transport.server import ServerSettings
+
+    listen = parse_address(options.listen, lowest_port=0)  # 0: any free port
+    settings = ServerSettings(
+        lanes=options.lanes,
+        switch_address=parse_address(options.switch_address) if options.switch_address else None,
+        aggregates=options.grpc is not None,
+        slots=power_of_two("--slots", options.slots),
+        slots_per_job=power_of_two("--slots-per-job", options.slots_per_job),
+        dead_after_us=int(options.dead_after * 1e6),
+    )
+    from sa_atp.control.server import ServerProcess
+
+    process = ServerProcess(settings, listen, random_bits=random.SystemRandom().getrandbits)
+    if options.grpc is not None:
+        ports = dict(parse_host_port(text) for text in options.host_port)
+        process.use_switch(options.grpc, options.device_id, default_port=options.port, ports=ports)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: process.stop())
+    print(f"sa-atp ps: workers connect to udp://{process.address[0]}:{process.address[1]}", file=sys.stderr, flush=True)
+    print(json.dumps({"ready": True, "address": list(process.address)}), flush=True)
+    process.run()
+    return 0
+
+
+def power_of_two(name: str, value: int) -> int:
+    if value < 1 or value & (value - 1):
+        raise UserError(f"{name} {value}: expected a power of two")
+    return value
+
+
+def parse_host_port(text: str) -> tuple[str, int]:
+    """IP=PORT. Raises: UserError."""
+    ip, equals, port = text.partition("=")
+    if not equals or not port.isdigit() or not 0 <= int(port) < 511:
+        raise UserError(f"--host-port {text}: expected IP=PORT, for example 10.0.0.1=3")
+    return ip, int(port)

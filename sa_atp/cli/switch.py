@@ -1,0 +1,109 @@
+"""`sa-atp switch`: the embedded P4 target as a process."""
+
+import argparse
+import json
+import re
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from sa_atp.errors import UserError
+from sa_atp.wire.datagrams import Address
+
+
+def add(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "switch",
+        help="run the embedded P4 switch",
+        description="Runs a compiled P4 program (BMv2 JSON) between network interfaces or UDP ports.",
+    )
+    parser.add_argument(
+        "program",
+        nargs="?",
+        metavar="PROGRAM",
+        help="folder with the JSON and the P4Info of a program, or `none` to wait for one over P4Runtime "
+        "(default: the aggregation program)",
+    )
+    parser.add_argument("--lanes", type=int, default=64, help="build of the aggregation program (default: 64)")
+    parser.add_argument("-i", "--interface", action="append", default=[], metavar="PORT@INTERFACE",
+                        help="attach an interface to a port (needs CAP_NET_RAW); may be repeated")  # fmt: skip
+    parser.add_argument("--udp", action="append", default=[], metavar="PORT=HOST:PORT",
+                        help="let a UDP socket at this address stand for a port; may be repeated")  # fmt: skip
+    parser.add_argument("--grpc", default="127.0.0.1:9559", metavar="HOST:PORT",
+                        help="where P4Runtime listens (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--device-id", type=int, default=0, metavar="N")
+    parser.add_argument("--cpu-port", type=int, metavar="N", help="port for packet-in and packet-out")
+    parser.add_argument("--pcap", type=Path, metavar="DIR", help="write what each port sees to a file")
+    parser.add_argument("--plain", action="store_true",
+                        help="run the translated program as plain Python, slowly, to step through it")  # fmt: skip
+    parser.set_defaults(run=run)
+
+
+def parse_interface(text: str) -> tuple[int, str]:
+    """PORT@INTERFACE. Raises: UserError."""
+    number, at, name = text.partition("@")
+    if not at or not number.isdigit() or not name or int(number) > 510:
+        raise UserError(f"-i {text}: expected PORT@INTERFACE with a port from 0 to 510, for example 1@eth0")
+    return int(number), name
+
+
+def parse_udp(text: str) -> tuple[int, Address]:
+    """PORT=HOST:PORT. Raises: UserError."""
+    match = re.fullmatch(r"(\d{1,3})=([^:=\s]+):(\d{1,5})", text)
+    if match is None or int(match[1]) > 510 or int(match[3]) > 65535:
+        raise UserError(f"--udp {text}: expected PORT=HOST:PORT, for example 1=127.0.0.1:21314")
+    return int(match[1]), (match[2], int(match[3]))
+
+
+def run(options: argparse.Namespace) -> int:
+    from sa_atp import artefacts
+    from sa_atp.folders import cache_folder
+    from sa_atp.net.clock import now_us
+    from sa_atp.net.ports import InterfacePort, Port, UdpPort
+    from sa_atp.net.switch import SwitchLoop
+    from sa_atp.softswitch.device import Device
+    from sa_atp.softswitch.p4runtime.server import P4RuntimeServer
+
+    wanted = [parse_interface(text) for text in options.interface]
+    sockets = [parse_udp(text) for text in options.udp]
+    numbers = [number for number, _ in wanted] + [number for number, _ in sockets]
+    for number in numbers:
+        if numbers.count(number) > 1:
+            raise UserError(f"port {number} is given twice")
+    program = None
+    if options.program != "none":
+        program = artefacts.from_folder(Path(options.program)) if options.program else artefacts.program(options.lanes)
+    device = Device(
+        clock=now_us,
+        device_id=options.device_id,
+        cpu_port=options.cpu_port,
+        compiled=not options.plain,
+        cache=cache_folder(),
+    )
+    ports: dict[int, Port] = {}
+    for number, interface in wanted:
+        ports[number] = InterfacePort(interface)
+    for number, address in sockets:
+        ports[number] = UdpPort(address)
+    with P4RuntimeServer(device, options.grpc) as server:
+        if program is not None:
+            say(f"loading {program.json_path} (the first time, compiling takes some seconds)")
+            server.push(program.p4info(), program.device_config())
+        loop = SwitchLoop(device, ports, captures=options.pcap)
+        device.clock = loop.now_us
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: loop.stop())
+        say(
+            f"P4Runtime on {server.address}; ports {', '.join(f'{n} ({p.describe()})' for n, p in ports.items()) or 'none'}"
+        )
+        # for whoever started us: what it needs to know, in one line
+        udp = {n: list(p.address) for n, p in ports.items() if isinstance(p, UdpPort)}
+        print(json.dumps({"ready": True, "grpc": server.address, "udp": udp}), flush=True)
+        loop.run()
+        loop.close()
+    return 0
+
+
+def say(text: str) -> None:
+    print(f"sa-atp switch: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,98 @@
+"""From what each worker wrote down to the records of a run, and the check of every sum."""
+
+from collections import defaultdict
+from typing import Any
+
+from sa_atp.testbed.plan import Plan
+from sa_atp.testbed.records import Evaluation, Interval, Iteration, PolicyRun
+from sa_atp.testbed.worker import straggler_pattern
+from sa_atp.train.fingerprint import MASK64
+
+
+def collect(plan: Plan, policy: str, repetition: int, workers: list[dict[str, Any]]) -> PolicyRun:
+    """Args: workers: what `testbed.worker.train` returned on each, in order of rank."""
+    run = PolicyRun(policy, repetition)
+    origin_us = min(worker["records"][0]["start_us"] for worker in workers)
+    for worker in workers:
+        for record in worker["records"]:
+            run.iterations.append(_iteration(worker["rank"], record))
+            for kind, start, end, label in record["activities"]:
+                run.intervals.append(
+                    Interval(worker["rank"], record["step"], kind, start - origin_us, end - origin_us, label)
+                )
+    run.evaluations = [
+        Evaluation(step, (time_us - origin_us) / 1e6, loss, accuracy)
+        for step, time_us, loss, accuracy in workers[0]["evaluations"]
+    ]
+    run.sums_checked, run.sums_wrong = check_sums(workers, plan.topology.workers * plan.job.micro_batches)
+    run.fragments = _fragments(workers)
+    run.help = _help(workers)
+    pattern = straggler_pattern(plan)
+    shard_us = plan.job.batch_size * plan.job.compute_us_per_sample
+    steps = range(min(plan.run.warm_up, plan.run.steps - 1), plan.run.steps)
+    run.fluid_bound_s = sum(pattern.fluid_bound_us(step, shard_us) for step in steps) / len(steps) / 1e6
+    return run
+
+
+def _iteration(rank: int, record: dict[str, Any]) -> Iteration:
+    seconds: dict[str, float] = defaultdict(float)
+    for kind, start, end, _ in record["activities"]:
+        seconds[kind] += (end - start) / 1e6
+    total = (record["end_us"] - record["start_us"]) / 1e6
+    compute, help_, send = seconds["compute"] + seconds["pause"], seconds["help"], seconds["send"]
+    return Iteration(
+        step=record["step"],
+        worker=rank,
+        compute_s=compute,
+        help_s=help_,
+        send_s=send,
+        wait_s=max(0.0, total - compute - help_ - send),
+        iteration_s=total,
+        loss=float("nan") if record["loss"] is None else record["loss"],
+        slowdown=record["slowdown"],
+        micro_batches=record["micro_batches"],
+        helped=record["helped"],
+    )
+
+
+def check_sums(workers: list[dict[str, Any]], contributions: int) -> tuple[int, int]:
+    """Compares every worker's sum of every step with the contributions that it should consist of.
+
+    A contribution may have been computed by more than one worker (clones, backups); then all must have got the same.
+
+    Returns: how many sums were checked, and how many were wrong.
+    """
+    parts: dict[int, dict[tuple[int, int], int]] = defaultdict(dict)
+    contradictory: set[int] = set()
+    for worker in workers:
+        for step, shard, micro_batch, hashed in worker["contributed"]:
+            if parts[step].setdefault((shard, micro_batch), hashed) != hashed:
+                contradictory.add(step)
+    checked = wrong = 0
+    for worker in workers:
+        for step, hashed in worker["sums"]:
+            checked += 1
+            whole = len(parts[step]) == contributions and step not in contradictory
+            wrong += not whole or sum(parts[step].values()) & MASK64 != hashed
+    return checked, wrong
+
+
+def _fragments(workers: list[dict[str, Any]]) -> dict[str, int]:
+    server = workers[0]["server"] or {}
+    return {
+        "sent": sum(w["stats"]["fragments_sent"] for w in workers),
+        "retransmitted": sum(w["stats"]["retransmitted"] for w in workers),
+        "on_behalf": sum(w["stats"]["on_behalf"] for w in workers),
+        "in_switch": int(server.get("results_kept", 0)),
+        "at_ps": int(server.get("finished_here", 0)),
+        "collisions": int(server.get("added", 0)),
+    }
+
+
+def _help(workers: list[dict[str, Any]]) -> dict[str, int]:
+    steps = {r["step"] for w in workers for r in w["records"] if r["helped"]}
+    return {
+        "helped_steps": len(steps),
+        "micro_batches": sum(r["helped"] for w in workers for r in w["records"]),
+        "backups": int((workers[0]["server"] or {}).get("backups", 0)),
+    }

@@ -1,0 +1,132 @@
+"""The local backend: switch, parameter server and workers as processes on one machine, over UDP loopback, without root."""
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sa_atp.errors import UserError
+from sa_atp.testbed.collect import collect
+from sa_atp.testbed.plan import Plan
+from sa_atp.testbed.processes import Group, Process, ProcessError, wait_for
+from sa_atp.testbed.records import PolicyRun
+
+READY_TIMEOUT_S = 120.0  # the first start compiles the switch program, and imports PyTorch from a cold disk
+SECONDS_OF_GRACE = 60.0
+LOOPBACK = "127.0.0.1"
+
+Progress = Callable[[str], None]
+
+
+def check(plan: Plan) -> None:
+    """Refuses what loopback cannot do. Raises: UserError."""
+    if not plan.network.is_perfect:
+        raise UserError(
+            "the local backend has no links that could lose, duplicate, reorder or delay packets: "
+            "use --backend sim, or set network.* to 0"
+        )
+    if plan.topology.kind != "star":
+        raise UserError(f"the local backend has one switch: topology.kind = {plan.topology.kind!r} needs --backend sim")
+    if plan.switch.program == "bmv2":
+        raise UserError("the local backend runs the embedded switch: BMv2 needs interfaces, so --backend mininet")
+
+
+def run(plan: Plan, folder: Path, progress: Progress) -> list[PolicyRun]:
+    """Runs all policies and repetitions of a plan.
+
+    Args:
+        folder: for logs.
+        progress: called with what is being done.
+
+    Raises: ProcessError, TransportError.
+    """
+    check(plan)
+    folder.mkdir(parents=True, exist_ok=True)
+    with Group() as group:
+        # one thread each: the workers share the cores, and emulate their devices
+        environment = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        progress("starting switch, parameter server and workers")
+        switch = group.start(
+            "switch",
+            [
+                "sa_atp",
+                "switch",
+                "--lanes",
+                str(plan.switch.lanes),
+                "--udp",
+                f"1={LOOPBACK}:0",
+                "--grpc",
+                f"{LOOPBACK}:0",
+            ],
+            folder / "switch.log",
+        )
+        workers = [
+            group.start(f"worker {rank}", ["sa_atp.testbed.worker"], folder / f"worker{rank}.log", environment)
+            for rank in range(plan.topology.workers)
+        ]
+        ready = switch.answer(READY_TIMEOUT_S)
+        udp = ready["udp"]["1"]
+        server = group.start(
+            "parameter server",
+            [
+                "sa_atp", "ps", "--listen", f"{LOOPBACK}:0", "--grpc", ready["grpc"], "--switch-address",
+                f"{udp[0]}:{udp[1]}", "--lanes", str(plan.switch.lanes), "--slots", str(plan.switch.slots),
+                "--slots-per-job", str(plan.switch.slots),
+            ],
+            folder / "ps.log",
+        )  # fmt: skip
+        host, port = server.answer(READY_TIMEOUT_S)["address"]
+        for worker in workers:
+            worker.answer(READY_TIMEOUT_S)
+        runs = []
+        for repetition in range(plan.run.repetitions):
+            for policy in plan.run.policies:
+                progress(f"{policy}, repetition {repetition + 1} of {plan.run.repetitions}")
+                raw = _policy(plan, policy, repetition, f"udp://{host}:{port}", workers, folder)
+                runs.append(collect(plan, policy, repetition, raw))
+        return runs
+
+
+def expected_seconds(plan: Plan) -> float:
+    """A generous bound on how long one policy may take: every shard at its slowest, one after the other."""
+    shard_s = plan.job.batch_size * plan.job.compute_us_per_sample / 1e6
+    slowest = max(plan.straggler.slowdown, *plan.straggler.slowdown_range) if plan.straggler.pattern != "none" else 1.0
+    return plan.run.steps * (shard_s * slowest + plan.straggler.pause_s + 1.0)
+
+
+def _policy(
+    plan: Plan, policy: str, repetition: int, server: str, workers: list[Process], folder: Path
+) -> list[dict[str, Any]]:
+    files = [folder / f"records-{rank}.json" for rank in range(len(workers))]
+    for rank, worker in enumerate(workers):
+        worker.tell(
+            {
+                "policy": policy,
+                "repetition": repetition,
+                "rank": rank,
+                "server": server,
+                "job": f"{policy}-{repetition}-{os.getpid()}",
+                "plan": plan.as_dict(),
+                "out": str(files[rank]),
+            }
+        )
+    deadline = time.monotonic() + expected_seconds(plan) + SECONDS_OF_GRACE
+    waiting = list(workers)
+    while waiting:
+        heard = wait_for(waiting, deadline - time.monotonic())
+        if not heard:
+            names = ", ".join(worker.name for worker in waiting)
+            raise ProcessError(f"policy {policy}: still waiting for {names}; see the logs in {folder}")
+        for worker in heard:
+            worker.pump()
+            if worker.has_answer:
+                answer = worker.answer(0.0)
+                if not answer.get("done"):
+                    raise ProcessError(f"policy {policy}, {worker.name}: {answer.get('error')}")
+                waiting.remove(worker)
+    raw = [json.loads(file.read_text()) for file in files]
+    for file in files:
+        file.unlink()
+    return raw

@@ -1,0 +1,139 @@
+"""Processes of a run: started, waited for until they are ready, talked to in lines of JSON, and ended without fail."""
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from sa_atp.errors import SaAtpError
+
+END_TIMEOUT_S = 5.0
+LOG_TAIL_LINES = 20
+
+
+class ProcessError(SaAtpError):
+    """A process of the run ended, or did not answer; the message holds its last words."""
+
+
+class Process:
+    """A child process with a log file; its standard output is a line of JSON an answer."""
+
+    def __init__(
+        self, name: str, arguments: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.name = name
+        self.log = log
+        self._command = [sys.executable, "-m", *arguments]
+        self._buffer = b""
+        with log.open("wb") as errors:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env={**os.environ, **(environment or {})},
+                start_new_session=True,  # Ctrl-C is for us: we end our children in order
+            )
+        assert self._process.stdout is not None
+        os.set_blocking(self._process.stdout.fileno(), False)
+
+    def tell(self, message: Mapping[str, Any]) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise ProcessError(self._obituary("does not listen")) from None
+
+    def answer(self, timeout_s: float) -> dict[str, Any]:
+        """The next line of its output. Raises: ProcessError: it ended, or said nothing in time."""
+        deadline = time.monotonic() + timeout_s
+        while b"\n" not in self._buffer:
+            if not wait_for([self], deadline - time.monotonic()):
+                raise ProcessError(self._obituary(f"said nothing for {timeout_s:.0f} s"))
+            self.pump()
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        try:
+            found = json.loads(line)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise ProcessError(self._obituary(f"answered {line[:80]!r}"))
+        return found
+
+    @property
+    def has_answer(self) -> bool:
+        return b"\n" in self._buffer
+
+    def pump(self) -> None:
+        """Takes what the process has written. Raises: ProcessError if it has ended."""
+        assert self._process.stdout is not None
+        try:
+            data = os.read(self._process.stdout.fileno(), 1 << 16)
+        except BlockingIOError:
+            return
+        if not data:
+            raise ProcessError(self._obituary("ended"))
+        self._buffer += data
+
+    def fileno(self) -> int:
+        assert self._process.stdout is not None
+        return self._process.stdout.fileno()
+
+    def end(self) -> None:
+        """Asks it to end, then makes it."""
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            try:
+                self._process.wait(END_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+
+    def _obituary(self, what: str) -> str:
+        status = self._process.poll()
+        text = f"{self.name} {what}" + (f" with status {status}" if status is not None else "")
+        lines = self.log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
+        tail = "\n".join(f"    {line}" for line in lines)
+        return f"{text}; command: {' '.join(self._command)}; its log {self.log} ends with:\n{tail or '    (nothing)'}"
+
+
+class Group:
+    """Processes that end together, whatever happens."""
+
+    def __init__(self) -> None:
+        self._processes: list[Process] = []
+
+    def start(
+        self, name: str, arguments: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+    ) -> Process:
+        process = Process(name, arguments, log, environment)
+        self._processes.append(process)
+        return process
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for process in reversed(self._processes):
+            process.end()
+
+
+def wait_for(processes: Sequence[Process], timeout_s: float) -> list[Process]:
+    """The processes that have something to say within the time."""
+    with selectors.DefaultSelector() as selector:
+        for process in processes:
+            selector.register(process, selectors.EVENT_READ, process)
+        return [key.data for key, _ in selector.select(max(0.0, timeout_s))]

@@ -1,0 +1,74 @@
+"""Runs a plan on a backend, and gathers what is needed to repeat it."""
+
+import platform
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from sa_atp.errors import MissingPartError
+from sa_atp.testbed import local
+from sa_atp.testbed.local import Progress
+from sa_atp.testbed.plan import Plan
+from sa_atp.testbed.records import RunResult
+
+PACKAGES = ("sa_atp", "numpy", "numba", "torch", "scikit-learn", "grpcio", "p4runtime", "protobuf", "scapy")
+
+
+def run(plan: Plan, plan_path: str, backend: str, switch: str, folder: Path, progress: Progress) -> RunResult:
+    """Args: backend, switch: "auto" takes what the plan names."""
+    backend = plan.run.backend if backend == "auto" else backend
+    switch = plan.switch.program if switch == "auto" else switch
+    if backend == "mininet":
+        raise MissingPartError("the mininet backend is not part of this version: use --backend local or --backend sim")
+    result = RunResult(plan, plan_path, backend, switch, manifest(plan, plan_path))
+    if backend == "local":
+        result.runs = local.run(plan, folder / "logs", progress)
+    return result
+
+
+def manifest(plan: Plan, plan_path: str) -> dict[str, Any]:
+    """What is needed to repeat a run."""
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return {
+        "command": ["sa-atp", *sys.argv[1:]],
+        "plan_path": plan_path,
+        "plan": plan.as_dict(),
+        "seed": plan.run.seed,
+        "commit": _commit(),
+        "python": sys.version.split()[0],
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "cpus": _cpus(),
+        "versions": versions,
+        "device_speed": "emulated",
+    }
+
+
+def _cpus() -> int:
+    import os
+
+    return len(os.sched_getaffinity(0))
+
+
+def _commit() -> str | None:
+    """The source's commit, with `+changes` if the tree has any; None outside a repository."""
+    root = Path(__file__).resolve().parents[2]
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True, timeout=10
+        ).stdout.strip()
+
+    try:
+        if Path(git("rev-parse", "--show-toplevel")).resolve() != root:
+            return None
+        return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None

@@ -1,0 +1,1 @@
+"""Training: workloads, emulated devices, and the step in which leaders help stragglers."""

@@ -1,0 +1,49 @@
+"""Emulated compute devices.
+
+Workers of a local run share a few cores, so their real speed says nothing. Each micro-batch is really computed, and then
+the worker waits until the time has passed that its device would have taken. Helpers wait as long as their own devices
+take. Reports say that this is emulated.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from sa_atp.net.clock import now_us
+
+Wait = Callable[[float], bool]
+
+
+class Cancelled(Exception):
+    """The result is no longer wanted."""
+
+
+class Device:
+    def __init__(self, compute_us_per_sample: int) -> None:
+        self.compute_us_per_sample = compute_us_per_sample
+        self.slowdown = 1.0
+
+    def run(self, samples: int, work: Callable[[], Any], stop: "Future[Any] | None" = None) -> Any:
+        """Does `work`, and takes the time that this device takes for so many samples (or longer, if the work does).
+
+        Args: stop: once this is done, the rest of the time is not waited for.
+        Raises: Cancelled.
+        """
+        end_us = now_us() + int(samples * self.compute_us_per_sample * self.slowdown)
+        result = work()
+        self.sleep_until(end_us, stop)
+        return result
+
+    def sleep_until(self, end_us: int, stop: "Future[Any] | None" = None) -> None:
+        """Raises: Cancelled."""
+        import time
+
+        while (left_us := end_us - now_us()) > 0:
+            if stop is None:
+                time.sleep(left_us / 1e6)
+                continue
+            try:
+                stop.result(timeout=left_us / 1e6)
+            except TimeoutError:
+                continue
+            raise Cancelled

@@ -1,0 +1,125 @@
+"""The demo's workload: scikit-learn's handwritten digits and a small convolutional network in PyTorch.
+
+Everything random is a function of (seed, step, shard): which samples, and which units dropout drops. So a helper that
+computes another worker's micro-batch gets the very same gradient.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+HELD_OUT = 360  # of 1797 samples
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Mean cross-entropy and accuracy on the held-out samples."""
+
+    loss: float
+    accuracy: float
+
+
+class DigitsCnn:
+    """A model, its data and its optimiser, identical on every worker."""
+
+    def __init__(
+        self, *, seed: int, world_size: int, batch_size: int, micro_batches: int, learning_rate: float
+    ) -> None:
+        import torch
+        from sklearn.datasets import load_digits
+        from torch import nn
+
+        torch.set_num_threads(1)  # workers share the cores; and sums of floats depend on the number of threads
+        self.seed = seed
+        self.world_size = world_size
+        self.batch_size = batch_size
+        self.micro_batch_size = batch_size // micro_batches
+        digits = load_digits()
+        order = np.random.default_rng([seed, 0xD1]).permutation(len(digits.target))
+        images = torch.from_numpy((digits.images / 16.0).astype(np.float32)).unsqueeze(1)
+        labels = torch.from_numpy(digits.target.astype(np.int64))
+        held_out, train = order[:HELD_OUT], order[HELD_OUT:]
+        self._images, self._labels = images[train], labels[train]
+        self._test_images, self._test_labels = images[held_out], labels[held_out]
+        torch.manual_seed(seed)
+        self.model = nn.Sequential(
+            nn.Conv2d(1, 16, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(16, 32, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(32 * 4 * 4, 64),
+            nn.ReLU(),
+            nn.Dropout(0.2),
+            nn.Linear(64, 10),
+        )
+        self._loss = nn.CrossEntropyLoss(reduction="sum")
+        self._parameters = list(self.model.parameters())
+        self._optimiser = torch.optim.SGD(self._parameters, lr=learning_rate, momentum=0.9)
+        self.values = sum(p.numel() for p in self._parameters)
+
+    def gradient(self, step: int, shard: int, micro_batch: int) -> tuple[np.ndarray, float]:
+        """Gradient of one micro-batch's share of the step's mean loss.
+
+        Returns: float32[values]; and the micro-batch's mean loss.
+        """
+        import torch
+
+        samples = torch.from_numpy(self._samples(step, shard, micro_batch))
+        torch.manual_seed(int(np.random.SeedSequence([self.seed, step, shard, micro_batch]).generate_state(1)[0]))
+        self.model.train()
+        self.model.zero_grad(set_to_none=True)
+        loss = self._loss(self.model(self._images[samples]), self._labels[samples])
+        (loss / (self.world_size * self.batch_size)).backward()
+        flat = np.concatenate([_gradient(p).reshape(-1) for p in self._parameters])
+        return flat, float(loss.detach()) / len(samples)
+
+    def apply(self, gradient: np.ndarray) -> None:
+        """One step of the optimiser. Args: gradient: float32[values], the sum over all shards."""
+        import torch
+
+        at = 0
+        for parameter in self._parameters:
+            end = at + parameter.numel()
+            parameter.grad = torch.from_numpy(gradient[at:end]).view_as(parameter)
+            at = end
+        self._optimiser.step()
+
+    def snapshot(self) -> np.ndarray:
+        """The weights, float32[values]: for evaluating later, when it costs no training time."""
+        return np.concatenate([p.detach().numpy().reshape(-1) for p in self._parameters])
+
+    def score(self, weights: np.ndarray) -> Score:
+        """Held-out loss and accuracy with these weights."""
+        import torch
+
+        at = 0
+        with torch.no_grad():
+            for parameter in self._parameters:
+                end = at + parameter.numel()
+                parameter.copy_(torch.from_numpy(weights[at:end]).view_as(parameter))
+                at = end
+            self.model.eval()
+            outputs = self.model(self._test_images)
+            loss = float(self._loss(outputs, self._test_labels)) / len(self._test_labels)
+            accuracy = float((outputs.argmax(1) == self._test_labels).float().mean())
+        return Score(loss, accuracy)
+
+    def _samples(self, step: int, shard: int, micro_batch: int) -> np.ndarray:
+        """Which training samples: each epoch goes through all of them in a new order."""
+        total = len(self._labels)
+        first = (step * self.world_size + shard) * self.batch_size + micro_batch * self.micro_batch_size
+        places = np.arange(first, first + self.micro_batch_size)
+        found = np.empty(len(places), np.int64)
+        for epoch in np.unique(places // total):
+            order = np.random.default_rng([self.seed, 0xE0, int(epoch)]).permutation(total)
+            now = places // total == epoch
+            found[now] = order[places[now] % total]
+        return found
+
+
+def _gradient(parameter: Any) -> np.ndarray:
+    grad: np.ndarray = parameter.grad.detach().numpy()
+    return grad
