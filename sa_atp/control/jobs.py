@@ -11,6 +11,7 @@ A copy also carries a source address: the parameter server's where it goes to a 
 (the next level admits members only, and a host drops packets that seem to come from itself). (protocol section 4)
 """
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -118,7 +119,10 @@ def _addresses(spec: JobSpec) -> list[TableEntry]:
         _address(spec.job, UPLINK_COPY, someone, spec.uplink),
         _address(spec.job, PARAMETER_SERVER_COPY, someone, server),
     ]
-    return found + [_address(spec.job, member.rank + 1, server, member) for member in spec.members]
+    # A copy for a leaf goes to the port that switches listen to, so that the leaf takes it up and copies it on.
+    to_leaves = spec.receivers is not None
+    receivers = [dataclasses.replace(m, udp_port=wire.UDP_PORT) if to_leaves else m for m in spec.members]
+    return found + [_address(spec.job, receiver.rank + 1, server, receiver) for receiver in receivers]
 
 
 def _address(job: int, copy: int, sender: Member, receiver: Member) -> TableEntry:
@@ -294,10 +298,11 @@ def _spec(job: int, present: Sequence[TableEntry], groups: dict[int, MulticastGr
     for copy, entry in copies.items():
         if copy in (UPLINK_COPY, PARAMETER_SERVER_COPY):
             continue
-        port = admitted.get((entry.params["to_ip"], entry.params["to_port"], 0))
-        if port is None:
+        place = _place_of(entry, admitted)
+        if place is None:
             raise _Incomplete(f"the table member has no entry for rank {copy - 1}")
-        members.append(_receiver(entry, port, copy - 1))
+        member = _receiver(entry, place[1], copy - 1)
+        members.append(dataclasses.replace(member, udp_port=place[0]))
     for copy, what in ((UPLINK_COPY, "next level"), (PARAMETER_SERVER_COPY, "parameter server")):
         if copy not in copies:
             raise _Incomplete(f"the table addresses has no entry for the {what}")
@@ -320,6 +325,15 @@ def _spec(job: int, present: Sequence[TableEntry], groups: dict[int, MulticastGr
         uplink=_receiver(copies[UPLINK_COPY], up_port),
         receivers=tuple(copy - 1 for copy in replicas if copy != PARAMETER_SERVER_COPY) or None,
     )
+
+
+def _place_of(entry: TableEntry, admitted: dict[tuple[int, int, int], int]) -> tuple[int, int] | None:
+    """UDP port and switch port of the worker that an entry of `addresses` is for."""
+    ip, udp_port = entry.params["to_ip"], entry.params["to_port"]
+    if udp_port == wire.UDP_PORT and (ip, udp_port, 0) not in admitted:  # addressed to its leaf
+        udp_port = next((other for at, other, fans_out in admitted if at == ip and not fans_out), udp_port)
+    port = admitted.get((ip, udp_port, 0))
+    return None if port is None else (udp_port, port)
 
 
 def _server_port(present: Sequence[TableEntry], server: TableEntry, up_port: int) -> int:

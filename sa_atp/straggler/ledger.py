@@ -83,14 +83,20 @@ class Ledger:
         self._hold(state, step, rank, rank, micro_batch, now_us)
         return True
 
-    def ask(self, step: int, rank: int, missing: int, took_us: int, now_us: int) -> Work | None:
-        """A leader has nothing left to do in this step, and misses these contributions (a bitmap)."""
+    def ask(self, step: int, rank: int, missing: int, took_us: int, busy_us: int, now_us: int) -> Work | None:
+        """A leader offers to work.
+
+        Args:
+            missing: contributions that it misses (a bitmap).
+            busy_us: for how long it will still be at what it was given before; 0: it is idle.
+        """
         self._finished(rank, took_us)
         state = self._step(step)
         if self.grade is Grade.CLONE:
-            return self._clone(state, step, rank, missing, now_us)
+            return None if busy_us else self._clone(state, step, rank, missing, now_us)
         if self.grade is Grade.STEAL:
-            return self._steal(state, step, rank, now_us) or self._back_up(state, step, rank, missing, now_us)
+            work = self._steal(state, step, rank, now_us, now_us + busy_us)
+            return work or (None if busy_us else self._back_up(state, step, rank, missing, now_us))
         return None
 
     def idle(self, rank: int, took_us: int) -> None:
@@ -116,7 +122,7 @@ class Ledger:
             found.append(Capacity(self._owner_finish(state, other, left, now_us), duration))
         return found
 
-    def _steal(self, state: _Step, step: int, rank: int, now_us: int) -> Work | None:
+    def _steal(self, state: _Step, step: int, rank: int, now_us: int, free_us: int) -> Work | None:
         """The last unclaimed micro-batch of the shard that would be finished last, if this worker is the one for it."""
         mine = self._duration(rank) or self._typical() or 0
         candidates: list[tuple[bool, int, int]] = []
@@ -126,15 +132,15 @@ class Ledger:
                 continue
             finish = self._owner_finish(state, shard, left, now_us)
             ended = shard in state.ended
-            if not ended and not worth_helping(now_us + mine, finish, mine // 2):
+            if not ended and not worth_helping(free_us + mine, finish, mine):
                 continue
-            if should_do(now_us + mine, left, self._others(state, rank, shard, now_us)):
+            if should_do(free_us + mine, left, self._others(state, rank, shard, now_us)):
                 candidates.append((ended, finish, shard))
         if not candidates:
             return None
         _, _, shard = max(candidates)
         tail = max(m for m in range(self.micro_batches) if state.owner[shard][m] == NOBODY)
-        self._hold(state, step, rank, shard, tail, now_us)
+        self._hold(state, step, rank, shard, tail, free_us)
         if shard != rank:
             self.helped_micro_batches += 1
         return Work(step, shard, (tail,))

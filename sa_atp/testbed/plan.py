@@ -91,7 +91,7 @@ class JobPlan:
     """Samples of each worker's shard of a step."""
     micro_batches: int = setting(16, between=(1, CONTRIBUTION_BITS))
     """Pieces of a shard, each with a contribution bit of its own: the units of help."""
-    compute_us_per_sample: int = setting(2000, between=(0, 10_000_000))
+    compute_us_per_sample: int = setting(3000, between=(0, 10_000_000))
     """Emulated speed of a worker's device: forward and backward pass of one sample."""
     learning_rate: float = setting(0.1, between=(0.0, 100.0))
 
@@ -132,7 +132,7 @@ class HelpPlan:
 
     grade: str = setting("steal", one_of=GRADES)
     """steal: micro-batches are taken over one by one. clone: a helper computes the straggler's whole shard beside it."""
-    patience: float = setting(0.05, between=(0.0, 10.0))
+    patience: float = setting(0.02, between=(0.0, 10.0))
     """How long a leader waits before it offers help, as a share of the time that its own shard took."""
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sa_atp.errors import MissingPartError
-from sa_atp.testbed import local
+from sa_atp.testbed import local, simulated
 from sa_atp.testbed.local import Progress
 from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.records import RunResult
@@ -25,6 +25,8 @@ def run(plan: Plan, plan_path: str, backend: str, switch: str, folder: Path, pro
     result = RunResult(plan, plan_path, backend, switch, manifest(plan, plan_path))
     if backend == "local":
         result.runs = local.run(plan, folder / "logs", progress)
+    else:
+        result.runs = simulated.run(plan, progress)
     return result
 
 

@@ -18,10 +18,16 @@ class Cancelled(Exception):
     """The result is no longer wanted."""
 
 
+# Work that is handed over this soon after the last was done finds the device still busy: real devices are fed ahead, so
+# what the host takes between two pieces of work does not show.
+QUEUE_US = 2_000
+
+
 class Device:
     def __init__(self, compute_us_per_sample: int) -> None:
         self.compute_us_per_sample = compute_us_per_sample
         self.slowdown = 1.0
+        self._free_us = 0  # when the last piece of work was done
 
     def run(self, samples: int, work: Callable[[], Any], stop: "Future[Any] | None" = None) -> Any:
         """Does `work`, and takes the time that this device takes for so many samples (or longer, if the work does).
@@ -29,9 +35,13 @@ class Device:
         Args: stop: once this is done, the rest of the time is not waited for.
         Raises: Cancelled.
         """
-        end_us = now_us() + int(samples * self.compute_us_per_sample * self.slowdown)
+        start_us = now_us()
+        if start_us - self._free_us < QUEUE_US:
+            start_us = self._free_us
+        end_us = start_us + int(samples * self.compute_us_per_sample * self.slowdown)
         result = work()
         self.sleep_until(end_us, stop)
+        self._free_us = end_us if now_us() - end_us < QUEUE_US else now_us()
         return result
 
     def sleep_until(self, end_us: int, stop: "Future[Any] | None" = None) -> None:

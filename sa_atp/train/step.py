@@ -1,24 +1,23 @@
 """One synchronous step of one worker: compute, contribute, help, take the sum. (protocol section 10)
 
 ATP is the same step without help. Under SA-ATP a worker claims its micro-batches one by one while it computes them, and
-when it has contributed and waits, it looks at what the switch holds, asks for work, and contributes that as well.
+when it has contributed and waits, it looks at what the switch holds, offers to work, and contributes that as well.
+
+The step is a generator, so that it runs in real and in virtual time alike: it yields what takes time (`Compute`, `Wait`)
+and is sent the outcome. Everything else it does through `Host`, whose calls return at once.
 """
 
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from sa_atp.net.clock import now_us
-from sa_atp.net.communicator import Communicator, Sum
-from sa_atp.train.device import Cancelled, Device
+from sa_atp.transport.membership import Membership
 from sa_atp.wire.messages import Body
 
-POLL_S = 0.003  # between two questions of a leader that was told there is nothing to do
-LOOK_S = 0.002  # how long a leader waits for the switch to say what is missing
+POLL_US = 3_000  # between two offers of a leader that was told there is nothing to do
 
 
 class Workload(Protocol):
@@ -31,9 +30,53 @@ class Workload(Protocol):
     def apply(self, gradient: np.ndarray) -> None: ...
 
 
+class PendingSum(Protocol):
+    """A sum under way."""
+
+    missing_bits: int | None
+    sent_us: int
+
+    @property
+    def future(self) -> "Future[np.ndarray]": ...
+
+
+class Host(Protocol):
+    """What a step needs of the worker that it runs on; no call blocks."""
+
+    membership: Membership
+
+    def now_us(self) -> int: ...
+    def begin(self, values: int) -> PendingSum: ...
+    def contribute(self, sum_: Any, parts: Sequence[np.ndarray], bits: int, *, on_behalf: bool) -> None: ...
+    def look(self, sum_: Any) -> None: ...
+    def ask(self, body: Body) -> "Future[Body | None]": ...
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Compute a micro-batch, unless `stop` is done first. Sent back: (gradient, loss), or None if it was stopped."""
+
+    step: int
+    shard: int
+    micro_batch: int
+    stop: "Future[Any] | None"
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Wait for a future, at most so long (None: however long it takes). Sent back: whether it is done."""
+
+    future: "Future[Any] | None"
+    timeout_us: int | None = None
+
+
+Effect = Compute | Wait
+Steps = Generator[Effect, Any, Any]
+
+
 @dataclass(slots=True)
 class Activity:
-    """A stretch of time, in the clock's microseconds."""
+    """A stretch of time, in the host's microseconds."""
 
     kind: str
     start_us: int
@@ -60,13 +103,10 @@ class StepRecord:
 
 
 class Stepper:
-    """Runs steps on one communicator."""
-
     def __init__(
         self,
-        comm: Communicator,
+        host: Host,
         workload: Workload,
-        device: Device,
         *,
         helps: bool,
         patience: float,
@@ -77,150 +117,152 @@ class Stepper:
         patience: share of its own compute time that a leader waits before it offers help.
         pause_us: how long to stop in the middle of a step.
         """
-        self.comm = comm
+        self.host = host
         self.workload = workload
-        self.device = device
         self.helps = helps
         self.patience = patience
         self.pause_us = pause_us
-        self.rank = comm.membership.rank
-        self.micro_batches = comm.membership.micro_batches
-        self.reduced = np.empty(workload.values, np.float32)
+        self.rank = host.membership.rank
+        self.micro_batches = host.membership.micro_batches
         self._took_us = 0  # how long the last micro-batch took, told with the next question
+        self._typical_us = 1
 
-    def run(self, step: int) -> tuple[StepRecord, Sum]:
-        """One step, up to and including the optimiser. Raises: TransportError."""
-        record = StepRecord(step, now_us())
-        sum_ = self.comm.begin(self.workload.values, key="gradient", out=self.reduced)
-        self._own_shard(step, sum_, record)
-        contributed_us = now_us()
+    def run(self, step: int) -> Steps:
+        """One step, up to and including the optimiser. Returns: (StepRecord, the sum). Raises: TransportError."""
+        record = StepRecord(step, self.host.now_us())
+        sum_ = self.host.begin(self.workload.values)
+        yield from self._own_shard(step, sum_, record)
+        contributed_us = self.host.now_us()
         if self.helps:
-            self._help(step, sum_, record)
-        sum_.future.result()
-        self.workload.apply(self.reduced)
-        record.end_us = now_us()
-        self._account(record, contributed_us, sum_.sent_us)
+            yield from self._help(step, sum_, record)
+        yield Wait(sum_.future)
+        self.workload.apply(sum_.future.result())
+        record.end_us = self.host.now_us()
+        _account(record, contributed_us, sum_.sent_us)
         return record, sum_
 
     # --- own work -------------------------------------------------------------------------------------------------------
 
-    def _own_shard(self, step: int, sum_: Sum, record: StepRecord) -> None:
+    def _own_shard(self, step: int, sum_: PendingSum, record: StepRecord) -> Steps:
         parts: list[np.ndarray] = []
         bits = 0
-        pause_at = self.micro_batches // 2 if self.pause_us(step) else -1
+        pause_us = self.pause_us(step)
         for m in range(self.micro_batches):
             if sum_.future.done():
                 break  # others have done it all
             claim = self._claim(step, m) if self.helps else None
-            if m == pause_at:
-                self._pause(step, record)
-            gradient = self._compute(step, self.rank, m, record, "compute", _refusal(claim))
-            if gradient is None or (claim is not None and not _granted(claim)):
+            if pause_us and m == self.micro_batches // 2:
+                start = self.host.now_us()
+                yield Wait(None, pause_us)
+                record.activities.append(Activity("pause", start, self.host.now_us()))
+            gradient = yield from self._compute(step, self.rank, m, record, "compute", _refusal(claim))
+            if gradient is None:
                 break
+            if claim is not None:
+                yield Wait(claim)
+                if not _granted(claim):
+                    break
             parts.append(gradient)
             record.computed.append((self.rank, m, gradient))
             record.micro_batches += 1
-            bits |= self.comm.membership.bit(self.rank, m)
+            bits |= self.host.membership.bit(self.rank, m)
         if parts:
-            self.comm.contribute(sum_, parts, bits)
+            self.host.contribute(sum_, parts, bits, on_behalf=False)
 
     def _claim(self, step: int, micro_batch: int) -> "Future[Body | None]":
         body: Body = {"type": "claim", "step": step, "micro_batch": micro_batch, "took_us": self._took_us}
         self._took_us = 0
-        return self.comm.ask(body)
-
-    def _pause(self, step: int, record: StepRecord) -> None:
-        start = now_us()
-        time.sleep(self.pause_us(step) / 1e6)
-        record.activities.append(Activity("pause", start, now_us()))
+        return self.host.ask(body)
 
     # --- other workers' work --------------------------------------------------------------------------------------------
 
-    def _help(self, step: int, sum_: Sum, record: StepRecord) -> None:
+    def _help(self, step: int, sum_: PendingSum, record: StepRecord) -> Steps:
         """Until the sum is there: what is missing, who has work, compute it, contribute it."""
+        self.host.look(sum_)
         own_us = sum(a.end_us - a.start_us for a in record.activities if a.kind == "compute")
-        if _done_within(sum_, self.patience * own_us / 1e6):
+        if (yield Wait(sum_.future, int(self.patience * own_us))):
             return
         parts: list[np.ndarray] = []
         bits = 0
+        offer = self._offer(step, sum_, busy_us=0)
         while not sum_.future.done():
-            work = self._ask_for_work(step, sum_)
+            yield Wait(offer)
+            work = _work(offer)
             if work is None:
                 if parts:
-                    self.comm.contribute(sum_, parts, bits, on_behalf=True)
+                    self.host.contribute(sum_, parts, bits, on_behalf=True)
                     parts, bits = [], 0
-                _done_within(sum_, POLL_S)
+                if not (yield Wait(sum_.future, POLL_US)):
+                    self.host.look(sum_)
+                    offer = self._offer(step, sum_, busy_us=0)
                 continue
             shard, micro_batches = work
+            # the next piece is asked for while this one is computed
+            offer = self._offer(step, sum_, busy_us=len(micro_batches) * self._typical_us)
             for m in micro_batches:
-                gradient = self._compute(step, shard, m, record, "help", sum_.future)
+                gradient = yield from self._compute(step, shard, m, record, "help", sum_.future)
                 if gradient is None:
                     return  # the sum came first
                 parts.append(gradient)
                 record.computed.append((shard, m, gradient))
                 record.helped += shard != self.rank
-                bits |= self.comm.membership.bit(shard, m)
+                bits |= self.host.membership.bit(shard, m)
 
-    def _ask_for_work(self, step: int, sum_: Sum) -> tuple[int, list[int]] | None:
-        self.comm.look(sum_)
-        _done_within(sum_, LOOK_S if sum_.missing_bits is None else 0)
+    def _offer(self, step: int, sum_: PendingSum, busy_us: int) -> "Future[Body | None]":
         missing = sum_.missing_bits
         if missing is None:
-            missing = self.comm.membership.fan_in & ~self.comm.membership.bits_of(self.rank)
-        body: Body = {"type": "ask", "step": step, "missing": missing, "took_us": self._took_us}
+            missing = self.host.membership.fan_in & ~self.host.membership.bits_of(self.rank)
+        body: Body = {"type": "ask", "step": step, "missing": missing, "took_us": self._took_us, "busy_us": busy_us}
         self._took_us = 0
-        reply = self.comm.ask(body).result()
-        if reply is None or reply.get("type") != "work":
-            return None
-        return int(reply["shard"]), [int(m) for m in reply["micro_batches"]]
+        return self.host.ask(body)
 
     # --- common -----------------------------------------------------------------------------------------------------------
 
     def _compute(
-        self,
-        step: int,
-        shard: int,
-        micro_batch: int,
-        record: StepRecord,
-        kind: str,
-        stop: "Future[None] | Future[np.ndarray] | None",
-    ) -> np.ndarray | None:
+        self, step: int, shard: int, micro_batch: int, record: StepRecord, kind: str, stop: "Future[Any] | None"
+    ) -> Steps:
         """One micro-batch's gradient; None if it was stopped because nobody needs it."""
-        start = now_us()
+        start = self.host.now_us()
         label = f"shard {shard}, micro-batch {micro_batch}"
-        try:
-            gradient, loss = self.device.run(
-                self.workload.micro_batch_size, lambda: self.workload.gradient(step, shard, micro_batch), stop
-            )
-        except Cancelled:
-            record.activities.append(Activity(kind, start, now_us(), label + ", cancelled"))
+        outcome = yield Compute(step, shard, micro_batch, stop)
+        end = self.host.now_us()
+        if outcome is None:
+            record.activities.append(Activity(kind, start, end, label + ", cancelled"))
             return None
-        end = now_us()
-        self._took_us = end - start
+        gradient, loss = outcome
+        self._took_us = self._typical_us = max(1, end - start)
         record.activities.append(Activity(kind, start, end, label))
         record.losses.append(loss)
-        found: np.ndarray = gradient
-        return found
+        return gradient
 
-    def _account(self, record: StepRecord, contributed_us: int, sent_us: int) -> None:
-        """What is left of the step's time was sending or waiting."""
-        busy = sorted((a for a in record.activities if a.start_us >= contributed_us), key=lambda a: a.start_us)
-        at = contributed_us
-        sent_us = min(sent_us, busy[0].start_us if busy else record.end_us)
-        if sent_us > at:
-            record.activities.append(Activity("send", at, sent_us))
-            at = sent_us
-        for activity in busy:
-            if activity.start_us > at:
-                record.activities.append(Activity("wait", at, activity.start_us))
-            at = activity.end_us
-        if record.end_us > at:
-            record.activities.append(Activity("wait", at, record.end_us))
+
+def _account(record: StepRecord, contributed_us: int, sent_us: int) -> None:
+    """What is left of the step's time was sending or waiting."""
+    busy = sorted((a for a in record.activities if a.start_us >= contributed_us), key=lambda a: a.start_us)
+    at = contributed_us
+    sent_us = min(sent_us, busy[0].start_us if busy else record.end_us)
+    if sent_us > at:
+        record.activities.append(Activity("send", at, sent_us))
+        at = sent_us
+    for activity in busy:
+        if activity.start_us > at:
+            record.activities.append(Activity("wait", at, activity.start_us))
+        at = activity.end_us
+    if record.end_us > at:
+        record.activities.append(Activity("wait", at, record.end_us))
+
+
+def _work(offer: "Future[Body | None]") -> tuple[int, list[int]] | None:
+    """What an offer was answered with: (shard, micro-batches), or nothing. Raises: TransportError."""
+    reply = offer.result(timeout=0)
+    if reply is None or reply.get("type") != "work":
+        return None
+    return int(reply["shard"]), [int(m) for m in reply["micro_batches"]]
 
 
 def _granted(claim: "Future[Body | None]") -> bool:
-    """Whether a claim was granted; one that got no answer in time counts as granted nothing."""
-    reply = claim.result()
+    """Whether a claim was granted; one that got no answer in time counts as refused. Raises: TransportError."""
+    reply = claim.result(timeout=0)
     return reply is not None and reply.get("type") == "granted"
 
 
@@ -236,12 +278,3 @@ def _refusal(claim: "Future[Body | None] | None") -> "Future[None] | None":
 
     claim.add_done_callback(check)
     return refused
-
-
-def _done_within(sum_: Sum, seconds: float) -> bool:
-    """Waits for a sum, at most so long; True if it is there (or has failed)."""
-    try:
-        sum_.future.exception(timeout=seconds)
-    except TimeoutError:
-        return False
-    return True

@@ -116,6 +116,10 @@ class Job:
         """Ranks that have not joined."""
         return [rank for rank in range(self.world_size) if rank not in self.members]
 
+    def bits_of(self, rank: int) -> int:
+        """Contributions of a rank, as a bitmap."""
+        return ((1 << self.micro_batches) - 1) << (rank * self.micro_batches)
+
     def rank_of(self, bits: int) -> int:
         """The rank of the lowest contribution in a bitmap."""
         return ((bits & -bits).bit_length() - 1) // self.micro_batches

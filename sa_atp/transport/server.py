@@ -325,7 +325,8 @@ class ParameterServer:
             granted = job.ledger.claim(step, rank, micro_batch, took_us, now_us)
             return {"type": "granted" if granted else "taken"}
         missing = integer(body, "missing", 0, (1 << CONTRIBUTION_BITS) - 1)
-        work = job.ledger.ask(step, rank, missing, took_us, now_us)
+        busy_us = integer(body, "busy_us", 0, 1 << 40)
+        work = job.ledger.ask(step, rank, missing, took_us, busy_us, now_us)
         if work is None:
             return {"type": "nothing"}
         return {"type": "work", "shard": work.shard, "micro_batches": list(work.micro_batches), "backup": work.backup}

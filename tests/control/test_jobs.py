@@ -221,10 +221,10 @@ def test_what_was_changed_behind_a_jobs_back_is_a_problem(local: tuple[LocalWrit
     )
     ((found, problems),) = installed(writer)
     assert found == dataclasses.replace(FLAT, receivers=(0,))  # what the group says
-    assert problems == (
-        "member[job=0x3, port=0x7, ip=0x7, udp_port=0x7] is not part of the job",
-        "multicast group 30 has other receivers than the job has members",
-    )
+    # fewer copies than members: taken for the spine of leaves, whose copies would be addressed otherwise
+    assert problems[0] == "member[job=0x3, port=0x7, ip=0x7, udp_port=0x7] is not part of the job"
+    assert all("addresses[" in problem for problem in problems[1:-1])
+    assert problems[-1] == "multicast group 30 has other receivers than the job has members"
     assert jobs.install(writer, FLAT) == 2
     assert installed(writer) == [(FLAT, ())]
 
@@ -287,7 +287,7 @@ def test_a_leaf_sends_its_sum_up_and_copies_what_comes_down(local: tuple[LocalWr
     jobs.install(writer, leaf)
     assert pipeline.process_one(contribution(0), 1, 0) == []
     ((port, up),) = pipeline.process_one(contribution(1), 2, 0)
-    assert (port, addressed(up)) == (40, ("10.0.0.2", 5001, "10.0.0.100", 21313))
+    assert (port, addressed(up)) == (40, ("10.0.0.1", 5000, "10.0.0.100", 21313))  # in the first member's name
 
     # the level above copies the result in the server's name, to the leaf's first worker
     result = bytearray(up)
@@ -309,8 +309,9 @@ def test_a_spine_copies_once_to_each_leaf(local: tuple[LocalWriter, Pipeline]) -
     assert pipeline.process_one(contribution(1, bits_lo=0b11), 21, 0) == []
     copies = dict(pipeline.process_one(contribution(2, bits_lo=0b1100), 22, 0))
     assert {port: addressed(copy) for port, copy in copies.items()} == {
-        21: ("10.0.0.100", 21313, "10.0.0.1", 5000),
-        22: ("10.0.0.100", 21313, "10.0.0.3", 5002),
+        # to the port that the leaves listen to
+        21: ("10.0.0.100", 21313, "10.0.0.1", 21313),
+        22: ("10.0.0.100", 21313, "10.0.0.3", 21313),
         9: ("10.0.0.1", 5000, "10.0.0.100", 21313),
     }
 

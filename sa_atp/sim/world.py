@@ -1,0 +1,179 @@
+"""A simulated cluster: switches with the compiled program, a parameter server, workers, and who is attached to whom.
+
+star         workers ──> switch <── parameter server
+two-level    workers ──> leaf ──> spine <── parameter server
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from sa_atp.control import jobs, routes
+from sa_atp.control.jobspec import JobSpec, Member
+from sa_atp.control.writer import LocalWriter
+from sa_atp.sim.network import Clock, Link, LinkSettings
+from sa_atp.sim.nodes import Host, Switch
+from sa_atp.softswitch.frames import mac_for
+from sa_atp.softswitch.pipeline import Pipeline
+from sa_atp.spec import UDP_PORT
+from sa_atp.transport.job import Job
+from sa_atp.transport.server import Admit, ParameterServer, Retire, ServerSettings
+
+SERVER_IP = "10.0.255.1"
+SERVER_PORT = 500
+UPLINK_PORT = 501
+INSTALL_US = 500  # what the control plane takes to install a job
+
+
+def worker_ip(rank: int, network: int = 0) -> str:
+    return f"10.0.{network}.{rank + 1}"
+
+
+def mac_text(ip: str) -> str:
+    mac = mac_for(ip)
+    return ":".join(f"{mac >> shift & 255:02x}" for shift in range(40, -8, -8))
+
+
+@dataclass(slots=True)
+class Rack:
+    """A switch, and what is attached to it."""
+
+    switch: Switch
+    writer: LocalWriter
+    ports: dict[str, int] = field(default_factory=dict)  # IP address: port
+    installed: dict[int, JobSpec] = field(default_factory=dict)
+
+
+class World:
+    """Everything random follows from the seed."""
+
+    def __init__(
+        self,
+        *,
+        seed: int,
+        pipelines: list[Pipeline],
+        links: LinkSettings,
+        settings: ServerSettings,
+        ttl_ticks: int = 50,
+    ) -> None:
+        """Args:
+        pipelines: one for a star; for two levels the spine's, then one for each leaf. They are reset.
+        links: of every link, both directions.
+        """
+        self.clock = Clock()
+        self.random = random.Random(seed)
+        self.links = links
+        self.ttl_ticks = ttl_ticks
+        self.server = ParameterServer(settings, self.random.getrandbits)
+        self.all_links: list[Link] = []
+        for pipeline in pipelines:
+            pipeline.reset()
+        self.racks = [Rack(Switch(self.clock, p), LocalWriter(p)) for p in pipelines]
+        self.root = self.racks[0]
+        self.leaves = self.racks[1:]
+        self.hosts: dict[str, Host] = {}
+        for number, leaf in enumerate(self.leaves):
+            self._join(leaf, UPLINK_PORT, self.root, 100 + number)
+        self.server_host = self.attach(SERVER_IP, UDP_PORT, self.root, SERVER_PORT)
+        self.server_host.connection = self.server
+        self.server_host.after = self._server_events
+
+    # --- building -----------------------------------------------------------------------------------------------------
+
+    def link(self, deliver: Callable[[bytes], None]) -> Link:
+        found = Link(self.clock, self.links, random.Random(self.random.getrandbits(64)), deliver)
+        self.all_links.append(found)
+        return found
+
+    def attach(self, ip: str, udp_port: int, rack: Rack, port: int) -> Host:
+        """Puts a host behind a port of a switch, and tells all switches the way there."""
+        host = Host(self.clock, ip, mac_for(ip), udp_port)
+        host.uplink = self.link(rack.switch.input(port))
+        rack.switch.ports[port] = self.link(host.receive)
+        rack.ports[ip] = port
+        self.hosts[ip] = host
+        for other in self.racks:
+            if other is rack:
+                other.ports[ip] = port
+            elif other is self.root:
+                other.ports[ip] = 100 + self.leaves.index(rack)
+            else:
+                other.ports[ip] = UPLINK_PORT
+            routes.add(other.writer, ip, other.ports[ip])
+        return host
+
+    def add_worker(self, rank: int, network: int = 0) -> Host:
+        """A host for one worker; leaves are dealt out in turn."""
+        rack = self.leaves[rank % len(self.leaves)] if self.leaves else self.root
+        return self.attach(worker_ip(rank, network), 40_000 + rank, rack, 1 + rank + 64 * network)
+
+    def _join(self, leaf: Rack, leaf_port: int, root: Rack, root_port: int) -> None:
+        leaf.switch.ports[leaf_port] = self.link(root.switch.input(root_port))
+        root.switch.ports[root_port] = self.link(leaf.switch.input(leaf_port))
+
+    # --- control plane ------------------------------------------------------------------------------------------------
+
+    def _server_events(self) -> None:
+        while (event := self.server.next_event()) is not None:
+            match event:
+                case Admit(job):
+                    self.clock.at(self.clock.now_us + INSTALL_US, partial(self._install, job))
+                case Retire(number, _):
+                    for rack in self.racks:
+                        jobs.remove(rack.writer, number)
+                        rack.installed.pop(number, None)
+
+    def _install(self, job: Job) -> None:
+        for rack in self.racks:
+            spec = self._spec(job, rack)
+            if spec is not None:
+                jobs.install(rack.writer, spec, share_slots=True)
+                rack.installed[job.number] = spec
+        self.server.admitted(job.number, self.clock.now_us)
+        self.server_host.serve()
+
+    def _member(self, rack: Rack, ip: str, udp_port: int, rank: int = -1) -> Member:
+        return Member(ip=ip, udp_port=udp_port, mac=mac_text(ip), switch_port=rack.ports[ip], rank=rank)
+
+    def _spec(self, job: Job, rack: Rack) -> JobSpec | None:
+        """What a switch must know of a job; None if none of its workers is below it."""
+        members = [
+            self._member(rack, m.address[0], m.address[1], m.rank)
+            for m in job.members.values()
+            if rack is self.root or rack.ports[m.address[0]] != UPLINK_PORT
+        ]
+        if not members:
+            return None
+        server = self._member(rack, SERVER_IP, UDP_PORT)
+        one_a_port = {m.switch_port: m.rank for m in reversed(members)}
+        return JobSpec(
+            job=job.number,
+            epoch=job.epoch,
+            fan_in=sum(job.bits_of(m.rank) for m in members),
+            slot_base=job.slot_base,
+            slot_count=job.slot_count,
+            group=job.number,
+            ttl_ticks=self.ttl_ticks,
+            level="root" if rack is self.root else "leaf",
+            members=tuple(members),
+            parameter_server=server,
+            uplink=server,
+            receivers=tuple(one_a_port.values()) if self.leaves and rack is self.root else None,
+        )
+
+    # --- faults ---------------------------------------------------------------------------------------------------------
+
+    def restart_switch(self, rack: Rack, down_us: int) -> None:
+        """A power cycle: all state is gone; the control plane puts its tables back when the switch is up again."""
+        rack.switch.up = False
+        rack.switch.pipeline.reset()
+
+        def back() -> None:
+            rack.switch.up = True
+            for ip, port in rack.ports.items():
+                routes.add(rack.writer, ip, port)
+            for spec in rack.installed.values():
+                jobs.install(rack.writer, replace(spec), share_slots=True)
+
+        self.clock.at(self.clock.now_us + down_us, back)

@@ -1,0 +1,181 @@
+"""The simulated backend: the same connections and the same switch program in virtual time, on links as the plan says."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from sa_atp import artefacts
+from sa_atp.errors import SaAtpError, UserError
+from sa_atp.folders import cache_folder
+from sa_atp.sim.network import LinkSettings
+from sa_atp.sim.worker import SimWorker
+from sa_atp.sim.world import SERVER_IP, World
+from sa_atp.softswitch.pipeline import Pipeline
+from sa_atp.spec import UDP_PORT
+from sa_atp.straggler.ledger import Grade
+from sa_atp.testbed.collect import collect
+from sa_atp.testbed.local import Progress, expected_seconds
+from sa_atp.testbed.plan import Plan
+from sa_atp.testbed.records import PolicyRun
+from sa_atp.testbed.worker import Checker, describe_step, make_workload, straggler_pattern
+from sa_atp.train.step import Compute, Stepper, StepRecord
+from sa_atp.train.virtual_time import Process
+from sa_atp.transport.membership import JoinRequest
+from sa_atp.transport.server import ServerSettings
+
+Done = Callable[[], None]
+
+
+def check(plan: Plan) -> None:
+    """Raises: UserError."""
+    if plan.switch.program == "bmv2":
+        raise UserError("the simulator runs the embedded switch: use --switch embedded, or --backend mininet for BMv2")
+
+
+def run(plan: Plan, progress: Progress) -> list[PolicyRun]:
+    """Runs all policies and repetitions of a plan. Raises: SaAtpError."""
+    check(plan)
+    count = 1 if plan.topology.kind == "star" else 1 + plan.topology.racks
+    path = artefacts.program(plan.switch.lanes).json_path
+    progress("loading the switch program")
+    pipelines = [Pipeline.from_file(path, cache=cache_folder()) for _ in range(count)]
+    runs = []
+    for repetition in range(plan.run.repetitions):
+        for policy in plan.run.policies:
+            progress(f"{policy}, repetition {repetition + 1} of {plan.run.repetitions}")
+            runs.append(collect(plan, policy, repetition, _Simulation(plan, policy, repetition, pipelines).run()))
+    return runs
+
+
+class _Simulation:
+    """One policy, once."""
+
+    def __init__(self, plan: Plan, policy: str, repetition: int, pipelines: list[Pipeline]) -> None:
+        self.plan = plan
+        self.policy = policy
+        self.pattern = straggler_pattern(plan)
+        self.repetition = repetition
+        self.world = World(
+            seed=plan.run.seed * 1000 + repetition,
+            pipelines=pipelines,
+            links=LinkSettings(
+                rate_mbps=plan.topology.link_mbps,
+                delay_us=plan.topology.delay_us,
+                loss=plan.network.loss,
+                duplicate=plan.network.duplicate,
+                reorder=plan.network.reorder,
+                jitter_us=plan.network.jitter_us,
+            ),
+            settings=ServerSettings(lanes=plan.switch.lanes, slots=plan.switch.slots, slots_per_job=plan.switch.slots),
+        )
+        self.ranks = [_Rank(self, rank) for rank in range(plan.topology.workers)]
+
+    def run(self) -> list[dict[str, Any]]:
+        clock = self.world.clock
+        limit_us = int((expected_seconds(self.plan) + 60.0) * 1e6)
+        over = clock.run(lambda: all(r.over for r in self.ranks) or any(r.error for r in self.ranks), limit_us)
+        for rank in self.ranks:
+            if rank.error is not None:
+                raise rank.error
+        if not over:
+            raise SaAtpError(f"policy {self.policy}: not finished after {clock.now_us / 1e6:.0f} simulated seconds")
+        return [rank.raw() for rank in self.ranks]
+
+
+class _Rank:
+    """One worker's part of a simulation."""
+
+    def __init__(self, simulation: _Simulation, rank: int) -> None:
+        plan = simulation.plan
+        self.simulation = simulation
+        self.plan = plan
+        self.rank = rank
+        self.helps = simulation.policy == "sa-atp"
+        self.workload = make_workload(plan, simulation.repetition)
+        self.checker = Checker(self.workload.values, plan.topology.workers * plan.job.micro_batches)
+        self.records: list[dict[str, Any]] = []
+        self.snapshots: list[tuple[int, int, Any]] = []
+        self.server: dict[str, Any] | None = None
+        self.error: SaAtpError | None = None
+        self.over = False
+        world = simulation.world
+        self.worker = SimWorker(
+            world.add_worker(rank),
+            world.clock,
+            JoinRequest(
+                job=simulation.policy,
+                rank=rank,
+                world_size=plan.topology.workers,
+                micro_batches=plan.job.micro_batches,
+                grade=Grade(plan.help.grade) if self.helps else Grade.NONE,
+            ),
+            (SERVER_IP, UDP_PORT),
+            world.random,
+            joined=lambda _: self._joined(),
+        )
+        self._stepper: Stepper
+
+    def _joined(self) -> None:
+        self._stepper = Stepper(
+            self.worker,
+            self.workload,
+            helps=self.helps,
+            patience=self.plan.help.patience,
+            pause_us=lambda step: self.simulation.pattern.pause_us_of(step, self.rank),
+        )
+        self._start(0)
+
+    def _start(self, step: int) -> None:
+        slowdown = self.simulation.pattern.slowdown_of(step, self.rank)
+        sample_us = self.plan.job.compute_us_per_sample
+        duration_us = int(self.workload.micro_batch_size * sample_us * slowdown)
+
+        def gradient(effect: Compute) -> Any:
+            return self.workload.gradient(effect.step, effect.shard, effect.micro_batch)
+
+        Process(
+            self.simulation.world.clock,
+            self._stepper.run(step),
+            duration_us=lambda _: duration_us,
+            gradient=gradient,
+            finished=lambda outcome: self._finished(step, slowdown, outcome),
+        )
+
+    def _finished(self, step: int, slowdown: float, outcome: Any) -> None:
+        if isinstance(outcome, SaAtpError):
+            self.error = outcome
+            return
+        record: StepRecord = outcome[0]
+        finished = outcome[1].finished
+        self.records.append(describe_step(record, slowdown))
+        self.checker.add(record, *finished.integers())
+        if self.rank == 0:
+            self.snapshots.append((step, record.end_us, self.workload.snapshot()))
+        if step + 1 < self.plan.run.steps:
+            self._start(step + 1)
+        elif self.rank == 0:
+            self.worker.ask({"type": "stats"}).add_done_callback(self._last)
+        else:
+            self.over = True
+
+    def _last(self, reply: Any) -> None:
+        self.server = reply.result()
+        self.over = True
+
+    def raw(self) -> dict[str, Any]:
+        """The same as testbed.worker.train returns."""
+        self.checker.finish()
+        evaluations = []
+        for step, time_us, weights in self.snapshots:
+            score = self.workload.score(weights)
+            loss = score.loss if math.isfinite(score.loss) else float("nan")
+            evaluations.append((step, time_us, loss, score.accuracy))
+        return {
+            "rank": self.rank,
+            "records": self.records,
+            "contributed": self.checker.contributed,
+            "sums": self.checker.sums,
+            "stats": self.worker.worker.stats.as_dict(),
+            "server": self.server,
+            "evaluations": evaluations,
+        }

@@ -1,0 +1,69 @@
+"""Runs steps in real time, on a communicator and an emulated device."""
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+
+from sa_atp.net.clock import now_us
+from sa_atp.net.communicator import Communicator, Sum
+from sa_atp.train.device import Cancelled, Device
+from sa_atp.train.step import Compute, Stepper, StepRecord, Wait, Workload
+from sa_atp.wire.messages import Body
+
+
+class CommunicatorHost:
+    """A communicator as a step sees it."""
+
+    def __init__(self, comm: Communicator) -> None:
+        self.membership = comm.membership
+        self._comm = comm
+
+    def now_us(self) -> int:
+        return now_us()
+
+    def begin(self, values: int) -> Sum:
+        return self._comm.begin(values, key="gradient")
+
+    def contribute(self, sum_: Sum, parts: Sequence[np.ndarray], bits: int, *, on_behalf: bool) -> None:
+        self._comm.contribute(sum_, parts, bits, on_behalf=on_behalf)
+
+    def look(self, sum_: Sum) -> None:
+        self._comm.look(sum_)
+
+    def ask(self, body: Body) -> "Future[Body | None]":
+        return self._comm.ask(body)
+
+
+def run_step(stepper: Stepper, device: Device, workload: Workload, step: int) -> tuple[StepRecord, Sum]:
+    """One step; blocks until it is over. Raises: TransportError."""
+    effects = stepper.run(step)
+    answer: Any = None
+    while True:
+        try:
+            effect = effects.send(answer)
+        except StopIteration as over:
+            record, sum_ = over.value
+            return record, sum_
+        answer = _wait(effect) if isinstance(effect, Wait) else _compute(effect, device, workload)
+
+
+def _wait(effect: Wait) -> bool:
+    timeout = None if effect.timeout_us is None else effect.timeout_us / 1e6
+    try:
+        (effect.future or Future()).exception(timeout)
+    except TimeoutError:
+        return False
+    return True
+
+
+def _compute(effect: Compute, device: Device, workload: Workload) -> tuple[np.ndarray, float] | None:
+    def work() -> tuple[np.ndarray, float]:
+        return workload.gradient(effect.step, effect.shard, effect.micro_batch)
+
+    try:
+        found: tuple[np.ndarray, float] = device.run(workload.micro_batch_size, work, effect.stop)
+    except Cancelled:
+        return None
+    return found
