@@ -25,17 +25,10 @@ from sa_atp.net.udp import UdpSocket
 from sa_atp.spec import UDP_PORT
 from sa_atp.straggler.ledger import Grade
 from sa_atp.transport.errors import TransportError
+from sa_atp.transport.events import Failed, OperationDone, Reply, WaitingFor, WorkerLimits, WorkerStats
 from sa_atp.transport.membership import Joining, JoinRequest, Membership
 from sa_atp.transport.operation import Operation
-from sa_atp.transport.worker import (
-    Failed,
-    OperationDone,
-    Reply,
-    WaitingFor,
-    Worker,
-    WorkerLimits,
-    WorkerStats,
-)
+from sa_atp.transport.worker import Worker
 from sa_atp.wire.datagrams import Address
 from sa_atp.wire.messages import Body
 
@@ -208,8 +201,8 @@ class Communicator:
         """Adds values to a sum.
 
         Args:
-            parts: float32[values] for each contribution, rounded one by one; they must stay as they are until the sum is
-                done.
+            parts: float32[values] for each contribution, lowest bit first, rounded one by one; they must stay as they are
+                until the sum is done.
             bits: which contributions they are, see `membership.bits_of` and `membership.bit`.
             on_behalf: they belong to other ranks.
         """

@@ -10,9 +10,10 @@ import numpy as np
 from sa_atp.sim.network import Clock
 from sa_atp.sim.nodes import Host
 from sa_atp.transport.errors import TransportError
+from sa_atp.transport.events import Failed, OperationDone, Reply, WaitingFor, WorkerLimits
 from sa_atp.transport.membership import Joining, JoinRequest, Membership
 from sa_atp.transport.operation import Operation
-from sa_atp.transport.worker import Failed, OperationDone, Reply, WaitingFor, Worker, WorkerLimits
+from sa_atp.transport.worker import Worker
 from sa_atp.wire.datagrams import Address
 from sa_atp.wire.messages import Body
 

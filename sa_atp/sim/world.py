@@ -65,7 +65,9 @@ class World:
         self.random = random.Random(seed)
         self.links = links
         self.ttl_ticks = ttl_ticks
-        self.server = ParameterServer(settings, self.random.getrandbits)
+        self.server = ParameterServer(
+            replace(settings, levels=1 if len(pipelines) == 1 else 2), self.random.getrandbits
+        )
         self.all_links: list[Link] = []
         for pipeline in pipelines:
             pipeline.reset()

@@ -180,7 +180,10 @@ class Ledger:
         """When a worker would be done with its own shard, if nobody helped."""
         duration = self._duration(rank) or self._typical() or 0
         worker = self._workers[rank]
-        free = now_us if worker.holds is None else max(now_us, worker.since_us + duration)
+        free = now_us
+        if worker.holds is not None:
+            # one that is overdue is taken to be as long in coming as it is late already: it may have stopped
+            free += abs(worker.since_us + duration - now_us)
         return free + (0 if rank in state.ended else left * duration)
 
     def _duration(self, rank: int) -> int | None:

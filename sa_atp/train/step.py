@@ -182,16 +182,13 @@ class Stepper:
         own_us = sum(a.end_us - a.start_us for a in record.activities if a.kind == "compute")
         if (yield Wait(sum_.future, int(self.patience * own_us))):
             return
-        parts: list[np.ndarray] = []
-        bits = 0
+        gathered: dict[int, np.ndarray] = {}  # contribution: its gradient, computed and not sent yet
         offer = self._offer(step, sum_, busy_us=0)
         while not sum_.future.done():
             yield Wait(offer)
             work = _work(offer)
             if work is None:
-                if parts:
-                    self.host.contribute(sum_, parts, bits, on_behalf=True)
-                    parts, bits = [], 0
+                self._send_help(sum_, gathered)
                 if not (yield Wait(sum_.future, POLL_US)):
                     self.host.look(sum_)
                     offer = self._offer(step, sum_, busy_us=0)
@@ -203,10 +200,15 @@ class Stepper:
                 gradient = yield from self._compute(step, shard, m, record, "help", sum_.future)
                 if gradient is None:
                     return  # the sum came first
-                parts.append(gradient)
+                gathered[self.host.membership.bit(shard, m)] = gradient
                 record.computed.append((shard, m, gradient))
                 record.helped += shard != self.rank
-                bits |= self.host.membership.bit(shard, m)
+
+    def _send_help(self, sum_: PendingSum, gathered: dict[int, np.ndarray]) -> None:
+        if gathered:
+            bits = sorted(gathered)
+            self.host.contribute(sum_, [gathered[bit] for bit in bits], sum(bits), on_behalf=True)
+            gathered.clear()
 
     def _offer(self, step: int, sum_: PendingSum, busy_us: int) -> "Future[Body | None]":
         missing = sum_.missing_bits

@@ -16,6 +16,7 @@ from sa_atp.tensor.quantise import quantise
 from sa_atp.tensor.scaling import magnitude_code
 from sa_atp.wire.header import LANE
 
+RESEND_AFTER_TRIES = 3  # transmissions through the switch before the slot is asked to hand over (section 5.5)
 NEVER = 0  # in sent_us: this fragment has not been sent
 
 
@@ -27,8 +28,8 @@ class Contribution:
     ) -> None:
         """Args:
         bits: the contributions that these values are, as a bitmap.
-        parts: float32[values] each, flat and contiguous; one for each contribution, or one for all of them. They must
-            not change until the operation is over.
+        parts: float32[values] each, flat and contiguous; one for each contribution, lowest bit first, or one for all of
+            them. They must not change until the operation is over.
         contributions: how many the complete sum has.
         """
         self.plan = plan
@@ -45,6 +46,8 @@ class Contribution:
         self.left_us = NEVER  # when the last fragment that could be sent was sent
         self.given_up = np.zeros(plan.span, bool)  # sent, thought lost, and waiting in `again`
         self.again: deque[int] = deque()
+        self.excluded: dict[int, int] = {}  # fragment: contributions of ours that someone else's packets have added
+        self._expected_overlap = 0
         self.poisoned_chunks: set[tuple[int, int]] = set()  # (attempt, chunk)
         self._fresh: list[tuple[int, int]] = []  # ranges that may be sent for the first time, in order, disjoint
         self._exponents: dict[int, tuple[int, int]] = {}  # chunk: (attempt, exponent) of what may be sent
@@ -163,23 +166,54 @@ class Contribution:
         sent = self.sent_us[span]
         return oldest + np.flatnonzero(pending[span] & (sent != NEVER) & (sent < sent_before_us))
 
-    def give_up(self, locals_: np.ndarray) -> int:
-        """Counts fragments as lost, to be sent again; returns how many were not given up before."""
+    def give_up(self, locals_: np.ndarray, *, hand_over: bool = False) -> int:
+        """Counts fragments as lost, to be sent again; returns how many were not given up before.
+
+        Args: hand_over: at once in the way that makes a slot give up what it holds.
+        """
         new = locals_[~self.given_up[locals_]]
         self.given_up[new] = True
+        if hand_over:
+            self.tries[new] = np.maximum(self.tries[new], RESEND_AFTER_TRIES)
         self.in_flight -= len(new)
         self.again.extend(new.tolist())
         return len(new)
 
+    def exclude(self, local: int, held: int) -> bool:
+        """Sees which contributions a fragment's sum has. Returns: whether it has some of ours, and not all.
+
+        Then it can never take all of ours together, and from now on gets those that it lacks. That needs a part for each
+        contribution; a group with one part for all can only be in a sum as a whole.
+        """
+        overlap = held & self.bits
+        if overlap in (0, self.bits) or len(self.parts) == 1:
+            self.excluded.pop(local, None)
+            return False
+        self.excluded[local] = overlap
+        if overlap != self._expected_overlap:  # what has not been sent will probably meet the same
+            self._expected_overlap = overlap
+            for first, end in self._fresh:
+                self.excluded.update(dict.fromkeys(range(first, end), overlap))
+        return True
+
     # --- contents -----------------------------------------------------------------------------------------------------
 
-    def write_lanes(self, run: Run, out: np.ndarray) -> None:
-        """Writes the lanes of a run. Args: out: big-endian int32[len(run), lanes]."""
+    def write_lanes(self, run: Run, bits: np.ndarray, out: np.ndarray) -> None:
+        """Writes the bitmaps and lanes of a run. Args: bits: uint64[len(run)]; out: big-endian int32[len(run), lanes]."""
+        bits[:] = self.bits
         if run.chunk < 0:
-            out[0] = self._scale_lanes(run.fragment)
+            out[0] = self._scale_lanes(run.fragment, self.excluded.get(run.first, 0))
+            bits[0] = self.bits & ~self.excluded.get(run.first, 0)
             return
         first = run.fragment - self.plan.fragments_of(run.chunk)[0]
         out[:] = self._lanes_of(run.chunk)[first : first + len(run)]
+        if not self.excluded:
+            return
+        for row in range(len(run)):
+            excluded = self.excluded.get(run.first + row, 0)
+            if excluded:
+                bits[row] = self.bits & ~excluded
+                out[row] = self._lanes_without(run.chunk, first + row, excluded)
 
     def is_poisoned(self, run: Run) -> bool:
         """True if a lane of the run's chunk is poisoned in this attempt."""
@@ -200,10 +234,21 @@ class Contribution:
         self._rounded[chunk] = (attempt, lanes)
         return lanes
 
-    def _scale_lanes(self, fragment: int) -> np.ndarray:
+    def _lanes_without(self, chunk: int, fragment: int, excluded: int) -> np.ndarray:
+        """One of a chunk's fragments from the contributions that are not excluded. Args: fragment: place in the chunk."""
+        start, end = self.plan.values_of(chunk)
+        start = min(start + fragment * self.plan.lanes, end)
+        span = slice(start, min(start + self.plan.lanes, end))
+        owners = [c for c in range(CONTRIBUTION_BITS) if self.bits >> c & 1]
+        parts = [part[span] for c, part in zip(owners, self.parts, strict=True) if not excluded >> c & 1]
+        rounded = np.empty(self.plan.lanes, np.int32)
+        quantise(parts, self._exponents[chunk][1], self.contributions, rounded)
+        return rounded.astype(LANE)
+
+    def _scale_lanes(self, fragment: int, excluded: int) -> np.ndarray:
         """Lane c of a group holds the magnitudes of contribution c; everyone else writes zero there."""
         lanes = np.zeros(self.plan.lanes, np.int32)
-        mine = [c for c in range(CONTRIBUTION_BITS) if self.bits >> c & 1]
+        mine = [c for c in range(CONTRIBUTION_BITS) if (self.bits & ~excluded) >> c & 1]
         for chunk in self.plan.chunks_of_scale(fragment):
             _, group, shift = self.plan.scale_place(chunk)
             if chunk not in self._codes:

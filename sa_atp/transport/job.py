@@ -127,7 +127,7 @@ class Job:
     def member_at(self, address: Address) -> Member | None:
         return next((m for m in self.members.values() if m.address == address), None)
 
-    def membership(self, rank: int, data_address: Address | None, alive_every_us: int) -> Body:
+    def membership(self, rank: int, data_address: Address | None, alive_every_us: int, levels: int) -> Body:
         """The welcome of a rank. data_address: None if the switch lies on the way to the server."""
         return Membership(
             job=self.number,
@@ -142,6 +142,8 @@ class Job:
             data_address=data_address or ("", 0),
             server_address=("", 0),
             alive_every_us=alive_every_us,
+            grade=self.grade,
+            levels=levels,
         ).to_body()
 
     def progress(self, rank: int, oldest: int) -> None:

@@ -60,6 +60,9 @@ class Membership:
     """Where contributions go: the switch, or the parameter server if the switch lies on the way to it."""
     server_address: Address
     alive_every_us: int
+    grade: Grade = Grade.NONE
+    levels: int = 1
+    """Switches that aggregate between a worker and the parameter server."""
 
     @property
     def contributions(self) -> int:
@@ -87,6 +90,7 @@ class Membership:
             "micro_batches": self.micro_batches, "lanes": self.lanes, "slot_base": self.slot_base,
             "slot_count": self.slot_count, "first_seq": self.first_seq, "data_ip": self.data_address[0],
             "data_port": self.data_address[1], "alive_every_us": self.alive_every_us,
+            "grade": self.grade.value, "levels": self.levels,
         }  # fmt: skip
 
     @classmethod
@@ -96,6 +100,9 @@ class Membership:
         if lanes not in LANE_BUILDS:
             raise MalformedError(f"lanes must be one of {LANE_BUILDS}")
         data_ip = text(body, "data_ip", 15)
+        grade = text(body, "grade", 16)
+        if grade not in [g.value for g in Grade]:
+            raise MalformedError(f"unknown grade {grade!r}")
         return cls(
             job=integer(body, "job", 0, 255),
             epoch=integer(body, "epoch", 0, 255),
@@ -110,6 +117,8 @@ class Membership:
             data_address=(data_ip, integer(body, "data_port", 0, 65535)) if data_ip else server_address,
             server_address=server_address,
             alive_every_us=integer(body, "alive_every_us", 1_000, 60_000_000),
+            grade=Grade(grade),
+            levels=integer(body, "levels", 1, 8),
         )
 
 

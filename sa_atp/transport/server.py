@@ -33,6 +33,8 @@ class ServerSettings:
     """Where workers send contributions, if the switch does not lie on the way to the parameter server."""
     aggregates: bool = True
     """False: no switch aggregates; workers send everything here, and results go to each of them."""
+    levels: int = 1
+    """Switches that aggregate on the way from a worker: 2 where leaves aggregate for a spine."""
     slots: int = 1024
     """Slots of the switch that jobs may use; a power of two."""
     slots_per_job: int = 1024
@@ -359,7 +361,9 @@ class ParameterServer:
             job.next_epoch()
         member = job.members.get(rank)
         if member is not None and member.incarnation == incarnation and job.state is State.RUNNING:
-            return job.membership(rank, self.settings.switch_address, self.settings.alive_every_us)
+            return job.membership(
+                rank, self.settings.switch_address, self.settings.alive_every_us, self.settings.levels
+            )
         if job.state in (State.RUNNING, State.ADMITTING) and (member is None or member.incarnation != incarnation):
             self._fail(job, "restarted", (rank,), f"{describe_ranks([rank])} joined again: connect anew")
         if job.state in (State.FAILED, State.ENDED):

@@ -1,19 +1,18 @@
 """A worker's connection: contributions out, sums in. (protocol section 5)
 
-It owns the operations of the job and decides what is sent when: which fragments fit in the windows, which are thought
-lost, when to ask the switch what it holds. It knows neither sockets nor clocks.
+It owns the operations of the job and decides what is sent when: which fragments fit in the windows, and when silence has
+lasted long enough to ask what became of them (recovery.py). It knows neither sockets nor clocks.
 """
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 
 import numpy as np
 
 from sa_atp.spec import HEADER_BYTES, Flag, Kind
 from sa_atp.tensor.fragments import Plan, Run
 from sa_atp.transport.buffers import Buffers
-from sa_atp.transport.contribution import NEVER, Contribution
+from sa_atp.transport.contribution import NEVER, RESEND_AFTER_TRIES, Contribution
 from sa_atp.transport.errors import (
     JobRestartedError,
     MismatchError,
@@ -23,100 +22,32 @@ from sa_atp.transport.errors import (
     TransportError,
     WorkerLostError,
 )
+from sa_atp.transport.events import (
+    Event,
+    Failed,
+    OperationDone,
+    Reply,
+    WorkerLimits,
+    WorkerStats,
+)
 from sa_atp.transport.membership import Membership
 from sa_atp.transport.operation import History, NotFinite, Operation
+from sa_atp.transport.recovery import Recovery
 from sa_atp.transport.requests import Requests
 from sa_atp.transport.serial import SEQ_MASK, serial_distance
+from sa_atp.transport.stamp import known_results, stamp
 from sa_atp.transport.timing import MAX_TIMEOUT_US, RoundTrip
 from sa_atp.transport.window import Window
 from sa_atp.wire.datagrams import Burst, merged
-from sa_atp.wire.header import HEADER, first_byte, headers, lanes_of, size_of
+from sa_atp.wire.header import first_byte, headers, lanes_of, size_of
 from sa_atp.wire.messages import Body, MalformedError, decode, encode, integer
 
 MAX_BURST = 256  # fragments written at once: enough to spread the cost of a batch, few enough to stay in the cache
-RESEND_AFTER_TRIES = 3  # transmissions through the switch before the slot is asked to hand over (section 5.5)
 SILENCES_BEFORE_FETCH = 2  # unanswered waits before the parameter server is asked for results
 FETCH_FRAGMENTS = 256  # results asked of the parameter server at once
 
 # flags as plain integers: arithmetic on enum members is slow
 _CONGESTION, _COLLISION, _FROM_PS = int(Flag.CONGESTION), int(Flag.COLLISION), int(Flag.FROM_PS)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WorkerLimits:
-    """Bounds of every wait."""
-
-    operation_timeout_us: int = 60_000_000
-    """Without any progress for so long, an operation fails."""
-    server_timeout_us: int = 10_000_000
-    """The parameter server counts as lost when it has not answered for so long."""
-
-
-@dataclass(slots=True)
-class WorkerStats:
-    """Counters of one connection, since it was made."""
-
-    fragments_sent: int = 0
-    """Data and scale fragments sent for the first time."""
-    retransmitted: int = 0
-    resends: int = 0
-    """Retransmissions that asked for a hand-over."""
-    on_behalf: int = 0
-    """Fragments sent for other ranks."""
-    results: int = 0
-    """Fragments whose sum arrived."""
-    results_from_server: int = 0
-    """... of which the parameter server finished the sum, because the slot was taken."""
-    results_fetched: int = 0
-    """... of which the parameter server sent a stored copy."""
-    duplicates: int = 0
-    congested: int = 0
-    lost_by_order: int = 0
-    """Fragments given up because later ones were complete."""
-    lost_by_probe: int = 0
-    """... because the switch, when asked, did not have them."""
-    probes: int = 0
-    probe_replies: int = 0
-    malformed: int = 0
-    foreign: int = 0
-    stale: int = 0
-    poisoned: int = 0
-    """Fragments sent with a value that did not fit."""
-    chunks_redone: int = 0
-
-    def as_dict(self) -> dict[str, int]:
-        return {f.name: getattr(self, f.name) for f in fields(self)}
-
-
-@dataclass(frozen=True, slots=True)
-class OperationDone:
-    operation: int
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingFor:
-    """All of this worker's fragments are in, and the oldest sum lacks these contributions: it leads, others straggle."""
-
-    operation: int
-    missing_bits: int
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """The parameter server's answer to `Worker.ask`; None: it did not come in time."""
-
-    request: int
-    body: Body | None
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """The connection is over: every operation, open or future, fails with this."""
-
-    error: TransportError
-
-
-Event = OperationDone | WaitingFor | Reply | Failed
 
 
 class Worker:
@@ -141,15 +72,14 @@ class Worker:
         self._buffers = Buffers()
         self._open_keys: set[object] = set()
         self._events: deque[Event] = deque()
-        self._packets: deque[Burst] = deque()  # probes and control messages
+        self._recovery = Recovery(membership, self.round_trip, self.window, self.stats)
+        self._packets: deque[Burst] = deque()  # control messages
         self._requests = Requests(first_number=first_request)
         self._requests.job, self._requests.epoch = membership.job, membership.epoch
         self._alive_at_us = now_us
         self._server_heard_us = now_us
         self._progress_us = now_us
         self._active_us = now_us  # last time something was sent or a new result came
-        self._silences = 0  # probes in a row that changed nothing
-        self._probed: dict[int, int] = {}  # seq: when
         self._fetching_until_us = 0
 
     # --- operations ---------------------------------------------------------------------------------------------------
@@ -197,7 +127,7 @@ class Worker:
         if found is not None and not found.is_done():
             oldest = found.oldest_pending()
             if oldest is not None:
-                self._send_probe(found, oldest, now_us)
+                self._recovery.ask(found, oldest, now_us)
 
     def sent_us(self, operation: int) -> int:
         """When our first contribution to an operation had left completely; 0 if it has not, or there is none."""
@@ -272,7 +202,10 @@ class Worker:
         first = int(head["first"])
         if first == first_byte(Kind.PROBE_REPLY) and burst.data.shape[1] == HEADER_BYTES:
             if ours:
-                self._on_probe_reply(head, now_us)
+                self.stats.probe_replies += 1
+                lead = self._recovery.on_answer(head, self._active(), now_us)
+                if lead is not None:
+                    self._events.append(lead)
             else:
                 self.stats.stale += 1
         elif first == first_byte(Kind.CONTROL) and burst.address == self.membership.server_address:
@@ -341,90 +274,11 @@ class Worker:
         self.stats.congested += marked
         self.stats.results_from_server += collided
         self.stats.results_fetched += stored
-        self._silences = 0
+        self._recovery.silences = 0
         self._active_us = self._progress_us = now_us
         self.window.on_results(news, marked, collided, now_us, self.round_trip.smoothed_us)
         if stored:
             self._fetch(now_us)
-
-    # --- loss ---------------------------------------------------------------------------------------------------------
-
-    def _find_losses(self, now_us: int) -> None:
-        """A fragment is thought lost when one sent sufficiently later is complete (after RFC 8985). (section 5.3)
-
-        Only within a group: that a helper's late fragments are complete says nothing of its own earlier ones.
-        """
-        lost = 0
-        for operation in self._active():
-            oldest = operation.oldest_pending()
-            for group in operation.groups:
-                before = group.newest_done_us - self.round_trip.reordering_us
-                if oldest is not None and group.in_flight and before > group.losses_found_before_us:
-                    group.losses_found_before_us = before
-                    lost += group.give_up(group.waiting(operation.pending, oldest, before))
-        if lost:
-            self.stats.lost_by_order += lost
-            self.window.on_loss(now_us, self.round_trip.smoothed_us)
-
-    def _on_probe_reply(self, head: np.void, now_us: int) -> None:
-        seq, bits = int(head["seq"]), int(head["bits"])
-        self.stats.probe_replies += 1
-        asked_us = self._probed.pop(seq, None)
-        if asked_us is None:
-            return
-        if not int(head["flags"]) & Flag.FROM_PS:
-            self.round_trip.answer(now_us - asked_us)
-        for operation in self._active():
-            local = (seq - operation.first_seq) & SEQ_MASK
-            if local >= operation.plan.span or not operation.pending[local]:
-                continue
-            lost = 0
-            held = True
-            oldest = operation.oldest_pending() or 0
-            for group in operation.groups:
-                if not NEVER < group.sent_us[local] < asked_us:
-                    held = False  # it was not there to be seen
-                elif bits & group.bits != group.bits or bits == self.membership.fan_in:
-                    # Not there, or complete without us having seen it: whatever happened to it happened to what was
-                    # sent around it. Sending a fragment twice does no harm.
-                    held = False
-                    lost += group.give_up(group.waiting(operation.pending, oldest, asked_us))
-            if lost:
-                self.stats.lost_by_probe += lost
-                self.window.on_loss(now_us, self.round_trip.smoothed_us)
-                self._silences = 0
-            operation.held_bits = bits
-            missing = self.membership.fan_in & ~bits
-            if held and operation.groups and missing:
-                self._events.append(WaitingFor(operation.index, missing))
-
-    def _probe(self, now_us: int) -> None:
-        """Asks what became of the oldest fragment of each operation that waits, and of the newest one sent."""
-        for operation in self._active():
-            oldest = operation.oldest_pending()
-            if oldest is None:
-                continue
-            asked = {oldest}
-            for group in operation.groups:
-                waiting = group.waiting(operation.pending, oldest, now_us + 1)
-                if len(waiting):
-                    asked.update((int(waiting[0]), int(waiting[-1])))
-            for local in asked:
-                self._send_probe(operation, local, now_us)
-        if self._silences >= SILENCES_BEFORE_FETCH:
-            # A slot can hold a fragment that is complete elsewhere, claimed anew by a late copy: it would wait for ever.
-            self._fetch(now_us)
-
-    def _send_probe(self, operation: Operation, local: int, now_us: int) -> None:
-        seq = (operation.first_seq + local) & SEQ_MASK
-        head = np.zeros(1, HEADER)
-        head["first"] = first_byte(Kind.PROBE)
-        self._fill(head, operation, next(operation.plan.runs(local, local + 1)))
-        # nothing of a probe is added: its bitmap names who asks, for an answer from the parameter server
-        head["bits"] = self.membership.rank
-        self._probed[seq] = now_us
-        self.stats.probes += 1
-        self._packets.append(Burst(self.membership.data_address, head.view(np.uint8).reshape(1, -1)))
 
     # --- results that others have -------------------------------------------------------------------------------------
 
@@ -444,29 +298,9 @@ class Worker:
         """The parameter server asks for results that it missed itself, because another worker missed them too."""
         first = integer(body, "first", 0, SEQ_MASK)
         count = integer(body, "count", 1, FETCH_FRAGMENTS)
-        rows: list[tuple[int, Operation, int, np.ndarray]] = []
-        for operation in (*self._kept, *self._operations.values()):
-            for n in range(count):
-                seq = (first + n) & SEQ_MASK
-                local = (seq - operation.first_seq) & SEQ_MASK
-                found = operation.recall(local) if local < operation.plan.span else None
-                if found is not None:
-                    rows.append((seq, operation, *found))
-        if not rows:
-            return
-        packets = np.empty((len(rows), size_of(Kind.RESULT, self.membership.lanes)), np.uint8)
-        head = headers(packets)
-        head["first"] = first_byte(Kind.RESULT)
-        head["flags"] = 0
-        head["job"], head["epoch"] = self.membership.job, self.membership.epoch
-        head["bits"] = self.membership.fan_in
-        for i, (seq, operation, exponent, lanes) in enumerate(rows):
-            head["seq"][i] = seq
-            head["slot"][i] = self.membership.slot_base + seq % self.membership.slot_count
-            head["exponent"][i] = exponent
-            head["tag"][i] = operation.index & 0xFF
-            lanes_of(packets)[i] = lanes
-        self._packets.append(Burst(self.membership.server_address, packets))
+        packets = known_results(self.membership, (*self._kept, *self._operations.values()), first, count)
+        if packets is not None:
+            self._packets.append(Burst(self.membership.server_address, packets))
 
     def _forget_passed(self, seq: int) -> None:
         """Every rank has passed this sequence number."""
@@ -520,7 +354,7 @@ class Worker:
     def _silent_until_us(self) -> int:
         if not any(group.high for operation in self._active() for group in operation.groups):
             return self._active_us + MAX_TIMEOUT_US  # we have sent nothing: all that can be missing is others' work
-        return self._active_us + min(self.round_trip.timeout_us << min(self._silences, 8), MAX_TIMEOUT_US)
+        return self._active_us + min(self.round_trip.timeout_us << min(self._recovery.silences, 8), MAX_TIMEOUT_US)
 
     def handle_timer(self, now_us: int) -> None:
         if self.error is not None:
@@ -537,9 +371,12 @@ class Worker:
         if now_us - self._progress_us > self.limits.operation_timeout_us:
             self._give_up_waiting(active[0], now_us)
         elif now_us >= self._silent_until_us():
-            self._silences += 1
+            self._recovery.silences += 1
             self._active_us = now_us
-            self._probe(now_us)
+            self._recovery.ask_around(active, now_us)
+            if self._recovery.silences >= SILENCES_BEFORE_FETCH:
+                # A slot can hold a fragment that is complete elsewhere, claimed anew by a late copy: it would never end.
+                self._fetch(now_us)
 
     def _say_alive(self, now_us: int) -> None:
         """Tells the server that we live and how far we are; its answers tell us the same of it."""
@@ -578,7 +415,9 @@ class Worker:
         """Datagrams to send now. Call again until it returns nothing: each call gives a bounded amount."""
         out = [] if self.error is not None else self._contributions(now_us)
         # what asks after fragments leaves behind them
+        out.extend(self._recovery.packets)
         out.extend(self._packets)
+        self._recovery.packets.clear()
         self._packets.clear()
         out.extend(Burst.of(self.membership.server_address, packet) for packet in self._requests.due(now_us))
         return out
@@ -589,7 +428,7 @@ class Worker:
         if not active:
             return []
         out: list[Burst] = []
-        self._find_losses(now_us)
+        self._recovery.find_losses(active, now_us)
         oldest = self.oldest_seq()
         # The n-th groups of all operations share a window. One window for all would lock up: what a helper sends for a
         # straggler would wait for room that its own fragments hold, and those wait for the straggler's.
@@ -612,13 +451,12 @@ class Worker:
         packets = np.empty((count, size_of(Kind.DATA, self.membership.lanes)), np.uint8)
         head, lanes = headers(packets), lanes_of(packets)
         head["first"] = first_byte(Kind.DATA)
-        head["bits"] = group.bits
         at = 0
         for first, end in ranges:
             for run in operation.plan.runs(first, end):
                 rows = slice(at, at + len(run))
-                group.write_lanes(run, lanes[rows])
-                self._fill(head[rows], operation, run)
+                group.write_lanes(run, head["bits"][rows], lanes[rows])
+                stamp(head[rows], self.membership, operation, run)
                 head["flags"][rows] = self._flags(group, run)
                 at += len(run)
             group.on_sent(first, end, now_us)
@@ -642,22 +480,11 @@ class Worker:
         self.stats.resends += int(resend.sum())
         return np.where(resend, flags | Flag.RESEND, flags)
 
-    def _fill(self, head: np.ndarray, operation: Operation, run: Run) -> None:
-        """The fields that say which fragments these are."""
-        member = self.membership
-        seq = (operation.first_seq + np.arange(run.first, run.end)) & SEQ_MASK
-        head["seq"] = seq
-        head["slot"] = member.slot_base + seq % member.slot_count
-        head["job"] = member.job
-        head["epoch"] = member.epoch
-        head["exponent"] = operation.exponent_of(run)
-        head["tag"] = operation.index & 0xFF
-
     def describe(self) -> str:
         """The state of everything that waits, for people who wonder why."""
         lines = [
             f"rank {self.membership.rank}: window {self.window.limit}, round trip {self.round_trip.smoothed_us} us, "
-            f"{self._silences} silences, oldest {self.oldest_seq()}, {len(self._queued)} queued"
+            f"{self._recovery.silences} silences, oldest {self.oldest_seq()}, {len(self._queued)} queued"
         ]
         for operation in self._active():
             oldest = operation.oldest_pending()

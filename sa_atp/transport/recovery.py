@@ -1,0 +1,140 @@
+"""What became of fragments whose sum does not come: lost, still waiting for others, or in the way. (sections 5.3 to 5.5)
+
+Three signs. A fragment sent later is complete: this one is lost. The switch, when asked by a probe, holds a fragment
+without our contributions: they are lost. It holds some of them and not others: someone else has contributed a part of
+what we wanted to add, so we add the rest by itself.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+
+from sa_atp.spec import Flag
+from sa_atp.straggler.ledger import Grade
+from sa_atp.transport.contribution import NEVER, Contribution
+from sa_atp.transport.events import WaitingFor, WorkerStats
+from sa_atp.transport.membership import Membership
+from sa_atp.transport.operation import Operation
+from sa_atp.transport.serial import SEQ_MASK
+from sa_atp.transport.stamp import probe
+from sa_atp.transport.timing import RoundTrip
+from sa_atp.transport.window import Window
+from sa_atp.wire.datagrams import Burst
+
+SILENCES_BEFORE_HANDOVER = 2  # a leaf that says the same so many times in a row may wait for what went another way
+MAX_PROBES = 256  # asked at once, where each fragment may be in a different state
+
+
+class Recovery:
+    """Finds what must be sent again; shares the connection's windows, round trip and counters."""
+
+    def __init__(self, membership: Membership, round_trip: RoundTrip, window: Window, stats: WorkerStats) -> None:
+        self.silences = 0
+        """Probes in a row that changed nothing."""
+        self.packets: deque[Burst] = deque()
+        """Probes to send."""
+        self._member = membership
+        self._round_trip = round_trip
+        self._window = window
+        self._stats = stats
+        self._asked_us: dict[int, int] = {}  # seq: when it was probed
+
+    # --- by order -----------------------------------------------------------------------------------------------------
+
+    def find_losses(self, operations: Sequence[Operation], now_us: int) -> None:
+        """A fragment is thought lost when one sent sufficiently later is complete (after RFC 8985). (section 5.3)
+
+        Only within a group: that a helper's late fragments are complete says nothing of its own earlier ones.
+        """
+        lost = 0
+        for operation in operations:
+            oldest = operation.oldest_pending()
+            for group in operation.groups:
+                before = group.newest_done_us - self._round_trip.reordering_us
+                if oldest is not None and group.in_flight and before > group.losses_found_before_us:
+                    group.losses_found_before_us = before
+                    lost += group.give_up(group.waiting(operation.pending, oldest, before))
+        if lost:
+            self._stats.lost_by_order += lost
+            self._window.on_loss(now_us, self._round_trip.smoothed_us)
+
+    # --- by asking ----------------------------------------------------------------------------------------------------
+
+    def ask(self, operation: Operation, local: int, now_us: int) -> None:
+        """Asks what is held of a fragment."""
+        self._asked_us[(operation.first_seq + local) & SEQ_MASK] = now_us
+        self._stats.probes += 1
+        self.packets.append(Burst(self._member.data_address, probe(self._member, operation, local)))
+
+    def ask_around(self, operations: Sequence[Operation], now_us: int) -> None:
+        """Asks what became of the oldest fragment of each operation that waits, and of the newest one sent."""
+        for operation in operations:
+            oldest = operation.oldest_pending()
+            if oldest is None:
+                continue
+            asked = {oldest}
+            for group in operation.groups:
+                waiting = group.waiting(operation.pending, oldest, now_us + 1)
+                if len(waiting):
+                    asked.update((int(waiting[0]), int(waiting[-1])))
+            for local in asked:
+                self.ask(operation, local, now_us)
+
+    def on_answer(self, head: np.void, operations: Sequence[Operation], now_us: int) -> WaitingFor | None:
+        """Takes what is held of a fragment. Returns: that we lead, if all that is missing is others' work."""
+        seq, bits = int(head["seq"]), int(head["bits"])
+        asked_us = self._asked_us.pop(seq, None)
+        if asked_us is None:
+            return None
+        from_server = bool(int(head["flags"]) & Flag.FROM_PS)
+        if not from_server:
+            self._round_trip.answer(now_us - asked_us)
+        for operation in operations:
+            local = (seq - operation.first_seq) & SEQ_MASK
+            if local < operation.plan.span and operation.pending[local]:
+                return self._on_held(operation, local, bits, asked_us, from_server, now_us)
+        return None
+
+    def _on_held(
+        self, operation: Operation, local: int, bits: int, asked_us: int, from_server: bool, now_us: int
+    ) -> WaitingFor | None:
+        lost = 0
+        held = True
+        oldest = operation.oldest_pending() or 0
+        for group in operation.groups:
+            if not NEVER < group.sent_us[local] < asked_us:
+                held = False  # it was not there to be seen
+            elif bits & group.bits != group.bits or bits == self._member.fan_in:
+                held = False
+                if group.exclude(local, bits):
+                    lost += group.give_up(np.array([local]))
+                    self._ask_each(operation, group, oldest, now_us)
+                else:
+                    # Not there, or complete without us having seen it: whatever happened to it happened to what was
+                    # sent around it. Sending a fragment twice does no harm.
+                    lost += group.give_up(group.waiting(operation.pending, oldest, asked_us))
+        if held and bits == operation.held_bits and not from_server and self._stuck_in_leaf():
+            for group in operation.groups:
+                lost += group.give_up(group.waiting(operation.pending, oldest, asked_us), hand_over=True)
+        if lost:
+            self._stats.lost_by_probe += lost
+            self._window.on_loss(now_us, self._round_trip.smoothed_us)
+            self.silences = 0
+        operation.held_bits = bits
+        missing = self._member.fan_in & ~bits
+        return WaitingFor(operation.index, missing) if held and operation.groups and missing else None
+
+    def _stuck_in_leaf(self) -> bool:
+        """A leaf keeps its sum until its own workers' contributions are in; if a helper under another leaf has sent one
+        of them, they never are. (section 9.1)
+        """
+        member = self._member
+        return member.levels > 1 and member.grade is not Grade.NONE and self.silences >= SILENCES_BEFORE_HANDOVER
+
+    def _ask_each(self, operation: Operation, group: Contribution, oldest: int, now_us: int) -> None:
+        """Where others contribute a part of what we do, fragments differ in whose came first: ask for each."""
+        since_us = now_us - self._round_trip.timeout_us
+        for local in group.waiting(operation.pending, oldest, now_us + 1)[:MAX_PROBES].tolist():
+            if self._asked_us.get((operation.first_seq + local) & SEQ_MASK, NEVER) <= since_us:
+                self.ask(operation, local, now_us)

@@ -1,0 +1,62 @@
+"""Writes the headers of a worker's packets: which fragments of which operation they are. (protocol section 3)"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sa_atp.spec import Kind
+from sa_atp.tensor.fragments import Run
+from sa_atp.transport.membership import Membership
+from sa_atp.transport.operation import Operation
+from sa_atp.transport.serial import SEQ_MASK
+from sa_atp.wire.header import HEADER, first_byte, headers, lanes_of, size_of
+
+
+def stamp(head: np.ndarray, member: Membership, operation: Operation, run: Run) -> None:
+    """Fills the fields that name the fragments of a run. Args: head: HEADER[len(run)]."""
+    seq = (operation.first_seq + np.arange(run.first, run.end)) & SEQ_MASK
+    head["seq"] = seq
+    head["slot"] = member.slot_base + seq % member.slot_count
+    head["job"] = member.job
+    head["epoch"] = member.epoch
+    head["exponent"] = operation.exponent_of(run)
+    head["tag"] = operation.index & 0xFF
+
+
+def probe(member: Membership, operation: Operation, local: int) -> np.ndarray:
+    """A packet that asks what is held of a fragment: uint8[1, 20].
+
+    Nothing of a probe is added to a sum: its bitmap names who asks, for an answer from the parameter server.
+    """
+    head = np.zeros(1, HEADER)
+    head["first"] = first_byte(Kind.PROBE)
+    stamp(head, member, operation, next(operation.plan.runs(local, local + 1)))
+    head["bits"] = member.rank
+    return head.view(np.uint8).reshape(1, -1)
+
+
+def known_results(member: Membership, operations: Sequence[Operation], first: int, count: int) -> np.ndarray | None:
+    """Sums of consecutive sequence numbers, as far as these operations know them: uint8[n, size], or None."""
+    rows: list[tuple[int, Operation, int, np.ndarray]] = []
+    for operation in operations:
+        for n in range(count):
+            seq = (first + n) & SEQ_MASK
+            local = (seq - operation.first_seq) & SEQ_MASK
+            found = operation.recall(local) if local < operation.plan.span else None
+            if found is not None:
+                rows.append((seq, operation, *found))
+    if not rows:
+        return None
+    packets = np.empty((len(rows), size_of(Kind.RESULT, member.lanes)), np.uint8)
+    head = headers(packets)
+    head["first"] = first_byte(Kind.RESULT)
+    head["flags"] = 0
+    head["job"], head["epoch"] = member.job, member.epoch
+    head["bits"] = member.fan_in
+    for i, (seq, operation, exponent, lanes) in enumerate(rows):
+        head["seq"][i] = seq
+        head["slot"][i] = member.slot_base + seq % member.slot_count
+        head["exponent"][i] = exponent
+        head["tag"][i] = operation.index & 0xFF
+        lanes_of(packets)[i] = lanes
+    return packets
