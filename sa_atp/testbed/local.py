@@ -3,7 +3,6 @@
 import json
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +10,12 @@ from sa_atp.errors import UserError
 from sa_atp.testbed.collect import collect
 from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.processes import Group, Process, ProcessError, wait_for
+from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import PolicyRun
 
 READY_TIMEOUT_S = 120.0  # the first start compiles the switch program, and imports PyTorch from a cold disk
 SECONDS_OF_GRACE = 60.0
 LOOPBACK = "127.0.0.1"
-
-Progress = Callable[[str], None]
 
 
 def check(plan: Plan) -> None:
@@ -38,7 +36,7 @@ def run(plan: Plan, folder: Path, progress: Progress) -> list[PolicyRun]:
 
     Args:
         folder: for logs.
-        progress: called with what is being done.
+        progress: is told what is being done.
 
     Raises: ProcessError, TransportError.
     """
@@ -84,7 +82,7 @@ def run(plan: Plan, folder: Path, progress: Progress) -> list[PolicyRun]:
         for repetition in range(plan.run.repetitions):
             for policy in plan.run.policies:
                 progress(f"{policy}, repetition {repetition + 1} of {plan.run.repetitions}")
-                raw = _policy(plan, policy, repetition, f"udp://{host}:{port}", workers, folder)
+                raw = _policy(plan, policy, repetition, f"udp://{host}:{port}", workers, folder, progress)
                 runs.append(collect(plan, policy, repetition, raw))
         return runs
 
@@ -97,7 +95,13 @@ def expected_seconds(plan: Plan) -> float:
 
 
 def _policy(
-    plan: Plan, policy: str, repetition: int, server: str, workers: list[Process], folder: Path
+    plan: Plan,
+    policy: str,
+    repetition: int,
+    server: str,
+    workers: list[Process],
+    folder: Path,
+    progress: Progress,
 ) -> list[dict[str, Any]]:
     files = [folder / f"records-{rank}.json" for rank in range(len(workers))]
     for rank, worker in enumerate(workers):
@@ -121,8 +125,11 @@ def _policy(
             raise ProcessError(f"policy {policy}: still waiting for {names}; see the logs in {folder}")
         for worker in heard:
             worker.pump()
-            if worker.has_answer:
+            while worker.has_answer:
                 answer = worker.answer(0.0)
+                if "step" in answer:
+                    progress.steps(answer["step"], plan.run.steps)
+                    continue
                 if not answer.get("done"):
                     raise ProcessError(f"policy {policy}, {worker.name}: {answer.get('error')}")
                 waiting.remove(worker)

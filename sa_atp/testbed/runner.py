@@ -9,8 +9,8 @@ from typing import Any
 
 from sa_atp.errors import MissingPartError
 from sa_atp.testbed import local, simulated
-from sa_atp.testbed.local import Progress
 from sa_atp.testbed.plan import Plan
+from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import RunResult
 
 PACKAGES = ("sa_atp", "numpy", "numba", "torch", "scikit-learn", "grpcio", "p4runtime", "protobuf", "scapy")

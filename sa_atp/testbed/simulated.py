@@ -14,8 +14,9 @@ from sa_atp.softswitch.pipeline import Pipeline
 from sa_atp.spec import UDP_PORT
 from sa_atp.straggler.ledger import Grade
 from sa_atp.testbed.collect import collect
-from sa_atp.testbed.local import Progress, expected_seconds
+from sa_atp.testbed.local import expected_seconds
 from sa_atp.testbed.plan import Plan
+from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import PolicyRun
 from sa_atp.testbed.worker import Checker, describe_step, make_workload, straggler_pattern
 from sa_atp.train.step import Compute, Stepper, StepRecord
@@ -43,18 +44,21 @@ def run(plan: Plan, progress: Progress) -> list[PolicyRun]:
     for repetition in range(plan.run.repetitions):
         for policy in plan.run.policies:
             progress(f"{policy}, repetition {repetition + 1} of {plan.run.repetitions}")
-            runs.append(collect(plan, policy, repetition, _Simulation(plan, policy, repetition, pipelines).run()))
+            runs.append(
+                collect(plan, policy, repetition, _Simulation(plan, policy, repetition, pipelines, progress).run())
+            )
     return runs
 
 
 class _Simulation:
     """One policy, once."""
 
-    def __init__(self, plan: Plan, policy: str, repetition: int, pipelines: list[Pipeline]) -> None:
+    def __init__(self, plan: Plan, policy: str, repetition: int, pipelines: list[Pipeline], progress: Progress) -> None:
         self.plan = plan
         self.policy = policy
         self.pattern = straggler_pattern(plan)
         self.repetition = repetition
+        self.progress = progress
         self.world = World(
             seed=plan.run.seed * 1000 + repetition,
             pipelines=pipelines,
@@ -151,6 +155,7 @@ class _Rank:
         self.checker.add(record, *finished.integers())
         if self.rank == 0:
             self.snapshots.append((step, record.end_us, self.workload.snapshot()))
+            self.simulation.progress.steps(step + 1, self.plan.run.steps)
         if step + 1 < self.plan.run.steps:
             self._start(step + 1)
         elif self.rank == 0:

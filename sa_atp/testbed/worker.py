@@ -145,6 +145,7 @@ def _steps(
             checker.add(record, *sum_.finished.integers())
         if rank == 0:
             snapshots.append((step, record.end_us, workload.snapshot()))
+            print(json.dumps({"step": step + 1}), flush=True)
         records.append(describe_step(record, device.slowdown))
     return records, snapshots
 

@@ -1,0 +1,48 @@
+"""Progress of a run on standard error: a bar on a terminal, a line a stage elsewhere."""
+
+import sys
+import time
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from sa_atp.testbed.progress import Progress
+
+
+class TerminalProgress(Progress):
+    """Use as a context manager."""
+
+    def __init__(self) -> None:
+        self._console = Console(file=sys.stderr)
+        self._start = time.monotonic()
+        self._bar = Bar(
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"),
+            TimeElapsedColumn(), TimeRemainingColumn(), console=self._console, transient=True,
+        )  # fmt: skip
+        self._task: int | None = None
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._console.is_terminal:
+            self._bar.stop()
+
+    def __call__(self, stage: str) -> None:
+        if self._console.is_terminal:
+            if self._task is not None:
+                self._bar.remove_task(self._bar.task_ids[0])
+            self._task = self._bar.add_task(stage, total=None)
+        else:
+            self._console.print(f"[{time.monotonic() - self._start:5.1f} s] {stage}", highlight=False, markup=False)
+
+    def steps(self, done: int, of: int) -> None:
+        if self._console.is_terminal and self._task is not None:
+            self._bar.update(self._bar.task_ids[0], completed=done, total=of)

@@ -1,0 +1,65 @@
+"""`sa-atp run`: runs a plan and reports it."""
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+BACKENDS = ("auto", "local", "mininet", "sim")
+SWITCHES = ("auto", "embedded", "bmv2")
+
+
+def add(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "run",
+        help="run a plan and report it",
+        description="Runs a plan's policies side by side, and leaves data, figures, a timeline and report.html in a "
+        "folder. Exit status 1: a sum was wrong.",
+    )
+    parser.add_argument("plan", type=Path, metavar="PLAN.toml")
+    parser.add_argument("--backend", choices=BACKENDS, default="auto",
+                        help="where it runs (default: what the plan says, else local)")  # fmt: skip
+    parser.add_argument("--switch", choices=SWITCHES, default="auto",
+                        help="what runs the P4 program (default: what the plan says, else embedded)")  # fmt: skip
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the results (default: runs/PLAN-DATE)")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides",
+                        help="override a key of the plan, for example help.grade=clone; may be repeated")  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print the summary as one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from sa_atp import report
+    from sa_atp.cli._progress import TerminalProgress
+    from sa_atp.report.table import print_table
+    from sa_atp.testbed import plan as plans
+    from sa_atp.testbed import runner
+
+    plan = plans.load(options.plan, options.overrides)
+    folder = options.out or Path("runs") / f"{options.plan.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+    with TerminalProgress() as progress:
+        result = runner.run(plan, str(options.plan), options.backend, options.switch, folder, progress)
+        progress("drawing figures")
+        written = report.write_report(result, folder)
+    summary = report.summarise(result)
+    if options.json:
+        print(json.dumps({**summary, "folder": str(folder)}))
+    else:
+        print_table(result)
+        print_paths(folder, written)
+    wrong = sum(policy["sums_wrong"] for policy in summary["policies"].values())
+    if wrong:
+        print(f"sa-atp: {wrong} sums were wrong", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+def print_paths(folder: Path, written: list[Path]) -> None:
+    """Where to look."""
+    page = next((path for path in written if path.name == "report.html"), None)
+    figures = [path.name for path in written if path.suffix == ".png"]
+    data = [path.name for path in written if path.suffix not in (".png", ".html")]
+    print(f"Report:   {page}")
+    print(f"Figures:  {folder}/: {', '.join(figures)}")
+    print(f"Data:     {folder}/: {', '.join(data)}")
