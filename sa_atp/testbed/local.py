@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from sa_atp.errors import UserError
+from sa_atp.testbed.cluster import READY_TIMEOUT_S, LocalCluster
 from sa_atp.testbed.collect import collect
 from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.processes import Group, Process, ProcessError, wait_for
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import PolicyRun
 
-READY_TIMEOUT_S = 120.0  # the first start compiles the switch program, and imports PyTorch from a cold disk
 SECONDS_OF_GRACE = 60.0
-LOOPBACK = "127.0.0.1"
 
 
 def check(plan: Plan) -> None:
@@ -46,36 +45,12 @@ def run(plan: Plan, folder: Path, progress: Progress) -> list[PolicyRun]:
         # one thread each: the workers share the cores, and emulate their devices
         environment = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         progress("starting switch, parameter server and workers")
-        switch = group.start(
-            "switch",
-            [
-                "sa_atp",
-                "switch",
-                "--lanes",
-                str(plan.switch.lanes),
-                "--udp",
-                f"1={LOOPBACK}:0",
-                "--grpc",
-                f"{LOOPBACK}:0",
-            ],
-            folder / "switch.log",
-        )
+        cluster = LocalCluster(group, folder, lanes=plan.switch.lanes, slots=plan.switch.slots)
         workers = [
             group.start(f"worker {rank}", ["sa_atp.testbed.worker"], folder / f"worker{rank}.log", environment)
             for rank in range(plan.topology.workers)
         ]
-        ready = switch.answer(READY_TIMEOUT_S)
-        udp = ready["udp"]["1"]
-        server = group.start(
-            "parameter server",
-            [
-                "sa_atp", "ps", "--listen", f"{LOOPBACK}:0", "--grpc", ready["grpc"], "--switch-address",
-                f"{udp[0]}:{udp[1]}", "--lanes", str(plan.switch.lanes), "--slots", str(plan.switch.slots),
-                "--slots-per-job", str(plan.switch.slots),
-            ],
-            folder / "ps.log",
-        )  # fmt: skip
-        host, port = server.answer(READY_TIMEOUT_S)["address"]
+        host, port = cluster.ready()
         for worker in workers:
             worker.answer(READY_TIMEOUT_S)
         runs = []

@@ -1,0 +1,69 @@
+"""A switch and a parameter server on loopback, as two processes: what every job on one machine needs."""
+
+from pathlib import Path
+from typing import Any
+
+from sa_atp.testbed.processes import Group, Process
+from sa_atp.wire.datagrams import Address
+
+READY_TIMEOUT_S = 120.0  # the first start compiles the switch program, and imports PyTorch from a cold disk
+LOOPBACK = "127.0.0.1"
+WORKERS_PORT = 1  # of the switch: a UDP socket behind which all hosts are
+
+
+class LocalCluster:
+    """The embedded switch with one UDP port, and the parameter server that controls it.
+
+    Both start to load when this is made; `ready` waits for them, so that workers can load in between.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        logs: Path,
+        *,
+        lanes: int,
+        slots: int,
+        listen: Address = (LOOPBACK, 0),
+        captures: Path | None = None,
+    ) -> None:
+        """Args:
+        group: ends the processes.
+        logs: an existing folder.
+        slots: of the switch; each job may use all of them.
+        listen: address of the parameter server; port 0 is any free one.
+        captures: folder for a pcap file of the switch's port; default: none is written.
+        """
+        self._group = group
+        self._logs = logs
+        self._lanes = lanes
+        self._slots = slots
+        self._listen = listen
+        arguments = ["--lanes", str(lanes), "--udp", f"{WORKERS_PORT}={LOOPBACK}:0", "--grpc", f"{LOOPBACK}:0"]
+        if captures is not None:
+            arguments += ["--pcap", str(captures)]
+        self.switch: Process = group.start("switch", ["sa_atp", "switch", *arguments], logs / "switch.log")
+        self.server: Process | None = None
+        self.switch_address: Address = ("", 0)
+        self.grpc = ""
+
+    def ready(self) -> Address:
+        """Waits until both run. Returns: the parameter server's address. Raises: ProcessError."""
+        answer = self.switch.answer(READY_TIMEOUT_S)
+        self.grpc = str(answer["grpc"])
+        self.switch_address = _address(answer["udp"][str(WORKERS_PORT)])
+        self.server = self._group.start(
+            "parameter server",
+            [
+                "sa_atp", "ps", "--listen", "{}:{}".format(*self._listen), "--grpc", self.grpc,
+                "--switch-address", "{}:{}".format(*self.switch_address), "--lanes", str(self._lanes),
+                "--slots", str(self._slots), "--slots-per-job", str(self._slots),
+            ],
+            self._logs / "ps.log",
+        )  # fmt: skip
+        return _address(self.server.answer(READY_TIMEOUT_S)["address"])
+
+
+def _address(pair: Any) -> Address:
+    host, port = pair
+    return str(host), int(port)
