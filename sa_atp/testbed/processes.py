@@ -3,11 +3,13 @@
 import json
 import os
 import selectors
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -34,7 +36,7 @@ class Process:
         self._buffer = b""
         with log.open("wb") as errors:
             self._process = subprocess.Popen(
-                self._command,
+                [*_tie_to_parent(), *self._command],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -87,6 +89,14 @@ class Process:
         assert self._process.stdout is not None
         return self._process.stdout.fileno()
 
+    def cpu_s(self) -> float:
+        """CPU time that it has used, in seconds; 0 once it has ended."""
+        try:
+            fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return 0.0
+        return (int(fields[11]) + int(fields[12])) / float(os.sysconf("SC_CLK_TCK"))
+
     def end(self) -> None:
         """Asks it to end, then makes it."""
         for stream in (self._process.stdin, self._process.stdout):
@@ -137,3 +147,11 @@ def wait_for(processes: Sequence[Process], timeout_s: float) -> list[Process]:
         for process in processes:
             selector.register(process, selectors.EVENT_READ, process)
         return [key.data for key, _ in selector.select(max(0.0, timeout_s))]
+
+
+@cache
+def _tie_to_parent() -> tuple[str, ...]:
+    """What to put before a command so that it ends when we are killed and cannot end it: setpriv of util-linux."""
+    tie = ("setpriv", "--pdeathsig", "TERM", "--")
+    works = shutil.which(tie[0]) and subprocess.run([*tie, "true"], capture_output=True).returncode == 0
+    return tie if works else ()
