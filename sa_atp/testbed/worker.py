@@ -17,6 +17,7 @@ import numpy as np
 
 from sa_atp.errors import SaAtpError
 from sa_atp.net.communicator import connect
+from sa_atp.testbed import all_reduce_task
 from sa_atp.testbed.plan import Plan, parse_tables
 from sa_atp.train.device import Device
 from sa_atp.train.digits import DigitsCnn
@@ -183,7 +184,8 @@ def main() -> int:
     for line in sys.stdin:
         task = json.loads(line)
         try:
-            Path(task["out"]).write_text(json.dumps(train(task)))
+            result = all_reduce_task.run(task) if task.get("kind") == "all_reduce" else train(task)
+            Path(task["out"]).write_text(json.dumps(result))
             answer: dict[str, Any] = {"done": True}
         except SaAtpError as error:
             answer = {"done": False, "error": str(error)}

@@ -1,0 +1,244 @@
+"""`sa-atp bench allreduce`: goodput and CPU cost of one all-reduce, beside a peer's on the same workers in the same run."""
+
+import argparse
+import json
+import os
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from sa_atp.errors import UserError
+from sa_atp.spec import CONTRIBUTION_BITS, HEADER_BYTES, LANE_BUILDS
+from sa_atp.testbed.all_reduce_task import WARM_UP
+from sa_atp.testbed.cluster import LOOPBACK, READY_TIMEOUT_S, LocalCluster
+from sa_atp.testbed.processes import Group, Process, ProcessError, wait_for
+
+ETHERNET_BYTES, IP_BYTES, UDP_BYTES = 14, 20, 8
+TIMEOUT_S = 300.0
+PEERS = ("gloo",)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    workers: int
+    bytes: int
+    iterations: int
+    lanes: int
+    switch: str = "embedded"
+    link_mbps: float | None = None
+    """Rate of every link; None: there are no links that limit."""
+
+
+@dataclass(slots=True)
+class Cluster:
+    """Where the benchmark runs, as a backend has set it up."""
+
+    workers: list[Process]
+    server: str
+    """Address of the parameter server, as `sa_atp.connect` takes it."""
+    services: list[Process]
+    """Switch and parameter server, whose CPU time counts too."""
+    store: tuple[str, int]
+    """Where rank 0 may listen for the peer's rendezvous."""
+    interfaces: list[str | None] = field(default_factory=list)
+    """Interface that each worker's peer must use; none: whatever it chooses."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--workers", type=int, default=4, metavar="N", help="ranks (default: %(default)s)")
+    parser.add_argument("--mbytes", type=float, default=16.0, metavar="M",
+                        help="size of the float32 tensor in megabytes, 10^6 bytes (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--iterations", type=int, default=5, metavar="K", help="sums to measure (default: %(default)s)")
+    parser.add_argument("--backend", choices=("local", "mininet"), default="local")
+    parser.add_argument("--link-mbps", type=float, metavar="R", help="rate of every link; needs --backend mininet")
+    parser.add_argument("--switch", choices=("embedded", "bmv2"), default="embedded")
+    parser.add_argument("--lanes", type=int, choices=LANE_BUILDS, default=256, help="(default: %(default)s)")
+    parser.add_argument("--against", choices=PEERS, help="measure a peer as well")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Raises: UserError, MissingPartError, SaAtpError."""
+    if not 2 <= options.workers <= CONTRIBUTION_BITS:
+        raise UserError(f"--workers {options.workers}: expected 2 to {CONTRIBUTION_BITS}")
+    if not 4e-6 <= options.mbytes <= 4000:
+        raise UserError(f"--mbytes {options.mbytes}: expected 0.000004 (one value) to 4000")
+    if options.iterations < 1:
+        raise UserError(f"--iterations {options.iterations}: expected at least 1")
+    if options.link_mbps is not None and options.link_mbps <= 0:
+        raise UserError(f"--link-mbps {options.link_mbps}: expected more than 0")
+    request = Request(
+        workers=options.workers,
+        bytes=max(1, round(options.mbytes * 1e6 / 4)) * 4,
+        iterations=options.iterations,
+        lanes=options.lanes,
+        switch=options.switch,
+        link_mbps=options.link_mbps,
+    )
+    with (
+        tempfile.TemporaryDirectory(prefix="sa-atp-bench-") as folder,
+        _backend(options, request, Path(folder)) as made,
+    ):
+        found = measure(made, request, options.against, Path(folder))
+    if options.json:
+        print(json.dumps(found))
+    else:
+        _print(found)
+    return 1 if found["sums_wrong"] else 0
+
+
+def measure(cluster: Cluster, request: Request, peer: str | None, folder: Path) -> dict[str, Any]:
+    """Runs the benchmark on a cluster that is ready. Args: folder: for the workers' results. Raises: SaAtpError."""
+    ours = _measure_one(cluster, request, "sa-atp", folder)
+    limit = None if request.link_mbps is None else request.link_mbps * payload_share(request.lanes)
+    found: dict[str, Any] = {
+        "workers": request.workers,
+        "bytes": request.bytes,
+        "iterations": request.iterations,
+        "lanes": request.lanes,
+        "switch": request.switch,
+        "link_mbps": request.link_mbps,
+        "goodput_mbps": ours["goodput_mbps"],
+        "limit_mbps": limit,
+        "fraction_of_limit": None if limit is None else ours["goodput_mbps"] / limit,
+        "cpu_s_per_gbyte": ours["cpu_s_per_gbyte"],
+        "cpu_s_per_gbyte_of_services": ours["cpu_s_per_gbyte_of_services"],
+        "retransmitted": ours["retransmitted"],
+        "sums_wrong": ours["wrong"],
+        "peer": None,
+        "ratio_to_peer": None,
+    }
+    if peer is not None:
+        theirs = _measure_one(cluster, request, peer, folder)
+        found["peer"] = {"name": peer, "goodput_mbps": theirs["goodput_mbps"],
+                         "cpu_s_per_gbyte": theirs["cpu_s_per_gbyte"]}  # fmt: skip
+        found["ratio_to_peer"] = ours["goodput_mbps"] / theirs["goodput_mbps"]
+        found["sums_wrong"] += theirs["wrong"]
+    return found
+
+
+def payload_share(lanes: int) -> float:
+    """Share of a link's bytes that are gradient, with every header of a frame counted."""
+    payload = 4 * lanes
+    return payload / (payload + HEADER_BYTES + UDP_BYTES + IP_BYTES + ETHERNET_BYTES)
+
+
+def _measure_one(cluster: Cluster, request: Request, transport: str, folder: Path) -> dict[str, Any]:
+    print(f"sa-atp: {transport}: {request.iterations} sums of {request.bytes / 1e6:g} MB", file=sys.stderr, flush=True)
+    files = [folder / f"{transport}-{rank}.json" for rank in range(request.workers)]
+    services_before = sum(service.cpu_s() for service in cluster.services)
+    for rank, worker in enumerate(cluster.workers):
+        worker.tell(
+            {
+                "kind": "all_reduce",
+                "transport": transport,
+                "rank": rank,
+                "world_size": request.workers,
+                "values": request.bytes // 4,
+                "iterations": request.iterations,
+                "server": cluster.server,
+                "job": f"bench-{os.getpid()}",
+                "store": list(cluster.store),
+                "interface": cluster.interfaces[rank] if cluster.interfaces else None,
+                "out": str(files[rank]),
+            }
+        )
+    _wait_for_answers(cluster.workers, transport)
+    results = [json.loads(file.read_text()) for file in files]
+    services_s = sum(service.cpu_s() for service in cluster.services) - services_before
+    # a sum takes as long as its slowest rank
+    seconds = [max(each) for each in zip(*(r["seconds"] for r in results), strict=True)]
+    gbytes = request.workers * request.bytes / 1e9
+    workers_s = sum(r["cpu_s"] for r in results) / (request.iterations * gbytes)
+    # services cannot tell warm-up and barriers from sums; spread what they used over all sums
+    services_s = services_s / ((request.iterations + WARM_UP) * gbytes) if transport == "sa-atp" else 0.0
+    return {
+        "goodput_mbps": request.bytes * 8 / 1e6 / (sum(seconds) / len(seconds)),
+        "cpu_s_per_gbyte": workers_s + services_s,
+        "cpu_s_per_gbyte_of_services": services_s,
+        "wrong": sum(r["wrong"] for r in results),
+        "retransmitted": sum(r.get("stats", {}).get("retransmitted", 0) for r in results),
+    }
+
+
+def _wait_for_answers(workers: list[Process], what: str) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    waiting = list(workers)
+    while waiting:
+        heard = wait_for(waiting, deadline - time.monotonic())
+        if not heard:
+            raise ProcessError(f"{what}: no answer of {', '.join(w.name for w in waiting)} in {TIMEOUT_S:.0f} s")
+        for worker in heard:
+            worker.pump()
+            if worker.has_answer:
+                answer = worker.answer(0.0)
+                if not answer.get("done"):
+                    raise ProcessError(f"{what}, {worker.name}: {answer.get('error')}")
+                waiting.remove(worker)
+
+
+@contextmanager
+def _backend(options: argparse.Namespace, request: Request, folder: Path) -> Iterator[Cluster]:
+    if options.backend == "mininet":
+        from sa_atp.testbed.mininet import bench  # type: ignore[import-untyped,import-not-found,unused-ignore]
+
+        with bench.cluster(request, folder) as made:
+            yield made
+        return
+    if request.link_mbps is not None:
+        raise UserError("--link-mbps: loopback has no links that could be limited: use --backend mininet")
+    if request.switch == "bmv2":
+        raise UserError("--switch bmv2: BMv2 needs interfaces: use --backend mininet")
+    with _local(request, folder) as made:
+        yield made
+
+
+@contextmanager
+def _local(request: Request, folder: Path) -> Iterator[Cluster]:
+    with Group() as group:
+        services = LocalCluster(group, folder, lanes=request.lanes, slots=1024)
+        workers = [
+            group.start(f"worker {rank}", ["sa_atp.testbed.worker"], folder / f"worker{rank}.log")
+            for rank in range(request.workers)
+        ]
+        host, port = services.ready()
+        for worker in workers:
+            worker.answer(READY_TIMEOUT_S)
+        with socket.socket() as probe:
+            probe.bind((LOOPBACK, 0))
+            store = probe.getsockname()
+        yield Cluster(
+            workers, f"udp://{host}:{port}", [p for p in (services.switch, services.server) if p is not None], store
+        )
+
+
+def _print(found: dict[str, Any]) -> None:
+    table = Table(box=None, pad_edge=False)
+    for column in ("", "goodput per worker", "CPU per GB and worker"):
+        table.add_column(column, justify="left" if not column else "right")
+    table.add_row("sa-atp", f"{found['goodput_mbps']:.0f} Mbit/s", f"{found['cpu_s_per_gbyte']:.2f} s")
+    if found["peer"]:
+        peer = found["peer"]
+        table.add_row(peer["name"], f"{peer['goodput_mbps']:.0f} Mbit/s", f"{peer['cpu_s_per_gbyte']:.2f} s")
+    console = Console()
+    console.print(
+        f"All-reduce of {found['bytes'] / 1e6:g} MB among {found['workers']} workers, {found['lanes']} lanes, "
+        f"{found['switch']} switch, {found['iterations']} sums"
+    )
+    console.print(table)
+    if found["limit_mbps"] is not None:
+        console.print(
+            f"{found['fraction_of_limit']:.1%} of what the links can carry ({found['limit_mbps']:.1f} Mbit/s)"
+        )
+    if found["ratio_to_peer"] is not None:
+        console.print(f"{found['ratio_to_peer']:.2f} times the goodput of {found['peer']['name']}")
+    console.print(f"wrong sums: {found['sums_wrong']}")
