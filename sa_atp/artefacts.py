@@ -1,5 +1,6 @@
 """Where the compiled P4 programs are: in the repository, or inside the installed package."""
 
+import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,11 @@ class CompiledProgram:
     def p4info(self) -> str:
         """The P4Info in text form."""
         return self.p4info_path.read_text(encoding="utf-8")
+
+    @property
+    def cookie(self) -> int:
+        """Names the program to P4Runtime: the same bytes, the same number."""
+        return int.from_bytes(hashlib.sha256(self.device_config()).digest()[:8], "big")
 
 
 def program(lanes: int = 64) -> CompiledProgram:

@@ -1,7 +1,6 @@
 """`sa-atp deploy`: pushes the P4 program to a switch over P4Runtime, and reads it back."""
 
 import argparse
-import hashlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
     program = artefacts.from_folder(options.program) if options.program else artefacts.program(options.lanes)
     wanted_routes = [_route(text) for text in options.route]
     with connect(options) as client:
-        client.push_pipeline(program.p4info(), program.device_config(), cookie=_cookie(program))
+        client.push_pipeline(program.p4info(), program.device_config(), cookie=program.cookie)
         _verify(client, program)
         for prefix, port in wanted_routes:
             routes.add(client, prefix, port)
@@ -113,13 +112,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _verify(client: "P4RuntimeClient", program: "CompiledProgram") -> None:
     config = client.get_pipeline()
-    if config.device_config != program.device_config() or config.cookie != _cookie(program):
+    if config.device_config != program.device_config() or config.cookie != program.cookie:
         raise SaAtpError(f"{client.address}: the switch does not report the program that was pushed to it")
-
-
-def _cookie(program: "CompiledProgram") -> int:
-    """Names the program: the same bytes, the same number."""
-    return int.from_bytes(hashlib.sha256(program.device_config()).digest()[:8], "big")
 
 
 def _route(text: str) -> tuple[str, int]:

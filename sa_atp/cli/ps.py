@@ -5,10 +5,14 @@ import json
 import random
 import signal
 import sys
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from sa_atp.errors import UserError
 from sa_atp.spec import UDP_PORT
+
+if TYPE_CHECKING:
+    from sa_atp.control.fabric import SwitchPlace
 
 
 def add(subparsers: Any) -> None:
@@ -32,20 +36,29 @@ def add(subparsers: Any) -> None:
                         help="switch port of hosts that --host-port does not name (default: 1)")  # fmt: skip
     parser.add_argument("--host-port", action="append", default=[], metavar="IP=PORT",
                         help="switch port of a host; may be repeated")  # fmt: skip
+    parser.add_argument("--switches", type=Path, metavar="FILE.json",
+                        help="several switches that aggregate in levels, instead of --grpc: where each is, and which "
+                        "hosts are behind which of its ports")  # fmt: skip
+    parser.add_argument("--levels", type=int, choices=(1, 2),
+                        help="switches that aggregate on the way from a worker "
+                        "(default: as --switches says, else 1)")  # fmt: skip
     parser.add_argument("--dead-after", type=float, default=10.0, metavar="SECONDS",
                         help="silence after which a worker counts as lost (default: 10)")  # fmt: skip
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
+    from sa_atp.control import fabric
     from sa_atp.net.communicator import parse_address
     from sa_atp.transport.server import ServerSettings
 
     listen = parse_address(options.listen, lowest_port=0)  # 0: any free port
+    places = _places(options)
     settings = ServerSettings(
         lanes=options.lanes,
         switch_address=parse_address(options.switch_address) if options.switch_address else None,
-        aggregates=options.grpc is not None,
+        aggregates=bool(places),
+        levels=options.levels or fabric.levels(places),
         slots=power_of_two("--slots", options.slots),
         slots_per_job=power_of_two("--slots-per-job", options.slots_per_job),
         dead_after_us=int(options.dead_after * 1e6),
@@ -53,15 +66,29 @@ def run(options: argparse.Namespace) -> int:
     from sa_atp.control.server import ServerProcess
 
     process = ServerProcess(settings, listen, random_bits=random.SystemRandom().getrandbits)
-    if options.grpc is not None:
-        ports = dict(parse_host_port(text) for text in options.host_port)
-        process.use_switch(options.grpc, options.device_id, default_port=options.port, ports=ports)
+    if places:
+        process.use_switches(places)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: process.stop())
     print(f"sa-atp ps: workers connect to udp://{process.address[0]}:{process.address[1]}", file=sys.stderr, flush=True)
     print(json.dumps({"ready": True, "address": list(process.address)}), flush=True)
     process.run()
     return 0
+
+
+def _places(options: argparse.Namespace) -> "list[SwitchPlace]":
+    """The switches that aggregate; none if a job is summed by the parameter server alone. Raises: UserError."""
+    from sa_atp.control import fabric
+
+    if options.switches is not None:
+        if options.grpc is not None or options.host_port:
+            raise UserError("--switches FILE says where the switches and hosts are: leave out --grpc and --host-port")
+        return fabric.load_places(options.switches)
+    if options.grpc is None:
+        return []
+    ports = dict(parse_host_port(text) for text in options.host_port)
+    attachment = fabric.Attachment(default_port=options.port, ports=ports)
+    return [fabric.SwitchPlace(grpc=options.grpc, device_id=options.device_id, attachment=attachment, routes=ports)]
 
 
 def power_of_two(name: str, value: int) -> int:

@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
     with P4RuntimeServer(device, options.grpc) as server:
         if program is not None:
             say(f"loading {program.json_path} (the first time, compiling takes some seconds)")
-            server.push(program.p4info(), program.device_config())
+            server.push(program.p4info(), program.device_config(), program.cookie)
         loop = SwitchLoop(device, ports, captures=options.pcap)
         device.clock = loop.now_us
         for number in (signal.SIGTERM, signal.SIGINT):

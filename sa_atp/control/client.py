@@ -194,6 +194,14 @@ class P4RuntimeClient:
             cookie=config.cookie.cookie if config.HasField("cookie") else None,
         )
 
+    def cookie(self) -> int | None:
+        """The number that the running program was pushed with; None: without one, or there is no program."""
+        try:
+            config = self._get_pipeline("COOKIE_ONLY")
+        except NoPipeline:
+            return None
+        return config.cookie.cookie if config.HasField("cookie") else None
+
     @property
     def schema(self) -> Schema:
         """What the switch's program offers; asked for once after each push.
@@ -208,7 +216,7 @@ class P4RuntimeClient:
         request = p4runtime_pb2.GetForwardingPipelineConfigRequest(device_id=self.device_id)
         request.response_type = request.ResponseType.Value(what)
         config = self._connected().call("GetForwardingPipelineConfig", request, "reading the pipeline").config
-        if not config.HasField("p4info"):  # what some servers answer before the first push
+        if what != "COOKIE_ONLY" and not config.HasField("p4info"):  # what some servers answer before the first push
             raise NoPipeline(f"{self._where}: no program has been pushed to this switch")
         return config
 

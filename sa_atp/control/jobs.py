@@ -12,6 +12,7 @@ A copy also carries a source address: the parameter server's where it goes to a 
 """
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -119,9 +120,12 @@ def _addresses(spec: JobSpec) -> list[TableEntry]:
         _address(spec.job, UPLINK_COPY, someone, spec.uplink),
         _address(spec.job, PARAMETER_SERVER_COPY, someone, server),
     ]
-    # A copy for a leaf goes to the port that switches listen to, so that the leaf takes it up and copies it on.
-    to_leaves = spec.receivers is not None
-    receivers = [dataclasses.replace(m, udp_port=wire.UDP_PORT) if to_leaves else m for m in spec.members]
+    # A copy for a leaf goes to the port that switches listen to, so that the leaf takes it up and copies it on. Members
+    # that share a port of a root are below a leaf; a member that has the port to itself takes its copy as it is.
+    behind = Counter(m.switch_port for m in spec.members) if spec.receivers is not None else Counter()
+    receivers = [
+        dataclasses.replace(m, udp_port=wire.UDP_PORT) if behind[m.switch_port] > 1 else m for m in spec.members
+    ]
     return found + [_address(spec.job, receiver.rank + 1, server, receiver) for receiver in receivers]
 
 

@@ -1,11 +1,10 @@
-"""The parameter server as a process: its connection on a socket, and the switch that it controls."""
+"""The parameter server as a process: its connection on a socket, and the switches that it controls."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 
 from sa_atp import artefacts
-from sa_atp.control.admission import Attachment, Installer
-from sa_atp.control.client import P4RuntimeClient
-from sa_atp.control.errors import ControlError
+from sa_atp.control.admission import Installer
+from sa_atp.control.fabric import Keeper, SwitchPlace
 from sa_atp.net.clock import now_us
 from sa_atp.net.driver import Driver
 from sa_atp.net.udp import UdpSocket
@@ -22,21 +21,16 @@ class ServerProcess:
         self.address = socket.address
         self._driver = Driver(self.server, socket, self._take_events)
         self._installer: Installer | None = None
-        self._client: P4RuntimeClient | None = None
 
-    def use_switch(self, grpc: str, device_id: int, *, default_port: int, ports: Mapping[str, int]) -> None:
-        """Connects to a switch that aggregates. Raises: ControlError: it does not answer, or runs another program."""
-        self._client = P4RuntimeClient(grpc, device_id).open()
+    def use_switches(self, places: Sequence[SwitchPlace]) -> None:
+        """Brings switches up, and has jobs installed on them. Raises: ControlError: one does not answer."""
         program = artefacts.program(self.settings.lanes)
-        try:
-            current = self._client.get_pipeline().device_config == program.device_config()
-        except ControlError:
-            current = False  # it has no pipeline yet
-        if not current:
-            self._client.push_pipeline(program.p4info(), program.device_config())
+        keepers = [Keeper(place, program) for place in places]
+        for keeper in keepers:
+            keeper.bring_up()
         self._installer = Installer(
-            self._client,
-            Attachment(server=self.address, default_port=default_port, ports=ports),
+            keepers,
+            self.address,
             admitted=lambda job: self._driver.call(lambda: self.server.admitted(job, now_us())),
             refused=lambda job, reason: self._driver.call(lambda: self.server.refused(job, reason)),
         )
@@ -48,8 +42,6 @@ class ServerProcess:
         finally:
             if self._installer is not None:
                 self._installer.close()
-            if self._client is not None:
-                self._client.close()
 
     def start(self) -> None:
         """Runs in a thread of its own."""

@@ -36,7 +36,7 @@ class P4RuntimeServer:
     """
 
     def __init__(self, device: Device, address: str = "127.0.0.1:9559") -> None:
-        """Args: address: HOST:PORT to listen on; port 0 takes a free one.
+        """Args: address: HOST:PORT to listen on, where port 0 takes a free one; or unix:PATH.
 
         Raises: UserError: the address is in use, or not an address of this machine.
         """
@@ -59,9 +59,9 @@ class P4RuntimeServer:
         if not self.port:
             self.service.close()
             raise UserError(f"P4Runtime: cannot listen on {address}: expected HOST:PORT of this machine, not in use")
-        self.address = f"{address.rsplit(':', 1)[0]}:{self.port}"
+        self.address = address if address.startswith("unix:") else f"{address.rsplit(':', 1)[0]}:{self.port}"
 
-    def push(self, p4info: str, device_config: bytes) -> None:
+    def push(self, p4info: str, device_config: bytes, cookie: int | None = None) -> None:
         """Installs a program from this side, as if a client had pushed it. Args: p4info: in text form.
 
         Raises: UserError: the program does not load, or the P4Info is not its own.
@@ -70,7 +70,10 @@ class P4RuntimeServer:
             message = text_format.Parse(p4info, p4info_pb2.P4Info(), allow_unknown_field=True)
         except text_format.ParseError as error:
             raise UserError(f"not a P4Info in text form: {error}") from None
-        self.service.install(p4runtime_pb2.ForwardingPipelineConfig(p4info=message, p4_device_config=device_config))
+        config = p4runtime_pb2.ForwardingPipelineConfig(p4info=message, p4_device_config=device_config)
+        if cookie is not None:
+            config.cookie.cookie = cookie
+        self.service.install(config)
 
     def start(self) -> "P4RuntimeServer":
         self._server.start()

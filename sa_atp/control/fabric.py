@@ -1,0 +1,219 @@
+"""The switches of a network, as a control plane knows them: where hosts are, and how each is kept as it should be.
+
+    leaf ──┐
+    leaf ──┴── root ── parameter server
+
+A `Keeper` brings one switch up: program, routes, jobs. It looks at it now and then, and does so again after a restart,
+which it recognises by the program's cookie: a switch that has just started has another one, or none.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sa_atp.artefacts import CompiledProgram
+from sa_atp.control import jobs, routes
+from sa_atp.control.client import P4RuntimeClient
+from sa_atp.control.errors import ControlError
+from sa_atp.control.jobspec import JobSpec, Level, Member
+from sa_atp.errors import UserError
+from sa_atp.softswitch.frames import mac_for
+from sa_atp.transport.job import Job
+from sa_atp.wire.datagrams import Address
+
+CHECK_TIMEOUT_S = 2.0
+
+
+def mac_text(ip: str) -> str:
+    """The MAC address of a host with this IP address, as the project's own networks give them out."""
+    mac = mac_for(ip)
+    return ":".join(f"{mac >> shift & 255:02x}" for shift in range(40, -8, -8))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attachment:
+    """How hosts are attached to a switch."""
+
+    default_port: int
+    """Switch port behind which every host is that `ports` does not name: at a leaf, the port towards the root."""
+    ports: Mapping[str, int] = field(default_factory=dict)
+    """Switch port by IP address."""
+    level: Level = "root"
+    leaf_ports: frozenset[int] = frozenset()
+    """At a root: the ports behind which another switch aggregates."""
+    ttl_ticks: int = 100
+    """How long an incomplete sum may be idle before another fragment may take its slot, about a millisecond each."""
+
+    def member(self, address: Address, rank: int = -1) -> Member:
+        ip, udp_port = address
+        port = self.ports.get(ip, self.default_port)
+        return Member(ip=ip, udp_port=udp_port, mac=mac_text(ip), switch_port=port, rank=rank)
+
+    def spec(self, job: Job, server: Address) -> JobSpec | None:
+        """What the tables of this switch must say about a job; None if none of its workers is below it.
+
+        Args: server: the parameter server's address as packets carry it.
+        """
+        members = [self.member(m.address, m.rank) for m in job.members.values()]
+        receivers = None
+        if self.level == "leaf":
+            members = [m for m in members if m.switch_port != self.default_port]
+        elif self.leaf_ports:
+            one_a_leaf = {m.switch_port: m.rank for m in reversed(members) if m.switch_port in self.leaf_ports}
+            direct = [m.rank for m in members if m.switch_port not in self.leaf_ports]
+            receivers = (*one_a_leaf.values(), *direct)
+        if not members:
+            return None
+        return JobSpec(
+            job=job.number,
+            epoch=job.epoch,
+            fan_in=sum(job.bits_of(m.rank) for m in members),
+            slot_base=job.slot_base,
+            slot_count=job.slot_count,
+            group=job.number,
+            ttl_ticks=self.ttl_ticks,
+            level=self.level,
+            members=tuple(members),
+            parameter_server=self.member(server),
+            uplink=self.member(server),
+            receivers=receivers,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SwitchPlace:
+    """One switch of a network: how to reach it, and what is where."""
+
+    grpc: str
+    device_id: int = 0
+    attachment: Attachment
+    routes: Mapping[str, int] = field(default_factory=dict)
+    """Port by IP address or network, for everything that is not aggregated."""
+
+
+def load_places(path: Path) -> list[SwitchPlace]:
+    """Reads a file of switches: what `sa-atp ps --switches` takes.
+
+        {"switches": [{"grpc": "127.0.0.1:9559", "device_id": 0, "level": "leaf", "uplink_port": 9,
+                       "hosts": {"10.0.0.1": 1, "10.0.0.2": 2}},
+                      {"grpc": "127.0.0.1:9560", "level": "root", "leaf_ports": [1],
+                       "hosts": {"10.0.0.1": 1, "10.0.0.2": 1, "10.0.255.1": 2}}]}
+
+    Raises: UserError: names the file and the key.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise UserError(f"{path}: not JSON ({error})") from None
+    if not isinstance(found, dict) or not isinstance(found.get("switches"), list) or not found["switches"]:
+        raise UserError(f'{path}: expected {{"switches": [...]}} with at least one switch')
+    places = [_place(each, f"{path}: switches[{i}]") for i, each in enumerate(found["switches"])]
+    if sum(place.attachment.level == "root" for place in places) != 1:
+        raise UserError(f"{path}: expected exactly one switch with level root")
+    return places
+
+
+def levels(places: list[SwitchPlace]) -> int:
+    """Switches that aggregate on the way from a worker, at most."""
+    return 2 if any(place.attachment.level == "leaf" for place in places) else 1
+
+
+_KEYS: dict[str, type] = {
+    "grpc": str, "device_id": int, "level": str, "uplink_port": int, "leaf_ports": list, "hosts": dict,
+}  # fmt: skip
+
+
+def _place(source: Any, where: str) -> SwitchPlace:
+    if not isinstance(source, dict):
+        raise UserError(f"{where}: expected an object with {', '.join(_KEYS)}")
+    for key, value in source.items():
+        if key not in _KEYS or not isinstance(value, _KEYS[key]):
+            expected = f"a {_KEYS[key].__name__}" if key in _KEYS else f"one of {', '.join(_KEYS)}"
+            raise UserError(f"{where}: {key} = {value!r}: expected {expected}")
+    level = source.get("level", "root")
+    hosts = source.get("hosts", {})
+    if "grpc" not in source or level not in ("root", "leaf"):
+        raise UserError(f"{where}: expected grpc, and level root or leaf")
+    if (level == "leaf") != ("uplink_port" in source):
+        raise UserError(f"{where}: uplink_port belongs to a leaf, and every leaf has one")
+    if not all(isinstance(port, int) for port in [*hosts.values(), *source.get("leaf_ports", ())]):
+        raise UserError(f"{where}: ports must be whole numbers")
+    uplink = source.get("uplink_port", 0)
+    attachment = Attachment(
+        default_port=uplink, ports=hosts, level=level, leaf_ports=frozenset(source.get("leaf_ports", ()))
+    )
+    return SwitchPlace(
+        grpc=source["grpc"], device_id=source.get("device_id", 0), attachment=attachment, routes=dict(hosts)
+    )
+
+
+class Keeper:
+    """Keeps one switch as it should be. Its calls block; use it from one thread."""
+
+    def __init__(self, place: SwitchPlace, program: CompiledProgram) -> None:
+        self.place = place
+        self._program = program
+        self._client: P4RuntimeClient | None = None
+        self._jobs: dict[int, JobSpec] = {}
+
+    def bring_up(self) -> None:
+        """Connects; pushes the program unless it runs already; sets routes and jobs. Raises: ControlError."""
+        self._let_go()
+        client = P4RuntimeClient(self.place.grpc, self.place.device_id).open()
+        self._client = client
+        if client.cookie() != self._program.cookie:
+            client.push_pipeline(self._program.p4info(), self._program.device_config(), cookie=self._program.cookie)
+        for prefix, port in self.place.routes.items():
+            routes.add(client, prefix, port)
+        for spec in self._jobs.values():
+            jobs.install(client, spec, share_slots=True)
+
+    def install(self, job: Job, server: Address) -> None:
+        """Makes the switch serve a job. Raises: ControlError, UserError."""
+        spec = self.place.attachment.spec(job, server)
+        if spec is None:
+            return
+        self._jobs[job.number] = spec
+        jobs.install(self._connected(), spec, share_slots=True)
+
+    def remove(self, number: int) -> None:
+        """Makes the switch forget a job. Raises: ControlError."""
+        if self._jobs.pop(number, None) is not None:
+            jobs.remove(self._connected(), number)
+
+    def check(self) -> str | None:
+        """Looks whether the switch still has what it should have, and puts it back if not.
+
+        Returns: what was done, or what is wrong, in one sentence; None: all is well.
+        """
+        where = f"switch {self.place.device_id} at {self.place.grpc}"
+        try:
+            if self._client is not None and self._client.is_primary and self._client.cookie() == self._program.cookie:
+                return None
+        except ControlError:
+            pass  # it is gone: perhaps it is back
+        try:
+            self.bring_up()
+        except ControlError as error:
+            self._let_go()
+            return str(error)
+        return f"{where} had restarted: put back its program, {len(self.place.routes)} routes, {len(self._jobs)} jobs"
+
+    def close(self) -> None:
+        """Ends the connection; what the switch holds stays."""
+        self._let_go()
+
+    def _connected(self) -> P4RuntimeClient:
+        if self._client is None:
+            raise ControlError(f"switch {self.place.device_id} at {self.place.grpc}: not connected")
+        return self._client
+
+    def _let_go(self) -> None:
+        if self._client is not None:
+            self._client.timeout_s = CHECK_TIMEOUT_S
+            self._client.close()
+            self._client = None
