@@ -266,10 +266,10 @@ def _function(translation: Translation, compiled: bool, cache: Path | None) -> A
     """The `process` function of a translation, compiled or plain."""
     namespace = bits.compiled() if compiled else bits.plain()
     namespace.update(checksums.crc_tables())
-    name = "sa_atp_pipeline_" + _fingerprint(translation)
+    name = module_name(translation)
     path = Path(f"<{name}>")
     if cache is not None:
-        path = cache / name / "pipeline.py"
+        path = source_file(translation, cache)
         if not path.is_file() or path.read_text() != translation.source:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(translation.source)
@@ -284,6 +284,20 @@ def _function(translation: Translation, compiled: bool, cache: Path | None) -> A
     sys.modules[name] = module
     exec(compile(translation.source, str(path), "exec"), module.__dict__)
     return module.process
+
+
+def compiled_function(translation: Translation, cache: Path) -> Any:
+    """The `process` function of a translation, a numba dispatcher that keeps its code in a cache folder."""
+    return _function(translation, True, cache)
+
+
+def module_name(translation: Translation) -> str:
+    return "sa_atp_pipeline_" + _fingerprint(translation)
+
+
+def source_file(translation: Translation, cache: Path) -> Path:
+    """Where a cache folder keeps the Python source of a program; compiled code lies below it."""
+    return cache / module_name(translation) / "pipeline.py"
 
 
 def _fingerprint(translation: Translation) -> str:
