@@ -93,7 +93,7 @@ class JobPlan:
     """Pieces of a shard, each with a contribution bit of its own: the units of help."""
     compute_us_per_sample: int = setting(3000, between=(0, 10_000_000))
     """Emulated speed of a worker's device: forward and backward pass of one sample."""
-    learning_rate: float = setting(0.1, between=(0.0, 100.0))
+    learning_rate: float = setting(0.05, between=(0.0, 100.0))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -37,7 +37,8 @@ class DigitsCnn:
         self.micro_batch_size = batch_size // micro_batches
         digits = load_digits()
         order = np.random.default_rng([seed, 0xD1]).permutation(len(digits.target))
-        images = torch.from_numpy((digits.images / 16.0).astype(np.float32)).unsqueeze(1)
+        standardised = (digits.images - digits.images.mean()) / digits.images.std()
+        images = torch.from_numpy(standardised.astype(np.float32)).unsqueeze(1)
         labels = torch.from_numpy(digits.target.astype(np.int64))
         held_out, train = order[:HELD_OUT], order[HELD_OUT:]
         self._images, self._labels = images[train], labels[train]
@@ -55,6 +56,10 @@ class DigitsCnn:
             nn.Dropout(0.2),
             nn.Linear(64, 10),
         )
+        for layer in self.model:  # for ReLU (He et al. 2015): learns from the first step on
+            if isinstance(layer, nn.Conv2d | nn.Linear):
+                nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+                nn.init.zeros_(layer.bias)
         self._loss = nn.CrossEntropyLoss(reduction="sum")
         self._parameters = list(self.model.parameters())
         self._optimiser = torch.optim.SGD(self._parameters, lr=learning_rate, momentum=0.9)
