@@ -34,6 +34,11 @@ class Member:
     heard_us: int
     oldest: int | None = None  # no result before this one will be asked for by this rank
     left_at: int | None = None  # `oldest` when it left
+    # for those who ask why a job is stuck; no rule of the protocol depends on it
+    moved_us: int = 0  # when `oldest` last changed
+    waiting: bool = False  # it has sums under way
+    given: int = 0  # contributions to the oldest of them that it has handed to its transport
+    held: int | None = None  # contributions that the switch held of its oldest fragment when it last asked
     replies: dict[int, bytes] = field(default_factory=dict)
 
 

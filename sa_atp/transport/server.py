@@ -12,7 +12,7 @@ import numpy as np
 
 from sa_atp.spec import CONTRIBUTION_BITS, HEADER_BYTES, SLOTS, UDP_PORT, Flag, Kind
 from sa_atp.straggler.ledger import Grade
-from sa_atp.transport import sums
+from sa_atp.transport import describe, sums
 from sa_atp.transport.errors import describe_ranks
 from sa_atp.transport.job import REPLIES_KEPT, Job, Member, State
 from sa_atp.transport.serial import serial_distance
@@ -255,6 +255,9 @@ class ParameterServer:
             if body["type"] == "join":
                 self._reply(address, int(head["seq"]), self._join(body, address, now_us))
                 return
+            if body["type"] == "describe" and describe.may_ask(self.jobs, address):
+                self._reply(address, int(head["seq"]), describe.answer(self.jobs, body, len(packet), now_us))
+                return
             job = self.jobs.get(int(head["job"]))
             member = None if job is None else job.member_at(address)
             if job is None or member is None or int(head["epoch"]) != job.epoch:
@@ -287,6 +290,7 @@ class ParameterServer:
         kind = body["type"]
         if kind == "alive":
             oldest = integer(body, "oldest", 0, 0xFFFFFFFF)
+            describe.note(member, oldest, body, now_us)
             job.progress(member.rank, oldest)
             for seq in [s for s in job.recalled if serial_distance(s, job.sums.oldest_seq) > 0]:
                 del job.recalled[seq]
@@ -369,7 +373,9 @@ class ParameterServer:
         if job.state in (State.FAILED, State.ENDED):
             job.next_epoch()
         if job.state is State.GATHERING:
-            job.members[rank] = Member(rank=rank, address=address, incarnation=incarnation, heard_us=now_us)
+            job.members[rank] = Member(
+                rank=rank, address=address, incarnation=incarnation, heard_us=now_us, moved_us=now_us
+            )
             if not job.missing:
                 job.state = State.ADMITTING
                 self._events.append(Admit(job))

@@ -4,6 +4,8 @@ It owns the operations of the job and decides what is sent when: which fragments
 lasted long enough to ask what became of them (recovery.py). It knows neither sockets nor clocks.
 """
 
+import functools
+import operator
 from collections import deque
 from collections.abc import Sequence
 
@@ -388,11 +390,17 @@ class Worker:
             )
             return
         self._alive_at_us = now_us + self.membership.alive_every_us
-        self.ask(
-            {"type": "alive", "oldest": self.oldest_seq(), "waiting": bool(self._active())},
-            now_us,
-            timeout_us=self.membership.alive_every_us,
-        )
+        self.ask(self._sign_of_life(), now_us, timeout_us=self.membership.alive_every_us)
+
+    def _sign_of_life(self) -> Body:
+        """What of our state others may need, to know whom they wait for."""
+        active = self._active()
+        body: Body = {"type": "alive", "oldest": self.oldest_seq(), "waiting": bool(active)}
+        if active:
+            body["given"] = functools.reduce(operator.or_, (group.bits for group in active[0].groups), 0)
+            if active[0].held_bits is not None:
+                body["held"] = active[0].held_bits
+        return body
 
     def oldest_seq(self) -> int:
         """No result before this one will be asked for again."""

@@ -1,0 +1,51 @@
+"""Asks a parameter server about its jobs, from outside of any of them."""
+
+import random
+import select
+
+from sa_atp.net.clock import now_us
+from sa_atp.net.udp import UdpSocket
+from sa_atp.spec import HEADER_BYTES, Kind
+from sa_atp.transport.describe import Inquiry, JobDescription, question
+from sa_atp.transport.errors import ParameterServerLostError, TransportError
+from sa_atp.transport.requests import Requests
+from sa_atp.wire.datagrams import Address, Burst
+from sa_atp.wire.header import headers
+from sa_atp.wire.messages import Body, MalformedError, decode
+
+
+def ask_for_jobs(server: Address, *, timeout_s: float = 3.0) -> list[JobDescription]:
+    """Raises: ParameterServerLostError: no answer; TransportError: one that cannot be understood."""
+    socket = UdpSocket()
+    requests = Requests(first_number=random.SystemRandom().getrandbits(32))
+    inquiry = Inquiry()
+    try:
+        while inquiry.position is not None:
+            inquiry.receive(_ask(socket, requests, server, question(*inquiry.position), timeout_s))
+    except MalformedError as error:
+        raise TransportError(f"the parameter server's answer cannot be understood: {error}") from None
+    finally:
+        socket.close()
+    return [inquiry.jobs[number] for number in sorted(inquiry.jobs)]
+
+
+def _ask(socket: UdpSocket, requests: Requests, server: Address, body: Body, timeout_s: float) -> Body:
+    """Raises: ParameterServerLostError, MalformedError."""
+    deadline_us = now_us() + int(timeout_s * 1e6)
+    number = requests.ask(body, now_us(), timeout_us=int(timeout_s * 1e6))
+    while (left_us := deadline_us - now_us()) > 0:
+        socket.send([Burst.of(server, packet) for packet in requests.due(now_us())])
+        due_us = requests.next_timer_us()
+        wait_us = left_us if due_us is None else min(left_us, due_us - now_us())
+        select.select([socket], [], [], max(0.0, wait_us / 1e6))
+        for burst in socket.receive():
+            if burst.address != server or burst.data.shape[1] < HEADER_BYTES:
+                continue
+            for row, head in zip(burst.data, headers(burst.data), strict=True):
+                if int(head["first"]) & 15 == Kind.CONTROL and int(head["seq"]) == number:
+                    requests.forget(number)
+                    return decode(row.tobytes())
+    raise ParameterServerLostError(
+        "no parameter server at {}:{} tells about its jobs: is `sa-atp up` or `sa-atp ps` running there? "
+        "It answers on its own host, and on hosts from which a worker has joined".format(*server)
+    )

@@ -1,0 +1,117 @@
+"""Why a job is stuck: from what the parameter server tells of it to whom it waits for, in words. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sa_atp.transport.describe import JobDescription, MemberDescription
+from sa_atp.transport.errors import describe_ranks
+from sa_atp.transport.job import State
+
+SILENT_MS = 1000  # workers speak five times a second
+STILL_MS = 2000  # a job whose workers all made progress in this time is not stuck
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    verdict: str
+    """One sentence."""
+    ranks: tuple[int, ...]
+    """Who is waited for; empty: nobody, or no worker's fault."""
+    stuck: bool
+    members: tuple[str, ...]
+    """A line on each worker that has joined."""
+
+
+def diagnose(job: JobDescription) -> Diagnosis:
+    verdict, ranks, stuck = _verdict(job)
+    return Diagnosis(verdict, ranks, stuck, tuple(_line(job, member) for member in job.members))
+
+
+def _verdict(job: JobDescription) -> tuple[str, tuple[int, ...], bool]:
+    match job.state:
+        case State.GATHERING:
+            joined = f"{len(job.members)} of {job.world_size} have"
+            return f"{describe_ranks(job.missing)} {_have(job.missing)} not joined; {joined}", job.missing, True
+        case State.ADMITTING:
+            return (
+                "all ranks have joined; the switch has not confirmed the job: see the parameter server's log",
+                (),
+                True,
+            )
+        case State.FAILED:
+            return f"it has failed: {job.failure or 'the reason is not known'}", job.failed_ranks, False
+        case State.ENDED:
+            return "it is over: all ranks have left", (), False
+    return _running(job)
+
+
+def _running(job: JobDescription) -> tuple[str, tuple[int, ...], bool]:
+    there = [member for member in job.members if not member.left]
+    silent = tuple(m.rank for m in there if m.heard_ms > SILENT_MS)
+    if silent:
+        longest = max(m.heard_ms for m in there) / 1000
+        return f"{describe_ranks(silent)} {_have(silent)} been silent for up to {longest:.1f} s", silent, True
+    waiting = [m for m in there if m.waiting]
+    still = [m for m in waiting if m.still_ms > STILL_MS]
+    if not waiting:
+        return "nobody waits: every rank is between two sums", (), False
+    if not still:
+        return "it makes progress", (), False
+    behind = min(m.ahead or 0 for m in waiting)
+    front = [m for m in waiting if (m.ahead or 0) == behind]
+    given = 0
+    for member in front:
+        given |= member.given
+    owing = tuple(
+        m.rank for m in there if _own_bits(job, m.rank) & ~given and (m.ahead is None or (m.ahead or 0) <= behind)
+    )
+    seconds = max(m.still_ms for m in still) / 1000
+    where = f"fragment {(job.oldest + behind) & 0xFFFFFFFF}"
+    if owing:
+        others = [m.rank for m in still if m.rank not in owing] or [m.rank for m in still]
+        return (
+            f"{describe_ranks(owing)} {_owe(owing)} contributions to {where}, and {describe_ranks(others)} {_have(others)} "
+            f"made no progress for {seconds:.1f} s: slow, or hanging between two sums",
+            owing,
+            True,
+        )
+    held = 0
+    for member in front:
+        held |= member.held or 0
+    lost = tuple(rank for rank in range(job.world_size) if _own_bits(job, rank) & ~held) if held else ()
+    others = [m.rank for m in still]
+    return (
+        f"every rank has contributed to {where}, but {describe_ranks(others)} {_have(others)} had no result for "
+        f"{seconds:.1f} s: packets are lost on the way"
+        + (f"; the switch lacks those of {describe_ranks(lost)}" if lost else ""),
+        lost,
+        True,
+    )
+
+
+def _own_bits(job: JobDescription, rank: int) -> int:
+    return ((1 << job.micro_batches) - 1) << (rank * job.micro_batches)
+
+
+def _have(ranks: Sequence[int]) -> str:
+    return "has" if len(ranks) == 1 else "have"
+
+
+def _owe(ranks: Sequence[int]) -> str:
+    return "owes" if len(ranks) == 1 else "owe"
+
+
+def _line(job: JobDescription, member: MemberDescription) -> str:
+    host, port = member.address
+    parts = [f"rank {member.rank} at {host}:{port}", f"heard {member.heard_ms / 1000:.1f} s ago"]
+    if member.left:
+        parts.append("has left")
+    elif job.state is State.RUNNING and member.ahead is not None:
+        doing = "waits for" if member.waiting else "computes; next is"
+        number = (job.oldest + member.ahead) & 0xFFFFFFFF
+        parts.append(f"{doing} fragment {number} since {member.still_ms / 1000:.1f} s")
+        missing = _own_bits(job, member.rank) & ~member.given
+        if member.waiting and missing:
+            done = job.micro_batches - missing.bit_count()
+            parts.append(f"has contributed {done} of its {job.micro_batches} parts")
+    return ", ".join(parts)
