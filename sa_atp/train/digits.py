@@ -59,7 +59,8 @@ class DigitsCnn:
         for layer in self.model:  # for ReLU (He et al. 2015): learns from the first step on
             if isinstance(layer, nn.Conv2d | nn.Linear):
                 nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-                nn.init.zeros_(layer.bias)
+                if layer.bias is not None:
+                    nn.init.zeros_(layer.bias)
         self._loss = nn.CrossEntropyLoss(reduction="sum")
         self._parameters = list(self.model.parameters())
         self._optimiser = torch.optim.SGD(self._parameters, lr=learning_rate, momentum=0.9)
