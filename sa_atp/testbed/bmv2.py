@@ -1,0 +1,223 @@
+"""BMv2 as a process: where it is, how it starts, and its Thrift command line.
+
+BMv2 is used where it is found: in the folder that $SA_ATP_BMV2 names (or its `bin`), or on PATH.
+"""
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from sa_atp.errors import MissingPartError, SaAtpError, UserError
+
+FOLDER_VARIABLE = "SA_ATP_BMV2"
+HOW_TO_GET_IT = (
+    "install the package p4lang-bmv2 or build behavioral-model with --with-pi and --with-thrift, and put it on PATH "
+    f"or name its folder in ${FOLDER_VARIABLE}"
+)
+START_TIMEOUT_S = 30.0  # a busy machine
+ANSWER_TIMEOUT_S = 30.0
+END_TIMEOUT_S = 5.0
+LOG_TAIL_LINES = 20
+PROMPT = b"RuntimeCmd: "
+
+
+class Bmv2Error(SaAtpError):
+    """BMv2 ended, or did not answer; the message holds its command line and its last words."""
+
+
+def find(program: str) -> Path | None:
+    """Where one of BMv2's programs is; None where it is not installed."""
+    folder = os.environ.get(FOLDER_VARIABLE)
+    if folder:
+        for place in (Path(folder) / program, Path(folder) / "bin" / program):
+            if os.access(place, os.X_OK):
+                return place
+    found = shutil.which(program)
+    return Path(found) if found else None
+
+
+def require(program: str) -> Path:
+    """Raises: MissingPartError: says how to get it."""
+    found = find(program)
+    if found is None:
+        raise MissingPartError(f"{program} of BMv2 is not on this machine: {HOW_TO_GET_IT}")
+    return found
+
+
+def free_port() -> int:
+    """A TCP port of the loopback interface that nobody has now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Bmv2:
+    """A running BMv2. It ends with the context, whatever happens."""
+
+    def __init__(
+        self, arguments: Sequence[str], log: Path, *, program: str = "simple_switch_grpc", prefix: Sequence[str] = ()
+    ) -> None:
+        """Args:
+        arguments: of the program.
+        log: file for what it prints.
+        prefix: command in front of it, such as one that enters a network namespace.
+
+        Raises: MissingPartError.
+        """
+        self.command = [*prefix, str(require(program)), *arguments]
+        self.log = log
+        with log.open("wb") as out:
+            self._process = subprocess.Popen(
+                self.command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def ended(self) -> bool:
+        return self._process.poll() is not None
+
+    def check(self) -> None:
+        """Raises: Bmv2Error: it has ended."""
+        if self.ended:
+            raise Bmv2Error(self.obituary("ended"))
+
+    def obituary(self, what: str) -> str:
+        status = self._process.poll()
+        text = f"BMv2 {what}" + (f" with status {status}" if status is not None else "")
+        tail = "\n".join(f"    {line}" for line in self.log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
+        return f"{text}; command: {' '.join(self.command)}; its log ends with:\n{tail or '    (nothing)'}"
+
+    def end(self) -> None:
+        _end(self._process)
+
+
+class CommandLine:
+    """`simple_switch_CLI`: one command, one answer."""
+
+    def __init__(self, switch: Bmv2, thrift_port: int) -> None:
+        """Waits until the switch answers. Raises: MissingPartError, Bmv2Error."""
+        self._switch = switch
+        self._command = [str(require("simple_switch_CLI")), "--thrift-port", str(thrift_port)]
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not _listens(thrift_port):
+            switch.check()
+            if time.monotonic() > deadline:
+                raise Bmv2Error(switch.obituary(f"did not open its Thrift port in {START_TIMEOUT_S:.0f} s"))
+            time.sleep(0.02)
+        self._process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            self._answer()
+        except BaseException:
+            self.end()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
+
+    def do(self, command: str) -> str:
+        """The answer, without the prompt. Raises: UserError: BMv2 refuses the command; Bmv2Error."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(command.encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise Bmv2Error(self._switch.obituary(f"does not take {command}")) from None
+        answer = self._answer()
+        for line in answer.splitlines():
+            if line.startswith(("Error", "Invalid", "*** Unknown")):
+                raise UserError(f"BMv2 refuses `{command}`: {line}")
+        if "Traceback" in answer:
+            raise UserError(f"BMv2's command line fails at `{command}`: {answer.splitlines()[-1]}")
+        return answer.strip()
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        found = b""
+        deadline = time.monotonic() + ANSWER_TIMEOUT_S
+        while not found.endswith(PROMPT):
+            ready, _, _ = select.select([self._process.stdout], [], [], max(0.0, deadline - time.monotonic()))
+            data = os.read(self._process.stdout.fileno(), 1 << 16) if ready else b""
+            if not data:
+                self._switch.check()
+                said = found.decode(errors="replace").strip() or "nothing"
+                raise Bmv2Error(f"{' '.join(self._command)} {'ended' if ready else 'did not answer'}; it said: {said}")
+            found += data
+        return found.removesuffix(PROMPT).decode(errors="replace")
+
+    def end(self) -> None:
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
+        _end(self._process)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """Asks it and its children to end, then makes them."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(END_TIMEOUT_S)
+
+
+def start_arguments(
+    json_path: Path | None, *, device_id: int, thrift_port: int, grpc: str, options: Mapping[str, str] | None = None
+) -> list[str]:
+    """Arguments of simple_switch_grpc.
+
+    Args:
+        json_path: the program; None: it will be pushed over P4Runtime.
+        grpc: address of the P4Runtime server, which may be unix:PATH.
+        options: further options of the target, without dashes.
+    """
+    program = ["--no-p4"] if json_path is None else [str(json_path)]
+    target = {"grpc-server-addr": grpc, **(options or {})}
+    return [
+        *program,
+        "--device-id",
+        str(device_id),
+        "--thrift-port",
+        str(thrift_port),
+        "--",
+        *(word for name, value in target.items() for word in (f"--{name}", value)),
+    ]
