@@ -63,6 +63,11 @@ class LocalCluster:
         )  # fmt: skip
         return _address(self.server.answer(READY_TIMEOUT_S)["address"])
 
+    @property
+    def processes(self) -> list[Process]:
+        """What must live for as long as the cluster is used."""
+        return [self.switch] if self.server is None else [self.switch, self.server]
+
 
 def _address(pair: Any) -> Address:
     host, port = pair

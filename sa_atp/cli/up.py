@@ -1,0 +1,112 @@
+"""`sa-atp up`: a local switch and parameter server, for programs started by hand or by torchrun."""
+
+import argparse
+import json
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sa_atp.cli.ps import power_of_two
+from sa_atp.errors import UserError
+from sa_atp.spec import CONTRIBUTION_BITS, LANE_BUILDS, SLOTS
+
+
+def add(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "up",
+        help="run a local switch and parameter server",
+        description="Runs the embedded switch and a parameter server on this machine, without root, and prints the "
+        "environment that programs need to join. Stays until Ctrl-C, or until COMMAND has ended.",
+        epilog="example: sa-atp up --workers 4 -- torchrun --nproc-per-node 4 train.py",
+    )
+    parser.add_argument("--workers", type=int, metavar="N",
+                        help="ranks of the job (default: programs say so themselves, as torchrun's do)")  # fmt: skip
+    parser.add_argument("--job", default="up", metavar="NAME", help="name of the job (default: %(default)s)")
+    parser.add_argument("--lanes", type=int, choices=LANE_BUILDS, default=256,
+                        help="values per packet (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--slots", type=int, default=1024, help="slots of the switch (default: %(default)s)")
+    parser.add_argument("--listen", default="127.0.0.1:0", metavar="HOST:PORT",
+                        help="address of the parameter server (default: any free port of 127.0.0.1)")  # fmt: skip
+    parser.add_argument("--pcap", type=Path, metavar="DIR", help="write what passes the switch to a file")
+    parser.add_argument("--json", action="store_true", help="print the environment as one JSON object")
+    parser.add_argument("command_line", nargs="*", metavar="-- COMMAND",
+                        help="run this with the environment, and end with its status")  # fmt: skip
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from sa_atp.net.communicator import parse_address
+    from sa_atp.testbed.cluster import LocalCluster
+    from sa_atp.testbed.foreground import run_command, stay
+    from sa_atp.testbed.processes import Group
+
+    if options.workers is not None and not 1 <= options.workers <= CONTRIBUTION_BITS:
+        raise UserError(f"--workers {options.workers}: expected 1 to {CONTRIBUTION_BITS}")
+    if power_of_two("--slots", options.slots) > SLOTS:
+        raise UserError(f"--slots {options.slots}: expected at most {SLOTS}")
+    if not 1 <= len(options.job) <= 64:
+        raise UserError(f"--job {options.job!r}: expected a name of 1 to 64 characters")
+    command: list[str] = options.command_line
+    if command and options.json:
+        raise UserError("--json: standard output belongs to the command that was given")
+    if command and shutil.which(command[0]) is None:
+        raise UserError(f"{command[0]}: no such program on PATH")
+    listen = parse_address(options.listen, lowest_port=0)
+    with _terminated_like_interrupted(), _log_folder() as logs, Group() as group:
+        say("starting switch and parameter server (the first time, compiling takes some seconds)")
+        cluster = LocalCluster(
+            group, logs, lanes=options.lanes, slots=options.slots, listen=listen, captures=options.pcap
+        )
+        server = "udp://{}:{}".format(*cluster.ready())
+        environment = {"SA_ATP_SERVER": server, "SA_ATP_JOB": options.job}
+        if options.workers is not None:
+            environment["SA_ATP_WORLD_SIZE"] = str(options.workers)
+        if command:
+            return run_command(command, environment, cluster.processes)
+        if options.json:
+            switch = {"udp": list(cluster.switch_address), "grpc": cluster.grpc, "lanes": options.lanes}
+            print(json.dumps({"environment": environment, "switch": switch, "logs": str(logs)}), flush=True)
+        else:
+            print("\n".join(f"export {name}={value}" for name, value in environment.items()), flush=True)
+            say("every program also needs its rank, SA_ATP_RANK or torchrun's RANK; Ctrl-C ends this")
+        try:
+            stay(cluster.processes)
+        except KeyboardInterrupt:
+            say("ended")
+    return 0
+
+
+@contextmanager
+def _terminated_like_interrupted() -> Iterator[None]:
+    """SIGTERM ends us as Ctrl-C does: children first."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _log_folder() -> Iterator[Path]:
+    """A folder that stays only if something went wrong."""
+    folder = Path(tempfile.mkdtemp(prefix="sa-atp-up-"))
+    try:
+        yield folder
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def say(text: str) -> None:
+    print(f"sa-atp up: {text}", file=sys.stderr, flush=True)
