@@ -9,7 +9,6 @@ A thread of its own runs the connection, so sums travel while the program comput
 import contextlib
 import random
 import re
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -47,10 +46,13 @@ class Sum:
     """A sum under way."""
 
     operation: int
+    """Its number in the job; -1 until the connection's thread has started it."""
     values: int
     future: "Future[np.ndarray]"
     out: np.ndarray
     """float32[values]: receives the sum."""
+    scale: float = 1.0
+    """What the sum is multiplied by."""
     missing_bits: int | None = None
     """Contributions that were missing when the switch was last asked; None: it has not been asked."""
     sent_us: int = 0
@@ -134,32 +136,35 @@ class Communicator:
         self._driver = driver
         self._sums: dict[int, Sum] = {}
         self._replies: dict[int, Future[Body | None]] = {}
-        self._waiters: list[Callable[[int, int], None]] = []
-        self._lock = threading.Lock()
         self._closed = False
         driver.connection = self._worker
         driver.after = self._take_events
+        driver.ended = self._end
         driver.start(f"sa-atp-rank-{membership.rank}")
 
     # --- sums ---------------------------------------------------------------------------------------------------------
 
-    def all_reduce(self, array: Any, *, key: object | None = None) -> None:
+    def all_reduce(self, array: Any, *, key: object | None = None, scale: float = 1.0) -> None:
         """Replaces an array by its sum over all ranks. Every rank must call it in the same order with the same size.
 
         Args:
             array: np.ndarray of float32 or float16, or a CPU torch.Tensor of float32, float16 or bfloat16; any shape,
                 at least one value.
             key: names the tensor from call to call, which saves a round trip where its magnitude changes slowly.
+            scale: the sum is multiplied by this; 1 / world_size gives the mean.
 
         Raises: TransportError: what failed, naming the ranks that are missing; UserError: an array that cannot be sent.
         """
-        self.all_reduce_async(array, key=key).result()
+        self.all_reduce_async(array, key=key, scale=scale).result()
 
-    def all_reduce_async(self, array: Any, *, key: object | None = None) -> "Future[Any]":
-        """The same, in the background: the future's result is the array. It must not be touched before."""
+    def all_reduce_async(self, array: Any, *, key: object | None = None, scale: float = 1.0) -> "Future[Any]":
+        """The same, in the background: the future's result is the array. It must not be touched before.
+
+        Returns at once: what goes wrong later is the future's exception.
+        """
         values, write_back = _flat_float32(array)
         bits = self.membership.bits_of(self.membership.rank)
-        sum_ = self.begin(values.size, key=key, out=values)
+        sum_ = self.begin(values.size, key=key, out=values, scale=scale)
         self.contribute(sum_, [values], bits)
         done: Future[Any] = Future()
 
@@ -174,27 +179,27 @@ class Communicator:
         sum_.future.add_done_callback(finish)
         return done
 
-    def begin(self, values: int, *, key: object | None = None, out: np.ndarray | None = None) -> Sum:
-        """Starts a sum without contributing yet; its future gives float32[values].
+    def begin(
+        self, values: int, *, key: object | None = None, out: np.ndarray | None = None, scale: float = 1.0
+    ) -> Sum:
+        """Starts a sum without contributing yet; its future gives float32[values], or a TransportError.
 
-        Args: out: where the values go when the sum is done; may be one of the contributions. Default: a new array.
+        Args:
+            out: where the values go when the sum is done; may be one of the contributions. Default: a new array.
+            scale: the sum is multiplied by this.
         """
         if values < 1:
             raise UserError("an array to sum must have at least one value")
-        with self._lock:
-            started: Future[int] = Future()
+        sum_ = Sum(-1, values, Future(), np.empty(values, np.float32) if out is None else out, scale)
 
-            def start() -> None:
-                if self._worker.error is not None:
-                    started.set_exception(self._worker.error)
-                    return
-                operation = self._worker.begin(values, key, now_us())
-                self._sums[operation] = sum_
-                started.set_result(operation)
+        def start() -> None:
+            if self._worker.error is not None:
+                sum_.future.set_exception(self._worker.error)
+                return
+            sum_.operation = self._worker.begin(values, key, now_us())
+            self._sums[sum_.operation] = sum_
 
-            sum_ = Sum(-1, values, Future(), np.empty(values, np.float32) if out is None else out)
-            self._call(start)
-            sum_.operation = started.result()
+        self._call(start)
         return sum_
 
     def contribute(self, sum_: Sum, parts: Sequence[np.ndarray], bits: int, *, on_behalf: bool = False) -> None:
@@ -209,11 +214,21 @@ class Communicator:
         for part in parts:
             if part.dtype != np.float32 or part.shape != (sum_.values,) or not part.flags.c_contiguous:
                 raise UserError(f"a contribution must be a contiguous float32 array of {sum_.values} values")
-        self._call(lambda: self._worker.contribute(sum_.operation, parts, bits, now_us(), on_behalf=on_behalf))
+
+        def contribute() -> None:
+            if not sum_.future.done():
+                self._worker.contribute(sum_.operation, parts, bits, now_us(), on_behalf=on_behalf)
+
+        self._call(contribute)
 
     def look(self, sum_: Sum) -> None:
         """Asks the switch what it holds of a sum; the answer appears in `sum_.missing_bits`."""
-        self._call(lambda: self._worker.look(sum_.operation, now_us()))
+
+        def look() -> None:
+            if not sum_.future.done():
+                self._worker.look(sum_.operation, now_us())
+
+        self._call(look)
 
     # --- help ---------------------------------------------------------------------------------------------------------
 
@@ -260,7 +275,6 @@ class Communicator:
             with contextlib.suppress(TimeoutError, TransportError):  # the server will notice by itself
                 left.result(timeout=LEAVE_TIMEOUT_S)
         self._driver.stop()
-        self._fail_all(self._worker.error or TransportError("the connection was closed"))
 
     def __enter__(self) -> Self:
         return self
@@ -284,6 +298,8 @@ class Communicator:
                     sum_ = self._sums.pop(operation)
                     sum_.sent_us = self._worker.sent_us(operation)
                     sum_.finished = self._worker.result(operation, sum_.out)
+                    if sum_.scale != 1.0:
+                        sum_.out *= np.float32(sum_.scale)
                     sum_.future.set_result(sum_.out)
                 case WaitingFor(operation, missing):
                     if operation in self._sums:
@@ -293,6 +309,12 @@ class Communicator:
                         self._replies.pop(request).set_result(body)
                 case Failed(error):
                     self._fail_all(error)
+
+    def _end(self) -> None:
+        """The connection's thread ends: nothing that waits for it may wait for ever."""
+        reason = "the connection was closed" if self._closed else "the connection's thread has failed"
+        self._worker.fail(TransportError(reason))
+        self._fail_all(self._worker.error or TransportError(reason))
 
     def _fail_all(self, error: TransportError) -> None:
         for sum_ in list(self._sums.values()):

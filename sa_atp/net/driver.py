@@ -30,8 +30,13 @@ class Driver:
         self.connection = connection
         self.socket = socket
         self.after = after
+        self.ended: Callable[[], None] = lambda: None
+        """Called in the loop's thread when the loop ends, whatever ends it; later calls run in their caller's thread."""
         self._calls: deque[Callable[[], None]] = deque()
         self._stop = False
+        self._over = False
+        # between waking the loop and closing what wakes it; a signal handler may interrupt its own thread
+        self._lock = threading.RLock()
         self._selector = selectors.DefaultSelector()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._selector.register(socket, selectors.EVENT_READ)
@@ -44,6 +49,8 @@ class Driver:
         """Has the loop run `action` soon."""
         self._calls.append(action)
         self._wake()
+        if self._over:
+            self._run_calls()
 
     def start(self, name: str) -> None:
         """Runs the loop in a thread of its own."""
@@ -58,8 +65,9 @@ class Driver:
             self._thread.join(timeout=5)
 
     def _wake(self) -> None:
-        with contextlib.suppress(OSError):  # full: the loop will wake up anyway; closed: there is no loop any more
-            os.write(self._wake_write, b"x")
+        with self._lock, contextlib.suppress(BlockingIOError):  # full: the loop will wake up anyway
+            if not self._over:
+                os.write(self._wake_write, b"x")
 
     # --- the loop -----------------------------------------------------------------------------------------------------
 
@@ -68,10 +76,22 @@ class Driver:
             while not self._stop:
                 self.turn(LONGEST_WAIT_S)
         finally:
-            self._selector.close()
-            self.socket.close()
-            os.close(self._wake_read)
-            os.close(self._wake_write)
+            self.ended()
+            with self._lock:
+                self._over = True
+                self._selector.close()
+                self.socket.close()
+                os.close(self._wake_read)
+                os.close(self._wake_write)
+            self._run_calls()
+
+    def _run_calls(self) -> None:
+        while True:
+            try:
+                action = self._calls.popleft()
+            except IndexError:
+                return
+            action()
 
     def turn(self, longest_s: float) -> None:
         """Waits for something to happen, and handles it."""
@@ -84,8 +104,7 @@ class Driver:
                 while bursts := self.socket.receive():
                     self.connection.receive(bursts, now_us())
                     self._flush()
-        while self._calls:
-            self._calls.popleft()()
+        self._run_calls()
         due = self.connection.next_timer_us()
         if due is not None and now_us() >= due:
             self.connection.handle_timer(now_us())
