@@ -1,0 +1,42 @@
+"""`sa-atp dissect`: the SA-ATP packets of a capture, one line each."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def add(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "dissect",
+        help="print the SA-ATP packets of a capture",
+        description="Prints the SA-ATP packets of a pcap or pcapng file, one line each: seconds since the first packet, "
+        "source and destination, kind, job, epoch, sequence number, slot, contributions, flags, and a summary of the "
+        "lanes. Exit status 1: the file is cut off in the middle of a packet.",
+    )
+    parser.add_argument(
+        "file", type=Path, metavar="FILE.pcap", help="for example what `sa-atp switch --pcap` has written"
+    )
+    parser.add_argument("--job", type=int, metavar="N", help="only packets of this job")
+    parser.add_argument("--absolute", action="store_true", help="times since 1970 instead of since the first packet")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from sa_atp.net.dissect import Counts, read
+
+    counts = Counts()
+    origin_s: float | None = 0.0 if options.absolute else None
+    for found in read(options.file, counts):
+        if origin_s is None:
+            origin_s = found.time_s
+        if options.job is None or found.job == options.job:
+            print(found.line(origin_s))
+    sys.stdout.flush()
+    print(
+        f"sa-atp dissect: {counts.packets} SA-ATP packets, {counts.malformed} malformed, {counts.others} others",
+        file=sys.stderr,
+    )
+    if counts.cut:
+        print(f"sa-atp dissect: {options.file} ends in the middle of a packet", file=sys.stderr)
+    return 1 if counts.cut else 0

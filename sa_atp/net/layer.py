@@ -1,0 +1,105 @@
+"""SA-ATP for scapy: a layer that dissects and builds packets, bound to the UDP port. Importing this imports scapy.
+
+    from scapy.layers.inet import IP, UDP
+    from sa_atp.net.layer import SaAtp
+    IP(dst="10.0.0.9") / UDP(sport=5000, dport=21313) / SaAtp(kind="DATA", job=1, seq=7, bits_lo=1, lanes=range(64))
+
+The fields are those of sa_atp/spec.py, so the layer cannot drift from what the switch parses. (protocol section 2)
+"""
+
+import struct
+from collections.abc import Iterable
+from typing import Any
+
+from scapy.fields import (
+    BitEnumField,
+    BitField,
+    ByteField,
+    ConditionalField,
+    Field,
+    FlagsField,
+    IntField,
+    ShortField,
+    SignedByteField,
+    XIntField,
+)
+from scapy.layers.inet import UDP
+from scapy.packet import Packet, bind_layers
+
+from sa_atp.spec import FIELDS, UDP_PORT, VERSION, WITH_LANES, Flag, Kind
+
+# scapy wants the names of flags from the lowest bit on
+_NAMES = {flag.value: flag.name for flag in Flag}
+FLAG_NAMES = [_NAMES.get(1 << bit) or f"bit{bit}" for bit in range(8)]
+
+
+class LanesField(Field[tuple[int, ...], tuple[int, ...]]):
+    """All that is left of the packet, as int32 values, big-endian."""
+
+    islist = 1
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, (), "i")
+
+    def i2len(self, packet: Any, value: Iterable[int]) -> int:
+        return 4 * len(tuple(value))
+
+    def any2i(self, packet: Any, value: Any) -> tuple[int, ...]:
+        return tuple(value) if isinstance(value, Iterable) else (int(value),)
+
+    def i2repr(self, packet: Any, value: tuple[int, ...]) -> str:
+        return f"<{len(value)} lanes>"
+
+    def addfield(self, packet: Any, before: bytes, value: Iterable[int] | None) -> bytes:
+        values = tuple(value or ())
+        return before + struct.pack(f"!{len(values)}i", *values)
+
+    def getfield(self, packet: Any, data: bytes) -> tuple[bytes, tuple[int, ...]]:
+        count = len(data) // 4
+        return data[4 * count :], struct.unpack(f"!{count}i", data[: 4 * count])
+
+
+def _field(name: str, bits: int, signed: bool) -> Any:
+    if name == "version":
+        return BitField(name, VERSION, bits)
+    if name == "kind":
+        return BitEnumField(name, Kind.DATA, bits, {kind.value: kind.name for kind in Kind})
+    if name == "flags":
+        return FlagsField(name, 0, bits, FLAG_NAMES)
+    if name.startswith("bits_"):
+        return XIntField(name, 0)
+    if signed and bits == 8:
+        return SignedByteField(name, 0)
+    return {8: ByteField, 16: ShortField, 32: IntField}[bits](name, 0)
+
+
+def _has_lanes(packet: Any) -> bool:
+    return packet.kind in WITH_LANES
+
+
+class SaAtp(Packet):
+    """The header, and the lanes where the kind has any; the body of a control message is the payload."""
+
+    name = "SA-ATP"
+    fields_desc = [  # noqa: RUF012  (scapy's way)
+        *(_field(*field) for field in FIELDS),
+        ConditionalField(LanesField("lanes"), _has_lanes),
+    ]
+
+    @property
+    def bits(self) -> int:
+        """The contribution bitmap, all 64 bits."""
+        return int(self.bits_hi) << 32 | int(self.bits_lo)
+
+    @property
+    def is_sound(self) -> bool:
+        """Of this version of the protocol, and of a kind that it knows."""
+        return self.version == VERSION and self.kind in set(Kind)
+
+    def mysummary(self) -> str:
+        kind = Kind(self.kind).name if self.is_sound else f"kind {self.kind}"
+        return f"SA-ATP {kind} job {self.job} epoch {self.epoch} seq {self.seq}"
+
+
+bind_layers(UDP, SaAtp, dport=UDP_PORT)
+bind_layers(UDP, SaAtp, sport=UDP_PORT)
