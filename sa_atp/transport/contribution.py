@@ -37,6 +37,7 @@ class Contribution:
         self.parts = tuple(parts)
         self.contributions = contributions
         self.on_behalf = on_behalf
+        self.hand_over = False  # ask slots at once to hand over what they hold
         self.sent_us = np.zeros(plan.span, np.int64)
         self.tries = np.zeros(plan.span, np.uint8)
         self.in_flight = 0  # sent, neither answered nor given up

@@ -112,6 +112,11 @@ class Worker:
         if plan is None:
             return  # done already: others have sent these contributions
         group = Contribution(plan, bits, parts, self.membership.contributions, on_behalf=on_behalf)
+        # a leaf waits for all of its workers' contributions; of a shard that is shared with a helper under another leaf
+        # it will never see them all (section 9.1)
+        group.hand_over = (
+            self.membership.levels > 1 and not on_behalf and bits != self.membership.bits_of(self.membership.rank)
+        )
         self._active_us = max(self._active_us, now_us)
         if operation in self._operations:
             self._operations[operation].add(group)
@@ -481,12 +486,12 @@ class Worker:
         tries = group.tries[run.first : run.end]
         if not tries.any():
             self.stats.fragments_sent += len(run)
-            return flags
+            return flags | int(Flag.RESEND) if group.hand_over else flags
         resend = tries >= RESEND_AFTER_TRIES
         self.stats.fragments_sent += int((tries == 0).sum())
         self.stats.retransmitted += int((tries > 0).sum())
         self.stats.resends += int(resend.sum())
-        return np.where(resend, flags | Flag.RESEND, flags)
+        return np.where(resend | group.hand_over, flags | Flag.RESEND, flags)
 
     def describe(self) -> str:
         """The state of everything that waits, for people who wonder why."""
