@@ -14,47 +14,65 @@ HEADER_BYTES: Final = 20
 
 # (name, bits, signed) in order of appearance
 FIELDS: Final = (
-    ("version", 4, False),  # protocol version; anything else is refused
-    ("kind", 4, False),  # message type, one of [kinds]
-    ("flags", 8, False),  # bit set of [flags]
-    ("slot", 16, False),  # the aggregator that the sender chose for this fragment
-    ("job", 8, False),  # job number, given by the parameter server on admission
-    ("epoch", 8, False),  # incarnation of the job; a packet of another epoch is stale
-    ("exponent", 8, True),  # power of two by which the lanes are scaled: value = lane / 2**exponent
-    (
-        "tag",
-        8,
-        False,
-    ),  # number of the collective operation modulo 256; guards against ranks that disagree on their order
-    ("seq", 32, False),  # number of the fragment within the job; compared by serial number arithmetic (RFC 1982)
-    ("bits_hi", 32, False),  # contributions 32 to 63 that are in the lanes
-    ("bits_lo", 32, False),  # contributions 0 to 31 that are in the lanes
+    # protocol version; anything else is refused
+    ("version", 4, False),
+    # message type, one of [kinds]
+    ("kind", 4, False),
+    # bit set of [flags]
+    ("flags", 8, False),
+    # the aggregator that the sender chose for this fragment
+    ("slot", 16, False),
+    # job number, given by the parameter server on admission
+    ("job", 8, False),
+    # incarnation of the job; a packet of another epoch is stale
+    ("epoch", 8, False),
+    # power of two by which the lanes are scaled: value = lane / 2**exponent
+    ("exponent", 8, True),
+    # number of the collective operation modulo 256; guards against ranks that disagree on their order
+    ("tag", 8, False),
+    # number of the fragment within the job; compared by serial number arithmetic (RFC 1982)
+    ("seq", 32, False),
+    # contributions 32 to 63 that are in the lanes
+    ("bits_hi", 32, False),
+    # contributions 0 to 31 that are in the lanes
+    ("bits_lo", 32, False),
 )
 
 
 class Kind(IntEnum):
     """Message types (protocol section 3)."""
 
-    CONTROL = 0  # host to parameter server and back: a JSON body; the switch only forwards it
-    DATA = 1  # contributions on their way up
-    RESULT = 2  # a complete sum on its way down
-    PROBE = 3  # asks what the slot holds of this fragment
-    PROBE_REPLY = 4  # the contributions that the slot, or the parameter server, holds
+    # host to parameter server and back: a JSON body; the switch only forwards it
+    CONTROL = 0
+    # contributions on their way up
+    DATA = 1
+    # a complete sum on its way down
+    RESULT = 2
+    # asks what the slot holds of this fragment
+    PROBE = 3
+    # the contributions that the slot, or the parameter server, holds
+    PROBE_REPLY = 4
 
 
 class Flag(IntFlag):
     """Flags of the header (protocol section 2.3)."""
 
-    RESEND = 0x80  # data: hand over what the slot holds, and pass on what it does not
-    PARTIAL = 0x40  # data: an incomplete sum that leaves a slot; no level may absorb it again
-    COLLISION = (
-        0x20  # the slot belonged to another fragment; in a result: this sum was finished by the parameter server
-    )
-    CONGESTION = 0x10  # a queue on the way was longer than its threshold
-    OVERFLOW = 0x08  # data: at least one lane is poisoned because its value would clip
-    ON_BEHALF = 0x04  # data: sent by a helper for a straggler
-    FAN_OUT = 0x02  # result: a switch copies this packet to every member of the job
-    FROM_PS = 0x01  # the answer of the parameter server, not of a switch
+    # data: hand over what the slot holds, and pass on what it does not
+    RESEND = 0x80
+    # data: an incomplete sum that leaves a slot; no level may absorb it again
+    PARTIAL = 0x40
+    # the slot belonged to another fragment; in a result: this sum was finished by the parameter server
+    COLLISION = 0x20
+    # a queue on the way was longer than its threshold
+    CONGESTION = 0x10
+    # data: at least one lane is poisoned because its value would clip
+    OVERFLOW = 0x08
+    # data: sent by a helper for a straggler
+    ON_BEHALF = 0x04
+    # result: a switch copies this packet to every member of the job
+    FAN_OUT = 0x02
+    # the answer of the parameter server, not of a switch
+    FROM_PS = 0x01
 
 
 # kinds whose header is followed by one int32 a lane, big-endian

@@ -52,9 +52,11 @@ def dequantise(sums: np.ndarray, exponent: int, out: np.ndarray) -> None:
 
     Args:
         sums: int32[n].
-        out: float32[n]. An integer beyond 2**24 is rounded to the nearest float32; the scaling is exact.
+        out: float32[n]. An integer beyond 2**24 is rounded to the nearest float32; the scaling is exact. A sum that
+            float32 cannot hold becomes infinite, as it does in float32 arithmetic.
     """
-    np.multiply(sums, np.float64(2.0**-exponent), out=out, casting="unsafe")
+    with np.errstate(over="ignore"):
+        np.multiply(sums, np.float64(2.0**-exponent), out=out, casting="unsafe")
 
 
 def largest(sums: np.ndarray) -> int:

@@ -1,0 +1,219 @@
+"""A simulated cluster for tests: jobs, their workers, and sums whose every integer is checked."""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sa_atp.sim.network import LinkSettings
+from sa_atp.sim.worker import SimSum, SimWorker
+from sa_atp.sim.world import SERVER_IP, World
+from sa_atp.softswitch.pipeline import Pipeline
+from sa_atp.spec import UDP_PORT
+from sa_atp.straggler.ledger import Grade
+from sa_atp.tensor.fragments import CHUNK_VALUES
+from sa_atp.tensor.quantise import quantise
+from sa_atp.transport.events import WorkerLimits
+from sa_atp.transport.membership import JoinRequest
+from sa_atp.transport.operation import UNKNOWN
+from sa_atp.transport.server import ServerSettings
+
+SERVER = (SERVER_IP, UDP_PORT)
+SECOND_US = 1_000_000
+
+
+class Cluster:
+    """A world, and the workers of its jobs."""
+
+    def __init__(
+        self,
+        pipelines: Sequence[Pipeline],
+        *,
+        seed: int = 1,
+        links: LinkSettings | None = None,
+        settings: ServerSettings | None = None,
+        limits: WorkerLimits | None = None,
+        ttl_ticks: int = 50,
+    ) -> None:
+        self.world = World(
+            seed=seed,
+            pipelines=list(pipelines),
+            links=links or LinkSettings(),
+            settings=settings or ServerSettings(),
+            ttl_ticks=ttl_ticks,
+        )
+        self.clock = self.world.clock
+        self.limits = limits
+        self.rng = random.Random(seed ^ 0x5EED)
+        self.jobs: list[list[SimWorker]] = []
+
+    def start_job(
+        self,
+        size: int,
+        *,
+        name: str = "job",
+        micro_batches: int = 1,
+        grade: Grade = Grade.NONE,
+        joined: Callable[[SimWorker], None] = lambda worker: None,
+    ) -> list[SimWorker]:
+        """Adds a job's hosts; its workers join when the clock runs."""
+        network = len(self.jobs)
+        workers: list[SimWorker] = []
+        for rank in range(size):
+            self.world.add_worker(rank, network)
+            workers.append(
+                self.new_worker(name, rank, size, network, micro_batches=micro_batches, grade=grade, joined=joined)
+            )
+        self.jobs.append(workers)
+        return workers
+
+    def new_worker(
+        self,
+        name: str,
+        rank: int,
+        size: int,
+        network: int = 0,
+        *,
+        micro_batches: int = 1,
+        grade: Grade = Grade.NONE,
+        joined: Callable[[SimWorker], None] = lambda worker: None,
+    ) -> SimWorker:
+        """A new connection on a host that is there: a worker that starts, or starts again."""
+        return SimWorker(
+            self.world.hosts[f"10.0.{network}.{rank + 1}"],
+            self.clock,
+            JoinRequest(job=name, rank=rank, world_size=size, micro_batches=micro_batches, grade=grade),
+            SERVER,
+            self.world.random,
+            joined=joined,
+            limits=self.limits,
+        )
+
+    def run(self, until: Callable[[], bool], seconds: float = 60.0) -> None:
+        """Runs until the condition holds; fails with the state of every connection if it does not in time."""
+        start_us = self.clock.now_us
+        if not self.clock.run(until, start_us + int(seconds * SECOND_US)):
+            raise AssertionError(
+                f"not over after {(self.clock.now_us - start_us) / 1e6:.3f} simulated seconds\n{self.describe()}"
+            )
+
+    def run_for(self, seconds: float) -> None:
+        """Lets time pass."""
+        end_us = self.clock.now_us + int(seconds * SECOND_US)
+        self.clock.at(end_us, lambda: None)
+        self.clock.run(lambda: self.clock.now_us >= end_us, end_us)
+
+    def run_until_joined(self, workers: Sequence[SimWorker]) -> None:
+        self.run(lambda: all(hasattr(w, "worker") or w.error is not None for w in workers))
+        for worker in workers:
+            assert worker.error is None
+
+    def describe(self) -> str:
+        lines = []
+        for job in self.jobs:
+            for worker in job:
+                if worker.error is not None:
+                    lines.append(f"error {worker.error!r}")
+                if hasattr(worker, "worker"):
+                    lines.append(worker.worker.describe())
+        lines += [f"{job.name}: {job.state}, {job.stats}" for job in self.world.server.jobs.values()]
+        return "\n".join(lines)
+
+
+@dataclass(slots=True)
+class Reduction:
+    """One sum over all ranks of a job: what each contributes, and what each got."""
+
+    parts: list[list[np.ndarray]]
+    """[rank][micro-batch]: float32[values]"""
+    key: object | None = None
+    sums: dict[int, SimSum] = field(default_factory=dict)
+    outcomes: dict[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
+    """By rank: the integers of the sum, and the exponents of its chunks."""
+    failed: int = 0
+
+    @property
+    def values(self) -> int:
+        return self.parts[0][0].size
+
+    @property
+    def contributions(self) -> int:
+        return len(self.parts) * len(self.parts[0])
+
+    def begin(self, worker: SimWorker) -> SimSum:
+        """Starts it on one rank without contributing."""
+        rank = worker.membership.rank
+        sum_ = self.sums[rank] = worker.begin(self.values, self.key)
+        sum_.future.add_done_callback(lambda _: self._take(rank, sum_))
+        return sum_
+
+    def _take(self, rank: int, sum_: SimSum) -> None:
+        if sum_.finished is None:
+            self.failed += 1
+            return
+        integers, exponents = sum_.finished.integers()  # which are gone when the job has moved on
+        self.outcomes[rank] = (integers.copy(), exponents.copy())
+
+    def contribute(
+        self, worker: SimWorker, micro_batches: Sequence[int] | None = None, rank: int | None = None
+    ) -> None:
+        """Contributes micro-batches of a rank (default: all of its own)."""
+        rank = worker.membership.rank if rank is None else rank
+        chosen = range(len(self.parts[rank])) if micro_batches is None else micro_batches
+        bits = sum(worker.membership.bit(rank, m) for m in chosen)
+        worker.contribute(
+            self.sums[worker.membership.rank],
+            [self.parts[rank][m] for m in chosen],
+            bits,
+            on_behalf=rank != worker.membership.rank,
+        )
+
+    def start(self, worker: SimWorker) -> SimSum:
+        """Begins and contributes everything of a rank's own."""
+        sum_ = self.begin(worker)
+        self.contribute(worker)
+        return sum_
+
+    @property
+    def over(self) -> bool:
+        """Every rank has its sum, or an error."""
+        return len(self.outcomes) + self.failed == len(self.parts)
+
+    def check(self) -> None:
+        """Every rank has the same sum, and it is the sum of the quantised values bit for bit."""
+        contributions = [part for shard in self.parts for part in shard]
+        exact = np.sum(np.array(contributions, np.float64), axis=0)
+        outs = {rank: sum_.future.result(timeout=0) for rank, sum_ in self.sums.items()}
+        assert sorted(outs) == list(range(len(self.parts)))
+        for rank, (integers, exponents) in self.outcomes.items():
+            reference, bound = reference_sum(contributions, exponents)
+            wrong = np.flatnonzero(integers != reference)
+            assert not len(wrong), f"rank {rank}: {len(wrong)} sums differ, the first is value {wrong[0]}"
+            out = outs[rank]
+            assert np.array_equal(out, outs[0])
+            rounding = np.abs(exact) * 2.0**-24  # of the result to float32
+            assert (np.abs(out - exact) <= bound + rounding + 2.0**-140).all()
+
+
+def reference_sum(parts: Sequence[np.ndarray], exponents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The sum of quantised contributions, computed value by value in 64 bits, and the bound on its rounding error.
+
+    Args: parts: float32[values] of every contribution; exponents: of each chunk.
+    Returns: int64[values], float64[values].
+    """
+    values = parts[0].size
+    total = np.zeros(values, np.int64)
+    bound = np.zeros(values)
+    for chunk, exponent in enumerate(exponents.tolist()):
+        span = slice(chunk * CHUNK_VALUES, min((chunk + 1) * CHUNK_VALUES, values))
+        if exponent == UNKNOWN:
+            assert all(not part[span].any() for part in parts), "a chunk without an exponent is all zeros"
+            continue
+        bound[span] = len(parts) * 2.0 ** -(exponent + 1)
+        for part in parts:
+            rounded = np.empty(span.stop - span.start, np.int32)
+            assert quantise([part[span]], exponent, len(parts), rounded) == 0, "a value that does not fit was accepted"
+            assert np.array_equal(rounded, np.rint(part[span].astype(np.float64) * 2.0**exponent))
+            total[span] += rounded
+    return total, bound

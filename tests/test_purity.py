@@ -1,0 +1,107 @@
+"""What imports what, read from the sources: pure packages stay pure, and dependencies go one way."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parent.parent / "sa_atp"
+
+# From the bottom up: a part imports from its own level and from those before it.
+LEVELS = (
+    ("spec", "errors", "folders", "artefacts"),
+    ("tensor", "wire"),
+    ("transport", "straggler"),
+    ("softswitch",),
+    ("net",),
+    ("control",),
+    ("sim",),
+    ("train", "ddp"),
+    ("testbed",),
+    ("report",),
+    ("cli", "__main__"),
+)
+LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
+
+PURE = ("tensor", "wire", "transport", "straggler")
+# Time and chance are arguments there, and nothing happens but what the caller does.
+IMPURE = {
+    "asyncio", "concurrent", "datetime", "multiprocessing", "os", "pathlib", "queue", "random", "secrets", "select",
+    "selectors", "signal", "socket", "socketserver", "ssl", "subprocess", "tempfile", "threading", "time", "uuid",
+}  # fmt: skip
+PURE_MAY_IMPORT = {"numpy", "sa_atp"}  # and what the standard library has besides the impure
+
+
+def sources(*parts: str) -> list[Path]:
+    return sorted(path for part in parts for path in (PACKAGE / part).rglob("*.py"))
+
+
+def imports(path: Path) -> Iterator[tuple[str, int]]:
+    """Full names of what a file imports, wherever in the file, and the line."""
+    for node in ast.walk(ast.parse(path.read_text(), str(path))):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: imports are absolute"
+            yield from ((f"{node.module}.{alias.name}", node.lineno) for alias in node.names)
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(PACKAGE.parent))
+
+
+@pytest.mark.parametrize("path", sources(*PURE), ids=name_of)
+def test_pure_packages_import_nothing_impure(path: Path) -> None:
+    for name, line in imports(path):
+        top = name.partition(".")[0]
+        where = f"{name_of(path)}:{line} imports {name}"
+        assert top not in IMPURE, where
+        assert top in sys.stdlib_module_names or top in PURE_MAY_IMPORT, where
+
+
+@pytest.mark.parametrize("path", sources(*PURE), ids=name_of)
+def test_pure_packages_use_no_global_generator(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        is_random = isinstance(node, ast.Attribute) and node.attr == "random"
+        assert not is_random, f"{name_of(path)}:{getattr(node, 'lineno', 0)} uses a random generator"
+
+
+def test_every_part_has_a_level() -> None:
+    parts = {p.stem for p in PACKAGE.iterdir() if p.suffix == ".py" or (p.is_dir() and list(p.glob("*.py")))}
+    assert parts - {"__init__"} <= set(LEVEL), "say in LEVELS where the new part stands"
+
+
+@pytest.mark.parametrize("path", sources("."), ids=name_of)
+def test_imports_go_one_way(path: Path) -> None:
+    part = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    if part == "__init__":
+        return  # what users import: it loads the rest when it is asked for
+    for name, line in imports(path):
+        if not name.startswith("sa_atp."):
+            continue
+        other = name.split(".")[1]
+        assert LEVEL[other] <= LEVEL[part], f"{name_of(path)}:{line}: {part} imports {other}, which stands above it"
+
+
+def test_transport_and_switch_meet_only_through_packets() -> None:
+    for path in sources("transport"):
+        for name, line in imports(path):
+            assert not name.startswith("sa_atp.softswitch"), f"{name_of(path)}:{line}"
+    for path in sources("softswitch"):
+        for name, line in imports(path):
+            assert not name.startswith("sa_atp.transport"), f"{name_of(path)}:{line}"
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    """Command-line tools start quickly because parts are imported where they are used."""
+    heavy = {"numba", "grpc", "torch", "matplotlib", "scapy"}
+    for path in [PACKAGE / "__init__.py", *sources("cli")]:
+        for node in ast.parse(path.read_text()).body:
+            names = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                names = [node.module]
+            assert not {n.partition(".")[0] for n in names} & heavy, f"{name_of(path)}:{node.lineno}"
