@@ -47,6 +47,10 @@ class JobRestartedError(TransportError):
     """A worker came back, so the job goes on in a new epoch: connect again."""
 
 
+class RefusedError(TransportError):
+    """The parameter server does not admit this worker; the message says why."""
+
+
 class ParameterServerLostError(TransportError):
     """The parameter server does not answer."""
 

@@ -7,7 +7,7 @@ from typing import Any
 from sa_atp.errors import UserError
 from sa_atp.spec import CONTRIBUTION_BITS, HEADER_BYTES, LANE_BUILDS, SLOTS, Kind
 from sa_atp.straggler.ledger import Grade
-from sa_atp.transport.errors import ParameterServerLostError, TransportError
+from sa_atp.transport.errors import ParameterServerLostError, RefusedError, TransportError
 from sa_atp.transport.requests import Requests
 from sa_atp.wire.datagrams import Address, Burst
 from sa_atp.wire.header import headers
@@ -170,7 +170,7 @@ class Joining:
             self.waiting_for = missing if isinstance(missing, list) else None
             self._ask_again_us = now_us + REPEAT_US
         else:
-            self.error = TransportError(f"the parameter server refuses: {body.get('reason', body['type'])}")
+            self.error = RefusedError(f"the parameter server refuses: {body.get('reason', body['type'])}")
 
     def transmit(self, now_us: int) -> list[Burst]:
         return [Burst.of(self.server, packet) for packet in self._requests.due(now_us)]

@@ -1,0 +1,19 @@
+"""What a DistributedDataParallel script imports.
+
+from sa_atp.ddp import SaAtpState, sa_atp_hook
+
+model = DistributedDataParallel(model)
+model.register_comm_hook(SaAtpState.from_env(), sa_atp_hook)
+"""
+
+from sa_atp.errors import MissingPartError
+
+try:
+    import torch.distributed  # noqa: F401
+except ImportError:
+    raise MissingPartError("sa_atp.ddp needs PyTorch: pip install 'sa_atp[torch]'") from None
+
+from sa_atp.train.ddp_hook import sa_atp_hook
+from sa_atp.train.ddp_state import SaAtpState
+
+__all__ = ["SaAtpState", "sa_atp_hook"]

@@ -1,0 +1,210 @@
+"""What the DDP communication hook keeps between calls: how to reach the job, and the connection once it is made.
+
+The connection is made at the first gradient, by all ranks at once. It is never part of a checkpoint: a restarted program
+joins anew, which begins a new epoch of the job, and slots that the old one has left behind are nobody's.
+"""
+
+import contextlib
+import os
+import threading
+import time
+import weakref
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import torch.distributed as dist
+
+from sa_atp.errors import UserError
+from sa_atp.net.communicator import Communicator, connect
+from sa_atp.straggler.ledger import Grade
+from sa_atp.transport.errors import RefusedError
+
+JOIN_AGAIN_S = 0.5  # between attempts while an earlier run of the job has not been given up yet
+NONFINITE = ("raise", "spread")
+
+# Settings that may come from the environment, with the variable, the type and the default of each.
+_VARIABLES: dict[str, tuple[str, type, Any]] = {
+    "job": ("SA_ATP_JOB", str, "default"),
+    "help": ("SA_ATP_HELP", str, "none"),
+    "micro_batches": ("SA_ATP_MICRO_BATCHES", int, 1),
+    "join_timeout_s": ("SA_ATP_JOIN_TIMEOUT_S", float, 60.0),
+    "operation_timeout_s": ("SA_ATP_OPERATION_TIMEOUT_S", float, 60.0),
+    "server_timeout_s": ("SA_ATP_SERVER_TIMEOUT_S", float, 10.0),
+}
+
+
+class SaAtpState:
+    """State of `sa_atp_hook`, and of everything else in PyTorch that sums through the switch.
+
+    One object serves one job and one process group; ranks of the group are ranks of the job. It may be pickled: the
+    settings are kept, the connection and the process group are not.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        *,
+        job: str = "default",
+        rank: int | None = None,
+        world_size: int | None = None,
+        process_group: dist.ProcessGroup | None = None,
+        help: str = "none",
+        micro_batches: int = 1,
+        join_timeout_s: float = 60.0,
+        operation_timeout_s: float = 60.0,
+        server_timeout_s: float = 10.0,
+        nonfinite: str = "raise",
+    ) -> None:
+        """Args:
+        server: address of the parameter server, "udp://HOST[:PORT]".
+        job: the job's name; the same on every rank.
+        rank, world_size: default: those of the process group, else of the environment.
+        process_group: the group of the DDP model; default: the default group.
+        help: "none", "clone" or "steal": how leaders may help stragglers (see `BackupCompute`).
+        micro_batches: pieces of a rank's batch that can be helped with one by one.
+        join_timeout_s: how long to wait for the parameter server and the other ranks.
+        operation_timeout_s: a sum without progress for so long fails, on every rank.
+        server_timeout_s: a parameter server that is silent for so long counts as lost.
+        nonfinite: what a NaN or an infinity in a gradient does. "raise": the step fails, naming the rank. "spread": all
+            ranks get NaN, as from other backends; for torch.amp.GradScaler, which skips such steps.
+
+        Raises: UserError.
+        """
+        if help not in [grade.value for grade in Grade]:
+            raise UserError(f"help = {help!r}: expected one of {', '.join(g.value for g in Grade)}")
+        if nonfinite not in NONFINITE:
+            raise UserError(f"nonfinite = {nonfinite!r}: expected one of {', '.join(NONFINITE)}")
+        self.server = server
+        self.job = job
+        self.rank = rank
+        self.world_size = world_size
+        self.process_group = process_group
+        self.help = help
+        self.micro_batches = micro_batches
+        self.join_timeout_s = join_timeout_s
+        self.operation_timeout_s = operation_timeout_s
+        self.server_timeout_s = server_timeout_s
+        self.nonfinite = nonfinite
+        self._forget_connection()
+
+    @classmethod
+    def from_env(cls, **settings: Any) -> Self:
+        """Settings from the environment that `sa-atp up` prints and torchrun adds to.
+
+        Args: settings: what does not come from there, or is to be different; see the constructor.
+        Raises: UserError.
+        """
+        server = settings.pop("server", None) or os.environ.get("SA_ATP_SERVER")
+        if not server:
+            raise UserError("SA_ATP_SERVER is not set: `sa-atp up` prints the environment that programs need")
+        for name, (variable, kind, default) in _VARIABLES.items():
+            if name not in settings:
+                settings[name] = _from_environment(variable, kind, default)
+        return cls(server, **settings)
+
+    # --- the connection -----------------------------------------------------------------------------------------------
+
+    @property
+    def communicator(self) -> Communicator:
+        """The connection; joins the job when it is first asked for. Raises: UserError, TransportError."""
+        with self._lock:
+            if self._communicator is None:
+                self._communicator = self._join()
+                self._finalizer = weakref.finalize(self, _close, self._communicator, os.getpid())
+            return self._communicator
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """(rank, number of ranks) in the job. Raises: UserError."""
+        if self.process_group is not None or (self.rank is None and dist.is_available() and dist.is_initialized()):
+            place = dist.get_rank(self.process_group), dist.get_world_size(self.process_group)
+        else:
+            place = (
+                self.rank if self.rank is not None else _number("SA_ATP_RANK", "RANK"),
+                self.world_size if self.world_size is not None else _number("SA_ATP_WORLD_SIZE", "WORLD_SIZE"),
+            )
+        expected = os.environ.get("SA_ATP_WORLD_SIZE")
+        if self.world_size is None and self.process_group is None and expected and expected != str(place[1]):
+            raise UserError(f"SA_ATP_WORLD_SIZE = {expected}, but the process group has {place[1]} ranks")
+        return place
+
+    def close(self) -> None:
+        """Leaves the job; the next gradient would join it again."""
+        with self._lock:
+            if self._finalizer is not None:
+                self._finalizer()
+            self._communicator = self._finalizer = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _join(self) -> Communicator:
+        rank, world_size = self.place
+        deadline = time.monotonic() + self.join_timeout_s
+        while True:
+            try:
+                return connect(
+                    self.server,
+                    job=self.job,
+                    rank=rank,
+                    world_size=world_size,
+                    micro_batches=self.micro_batches,
+                    help=self.help,
+                    timeout_s=max(JOIN_AGAIN_S, deadline - time.monotonic()),
+                    operation_timeout_s=self.operation_timeout_s,
+                    server_timeout_s=self.server_timeout_s,
+                )
+            except RefusedError:
+                # After an elastic restart with another number of ranks, the parameter server may still wait for those
+                # of the run before.
+                if "TORCHELASTIC_RUN_ID" not in os.environ or time.monotonic() + JOIN_AGAIN_S > deadline:
+                    raise
+            time.sleep(JOIN_AGAIN_S)
+
+    def _forget_connection(self) -> None:
+        self._lock = threading.Lock()
+        self.stages: dict[Any, Any] = {}  # device: what moves its tensors to and from the host (see tensor_sums)
+        self._communicator: Communicator | None = None
+        self._finalizer: weakref.finalize[[Communicator, int], Self] | None = None
+
+    # --- checkpoints --------------------------------------------------------------------------------------------------
+
+    def __getstate__(self) -> Mapping[str, Any]:
+        """Settings only: who we are is a matter of the run, and so is the connection."""
+        left_out = ("process_group", "rank", "world_size", "stages")
+        return {k: v for k, v in vars(self).items() if not k.startswith("_") and k not in left_out}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.process_group = self.rank = self.world_size = None
+        vars(self).update(state)
+        self._forget_connection()
+
+
+def _close(communicator: Communicator, process: int) -> None:
+    if os.getpid() == process:  # not in a forked child, whose copy has no thread
+        communicator.close()
+
+
+def _from_environment(variable: str, kind: type, default: Any) -> Any:
+    value = os.environ.get(variable)
+    if not value:
+        return default
+    with contextlib.suppress(ValueError):
+        return kind(value)
+    raise UserError(f"{variable} = {value!r}: expected {'a whole number' if kind is int else 'a number'}")
+
+
+def _number(*variables: str) -> int:
+    for variable in variables:
+        if os.environ.get(variable):
+            return int(_from_environment(variable, int, 0))
+    raise UserError(
+        f"neither a process group nor {' or '.join(variables)} says which rank this is: start it with torchrun, "
+        "or call torch.distributed.init_process_group first"
+    )
