@@ -7,8 +7,9 @@ The step is a generator, so that it runs in real and in virtual time alike: it y
 and is sent the outcome. Everything else it does through `Host`, whose calls return at once.
 """
 
+import contextlib
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -155,7 +156,7 @@ class Stepper:
                 start = self.host.now_us()
                 yield Wait(None, pause_us)
                 record.activities.append(Activity("pause", start, self.host.now_us()))
-            gradient = yield from self._compute(step, self.rank, m, record, "compute", _refusal(claim))
+            gradient = yield from self._compute(step, self.rank, m, record, "compute", _superfluous(claim, sum_))
             if gradient is None:
                 break
             if claim is not None:
@@ -230,6 +231,9 @@ class Stepper:
         end = self.host.now_us()
         if outcome is None:
             record.activities.append(Activity(kind, start, end, label + ", cancelled"))
+            if kind == "compute" and end - start > self._typical_us:
+                # It would have taken longer than that. Told so, the others need not find out anew in every step.
+                self._took_us = self._typical_us = end - start
             return None
         gradient, loss = outcome
         self._took_us = self._typical_us = max(1, end - start)
@@ -268,15 +272,20 @@ def _granted(claim: "Future[Body | None]") -> bool:
     return reply is not None and reply.get("type") == "granted"
 
 
-def _refusal(claim: "Future[Body | None] | None") -> "Future[None] | None":
-    """A future that is done as soon as the claim is refused, and only then."""
+def _superfluous(claim: "Future[Body | None] | None", sum_: PendingSum) -> "Future[None] | None":
+    """A future that is done as soon as the claim is refused, or others have done the whole step's work."""
     if claim is None:
         return None
-    refused: Future[None] = Future()
+    stop: Future[None] = Future()
+
+    def end() -> None:
+        with contextlib.suppress(InvalidStateError):  # the other reason came first
+            stop.set_result(None)
 
     def check(reply: "Future[Body | None]") -> None:
         if reply.exception() is not None or not _granted(reply):
-            refused.set_result(None)
+            end()
 
     claim.add_done_callback(check)
-    return refused
+    sum_.future.add_done_callback(lambda _: end())
+    return stop
