@@ -10,7 +10,7 @@ from sa_atp.softswitch.stf.grammar import Expect
 
 ROW_BYTES = 16
 CONTEXT_ROWS = 3
-MOST_ROWS = 24  # of a packet; longer ones are shown around the difference
+MOST_ROWS = 8  # of a packet; longer ones are shown around the difference
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,163 @@
+"""A scenario: packets told in order, the model's answers, and both as an STF file."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterable
+
+from sa_atp.control import jobs as job_tables
+from sa_atp.control.entries import Exact, Lpm, Match, TableEntry, Ternary
+from sa_atp.control.jobspec import JobSpec, Member
+from sa_atp.spec import SLOTS
+
+from .model import EVENTS, Switch
+from .packets import DATA, FAN_OUT, PROBE, RESULT, AnyPacket, Header, Host, Packet, text
+
+WIDTH = 118
+ECT0 = 2  # what ECN-capable senders write (RFC 3168)
+EVENTS_PER_JOB = 32
+
+RULER = """\
+    packet PORT  dst mac, src mac, type | 45 tos bytes id frag ttl proto checksum src dst | src port, dst port, bytes, checksum |
+                 version+kind flags slot job epoch exponent tag seq bits | lanes
+"""
+
+
+class Scenario:
+    """One test. `jobs` and `routes` are installed before the first packet."""
+
+    def __init__(
+        self,
+        name: str,
+        about: str,
+        *,
+        lanes: int = 64,
+        jobs: Iterable[JobSpec] = (),
+        routes: Iterable[tuple[str, int]] = (),
+    ) -> None:
+        self.name = name
+        self.lanes = lanes
+        self.jobs = list(jobs)
+        self.routes = list(routes)
+        self.switch = Switch(lanes, self.jobs, self.routes)
+        self._lines = [
+            *(f"# {line}".rstrip() for line in textwrap.dedent(about).strip().splitlines()),
+            "#",
+            f"# For the build of {lanes} lanes. Written by tests/golden/generate.py, which derives what is expected from",
+            "# tests/golden/model.py. The fields of a line:",
+            *(f"# {line}" for line in RULER.splitlines()),
+        ]
+        self._entries()
+
+    def stf(self) -> str:
+        return "\n".join(self._lines) + "\n"
+
+    # --- packets ------------------------------------------------------------------------------------------------------
+
+    def values(self, value: Callable[[int], int]) -> tuple[int, ...]:
+        """Lanes by their number."""
+        return tuple(value(k) for k in range(self.lanes))
+
+    def comment(self, words: str) -> None:
+        self._lines += ["", *(f"# {line}" for line in textwrap.wrap(" ".join(words.split()), WIDTH - 2))]
+
+    def data(self, sender: Member, job: JobSpec, event: str, words: str, **fields: object) -> None:
+        """A contribution of a member; fields of the header, `lanes`, and fields of the packet."""
+        fields.setdefault("lanes", self.values(lambda k: k + 1))
+        self.send(sender.switch_port, packet_of(sender, job, DATA, **fields), event, words)
+
+    def probe(self, sender: Member, job: JobSpec, event: str, words: str, **fields: object) -> None:
+        self.send(sender.switch_port, packet_of(sender, job, PROBE, **fields), event, words)
+
+    def result(self, job: JobSpec, event: str, words: str, *, port: int | None = None, **fields: object) -> None:
+        """A complete sum of the parameter server, for a switch to copy to everyone."""
+        server = job.parameter_server
+        fields.setdefault("flags", FAN_OUT)
+        fields.setdefault("bits", job.fan_in)
+        fields.setdefault("lanes", self.values(lambda k: k + 1))
+        packet = packet_of(server, job, RESULT, **fields).having(target=host(job.copied_to[0], "worker"))
+        packet = packet.having(dst_port=21313)  # the port that switches listen for
+        self.send(server.switch_port if port is None else port, packet, event, words)
+
+    def send(self, port: int, packet: AnyPacket, event: str | None, words: str) -> None:
+        """Any packet. event: the counter that must go up; None where no job counts it."""
+        before = self.switch.events.copy()
+        out = self.switch.receive(port, packet)
+        counted = [name for (_, name) in self.switch.events - before]
+        assert counted == ([event] if event else []), f"{self.name}: {words}: {counted or 'nothing'}, not {event}"
+        what = text(packet.sa) + ": " if isinstance(packet, Packet) and packet.sa is not None else ""
+        effect = f"{event}; " if event else ""
+        ports = ", ".join(str(p) for p, _ in out)
+        leaves = f"leaves by port {ports}" if out else "nothing leaves"
+        self.comment(f"{what}{words} ({effect}{leaves})")
+        self._lines.append(f"packet {port} " + " ".join(packet.groups()))
+        self._lines += [f"expect {to} " + " ".join(made.groups()) + " $" for to, made in out]
+
+    def wait(self, words: str) -> None:
+        self.switch.wait()
+        self.comment(words)
+        self._lines.append("wait")
+
+    def check_counters(self) -> None:
+        """What the switch has counted, of every event of every job."""
+        self._lines += ["", f"# Counters: job * {EVENTS_PER_JOB} + event.", "wait"]
+        for job in sorted({job.job for job in self.jobs} | {job for job, _ in self.switch.events}):
+            for i, event in enumerate(EVENTS):
+                count = self.switch.events[job, event]
+                self._lines.append(f"check_counter job_events({job * EVENTS_PER_JOB + i}) packets == {count}")
+
+    # --- tables -------------------------------------------------------------------------------------------------------
+
+    def _entries(self) -> None:
+        node = 0
+        for job in self.jobs:
+            slots = f"{job.slot_base} to {job.slot_base + job.slot_count - 1}"
+            self.comment(
+                f"Job {job.job}, epoch {job.epoch}: {job.level}, fan-in {job.fan_in:#x}, slots {slots}, "
+                f"time to live {job.ttl_ticks} ticks of 1024 microseconds; what sa_atp/control/jobs.py installs."
+            )
+            self._lines += [_add(entry) for entry in job_tables.entries(job)]
+            group = job_tables.group(job)
+            self._lines.append(f"mc_mgrp_create {group.group}")
+            for replica in sorted(group.replicas, key=lambda r: r.instance):
+                self._lines.append(f"mc_node_create {replica.instance} {replica.port}")
+                self._lines.append(f"mc_node_associate {group.group} {node}")
+                node += 1
+        if self.routes:
+            self.comment("Where ordinary traffic goes.")
+            for prefix, port in self.routes:
+                ip, _, length = prefix.partition("/")
+                number = int.from_bytes(bytes(int(octet) for octet in ip.split(".")), "big")
+                self._lines.append(f"add bridge ip:0x{number:08x}/{length or 32} to_port(port:{port})")
+
+
+def host(member: Member, name: str = "") -> Host:
+    return Host(name, member.mac_number, member.ip_number, member.udp_port)
+
+
+def packet_of(sender: Member, job: JobSpec, kind: int, **fields: object) -> Packet:
+    """A packet from a member to the job's parameter server; slot 0 of the job unless `slot` says another."""
+    header = Header(kind=kind, job=job.job, epoch=job.epoch, slot=job.slot_base)
+    packet = Packet(source=host(sender), target=host(job.parameter_server), sa=header, tos=ECT0)
+    return packet.having(**fields)
+
+
+def _add(entry: TableEntry) -> str:
+    match = " ".join(f"{name}:{_value(value)}" for name, value in entry.match.items())
+    parameters = ", ".join(f"{name}:{value:#x}" for name, value in entry.params.items())
+    priority = f" {entry.priority}" if entry.priority else ""
+    return f"add {entry.table}{priority} {match} {entry.action}({parameters})"
+
+
+def _value(match: Match) -> str:
+    if isinstance(match, Ternary):
+        digits = [
+            "*" if not match.mask >> bit & 1 else str(match.value >> bit & 1) for bit in range(SLOT_BITS - 1, -1, -1)
+        ]
+        return "0b" + "".join(digits)
+    assert isinstance(match, Exact | Lpm)
+    return f"{match.value:#x}" if isinstance(match, Exact) else f"{match.value:#x}/{match.prefix_bits}"
+
+
+SLOT_BITS = 16
+assert SLOTS <= 1 << SLOT_BITS
