@@ -20,6 +20,7 @@ from sa_atp.control.errors import ControlError
 from sa_atp.control.jobspec import JobSpec, Level, Member
 from sa_atp.errors import UserError
 from sa_atp.softswitch.frames import mac_for
+from sa_atp.softswitch.p4runtime.entities import TableEntry
 from sa_atp.transport.job import Job
 from sa_atp.wire.datagrams import Address
 
@@ -91,6 +92,8 @@ class SwitchPlace:
     attachment: Attachment
     routes: Mapping[str, int] = field(default_factory=dict)
     """Port by IP address or network, for everything that is not aggregated."""
+    mark_above: int | None = None
+    """Packets that may wait at a port before others are marked as congested; None: as the program has it."""
 
 
 def load_places(path: Path) -> list[SwitchPlace]:
@@ -124,6 +127,7 @@ def levels(places: list[SwitchPlace]) -> int:
 
 _KEYS: dict[str, type] = {
     "grpc": str, "device_id": int, "level": str, "uplink_port": int, "leaf_ports": list, "hosts": dict,
+    "mark_above": int,
 }  # fmt: skip
 
 
@@ -147,7 +151,11 @@ def _place(source: Any, where: str) -> SwitchPlace:
         default_port=uplink, ports=hosts, level=level, leaf_ports=frozenset(source.get("leaf_ports", ()))
     )
     return SwitchPlace(
-        grpc=source["grpc"], device_id=source.get("device_id", 0), attachment=attachment, routes=dict(hosts)
+        grpc=source["grpc"],
+        device_id=source.get("device_id", 0),
+        attachment=attachment,
+        routes=dict(hosts),
+        mark_above=source.get("mark_above"),
     )
 
 
@@ -167,6 +175,12 @@ class Keeper:
         self._client = client
         if client.cookie() != self._program.cookie:
             client.push_pipeline(self._program.p4info(), self._program.device_config(), cookie=self._program.cookie)
+        if self.place.mark_above is not None:
+            client.modify(
+                TableEntry(
+                    table="threshold", action="above", params={"packets": self.place.mark_above}, is_default=True
+                )
+            )
         for prefix, port in self.place.routes.items():
             routes.add(client, prefix, port)
         for spec in self._jobs.values():

@@ -4,15 +4,18 @@ import contextlib
 import os
 import selectors
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from sa_atp.net.clock import now_us
+from sa_atp.net.moderation import Moderation
 from sa_atp.net.udp import UdpSocket
 from sa_atp.wire.datagrams import Burst
 
 LONGEST_WAIT_S = 1.0
+PAUSE_US = 1_000  # for datagrams to gather
 
 
 class Connection(Protocol):
@@ -42,6 +45,7 @@ class Driver:
         self._selector.register(socket, selectors.EVENT_READ)
         self._selector.register(self._wake_read, selectors.EVENT_READ)
         self._thread: threading.Thread | None = None
+        self._moderation = Moderation(PAUSE_US)
 
     # --- from any thread ----------------------------------------------------------------------------------------------
 
@@ -97,19 +101,26 @@ class Driver:
         """Waits for something to happen, and handles it."""
         due = self.connection.next_timer_us()
         wait = longest_s if due is None else min(longest_s, max(0.0, (due - now_us()) / 1e6))
+        received = 0
         for key, _ in self._selector.select(0 if self._calls else wait):
             if key.fd == self._wake_read:
                 os.read(self._wake_read, 4096)
             else:
                 while bursts := self.socket.receive():
+                    received += sum(len(burst) for burst in bursts)
                     self.connection.receive(bursts, now_us())
                     self._flush()
+                    if self.socket.is_drained:
+                        break
         self._run_calls()
         due = self.connection.next_timer_us()
         if due is not None and now_us() >= due:
             self.connection.handle_timer(now_us())
         self._flush()
         self.after()
+        pause_s = self._moderation.pause_s(received)
+        if pause_s:
+            time.sleep(pause_s)
 
     def _flush(self) -> None:
         while bursts := self.connection.transmit(now_us()):

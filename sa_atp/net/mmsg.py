@@ -8,6 +8,8 @@ import errno
 import os
 import socket
 import struct
+import sys
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -30,6 +32,29 @@ MMSGHDR = np.dtype(
 )
 
 
+SOL_UDP = 17
+UDP_GRO = 104
+
+# struct cmsghdr with an int, as UDP_GRO gives it, padded
+CONTROL = np.dtype(
+    [("length", np.uint64), ("level", np.int32), ("kind", np.int32), ("value", np.int32), ("pad", np.int32)]
+)
+CONTROL_BYTES = CONTROL.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class Datagrams:
+    """What `receive_datagrams` found, an item a row: its bytes, the size of each datagram in it, and its sender."""
+
+    lengths: np.ndarray
+    segments: np.ndarray
+    senders: np.ndarray
+    """uint64[n]; see `address_of`."""
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+
 class MessageVector:
     """Room for up to `capacity` datagrams or frames in one call."""
 
@@ -40,6 +65,8 @@ class MessageVector:
         self._messages["iov"] = self._iov.ctypes.data + np.arange(capacity) * IOVEC.itemsize
         self._messages["iov_count"] = 1
         self._name = np.zeros(16, np.uint8)
+        self._names: np.ndarray | None = None  # made by the first that wants them
+        self._controls = np.zeros((0, CONTROL_BYTES), np.uint8)
 
     def send(self, fd: int, data: np.ndarray, lengths: np.ndarray | int, address: Address | None = None) -> int:
         """Sends the first `lengths` bytes of each row of uint8[n, row], n <= capacity.
@@ -67,6 +94,35 @@ class MessageVector:
         lengths[self._messages["flags"][:count] & socket.MSG_TRUNC != 0] = -1
         return count, lengths
 
+    def receive_datagrams(self, fd: int, data: np.ndarray) -> "Datagrams":
+        """Fills rows of uint8[capacity, row] with datagrams, and notes where they came from.
+
+        A row may hold several of one sender, one behind the other, where the kernel has coalesced them (UDP_GRO).
+
+        Raises: BlockingIOError if there is nothing, OSError.
+        """
+        if self._names is None:
+            self._names = np.zeros((self.capacity, 16), np.uint8)
+            self._controls = np.zeros((self.capacity, CONTROL_BYTES), np.uint8)
+        names, controls = self._names, self._controls
+        self._messages["name"] = names.ctypes.data + np.arange(self.capacity) * 16
+        self._messages["name_length"] = 16
+        self._messages["control"] = controls.ctypes.data + np.arange(self.capacity) * CONTROL_BYTES
+        self._messages["control_length"] = CONTROL_BYTES
+        self._messages["flags"] = 0
+        count = self._call(_LIBC.recvmmsg, fd, data, data.shape[1], socket.MSG_DONTWAIT, None)
+        lengths = self._messages["sent"][:count].astype(np.int64)
+        segments = lengths.copy()
+        control = controls[:count].view(CONTROL)[:, 0]
+        coalesced = (
+            (self._messages["control_length"][:count] >= CONTROL.itemsize)
+            & (control["level"] == SOL_UDP)
+            & (control["kind"] == UDP_GRO)
+        )
+        segments[coalesced] = control["value"][coalesced]
+        # family, port and address: equal where the senders are
+        return Datagrams(lengths, segments, names[:count, :8].copy().view(np.uint64)[:, 0])
+
     def _call(
         self, function: Any, fd: int, data: np.ndarray, lengths: np.ndarray | int, flags: int, *more: None
     ) -> int:
@@ -80,6 +136,13 @@ class MessageVector:
                 raise BlockingIOError(code, os.strerror(code))
             raise OSError(code, os.strerror(code))
         return int(done)
+
+
+@lru_cache(maxsize=1024)
+def address_of(sender: int) -> Address:
+    """The address of a sender as Datagrams names it: the first half of its struct sockaddr_in."""
+    _, port, ip = struct.unpack("!HH4s", sender.to_bytes(8, sys.byteorder))
+    return socket.inet_ntoa(ip), port
 
 
 @lru_cache(maxsize=1024)

@@ -9,11 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from sa_atp.net.clock import now_us
+from sa_atp.net.moderation import Moderation
 from sa_atp.net.ports import Capture, Port
 from sa_atp.softswitch.device import Device
 from sa_atp.softswitch.pipeline import PORTS, Packets
 
 LONGEST_WAIT_S = 0.2
+PAUSE_US = 500  # for packets to gather
 
 
 class SwitchLoop:
@@ -38,6 +40,7 @@ class SwitchLoop:
             if captures is not None:
                 captures.mkdir(parents=True, exist_ok=True)
                 self._captures[number] = Capture(captures / f"port{number}.pcap")
+        self._moderation = Moderation(PAUSE_US)
         device.emit = self.send
 
     def now_us(self) -> int:
@@ -53,6 +56,7 @@ class SwitchLoop:
         self._stop = True
 
     def turn(self, longest_s: float) -> None:
+        before = self.packets_in
         for key, _ in self._selector.select(longest_s):
             number: int = key.data
             frames = self.ports[number].receive()
@@ -65,6 +69,9 @@ class SwitchLoop:
                 self._depths[other] = port.waiting()
             out = self.device.process(data, lengths, np.full(len(lengths), number), self.now_us(), self._depths)
             self.send(out)
+        pause_s = self._moderation.pause_s(self.packets_in - before)
+        if pause_s:
+            time.sleep(pause_s)
 
     def send(self, out: Packets) -> None:
         """Hands packets to their ports, each port's in order."""

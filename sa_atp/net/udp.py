@@ -1,7 +1,8 @@
 """A UDP socket that takes and gives datagrams in bursts.
 
 Out: one system call sends a burst, segmented by the kernel (UDP_SEGMENT) or, where the route cannot do that, as a vector
-of messages (sendmmsg). In: one call brings what the kernel has coalesced (UDP_GRO). Either way Python works per burst.
+of messages (sendmmsg). In: one call brings all that is there, coalesced by the kernel (UDP_GRO) or one by one (recvmmsg).
+Either way Python works per burst.
 """
 
 import errno
@@ -14,12 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from sa_atp.errors import UserError
-from sa_atp.net.mmsg import MessageVector
+from sa_atp.net.mmsg import SOL_UDP, UDP_GRO, MessageVector, address_of
 from sa_atp.wire.datagrams import Address, Burst
 
-SOL_UDP = 17
 UDP_SEGMENT = 103
-UDP_GRO = 104
 SO_SNDBUFFORCE = 32
 SO_RCVBUFFORCE = 33
 
@@ -27,7 +26,7 @@ BUFFER_BYTES = 8 << 20  # asked of the kernel; without CAP_NET_ADMIN it gives wh
 MAX_SEGMENTS = 64  # UDP_MAX_SEGMENTS of older kernels
 MAX_SEND_BYTES = 65_000  # of one segmented send, below the limit of an IPv4 packet
 RECEIVE_BYTES = 65_536
-RECEIVE_CALLS = 32  # at most so many before others get a turn
+RECEIVE_MESSAGES = 64  # taken at once; each may be a burst of its own
 ECT0 = 2
 
 
@@ -56,8 +55,9 @@ class UdpSocket:
         self._coalesces = self._set(SOL_UDP, UDP_GRO, 1)
         self._segments = True  # until a route refuses
         self._vector = MessageVector()
-        self._buffers = [np.empty(RECEIVE_BYTES, np.uint8) for _ in range(RECEIVE_CALLS)]
-        self._ancillary = socket.CMSG_SPACE(4)
+        self._vector_in = MessageVector(RECEIVE_MESSAGES)
+        self._rows = np.empty((RECEIVE_MESSAGES, RECEIVE_BYTES), np.uint8)
+        self.is_drained = True  # whether the last look took all that was there
         self.stats = SocketStats()
 
     def _set(self, level: int, option: int, value: int) -> bool:
@@ -82,28 +82,37 @@ class UdpSocket:
 
     def receive(self) -> list[Burst]:
         """What has arrived, up to a bound; empty if nothing has. The arrays are valid until the next call."""
-        bursts: list[Burst] = []
-        for buffer in self._buffers:
+        while True:
             try:
-                count, ancillary, _, source = self.socket.recvmsg_into([buffer.data], self._ancillary)
-            except BlockingIOError:
+                found = self._vector_in.receive_datagrams(self.fileno(), self._rows)
+                self.is_drained = len(found) < RECEIVE_MESSAGES
                 break
+            except BlockingIOError:
+                self.is_drained = True
+                return []
             except ConnectionError:
                 continue  # an ICMP error of an earlier send; nothing is lost by it here
-            size = count
-            for level, kind, data in ancillary:
-                if level == SOL_UDP and kind == UDP_GRO:
-                    size = struct.unpack("=i", data[:4])[0]
+        breaks = np.flatnonzero((np.diff(found.lengths) != 0) | (np.diff(found.senders) != 0)) + 1
+        bursts: list[Burst] = []
+        for first, end in zip([0, *breaks.tolist()], [*breaks.tolist(), len(found)], strict=True):
+            count, size = int(found.lengths[first]), int(found.segments[first])
+            address = address_of(int(found.senders[first]))
             if count == 0:
                 continue
-            whole, rest = divmod(count, size)
-            self.stats.received += whole + (rest > 0)
-            address = (source[0], source[1])
-            if whole:
-                bursts.append(Burst(address, buffer[: whole * size].reshape(whole, size)))
-            if rest:
-                bursts.append(Burst(address, buffer[whole * size : count].reshape(1, rest)))
+            if size == count:  # a datagram a row
+                bursts.append(Burst(address, np.ascontiguousarray(self._rows[first:end, :count])))
+                self.stats.received += end - first
+                continue
+            for row in range(first, end):
+                bursts += self._split(address, self._rows[row, :count], int(found.segments[row]))
         return bursts
+
+    def _split(self, address: Address, data: np.ndarray, size: int) -> list[Burst]:
+        """Datagrams of one size that the kernel has coalesced; the last one may be shorter."""
+        whole, rest = divmod(len(data), size)
+        self.stats.received += whole + (rest > 0)
+        found = [Burst(address, data[: whole * size].reshape(whole, size))] if whole else []
+        return [*found, Burst(address, data[whole * size :].reshape(1, rest))] if rest else found
 
     # --- out ----------------------------------------------------------------------------------------------------------
 

@@ -28,23 +28,37 @@ class Process:
     """A child process with a log file; its standard output is a line of JSON an answer."""
 
     def __init__(
-        self, name: str, arguments: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+        self,
+        name: str,
+        arguments: Sequence[str],
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+        *,
+        program: Sequence[str] = (sys.executable, "-m"),
+        inside: Sequence[str] = (),
+        talks: bool = True,
     ) -> None:
+        """Args:
+        name: for messages.
+        arguments: of the program; by default the first is the Python module to run.
+        inside: what to put before the command, so that it runs in a namespace or a control group.
+        talks: whether it answers in lines of JSON; False: what it prints goes to the log.
+        """
         self.name = name
         self.log = log
-        self._command = [sys.executable, "-m", *arguments]
+        self._command = [*inside, *program, *arguments]
         self._buffer = b""
         with log.open("wb") as errors:
             self._process = subprocess.Popen(
                 [*_tie_to_parent(), *self._command],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
+                stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
+                stdout=subprocess.PIPE if talks else errors,
                 stderr=errors,
                 env={**os.environ, **(environment or {})},
                 start_new_session=True,  # Ctrl-C is for us: we end our children in order
             )
-        assert self._process.stdout is not None
-        os.set_blocking(self._process.stdout.fileno(), False)
+        if self._process.stdout is not None:
+            os.set_blocking(self._process.stdout.fileno(), False)
 
     def tell(self, message: Mapping[str, Any]) -> None:
         assert self._process.stdin is not None
@@ -97,6 +111,15 @@ class Process:
             return 0.0
         return (int(fields[11]) + int(fields[12])) / float(os.sysconf("SC_CLK_TCK"))
 
+    def check(self) -> None:
+        """Raises: ProcessError if it has ended."""
+        if self._process.poll() is not None:
+            raise ProcessError(self._obituary("ended"))
+
+    def failure(self, what: str) -> ProcessError:
+        """An exception that says what the process did, with its command and the end of its log."""
+        return ProcessError(self._obituary(what))
+
     def end(self) -> None:
         """Asks it to end, then makes it."""
         for stream in (self._process.stdin, self._process.stdout):
@@ -125,9 +148,21 @@ class Group:
         self._processes: list[Process] = []
 
     def start(
-        self, name: str, arguments: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+        self,
+        name: str,
+        arguments: Sequence[str],
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+        *,
+        program: Sequence[str] = (sys.executable, "-m"),
+        inside: Sequence[str] = (),
+        talks: bool = True,
     ) -> Process:
-        process = Process(name, arguments, log, environment)
+        """Starts a process; see Process for the arguments."""
+        return self.add(Process(name, arguments, log, environment, program=program, inside=inside, talks=talks))
+
+    def add(self, process: Process) -> Process:
+        """Has the group end a process that runs already."""
         self._processes.append(process)
         return process
 
@@ -153,5 +188,5 @@ def wait_for(processes: Sequence[Process], timeout_s: float) -> list[Process]:
 def _tie_to_parent() -> tuple[str, ...]:
     """What to put before a command so that it ends when we are killed and cannot end it: setpriv of util-linux."""
     tie = ("setpriv", "--pdeathsig", "TERM", "--")
-    works = shutil.which(tie[0]) and subprocess.run([*tie, "true"], capture_output=True).returncode == 0
+    works = shutil.which(tie[0]) and subprocess.run([*tie, "true"], capture_output=True, check=False).returncode == 0
     return tie if works else ()

@@ -1,0 +1,154 @@
+"""A layout, built by Mininet and running: namespaces, links, switches, and the parameter server that controls them."""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from sa_atp.control.fabric import mac_text
+from sa_atp.spec import UDP_PORT
+from sa_atp.testbed.mininet import parts
+from sa_atp.testbed.mininet.layout import Layout
+from sa_atp.testbed.processes import Group, Process
+
+READY_TIMEOUT_S = 120.0
+PREFIX_BITS = 8  # all hosts are neighbours, whatever switch they are at
+PLAIN_PORT = UDP_PORT + 1  # of a parameter server whose packets no switch aggregates
+
+
+class Network:
+    """Use as a context manager: everything is gone when it ends."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        *,
+        switch: str,
+        lanes: int,
+        slots: int,
+        slots_per_job: int,
+        logs: Path,
+        pcap: bool = False,
+    ) -> None:
+        """Args:
+        switch: "embedded" or "bmv2".
+        slots, slots_per_job: see `sa-atp ps`.
+        logs: folder for logs, and for pcap files of switch ports.
+
+        Raises: MissingPartError, UserError.
+        """
+        self.layout = layout
+        self.switch = switch
+        self.lanes = lanes
+        self.slots = slots
+        self.slots_per_job = slots_per_job
+        self.logs = logs
+        self.pcap = pcap
+        self.group = Group()
+        self.server: Process | None = None
+        self._stack = ExitStack()
+        self._net: Any = None
+        layout.check("topology")
+        parts.require(switch=switch)
+
+    # --- building -----------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        try:
+            self._build()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def _build(self) -> None:
+        from sa_atp.testbed.mininet.api import Link, Mininet
+        from sa_atp.testbed.mininet.links import Port
+        from sa_atp.testbed.mininet.nodes import SWITCHES, TestbedHost
+
+        self.logs.mkdir(parents=True, exist_ok=True)
+        # paths of Unix sockets may not be long, and those of results are
+        self.sockets = Path(tempfile.mkdtemp(prefix="sa-atp-"))
+        self._stack.callback(shutil.rmtree, self.sockets, ignore_errors=True)
+        net = Mininet(controller=None, link=Link, intf=Port, host=TestbedHost, build=False)
+        self._net = net
+        self._stack.callback(self._stop)
+        self._stack.enter_context(self.group)
+        for host in self.layout.hosts.values():
+            net.addHost(host.name, ip=f"{host.ip}/{PREFIX_BITS}", mac=mac_text(host.ip))
+        for switch in self.layout.switches:
+            net.addSwitch(
+                switch,
+                cls=SWITCHES[self.switch],
+                lanes=self.lanes,
+                grpc=f"unix:{self.sockets}/{switch}.sock",
+                folder=self.logs,
+                pcap=self.pcap,
+            )
+        for cable in self.layout.cables:
+            net.addLink(
+                cable.node, cable.other, port1=cable.port, port2=cable.other_port, params1={"quality": cable.quality},
+                params2={"quality": cable.quality},
+            )  # fmt: skip
+        net.start()
+
+    def _stop(self) -> None:
+        for node in [*self._net.switches, *self._net.hosts]:
+            node.stop()  # the links go with the namespaces
+        self._net = None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    # --- running ------------------------------------------------------------------------------------------------------
+
+    def node(self, name: str) -> Any:
+        """A host or switch, as Mininet's object."""
+        return self._net.get(name)
+
+    @property
+    def switches(self) -> list[Process]:
+        """The processes of the switches."""
+        return [switch.process for switch in self._net.switches]
+
+    def start(
+        self,
+        host: str,
+        name: str,
+        arguments: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> Process:
+        """Starts a process on a host. Args: as those of Process; the log's name follows from the process's."""
+        log = self.logs / f"{name.replace(' ', '-')}.log"
+        return self.group.start(name, arguments, log, environment, inside=self.node(host).inside(), **options)
+
+    def start_server(self) -> str:
+        """Starts the parameter server, which brings the switches up. Returns: its address. Raises: ProcessError."""
+        file = self.sockets / "switches.json"
+        file.write_text(json.dumps(self.layout.switch_file({s.name: s.grpc for s in self._net.switches}), indent=1))
+        place = self.layout.server
+        address = f"{place.ip}:{UDP_PORT}"
+        self.server = self.start(
+            place.name, "parameter server",
+            ["sa_atp", "ps", "--listen", address, "--switches", str(file), "--lanes", str(self.lanes),
+             "--slots", str(self.slots), "--slots-per-job", str(self.slots_per_job)],
+        )  # fmt: skip
+        self.server.answer(READY_TIMEOUT_S)
+        return f"udp://{address}"
+
+    def start_plain_server(self) -> str:
+        """Starts a parameter server that sums everything itself. Returns: its address. Raises: ProcessError."""
+        place = self.layout.server
+        address = f"{place.ip}:{PLAIN_PORT}"
+        process = self.start(
+            place.name, "plain parameter server", ["sa_atp", "ps", "--listen", address, "--lanes", str(self.lanes)]
+        )
+        process.answer(READY_TIMEOUT_S)
+        return f"udp://{address}"
