@@ -1,0 +1,52 @@
+"""What would run on this machine, and what that needs."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from sa_atp.doctor.finding import Finding
+
+_CORE = ("python", "kernel", "numpy", "numba", "grpc", "p4runtime", "p4 programs", "cache", "udp loopback")
+_TRAINING = ("torch", "scikit-learn", "matplotlib", "rich")
+_MININET = (
+    "root",
+    "mininet",
+    "mnexec",
+    "ip",
+    "tc",
+    "ethtool",
+    "ifconfig",
+    "namespaces",
+    "veth",
+    "packet sockets",
+    "htb",
+)
+
+NEEDS: Mapping[str, tuple[str, ...]] = {
+    "scripts/demo (sa-atp run, --backend local)": (*_CORE, *_TRAINING),
+    "sa-atp run --backend sim": ("python", "numpy", "numba", "p4 programs", "cache", *_TRAINING),
+    "sa-atp run --backend mininet": (*_CORE, *_TRAINING, *_MININET),
+    "sa-atp run --backend mininet --switch bmv2": (*_CORE, *_TRAINING, *_MININET, "simple_switch_grpc"),
+    "sa-atp up, sa-atp bench allreduce": _CORE,
+    "sa-atp bench allreduce --against gloo": (*_CORE, "torch"),
+    "sa-atp switch with --udp ports": _CORE,
+    "sa-atp switch with interfaces": (*_CORE, "packet sockets"),
+    "sa-atp deploy, sa-atp job": ("python", "numpy", "grpc", "p4runtime", "p4 programs"),
+    "p4runtime-shell": ("p4runtime-shell",),
+    "sa-atp dissect": ("python", "numpy", "scapy"),
+    "scripts/compile": ("p4c-bm2-ss",),
+}
+DEMO = next(iter(NEEDS))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Command:
+    name: str
+    missing: tuple[str, ...]
+    """Names of findings; empty: it would run."""
+
+
+def commands(findings: Iterable[Finding]) -> list[Command]:
+    good = {finding.name for finding in findings if finding.ok}
+    return [
+        Command(name=name, missing=tuple(need for need in needs if need not in good)) for name, needs in NEEDS.items()
+    ]

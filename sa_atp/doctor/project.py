@@ -1,0 +1,67 @@
+"""What belongs to the project: compiled P4 programs, generated files, and the cache of compiled pipelines."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from sa_atp import artefacts
+from sa_atp.doctor.finding import Finding, attempt
+from sa_atp.errors import SaAtpError
+from sa_atp.folders import cache_folder
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def programs() -> Finding:
+    """The compiled P4 programs: there, whole, and made from the sources beside them."""
+    how = "scripts/compile (it needs p4c), or `git checkout p4src/compiled`"
+    try:
+        builds = [artefacts.from_folder(folder) for folder in artefacts.builds().values()]
+        for build in builds:
+            json.loads(build.device_config())
+    except (SaAtpError, OSError, ValueError) as error:
+        return Finding(name="p4 programs", ok=False, detail=str(error), how=how)
+    lanes = ", ".join(str(build.lanes) for build in builds)
+    script = CHECKOUT / "scripts" / "compile"
+    if not script.is_file():
+        return Finding(name="p4 programs", ok=True, detail=f"{lanes} lanes, as packaged")
+    ok, said = attempt([sys.executable, str(script), "--check", "--no-rebuild"])
+    return Finding(
+        name="p4 programs", ok=ok, detail=f"{lanes} lanes, made from the sources here" if ok else said, how=how
+    )
+
+
+def generated() -> Finding | None:
+    """Constants in P4 and Python against p4src/wire.toml; None outside a checkout, where there is nothing to compare."""
+    script = CHECKOUT / "scripts" / "generate"
+    if not script.is_file():
+        return None
+    ok, said = attempt([sys.executable, str(script), "--check"])
+    return Finding(
+        name="wire constants", ok=ok, detail="in step with p4src/wire.toml" if ok else said, how="scripts/generate"
+    )
+
+
+def cache() -> Finding:
+    try:
+        folder = cache_folder()
+    except (OSError, RuntimeError) as error:
+        return Finding(
+            name="cache", ok=False, detail=str(error), how="set SA_ATP_CACHE to a folder that can be written"
+        )
+    return Finding(name="cache", ok=os.access(folder, os.W_OK), detail=str(folder))
+
+
+def compiled(lanes: int) -> Finding:
+    """Whether a switch would start at once. Not having compiled yet is no fault: the first start does it."""
+    name = f"pipeline, {lanes} lanes"
+    how = "the first switch that starts compiles it, which takes about 15 s"
+    try:
+        from sa_atp.softswitch.cached import is_cached
+        from sa_atp.softswitch.program import load
+
+        found = is_cached(load(artefacts.program(lanes).json_path), cache_folder())
+    except Exception as error:  # whatever a broken installation raises is what we are here to tell
+        return Finding(name=name, ok=False, detail=f"{type(error).__name__}: {error}", how=how)
+    return Finding(name=name, ok=found, detail="compiled" if found else "not compiled yet", how=how)
