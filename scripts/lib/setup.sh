@@ -1,0 +1,197 @@
+# shellcheck shell=bash
+# What scripts/demo and scripts/test share: an environment with everything that they need. Sourced, not run.
+#
+#   SA_ATP_VENV    where it is (default: .venv in the checkout)
+#   SA_ATP_PYTHON  the Python to make it with (default: the first python3 that is new enough)
+#
+# It is made once; after that, a look at its stamp is enough, and no network is needed. Two at once wait for each other.
+
+ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)"
+VENV="${SA_ATP_VENV:-$ROOT/.venv}"
+[[ $VENV == /* ]] || VENV="$PWD/$VENV"
+STAMP="$VENV/.sa-atp-installed"
+# PyPI's own builds of PyTorch for x86 bring several gigabytes of CUDA; this one computes on the CPU.
+TORCH_CPU="torch==2.13.0+cpu"
+TORCH_INDEX="https://download.pytorch.org/whl/cpu"
+OLDEST_PYTHON="3.11"
+LOCK_WAIT_S=1800
+
+say() { printf '[setup] %s\n' "$*" >&2; }
+
+# fail MESSAGE [STATUS]: one line and the end; 3 means that a part is missing (as for sa-atp)
+fail() {
+    printf '[setup] %s\n' "$1" >&2
+    exit "${2:-3}"
+}
+
+who() { id -un 2>/dev/null || id -u; }
+is_root() { [[ $(id -u) == 0 ]]; }
+
+# --- the environment -----------------------------------------------------------------------------------------------------
+
+# setup EXTRA...: makes sure that $VENV has the project and these extras of pyproject.toml; sets PYTHON.
+setup() {
+    PYTHON="$VENV/bin/python"
+    local want
+    want="$(fingerprint) $*"
+    home_is_usable
+    if is_ready "$want"; then return; fi
+    can_write_venv
+    lock
+    if ! is_ready "$want"; then
+        make "$@"
+        remember "$want"
+    fi
+    unlock
+}
+
+fingerprint() { { cat "$ROOT/pyproject.toml" && printf '%s' "$ROOT"; } | sha256sum | cut -c1-24; }
+
+is_ready() { [[ -r $STAMP ]] && grep -qxF "$1" "$STAMP" && "$PYTHON" -c '' 2>/dev/null; }
+
+# Lines of the stamp are "fingerprint extras"; those of another fingerprint are no longer true.
+remember() {
+    local kept
+    kept="$(grep -F "${1%% *} " "$STAMP" 2>/dev/null)"
+    printf '%s\n' ${kept:+"$kept"} "$1" >"$STAMP.new" && mv "$STAMP.new" "$STAMP"
+}
+
+can_write_venv() {
+    local folder="$VENV"
+    while [[ ! -e $folder ]]; do folder="$(dirname "$folder")"; done
+    [[ -w $folder && -x $folder ]] ||
+        fail "$(who) cannot write $folder: run this as its owner, or set SA_ATP_VENV to a folder for the environment"
+}
+
+# The folder that holds the environment is what is locked: nothing is left behind, and it works on a fresh checkout.
+lock() {
+    command -v flock >/dev/null || return 0
+    mkdir -p "$(dirname "$VENV")"
+    exec 9<"$(dirname "$VENV")"
+    flock -n 9 && return
+    say "another setup is at work here: waiting for it"
+    flock -w "$LOCK_WAIT_S" 9 || fail "the other setup did not end in $((LOCK_WAIT_S / 60)) minutes"
+}
+
+unlock() { exec 9<&-; }
+
+make() {
+    local started=$SECONDS
+    if ! "$PYTHON" -c "import sys; sys.exit(sys.version_info < (${OLDEST_PYTHON/./, }))" 2>/dev/null; then
+        local base
+        base="$(find_python)" || exit
+        say "making an environment in $VENV with $("$base" --version 2>&1)"
+        quietly "making the environment" "$base" -m venv --clear "$VENV"
+    elif "$PYTHON" "$ROOT/scripts/lib/installed.py" "$ROOT" "$@" >/dev/null 2>&1; then
+        say "the environment in $VENV has everything"
+        return
+    fi
+    if [[ " $* " == *" torch "* ]] && ! "$PYTHON" "$ROOT/scripts/lib/installed.py" --only torch "$ROOT" 2>/dev/null; then
+        install_torch
+    fi
+    local project
+    project="sa_atp[$(IFS=, && echo "$*")]"
+    say "installing $project, as pyproject.toml says"
+    quietly "installing the packages" pip_install --editable "${ROOT}${project#sa_atp}"
+    local missing
+    missing="$("$PYTHON" "$ROOT/scripts/lib/installed.py" "$ROOT" "$@")" ||
+        fail "pip has ended well, but the environment lacks: ${missing//$'\n'/; }"
+    say "ready after $((SECONDS - started)) s"
+}
+
+pip_install() { "$PYTHON" -m pip install --disable-pip-version-check --no-input "$@"; }
+
+install_torch() {
+    say "installing PyTorch, built for the CPU (about 200 MB)"
+    local log
+    log="$(mktemp)"
+    if pip_install "$TORCH_CPU" >"$log" 2>&1 || pip_install "$TORCH_CPU" --extra-index-url "$TORCH_INDEX" >>"$log" 2>&1; then
+        rm -f "$log"
+    else
+        say "there is no CPU build to be had: taking what pip finds, which may be several gigabytes"
+        rm -f "$log"
+    fi
+}
+
+# quietly WHAT COMMAND...: shows what a command says only if it fails
+quietly() {
+    local what="$1" log status
+    shift
+    log="$(mktemp)" || fail "no temporary files: ${TMPDIR:-/tmp} cannot be written"
+    "$@" >"$log" 2>&1
+    status=$?
+    if [[ $status != 0 ]]; then
+        cat "$log" >&2
+        rm -f "$log"
+        fail "$what failed, see above; the first time, this needs the network (or PIP_FIND_LINKS with the wheels)"
+    fi
+    rm -f "$log"
+}
+
+# --- Python --------------------------------------------------------------------------------------------------------------
+
+# Prints a Python that is new enough and can make environments; as root on Debian, installs what is missing.
+find_python() {
+    local tried
+    for tried in once again; do
+        usable_python && return
+        if [[ $tried == again ]] || ! is_root || ! command -v apt-get >/dev/null; then break; fi
+        say "installing python3 and python3-venv with apt-get"
+        apt_install python3 python3-venv
+    done
+    if [[ -n ${NEARLY:-} ]]; then
+        fail "$NEARLY cannot make environments: as root, apt-get install python3-venv (or set SA_ATP_PYTHON to another)"
+    fi
+    fail "no Python $OLDEST_PYTHON or newer was found: as root, apt-get install python3 python3-venv on Debian 12 or newer, or set SA_ATP_PYTHON"
+}
+
+usable_python() {
+    local candidate path
+    for candidate in ${SA_ATP_PYTHON:+"$SA_ATP_PYTHON"} python3 /usr/bin/python3 python3.14 python3.13 python3.12 python3.11; do
+        path="$(command -v "$candidate" 2>/dev/null)" || continue
+        # what a shim finds, rather than the shim; and none of a virtual environment that may go away
+        path="$("$path" -c "import sys; sys.exit(sys.version_info < (${OLDEST_PYTHON/./, })) or print(getattr(sys, '_base_executable', sys.executable))" 2>/dev/null)" || continue
+        if "$path" -c 'import ensurepip, venv' 2>/dev/null; then
+            printf '%s\n' "$path"
+            return
+        fi
+        NEARLY="$path"
+    done
+    return 1
+}
+
+# apt_install PACKAGE...: Debian packages, without what they only recommend
+apt_install() {
+    local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -q -y)
+    "${apt[@]}" install --no-install-recommends "$@" >/dev/null 2>&1 && return
+    quietly "apt-get update" "${apt[@]}" update
+    quietly "apt-get install $*" "${apt[@]}" install --no-install-recommends "$@"
+}
+
+# --- Mininet -------------------------------------------------------------------------------------------------------------
+
+# What --mininet adds: Debian's packages, by the program that shows that each is there.
+MININET_PROGRAMS="mnexec:mininet ip:iproute2 tc:iproute2 ethtool:ethtool ifconfig:net-tools iperf3:iperf3 ping:iputils-ping"
+
+setup_mininet() {
+    is_root || fail "Mininet makes network namespaces: run this as root (sudo), or leave out --mininet"
+    local pair packages=()
+    for pair in $MININET_PROGRAMS; do
+        command -v "${pair%%:*}" >/dev/null || packages+=("${pair#*:}")
+    done
+    if [[ ${#packages[@]} -gt 0 ]]; then
+        command -v apt-get >/dev/null || fail "Mininet needs ${packages[*]}, and there is no apt-get to install them with"
+        say "installing with apt-get: ${packages[*]}"
+        apt_install "${packages[@]}"
+    fi
+}
+
+# --- folders ---------------------------------------------------------------------------------------------------------------
+
+# Matplotlib wants a folder below HOME, and complains on every start if it cannot have it.
+home_is_usable() {
+    if [[ -z ${HOME:-} || ! -w $HOME ]]; then
+        export MPLCONFIGDIR="${MPLCONFIGDIR:-${TMPDIR:-/tmp}/sa_atp-matplotlib-$(id -u)}"
+        mkdir -p "$MPLCONFIGDIR"
+    fi
+}
