@@ -77,7 +77,7 @@ unlock() { exec 9<&-; }
 
 make() {
     local started=$SECONDS
-    if ! "$PYTHON" -c "import sys; sys.exit(sys.version_info < (${OLDEST_PYTHON/./, }))" 2>/dev/null; then
+    if ! "$PYTHON" -c "$PYTHON_PROBE" "$OLDEST_PYTHON" >/dev/null 2>&1; then
         local base
         base="$(find_python)" || exit
         say "making an environment in $VENV with $("$base" --version 2>&1)"
@@ -145,12 +145,19 @@ find_python() {
     fail "no Python $OLDEST_PYTHON or newer was found: as root, apt-get install python3 python3-venv on Debian 12 or newer, or set SA_ATP_PYTHON"
 }
 
+# Prints the interpreter behind a shim or a virtual environment, which may go away; fails if it is too old.
+PYTHON_PROBE='
+import sys
+if sys.version_info < tuple(map(int, sys.argv[1].split("."))):
+    sys.exit(1)
+print(getattr(sys, "_base_executable", sys.executable))
+'
+
 usable_python() {
     local candidate path
     for candidate in ${SA_ATP_PYTHON:+"$SA_ATP_PYTHON"} python3 /usr/bin/python3 python3.14 python3.13 python3.12 python3.11; do
         path="$(command -v "$candidate" 2>/dev/null)" || continue
-        # what a shim finds, rather than the shim; and none of a virtual environment that may go away
-        path="$("$path" -c "import sys; sys.exit(sys.version_info < (${OLDEST_PYTHON/./, })) or print(getattr(sys, '_base_executable', sys.executable))" 2>/dev/null)" || continue
+        path="$("$path" -c "$PYTHON_PROBE" "$OLDEST_PYTHON" 2>/dev/null)" && [[ -x $path ]] || continue
         if "$path" -c 'import ensurepip, venv' 2>/dev/null; then
             printf '%s\n' "$path"
             return
