@@ -57,7 +57,7 @@ def run(plan: Plan, folder: Path, progress: Progress) -> list[PolicyRun]:
         for repetition in range(plan.run.repetitions):
             for policy in plan.run.policies:
                 progress(f"{policy}, repetition {repetition + 1} of {plan.run.repetitions}")
-                raw = _policy(plan, policy, repetition, f"udp://{host}:{port}", workers, folder, progress)
+                raw = run_policy(plan, policy, repetition, f"udp://{host}:{port}", workers, folder, progress)
                 runs.append(collect(plan, policy, repetition, raw))
         return runs
 
@@ -69,7 +69,7 @@ def expected_seconds(plan: Plan) -> float:
     return plan.run.steps * (shard_s * slowest + plan.straggler.pause_s + 1.0)
 
 
-def _policy(
+def run_policy(
     plan: Plan,
     policy: str,
     repetition: int,
@@ -78,6 +78,7 @@ def _policy(
     folder: Path,
     progress: Progress,
 ) -> list[dict[str, Any]]:
+    """Has workers that are ready run one policy once. Returns: what each wrote down, by rank. Raises: ProcessError."""
     files = [folder / f"records-{rank}.json" for rank in range(len(workers))]
     for rank, worker in enumerate(workers):
         worker.tell(

@@ -7,7 +7,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from sa_atp.errors import MissingPartError
 from sa_atp.testbed import local, simulated
 from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.progress import Progress
@@ -20,11 +19,13 @@ def run(plan: Plan, plan_path: str, backend: str, switch: str, folder: Path, pro
     """Args: backend, switch: "auto" takes what the plan names."""
     backend = plan.run.backend if backend == "auto" else backend
     switch = plan.switch.program if switch == "auto" else switch
-    if backend == "mininet":
-        raise MissingPartError("the mininet backend is not part of this version: use --backend local or --backend sim")
     result = RunResult(plan, plan_path, backend, switch, manifest(plan, plan_path))
     if backend == "local":
         result.runs = local.run(plan, folder / "logs", progress)
+    elif backend == "mininet":
+        from sa_atp.testbed.mininet import run as mininet
+
+        result.runs = mininet.run(plan, switch, folder / "logs", progress)
     else:
         result.runs = simulated.run(plan, progress)
     return result
