@@ -17,8 +17,22 @@ from dataclasses import dataclass
 from sa_atp.control.jobspec import JobSpec, Member
 
 from .packets import (
-    COLLISION, CONTROL, DATA, FAN_OUT, ON_BEHALF, PARTIAL, PROBE, PROBE_REPLY, RESEND, RESULT, SA_PORT, AnyPacket, Arp,
-    Header, Host, Packet,
+    COLLISION,
+    CONTROL,
+    DATA,
+    FAN_OUT,
+    ON_BEHALF,
+    PARTIAL,
+    PROBE,
+    PROBE_REPLY,
+    RESEND,
+    RESULT,
+    SA_PORT,
+    AnyPacket,
+    Arp,
+    Header,
+    Host,
+    Packet,
 )  # fmt: skip
 
 WAIT_TICKS = 97  # of 1024 microseconds in what `wait` is on the embedded target: a tenth of a second

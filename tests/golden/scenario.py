@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Callable, Iterable
 
 from sa_atp.control import jobs as job_tables
-from sa_atp.control.entries import Exact, Lpm, Match, TableEntry, Ternary
+from sa_atp.control.entries import Exact, Match, TableEntry, Ternary
 from sa_atp.control.jobspec import JobSpec, Member
 from sa_atp.spec import SLOTS
 
@@ -18,8 +18,8 @@ ECT0 = 2  # what ECN-capable senders write (RFC 3168)
 EVENTS_PER_JOB = 32
 
 RULER = """\
-    packet PORT  dst mac, src mac, type | 45 tos bytes id frag ttl proto checksum src dst | src port, dst port, bytes, checksum |
-                 version+kind flags slot job epoch exponent tag seq bits | lanes
+    packet PORT  dst mac, src mac, type | 45 tos bytes id frag ttl proto checksum src dst |
+                 src port, dst port, bytes, checksum | version+kind flags slot job epoch exponent tag seq bits | lanes
 """
 
 
@@ -143,20 +143,28 @@ def packet_of(sender: Member, job: JobSpec, kind: int, **fields: object) -> Pack
 
 
 def _add(entry: TableEntry) -> str:
-    match = " ".join(f"{name}:{_value(value)}" for name, value in entry.match.items())
-    parameters = ", ".join(f"{name}:{value:#x}" for name, value in entry.params.items())
+    match = " ".join(f"{name}:{_value(name, value)}" for name, value in entry.match.items())
+    parameters = ", ".join(f"{name}:{_number(name, value)}" for name, value in entry.params.items())
     priority = f" {entry.priority}" if entry.priority else ""
     return f"add {entry.table}{priority} {match} {entry.action}({parameters})"
 
 
-def _value(match: Match) -> str:
+def _value(name: str, match: Match) -> str:
     if isinstance(match, Ternary):
         digits = [
             "*" if not match.mask >> bit & 1 else str(match.value >> bit & 1) for bit in range(SLOT_BITS - 1, -1, -1)
         ]
         return "0b" + "".join(digits)
-    assert isinstance(match, Exact | Lpm)
-    return f"{match.value:#x}" if isinstance(match, Exact) else f"{match.value:#x}/{match.prefix_bits}"
+    assert isinstance(match, Exact)
+    return _number(name, match.value)
+
+
+def _number(name: str, value: int) -> str:
+    """Addresses and bitmaps in hex, with all their digits."""
+    for part, digits in (("mac", 12), ("ip", 8), ("fan_in", 8)):
+        if part in name:
+            return f"0x{value:0{digits}x}"
+    return str(value)
 
 
 SLOT_BITS = 16

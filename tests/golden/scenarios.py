@@ -1,7 +1,7 @@
 """The golden scenarios. Each says what it shows; together they hit every row of the verdict table (p4src/core/verdict.p4).
 
-    workers 0, 1, 2    10.0.0.1 to .3    UDP 5000 to 5002    ports 1 to 3
-    parameter server   10.0.0.100        UDP 21313           port 9
+workers 0, 1, 2    10.0.0.1 to .3    UDP 5000 to 5002    ports 1 to 3
+parameter server   10.0.0.100        UDP 21313           port 9
 """
 
 from __future__ import annotations
@@ -12,8 +12,23 @@ from collections.abc import Callable
 from sa_atp.control.jobspec import JobSpec, Member
 
 from .packets import (
-    COLLISION, CONTROL, DATA, FAN_OUT, FROM_PS, ON_BEHALF, OVERFLOW, PARTIAL, PROBE, PROBE_REPLY, RESEND, RESULT, Arp, Header,
-    Host, Packet, Raw,
+    COLLISION,
+    CONTROL,
+    DATA,
+    FAN_OUT,
+    FROM_PS,
+    ON_BEHALF,
+    OVERFLOW,
+    PARTIAL,
+    PROBE,
+    PROBE_REPLY,
+    RESEND,
+    RESULT,
+    Arp,
+    Header,
+    Host,
+    Packet,
+    Raw,
 )  # fmt: skip
 from .scenario import ECT0, Scenario, host, packet_of
 
@@ -78,7 +93,7 @@ def aggregate(lanes: int) -> Scenario:
     s.data(W2, THREE, "completed", "fragment 9: 1009, 1012, 1015, ...", seq=9, slot=265, bits=0b100,
            lanes=s.values(lambda k: 100 + k))  # fmt: skip
 
-    s.comment("The slot of fragment 7, whose sum is complete, is taken by another fragment: nothing is left of the old values.")
+    s.comment("The slot of fragment 7, whose sum is complete, is taken by another fragment: no old value is left.")
     s.data(W2, THREE, "claimed", "fragment 256 + 7", seq=263, slot=263, bits=0b100)
     s.data(
         W0, THREE, "completed",
@@ -90,7 +105,7 @@ def aggregate(lanes: int) -> Scenario:
     s.data(W1, THREE, "completed", "all three in one packet", seq=10, slot=266, bits=0b111)
     s.data(W0, THREE, "answered", "worker 0 asks again", seq=10, slot=266, bits=0b001)
 
-    s.comment("Exponent and tag stay as they are; a poisoned lane is a matter of the receivers, the flag goes with the sum.")
+    s.comment("Exponent and tag stay as they are; poisoned lanes are up to the receivers: the flag goes with the sum.")
     s.data(W0, THREE, "claimed", "fragment 11, exponent -3", seq=11, slot=267, bits=0b001, exponent=-3, tag=0xAB)
     s.data(W1, THREE, "added", "fragment 11", seq=11, slot=267, bits=0b010, exponent=-3, tag=0xAB)
     s.data(W2, THREE, "completed", "fragment 11, with the overflow flag", seq=11, slot=267, bits=0b100, exponent=-3,
@@ -128,7 +143,9 @@ def duplicates() -> Scenario:
     s.data(W0, THREE, "duplicate", "worker 0 again", bits=0b001)
     s.data(W1, THREE, "added", "worker 1", bits=0b010)
     s.data(W2, THREE, "duplicate", "a partly contained packet is dropped whole, though 0x4 is new", bits=0b110)
-    s.data(W1, THREE, "duplicate", "a helper sends for worker 0, whose contribution is there", bits=0b001, flags=ON_BEHALF)
+    s.data(
+        W1, THREE, "duplicate", "a helper sends for worker 0, whose contribution is there", bits=0b001, flags=ON_BEHALF
+    )
     s.data(W2, THREE, "completed", "worker 2: the sum is 3, 6, 9, ...", bits=0b100)
     s.comment("From now on the slot answers: the result in the form for one receiver, whatever the packet brought.")
     s.data(W1, THREE, "answered", "worker 1 did not get the result", bits=0b010, lanes=s.values(lambda _: 0x7777))
@@ -175,7 +192,15 @@ def resends(lanes: int) -> Scenario:
         lanes=lanes,
         jobs=[THREE],
     )
-    s.data(W0, THREE, "passed up", "the slot is free: the packet passes, and claims nothing", seq=1, bits=0b001, flags=RESEND)
+    s.data(
+        W0,
+        THREE,
+        "passed up",
+        "the slot is free: the packet passes, claims nothing",
+        seq=1,
+        bits=0b001,
+        flags=RESEND,
+    )
     s.data(W0, THREE, "claimed", "so this is the first contribution", seq=1, bits=0b001)
     s.data(W1, THREE, "handed over", "worker 1's values could be added: 1001, 2002, ... leave, with both bits", seq=1,
            bits=0b010, flags=RESEND, lanes=s.values(lambda k: 1000 * (k + 1)))  # fmt: skip
@@ -195,7 +220,15 @@ def resends(lanes: int) -> Scenario:
     s.data(W1, THREE, "added", "fragment 3", seq=3, bits=0b010)
     s.data(W2, THREE, "completed", "3, 6, 9, ... to everyone", seq=3, bits=0b100, flags=RESEND)
     s.data(W2, THREE, "answered", "and again, to one", seq=3, bits=0b100, flags=RESEND)
-    s.data(W0, THREE, "answered", "with the collision flag of a former attempt", seq=3, bits=0b001, flags=RESEND | COLLISION)
+    s.data(
+        W0,
+        THREE,
+        "answered",
+        "with the collision flag of a first attempt",
+        seq=3,
+        bits=0b001,
+        flags=RESEND | COLLISION,
+    )
 
     s.comment("Another fragment holds the slot: a resend passes without a mark, and the slot keeps its owner.")
     s.data(W0, THREE, "claimed", "fragment 4", seq=4, bits=0b001)
@@ -215,9 +248,9 @@ def evictions(lanes: int) -> Scenario:
     s = Scenario(
         "evictions",
         """
-        A slot whose owner was idle for longer than the time to live of the arriving packet's job: the packet takes the slot,
-        and the old sum leaves as a partial sum, under its own name, towards its own parameter server. Two jobs share the
-        slots: job 3 waits for a minute, job 4 for 20 ticks.
+        A slot whose owner was idle for longer than the time to live of the arriving packet's job: the packet takes it, and
+        the old sum leaves as a partial sum, under its own name, towards its own parameter server. Two jobs share the slots:
+        job 3 waits for a minute, job 4 for 20 ticks.
         """,
         lanes=lanes,
         jobs=[patient, hasty],
@@ -237,7 +270,9 @@ def evictions(lanes: int) -> Scenario:
     s.data(W0, hasty, "answered", "so the complete sum is served when its sender asks again", seq=6, bits=0b01)
     s.data(W0, hasty, "claimed", "fragment 7", seq=7, bits=0b01)
     s.wait("A tenth of a second.")
-    s.comment("Neither a resend nor a probe takes a slot, however long it was idle; a contribution of its owner keeps it.")
+    s.comment(
+        "Neither a resend nor a probe takes a slot, however long it was idle; a contribution of its owner keeps it."
+    )
     s.data(W1, hasty, "passed up", "a resend of fragment 8", seq=8, bits=0b10, flags=RESEND)
     s.probe(W1, hasty, "probed", "a probe of fragment 8", seq=8)
     s.data(W1, hasty, "completed", "fragment 7 goes on", seq=7, bits=0b10)
@@ -259,7 +294,14 @@ def probes() -> Scenario:
     s.probe(W2, THREE, "probed", "only worker 0 is there", seq=1)
     s.probe(W2, THREE, "probed", "a probe about another fragment", seq=2)
     s.data(W2, THREE, "added", "worker 2", seq=1, bits=0b100)
-    s.probe(W0, THREE, "probed", "worker 1 is missing; what the probe itself says of bits does not matter", seq=1, bits=0b111)
+    s.probe(
+        W0,
+        THREE,
+        "probed",
+        "worker 1 is missing; the bits of the probe do not matter",
+        seq=1,
+        bits=0b111,
+    )
     s.data(W1, THREE, "completed", "worker 1", seq=1, bits=0b010)
     s.probe(W1, THREE, "probed", "all are there", seq=1)
     s.check_counters()
@@ -271,7 +313,7 @@ def fan_out() -> Scenario:
         "fan_out",
         """
         The parameter server has finished a sum: its result is copied to all members, and what the slot holds of the
-        fragment is forgotten. Nobody else may have a result copied, and a result for one receiver passes like other traffic.
+        fragment is forgotten. Nobody else may have a result copied. A result for one receiver passes like other traffic.
         """,
         jobs=[TWO],
         routes=[("10.0.0.1/32", 1), ("10.0.0.2/32", 2), ("10.0.0.100/32", 9)],
@@ -467,7 +509,9 @@ def forwarding() -> Scenario:
 
     tcp = Packet(zero, one, protocol=6, ttl=7, identification=0x1234, payload=bytes(range(40)))
     s.send(1, tcp, None, "TCP to worker 1, time to live 7")
-    s.send(1, tcp.having(tos=0xB9, ttl=1), None, "a DSCP, an ECN mark, and a time to live of 1: a bridge counts no hops")
+    s.send(
+        1, tcp.having(tos=0xB9, ttl=1), None, "a DSCP, an ECN mark, and a time to live of 1: a bridge counts no hops"
+    )
     s.send(1, tcp.having(target=Host("", 2, 0x0A0100FF, 0)), None, "10.1.0.255 is in 10.1.0.0/16")
     s.send(1, tcp.having(target=Host("", 2, 0x0A0102FF, 0)), None, "10.1.2.255 is in 10.1.2.0/24 too, which is longer")
     s.send(1, tcp.having(target=Host("", 2, 0x0A020001, 0)), None, "10.2.0.1: no route")
@@ -479,7 +523,9 @@ def forwarding() -> Scenario:
 
     s.comment("UDP: only port 21313 is looked at, and only whole datagrams.")
     s.send(2, Packet(one, zero, payload=b"hello", udp_checksum=0xBEEF), None, "UDP to worker 0")
-    s.send(2, Packet(one, server, dst_port=UNUSED_PORT, payload=b"hello", udp_checksum=0xBEEF), None, "another UDP port")
+    s.send(
+        2, Packet(one, server, dst_port=UNUSED_PORT, payload=b"hello", udp_checksum=0xBEEF), None, "another UDP port"
+    )
     data = packet_of(W0, TWO, DATA, seq=1, bits=0b01, lanes=s.values(lambda k: k), udp_checksum=0xBEEF)
     s.send(1, data.having(fragment=0x2000), None, "a first fragment, which looks like data")
     s.send(1, data.having(fragment=0x0001), None, "a later fragment")

@@ -1,0 +1,112 @@
+"""The golden vectors on each target, and what they cover.
+
+Both targets must give the same packets out for the same packets in: those that the model in tests/golden derives from the
+rules.
+"""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import load_pipeline
+from golden.generate import FOLDER, out_of_date
+from golden.model import EVENTS
+from golden.scenarios import ALL
+
+from sa_atp import artefacts
+from sa_atp.softswitch.pipeline import Pipeline
+from sa_atp.softswitch.program import load
+from sa_atp.softswitch.stf import grammar, runner
+from sa_atp.softswitch.stf.embedded import EmbeddedTarget
+from sa_atp.softswitch.stf.names import Names
+from sa_atp.testbed import bmv2, bmv2_stf
+
+FILES = sorted(FOLDER.glob("*.stf"))
+
+
+def lanes_of(file: Path) -> int:
+    return int(file.stem.rsplit("_", 1)[-1]) if re.search(r"_\d+$", file.stem) else 64
+
+
+@pytest.fixture(scope="session")
+def pipeline_of(pipeline: Pipeline) -> Callable[[int], Pipeline]:
+    known = {64: pipeline}
+
+    def find(lanes: int) -> Pipeline:
+        if lanes not in known:
+            known[lanes] = load_pipeline(lanes)
+        return known[lanes]
+
+    return find
+
+
+def passes(file: Path, target: runner.Target, names: Names) -> None:
+    result = runner.run(grammar.read(file), names, target)
+    assert not result.notes
+    assert result.expected >= 3
+    assert result.passed, "\n".join(f"{f.line}: {f.message}\n{f.picture}" for f in result.failures)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_embedded_target(file: Path, pipeline_of: Callable[[int], Pipeline]) -> None:
+    lanes = lanes_of(file)
+    passes(file, EmbeddedTarget(pipeline_of(lanes)), Names.from_file(artefacts.program(lanes).json_path))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_bmv2(file: Path) -> None:
+    for part in ("simple_switch_grpc", "simple_switch_CLI"):
+        if bmv2.find(part) is None:
+            pytest.skip(f"{part} is not here: {bmv2.HOW_TO_GET_IT}")
+    program = artefacts.program(lanes_of(file)).json_path
+    names = Names.from_file(program)
+    with bmv2_stf.running(program, names) as switch:
+        passes(file, switch, names)
+
+
+def test_the_plain_form_of_the_program_agrees() -> None:
+    """What a debugger steps through is what runs."""
+    program = artefacts.program().json_path
+    passes(
+        FOLDER / "saturation.stf", EmbeddedTarget(Pipeline.from_file(program, compiled=False)), Names.from_file(program)
+    )
+
+
+def test_a_wrong_vector_does_not_pass(pipeline: Pipeline) -> None:
+    """Every lane, address and flag is looked at: a change of any expected digit is found."""
+    text = (FOLDER / "saturation.stf").read_text()
+    names = Names.from_file(artefacts.program().json_path)
+    line = next(i for i, line in enumerate(text.splitlines()) if line.startswith("expect"))
+    digits = [i for i, c in enumerate(text.splitlines()[line]) if c in "0123456789abcdef" and i > len("expect 1 ")]
+    for at in digits[::7]:
+        lines = text.splitlines()
+        lines[line] = lines[line][:at] + ("0" if lines[line][at] != "0" else "1") + lines[line][at + 1 :]
+        result = runner.run(grammar.parse("\n".join(lines)), names, EmbeddedTarget(pipeline))
+        assert [f.line for f in result.failures] == [line + 1]
+
+
+def test_the_files_are_what_the_scenarios_say() -> None:
+    assert out_of_date() == []
+
+
+def test_every_row_of_the_verdict_table_is_hit() -> None:
+    program = load(artefacts.program().json_path)
+    (table,) = [t for t in program.tables() if t.name.endswith(".verdict")]
+    assert [key.name for key in table.key] == ["intent", "found", "is_leaf", "overlap", "full"]
+    rows = sorted(table.const_entries or (), key=lambda row: row.priority)
+    hit = set()
+    for make in ALL.values():
+        for verdict in make().switch.verdicts:
+            key = (verdict.intent, verdict.found, verdict.is_leaf, verdict.overlap, verdict.full)
+            for i, row in enumerate(rows):
+                if all(value & mask == wanted for value, (wanted, mask) in zip(key, row.match, strict=True)):
+                    hit.add(i)
+                    break
+    missing = [rows[i].match for i in range(len(rows)) if i not in hit]
+    assert missing == []
+
+
+def test_every_event_is_counted_somewhere() -> None:
+    counted = {event for make in ALL.values() for _, event in make().switch.events}
+    assert counted == set(EVENTS)
