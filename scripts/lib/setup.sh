@@ -86,7 +86,7 @@ make() {
         say "the environment in $VENV has everything"
         return
     fi
-    if [[ " $* " == *" torch "* ]] && ! "$PYTHON" "$ROOT/scripts/lib/installed.py" --only torch "$ROOT" 2>/dev/null; then
+    if [[ " $* " == *" torch "* ]] && ! "$PYTHON" "$ROOT/scripts/lib/installed.py" --only torch "$ROOT" >/dev/null 2>&1; then
         install_torch
     fi
     local project
