@@ -17,7 +17,10 @@ from sa_atp.train.ddp_state import SaAtpState
 from sa_atp.train.tensor_sums import sum_in_background
 
 
-def sa_atp_hook(state: SaAtpState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+def sa_atp_hook(
+    state: SaAtpState,
+    bucket: dist.GradBucket,  # type: ignore[name-defined]  # torch's own stubs do not name it
+) -> torch.futures.Future[torch.Tensor]:
     """Averages a bucket of gradients over all ranks.
 
     Args: bucket: of float32, float16 or bfloat16, on the CPU or a CUDA device.

@@ -41,6 +41,12 @@ class SaAtpState:
     settings are kept, the connection and the process group are not.
     """
 
+    stages: dict[Any, Any]
+    """device: what moves its tensors to the host and back (see tensor_sums)."""
+    _lock: threading.Lock
+    _communicator: Communicator | None
+    _finalizer: "weakref.finalize[Any, Any] | None"
+
     def __init__(
         self,
         server: str,
@@ -169,9 +175,9 @@ class SaAtpState:
 
     def _forget_connection(self) -> None:
         self._lock = threading.Lock()
-        self.stages: dict[Any, Any] = {}  # device: what moves its tensors to and from the host (see tensor_sums)
-        self._communicator: Communicator | None = None
-        self._finalizer: weakref.finalize[[Communicator, int], Self] | None = None
+        self.stages = {}
+        self._communicator = None
+        self._finalizer = None
 
     # --- checkpoints --------------------------------------------------------------------------------------------------
 

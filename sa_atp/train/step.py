@@ -34,9 +34,10 @@ class Workload(Protocol):
 class PendingSum(Protocol):
     """A sum under way."""
 
-    missing_bits: int | None
-    sent_us: int
-
+    @property
+    def missing_bits(self) -> int | None: ...
+    @property
+    def sent_us(self) -> int: ...
     @property
     def future(self) -> "Future[np.ndarray]": ...
 

@@ -1,0 +1,109 @@
+"""A training step's sum that consists of several: one for each segment of the layout."""
+
+import contextlib
+import functools
+import operator
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future, InvalidStateError
+
+import numpy as np
+
+from sa_atp.net.clock import now_us
+from sa_atp.net.communicator import Communicator, Sum
+from sa_atp.train.layout import Layout
+from sa_atp.wire.messages import Body
+
+
+class SegmentedSum:
+    """Looks like a single sum under way (see step.PendingSum); done when all its segments are."""
+
+    def __init__(self, sums: Sequence[Sum], out: np.ndarray) -> None:
+        self.sums = sums
+        self.out = out
+        """float32[values]: receives the sums."""
+        self.future: Future[np.ndarray] = Future()
+        self.sent: list[int] = [0] * len(sums)
+        """Contributions to each segment that have been handed over one by one."""
+        self._left = len(sums)
+        self._lock = (
+            threading.Lock()
+        )  # one that is done already calls back from here, others from the connection's thread
+        for sum_ in sums:
+            sum_.future.add_done_callback(self._on_done)
+
+    def _on_done(self, future: "Future[np.ndarray]") -> None:
+        error = future.exception()
+        with self._lock:
+            self._left -= 1
+            over = self._left == 0
+        if error is not None:
+            with contextlib.suppress(InvalidStateError):  # another segment has failed before
+                self.future.set_exception(error)
+        elif over:
+            with contextlib.suppress(InvalidStateError):
+                self.future.set_result(self.out)
+
+    @property
+    def missing_bits(self) -> int | None:
+        """Contributions that some segment lacks; None: not known."""
+        known = [s.missing_bits for s in self.sums if not s.future.done() and s.missing_bits is not None]
+        return functools.reduce(operator.or_, known) if known else None
+
+    @property
+    def sent_us(self) -> int:
+        return max(s.sent_us for s in self.sums)
+
+
+class BucketedHost:
+    """A communicator as a step of segmented sums sees it (see step.Host)."""
+
+    def __init__(self, communicator: Communicator, layout: Layout) -> None:
+        self.membership = communicator.membership
+        self.current: SegmentedSum | None = None
+        self._communicator = communicator
+        self._layout = layout
+
+    def now_us(self) -> int:
+        return now_us()
+
+    def begin(self, values: int) -> SegmentedSum:
+        out = np.empty(values, np.float32)
+        sums = [
+            self._communicator.begin(
+                segment.end - segment.start,
+                key=("backup", number),
+                out=out[segment.start : segment.end],
+                scale=1.0 / self.membership.world_size if segment.mean else 1.0,
+            )
+            for number, segment in enumerate(self._layout.segments)
+        ]
+        self.current = SegmentedSum(sums, out)
+        return self.current
+
+    def contribute(self, sum_: SegmentedSum, parts: Sequence[np.ndarray], bits: int, *, on_behalf: bool) -> None:
+        """Adds contributions to all segments, but for those that have them already."""
+        for number, segment in enumerate(self._layout.segments):
+            if sum_.sent[number] & bits != bits:
+                slices = [part[segment.start : segment.end] for part in parts]
+                self._communicator.contribute(sum_.sums[number], slices, bits, on_behalf=on_behalf)
+
+    def contribute_segment(self, number: int, values: np.ndarray, bit: int) -> None:
+        """Adds one contribution to one segment of the current sum. Args: values: float32, all segments."""
+        if self.current is None:
+            return
+        segment = self._layout.segments[number]
+        own = bool(bit & self.membership.bits_of(self.membership.rank))
+        part = values[segment.start : segment.end]
+        self._communicator.contribute(self.current.sums[number], [part], bit, on_behalf=not own)
+        self.current.sent[number] |= bit
+
+    def look(self, sum_: SegmentedSum) -> None:
+        """Asks about the last segment that is not complete: whoever has sent that has sent everything."""
+        for part in reversed(sum_.sums):
+            if not part.future.done():
+                self._communicator.look(part)
+                return
+
+    def ask(self, body: Body) -> "Future[Body | None]":
+        return self._communicator.ask(body)
