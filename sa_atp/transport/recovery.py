@@ -127,7 +127,7 @@ class Recovery:
 
     def _stuck_in_leaf(self) -> bool:
         """A leaf keeps its sum until its own workers' contributions are in; if a helper under another leaf has sent one
-        of them, they never are. (section 9.1)
+        of them, they never are. (section 10.5)
         """
         member = self._member
         return member.levels > 1 and member.grade is not Grade.NONE and self.silences >= SILENCES_BEFORE_HANDOVER

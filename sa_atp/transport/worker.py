@@ -113,7 +113,7 @@ class Worker:
             return  # done already: others have sent these contributions
         group = Contribution(plan, bits, parts, self.membership.contributions, on_behalf=on_behalf)
         # a leaf waits for all of its workers' contributions; of a shard that is shared with a helper under another leaf
-        # it will never see them all (section 9.1)
+        # it will never see them all (section 10.5)
         group.hand_over = (
             self.membership.levels > 1 and not on_behalf and bits != self.membership.bits_of(self.membership.rank)
         )
