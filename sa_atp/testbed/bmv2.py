@@ -7,7 +7,6 @@ import contextlib
 import os
 import select
 import shutil
-import signal
 import socket
 import subprocess
 import time
@@ -16,7 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from sa_atp.errors import MissingPartError, SaAtpError, UserError
+from sa_atp.errors import MissingPartError, UserError
+from sa_atp.testbed.processes import Process, ProcessError
 
 FOLDER_VARIABLE = "SA_ATP_BMV2"
 HOW_TO_GET_IT = (
@@ -26,12 +26,7 @@ HOW_TO_GET_IT = (
 START_TIMEOUT_S = 30.0  # a busy machine
 ANSWER_TIMEOUT_S = 30.0
 END_TIMEOUT_S = 5.0
-LOG_TAIL_LINES = 20
 PROMPT = b"RuntimeCmd: "
-
-
-class Bmv2Error(SaAtpError):
-    """BMv2 ended, or did not answer; the message holds its command line and its last words."""
 
 
 def find(program: str) -> Path | None:
@@ -60,69 +55,23 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-class Bmv2:
-    """A running BMv2. It ends with the context, whatever happens."""
-
-    def __init__(
-        self, arguments: Sequence[str], log: Path, *, program: str = "simple_switch_grpc", prefix: Sequence[str] = ()
-    ) -> None:
-        """Args:
-        arguments: of the program.
-        log: file for what it prints.
-        prefix: command in front of it, such as one that enters a network namespace.
-
-        Raises: MissingPartError.
-        """
-        self.command = [*prefix, str(require(program)), *arguments]
-        self.log = log
-        with log.open("wb") as out:
-            self._process = subprocess.Popen(
-                self.command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
-            )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.end()
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
-    def ended(self) -> bool:
-        return self._process.poll() is not None
-
-    def check(self) -> None:
-        """Raises: Bmv2Error: it has ended."""
-        if self.ended:
-            raise Bmv2Error(self.obituary("ended"))
-
-    def obituary(self, what: str) -> str:
-        status = self._process.poll()
-        text = f"BMv2 {what}" + (f" with status {status}" if status is not None else "")
-        tail = "\n".join(f"    {line}" for line in self.log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
-        return f"{text}; command: {' '.join(self.command)}; its log ends with:\n{tail or '    (nothing)'}"
-
-    def end(self) -> None:
-        _end(self._process)
+def start(arguments: Sequence[str], log: Path) -> Process:
+    """BMv2 with P4Runtime and Thrift; the caller ends it. Raises: MissingPartError."""
+    return Process("BMv2", arguments, log, program=(str(require("simple_switch_grpc")),), talks=False)
 
 
 class CommandLine:
     """`simple_switch_CLI`: one command, one answer."""
 
-    def __init__(self, switch: Bmv2, thrift_port: int) -> None:
-        """Waits until the switch answers. Raises: MissingPartError, Bmv2Error."""
+    def __init__(self, switch: Process, thrift_port: int) -> None:
+        """Waits until the switch answers. Raises: MissingPartError, ProcessError."""
         self._switch = switch
         self._command = [str(require("simple_switch_CLI")), "--thrift-port", str(thrift_port)]
         deadline = time.monotonic() + START_TIMEOUT_S
         while not _listens(thrift_port):
             switch.check()
             if time.monotonic() > deadline:
-                raise Bmv2Error(switch.obituary(f"did not open its Thrift port in {START_TIMEOUT_S:.0f} s"))
+                raise switch.failure(f"did not open its Thrift port in {START_TIMEOUT_S:.0f} s")
             time.sleep(0.02)
         self._process = subprocess.Popen(
             self._command,
@@ -146,13 +95,13 @@ class CommandLine:
         self.end()
 
     def do(self, command: str) -> str:
-        """The answer, without the prompt. Raises: UserError: BMv2 refuses the command; Bmv2Error."""
+        """The answer, without the prompt. Raises: UserError: BMv2 refuses the command; ProcessError."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(command.encode() + b"\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            raise Bmv2Error(self._switch.obituary(f"does not take {command}")) from None
+            raise self._switch.failure(f"does not take {command}") from None
         answer = self._answer()
         for line in answer.splitlines():
             if line.startswith(("Error", "Invalid", "*** Unknown")):
@@ -171,7 +120,9 @@ class CommandLine:
             if not data:
                 self._switch.check()
                 said = found.decode(errors="replace").strip() or "nothing"
-                raise Bmv2Error(f"{' '.join(self._command)} {'ended' if ready else 'did not answer'}; it said: {said}")
+                raise ProcessError(
+                    f"{' '.join(self._command)} {'ended' if ready else 'did not answer'}; it said: {said}"
+                )
             found += data
         return found.removesuffix(PROMPT).decode(errors="replace")
 
@@ -180,24 +131,18 @@ class CommandLine:
             if stream is not None:
                 with contextlib.suppress(BrokenPipeError):
                     stream.close()
-        _end(self._process)
+        self._process.terminate()
+        try:
+            self._process.wait(END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
 
 def _listens(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(1.0)
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    """Asks it and its children to end, then makes them."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        if process.poll() is not None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(END_TIMEOUT_S)
 
 
 def start_arguments(

@@ -16,7 +16,9 @@ from typing import Any
 import grpc
 
 from sa_atp.softswitch.stf.names import BoundEntry, Counter, Match, Names
-from sa_atp.testbed.bmv2 import START_TIMEOUT_S, Bmv2, Bmv2Error, CommandLine, free_port, start_arguments
+from sa_atp.testbed import bmv2
+from sa_atp.testbed.bmv2 import START_TIMEOUT_S, CommandLine, free_port, start_arguments
+from sa_atp.testbed.processes import Group, Process, ProcessError
 
 PACKET_STREAM = "/p4.bm.DataplaneInterface/PacketStream"
 PACKET_TIMEOUT_S = 20.0
@@ -26,7 +28,7 @@ LOWEST_PRECEDENCE = 1 << 30  # BMv2 takes the smaller priority first, tests give
 
 @contextlib.contextmanager
 def running(json_path: Path, names: Names) -> Iterator["Bmv2Target"]:
-    """BMv2 with a program. Raises: MissingPartError, Bmv2Error."""
+    """BMv2 with a program. Raises: MissingPartError, ProcessError."""
     with tempfile.TemporaryDirectory(prefix="sa_atp-bmv2-") as scratch:
         folder = Path(scratch)
         packets = f"unix:{folder}/packets"
@@ -38,18 +40,19 @@ def running(json_path: Path, names: Names) -> Iterator["Bmv2Target"]:
             grpc=f"unix:{folder}/p4runtime",
             options={"dp-grpc-server-addr": packets},
         )
-        with Bmv2(arguments, folder / "log") as switch, CommandLine(switch, thrift_port) as commands:
-            options = [("grpc.enable_http_proxy", 0), ("grpc.max_receive_message_length", -1)]
-            with grpc.insecure_channel(packets, options=options) as channel:
+        options = [("grpc.enable_http_proxy", 0), ("grpc.max_receive_message_length", -1)]
+        with Group() as group:
+            switch = group.add(bmv2.start(arguments, folder / "log"))
+            with CommandLine(switch, thrift_port) as commands, grpc.insecure_channel(packets, options) as channel:
                 try:
                     grpc.channel_ready_future(channel).result(START_TIMEOUT_S)
                 except grpc.FutureTimeoutError:
-                    raise Bmv2Error(switch.obituary("did not open its packet interface")) from None
+                    raise switch.failure("did not open its packet interface") from None
                 yield Bmv2Target(switch, commands, channel, names)
 
 
 class Bmv2Target:
-    def __init__(self, switch: Bmv2, commands: CommandLine, channel: Any, names: Names) -> None:
+    def __init__(self, switch: Process, commands: CommandLine, channel: Any, names: Names) -> None:
         self._switch = switch
         self._commands = commands
         self._names = names
@@ -61,7 +64,7 @@ class Bmv2Target:
             return [decode_packet(answer) for answer in answers]
         except grpc.RpcError as error:
             self._switch.check()
-            raise Bmv2Error(self._switch.obituary(f"did not finish a packet ({error.code().name})")) from None
+            raise self._switch.failure(f"did not finish a packet ({error.code().name})") from None
 
     def let_time_pass(self) -> None:
         time.sleep(WAIT_S)
@@ -86,7 +89,7 @@ class Bmv2Target:
         answer = self._commands.do(command)
         found = re.search(r"with handle (\d+)", answer)
         if found is None:
-            raise Bmv2Error(f"BMv2 gave no handle for `{command}`; it said: {answer or 'nothing'}")
+            raise ProcessError(f"BMv2 gave no handle for `{command}`; it said: {answer or 'nothing'}")
         return int(found[1])
 
     # --- the rest -----------------------------------------------------------------------------------------------------
@@ -107,7 +110,7 @@ class Bmv2Target:
         answer = self._commands.do(f"counter_read {counter.name} {cell}")
         found = re.search(r"\((\d+) bytes, (\d+) packets\)", answer)
         if found is None:
-            raise Bmv2Error(f"BMv2 does not tell counter {counter.name}; it said: {answer or 'nothing'}")
+            raise ProcessError(f"BMv2 does not tell counter {counter.name}; it said: {answer or 'nothing'}")
         return int(found[2]), int(found[1])
 
     def command(self, words: list[str]) -> str:
