@@ -164,7 +164,7 @@ class Stream:
 
 
 def _write_details(error: Any) -> list[tuple[int, int, str]]:
-    """For each refused update of a write (index, canonical code, reason). (section 11.3)"""
+    """For each refused update of a write (index, canonical code, reason). (P4Runtime, section 11.3)"""
     for key, value in error.trailing_metadata() or ():
         if key == "grpc-status-details-bin":
             status = status_pb2.Status.FromString(value)

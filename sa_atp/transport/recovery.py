@@ -1,4 +1,4 @@
-"""What became of fragments whose sum does not come: lost, still waiting for others, or in the way. (sections 5.3 to 5.5)
+"""What became of fragments whose sum does not come: lost, still waiting for others, or in the way. (sections 5.3 to 5.6)
 
 Three signs. A fragment sent later is complete: this one is lost. The switch, when asked by a probe, holds a fragment
 without our contributions: they are lost. It holds some of them and not others: someone else has contributed a part of
