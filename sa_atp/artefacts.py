@@ -1,4 +1,4 @@
-"""Where the compiled P4 programs are: in the repository, or inside the installed package."""
+"""Where the compiled P4 programs and the plan files are: in the repository, or inside the installed package."""
 
 import hashlib
 import json
@@ -11,6 +11,7 @@ NAME = "sa_atp"
 _PACKAGE = Path(__file__).resolve().parent
 # a wheel carries a copy; an editable install stands beside the sources
 _PLACES = (_PACKAGE / "_data" / "p4src" / "compiled", _PACKAGE.parent / "p4src" / "compiled")
+_PLANS = (_PACKAGE / "_data" / "topologies", _PACKAGE.parent / "topologies")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,6 +73,21 @@ def from_folder(folder: Path) -> CompiledProgram:
     except (OSError, ValueError, KeyError):
         lanes = None
     return CompiledProgram(json_path=json_path, p4info_path=infos[0], lanes=lanes)
+
+
+def plan_file(path: Path) -> Path:
+    """A plan file: the one at this path; else the project's own plan of that name, wherever the project is installed.
+
+    So `sa-atp run topologies/demo.toml` and `sa-atp run demo` work from every folder.
+
+    Raises: UserError: there is neither; it lists the project's own.
+    """
+    if path.exists() and not path.is_dir():
+        return path
+    own = {file.stem: file for place in reversed(_PLANS) for file in place.glob("*.toml")}
+    if path.parent in (Path(), Path("topologies")) and path.suffix in ("", ".toml") and path.stem in own:
+        return own[path.stem]
+    raise UserError(f"{path}: no such file; the project's own plans are {', '.join(sorted(own)) or 'not installed'}")
 
 
 def _list(known: dict[int, Path]) -> str:

@@ -18,7 +18,7 @@ def add(subparsers: Any) -> None:
         description="Runs a plan's policies side by side, and leaves data, figures, a timeline and report.html in a "
         "folder. Exit status 1: a sum was wrong.",
     )
-    parser.add_argument("plan", type=Path, metavar="PLAN.toml")
+    parser.add_argument("plan", type=Path, metavar="PLAN.toml", help="a plan file, or the name of one of the project's")
     parser.add_argument("--backend", choices=BACKENDS, default="auto",
                         help="where it runs (default: what the plan says, else local)")  # fmt: skip
     parser.add_argument("--switch", choices=SWITCHES, default="auto",
@@ -31,13 +31,13 @@ def add(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from sa_atp import report
+    from sa_atp import artefacts, report
     from sa_atp.cli._progress import TerminalProgress
     from sa_atp.report.table import print_table
     from sa_atp.testbed import plan as plans
     from sa_atp.testbed import runner
 
-    plan = plans.load(options.plan, options.overrides)
+    plan = plans.load(artefacts.plan_file(options.plan), options.overrides)
     folder = options.out or Path("runs") / f"{options.plan.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
     with TerminalProgress() as progress:
         result = runner.run(plan, str(options.plan), options.backend, options.switch, folder, progress)
