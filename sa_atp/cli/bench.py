@@ -1,0 +1,39 @@
+"""`sa-atp bench`: what a part of the project reaches on this machine, beside a peer's."""
+
+import argparse
+import importlib
+from typing import Any
+
+# name: (module with `add_arguments` and `run`, what it measures)
+BENCHMARKS = {
+    "allreduce": ("sa_atp.testbed.bench_allreduce", "goodput and CPU cost of one all-reduce"),
+    "switch": ("sa_atp.testbed.bench_switch", "packets per second of the P4 program"),
+}
+
+
+def add(subparsers: Any) -> None:
+    parser = subparsers.add_parser("bench", help="measure an all-reduce, or the switch")
+    commands = parser.add_subparsers(
+        title="benchmarks", dest="benchmark", required=True, metavar="BENCHMARK", parser_class=_LazyParser
+    )
+    for name, (module, what) in BENCHMARKS.items():
+        commands.add_parser(name, help=what, description=f"Measures {what}.", module=module)
+
+
+class _LazyParser(argparse.ArgumentParser):
+    """Imports its benchmark when it is asked for: other commands start without."""
+
+    def __init__(self, *, module: str, **options: Any) -> None:
+        super().__init__(**options)
+        self._module: str | None = module
+
+    def _fill(self) -> None:
+        if self._module is not None:
+            benchmark = importlib.import_module(self._module)
+            self._module = None
+            benchmark.add_arguments(self)
+            self.set_defaults(run=benchmark.run)
+
+    def parse_known_args(self, *arguments: Any, **options: Any) -> Any:
+        self._fill()
+        return super().parse_known_args(*arguments, **options)

@@ -1,0 +1,177 @@
+"""`sa-atp bench switch`: packets per second of the P4 program, alone and through real interfaces."""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from sa_atp.errors import MissingPartError, SaAtpError, UserError
+from sa_atp.spec import LANE_BUILDS
+
+LOAD_TIMEOUT_S = 300.0
+BATCH_FRAGMENTS = 512
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--lanes", type=int, choices=LANE_BUILDS, default=64, help="(default: %(default)s)")
+    parser.add_argument("--packets", type=int, default=400_000, metavar="N",
+                        help="contributions to measure with (default: %(default)s); slow targets stop earlier")  # fmt: skip
+    parser.add_argument("--against", choices=("bmv2",), help="measure BMv2 as well, over the same interfaces")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Raises: UserError, MissingPartError, SaAtpError."""
+    from sa_atp.testbed import bmv2
+
+    if options.packets < 1:
+        raise UserError(f"--packets {options.packets}: expected at least 1")
+    if options.against == "bmv2":
+        bmv2.require("simple_switch_grpc")
+    found = measure(options.lanes, options.packets, with_bmv2=options.against == "bmv2")
+    if options.json:
+        print(json.dumps(found))
+    else:
+        _print(found)
+    return 0
+
+
+def measure(lanes: int, packets: int, *, with_bmv2: bool) -> dict[str, Any]:
+    """The object that --json prints.
+
+    io_pps is over veth pairs, as BMv2's, where they can be made, and over UDP virtual ports otherwise; io_interface says
+    which. Raises: MissingPartError, SaAtpError.
+    """
+    from sa_atp.testbed.switch_io import Request
+    from sa_atp.testbed.switch_io import measure as measure_io
+
+    _say("loading: with an empty cache, then from it")
+    compile_s, load_cached_s = load_times(lanes)
+    _say("pipeline alone")
+    pipeline_pps = measure_pipeline(lanes, packets)
+    _say("embedded switch, UDP virtual ports over loopback")
+    udp = measure_io(Request(target="embedded", link="udp", lanes=lanes, packets=packets))
+    veth: dict[str, Any] | None = None
+    missing = None
+    try:
+        _say("embedded switch, veth pairs in a network namespace")
+        veth = measure_io(Request(target="embedded", link="veth", lanes=lanes, packets=packets))
+    except MissingPartError as error:
+        if with_bmv2:
+            raise
+        missing = str(error)
+        _say(f"left out: {missing}")
+    other = None
+    if with_bmv2:
+        _say("BMv2, veth pairs in a network namespace")
+        other = measure_io(Request(target="bmv2", link="veth", lanes=lanes, packets=packets))
+    io = veth or udp
+    return {
+        "lanes": lanes,
+        "embedded": {
+            "pipeline_pps": pipeline_pps,
+            "io_pps": io["pps"],
+            "io_interface": "veth" if veth else "udp",
+            "udp_pps": udp["pps"],
+            "veth_pps": veth["pps"] if veth else None,
+            "window": io["window"],
+            "compile_s": compile_s,
+            "load_cached_s": load_cached_s,
+        },
+        "bmv2": {"io_pps": other["pps"], "io_interface": "veth", "window": other["window"]} if other else None,
+        "io_ratio": io["pps"] / other["pps"] if other else None,
+        "left_out": missing,
+    }
+
+
+def load_times(lanes: int) -> tuple[float, float]:
+    """Seconds until a fresh process can take packets: with an empty cache folder, and with what that left in it."""
+    with tempfile.TemporaryDirectory(prefix="sa-atp-cache-") as cache:
+        return _load_s(lanes, cache), min(_load_s(lanes, cache) for _ in range(2))
+
+
+def _load_s(lanes: int, cache: str) -> float:
+    command = [sys.executable, "-m", "sa_atp.testbed.switch_load", str(lanes), cache]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=LOAD_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise SaAtpError(f"loading the program took longer than {LOAD_TIMEOUT_S:.0f} s") from None
+    if done.returncode:
+        raise SaAtpError(f"loading the program failed: {(done.stderr.strip() or 'no reason given').splitlines()[-1]}")
+    return float(json.loads(done.stdout)["seconds"])
+
+
+def measure_pipeline(lanes: int, packets: int) -> float:
+    """Packets per second of one core, from memory to memory: all contributions of a job of four workers.
+
+    CPU time, so that other processes on the machine do not count. Every sum is checked. Raises: SaAtpError.
+    """
+    from sa_atp import artefacts
+    from sa_atp.control import jobs
+    from sa_atp.control.writer import LocalWriter
+    from sa_atp.folders import cache_folder
+    from sa_atp.softswitch.frames import HEADERS_BYTES
+    from sa_atp.softswitch.pipeline import Pipeline
+    from sa_atp.testbed.switch_traffic import WORKERS, Contributions, Results, hosts, job
+
+    members, server = hosts()
+    pipeline = Pipeline.from_file(artefacts.program(lanes).json_path, cache=cache_folder())
+    jobs.install(LocalWriter(pipeline), job(members, server))
+    senders = [Contributions(member, server, lanes, BATCH_FRAGMENTS) for member in members]
+    count = BATCH_FRAGMENTS * WORKERS
+    data = np.zeros((count, senders[0].frames.shape[1]), np.uint8)
+    lengths = np.full(count, data.shape[1])
+    ports = np.repeat([member.switch_port for member in members], BATCH_FRAGMENTS)
+    batches = max(2, -(-packets // count))
+    spent = 0.0
+    for batch in range(batches + 1):  # the first is there to compile and to fill caches
+        fragments = np.arange(BATCH_FRAGMENTS) + batch * BATCH_FRAGMENTS
+        for rank, sender in enumerate(senders):
+            data[rank * BATCH_FRAGMENTS : (rank + 1) * BATCH_FRAGMENTS] = sender.of(fragments)
+        started = time.thread_time()
+        out = pipeline.process(data, lengths, ports, batch)
+        spent += time.thread_time() - started if batch else 0.0
+        results = Results(int(fragments[0]), BATCH_FRAGMENTS, lanes)
+        results.take(out.data[out.ports == members[0].switch_port, HEADERS_BYTES : data.shape[1]])
+        if not results.complete or results.wrong or len(out) != BATCH_FRAGMENTS * (WORKERS + 1):
+            raise SaAtpError(f"batch {batch}: {len(out)} packets, {results.wrong} wrong sums")
+    return batches * count / spent
+
+
+# --- output -----------------------------------------------------------------------------------------------------------
+
+
+def _say(text: str) -> None:
+    print(f"sa-atp bench switch: {text}", file=sys.stderr, flush=True)
+
+
+def _print(found: dict[str, Any]) -> None:
+    table = Table(title=f"packets per second, {found['lanes']} lanes, 4 workers")
+    table.add_column("")
+    table.add_column("embedded", justify="right")
+    table.add_column("BMv2", justify="right")
+    table.add_column("ratio", justify="right")
+    embedded, other, ratio = found["embedded"], found["bmv2"], found["io_ratio"]
+    table.add_row("pipeline alone, one core", f"{embedded['pipeline_pps']:,.0f}", "", "")
+    table.add_row("UDP virtual ports, loopback", f"{embedded['udp_pps']:,.0f}", "", "")
+    veth = f"{embedded['veth_pps']:,.0f}" if embedded["veth_pps"] else "not measured"
+    table.add_row(
+        "veth pairs", veth, f"{other['io_pps']:,.0f}" if other else "", f"{ratio:.1f}" if ratio is not None else ""
+    )
+    console = Console()
+    console.print(table)
+    console.print(
+        f"ready after {embedded['compile_s']:.1f} s where the program has to be compiled, "
+        f"{embedded['load_cached_s']:.1f} s from the cache"
+    )
+    if found["left_out"]:
+        console.print(f"veth pairs were left out: {found['left_out']}")

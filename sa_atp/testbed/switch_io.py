@@ -1,0 +1,87 @@
+"""Packets per second through a switch's real interfaces.
+
+    udp   the embedded switch with UDP virtual ports, over loopback
+    veth  embedded switch or BMv2 on veth pairs, in a network namespace of its own
+
+`python -m sa_atp.testbed.switch_io REQUEST` measures one of them, prints one line of JSON and takes everything with it
+when it ends: the namespace goes with its last process, and the interfaces go with the namespace.
+"""
+
+import ctypes
+import dataclasses
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sa_atp.errors import MissingPartError, SaAtpError
+
+CLONE_NEWNET, CLONE_NEWUSER = 0x40000000, 0x10000000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """target: embedded or bmv2. link: udp or veth. packets: contributions to measure with."""
+
+    target: str
+    link: str
+    lanes: int
+    packets: int
+
+
+def measure(request: Request) -> dict[str, Any]:
+    """Runs this module in a process of its own. Returns: pps, window. Raises: MissingPartError, SaAtpError."""
+    command = [sys.executable, "-m", "sa_atp.testbed.switch_io", json.dumps(dataclasses.asdict(request))]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, check=False)
+    try:
+        answer: dict[str, Any] = json.loads(done.stdout)
+    except ValueError:
+        raise SaAtpError(
+            f"measuring {request.target} over {request.link} ended with status {done.returncode}"
+        ) from None
+    if "missing" in answer:
+        raise MissingPartError(answer["missing"])
+    if "error" in answer:
+        raise SaAtpError(answer["error"])
+    return answer
+
+
+def main(text: str) -> None:
+    request = Request(**json.loads(text))
+    try:
+        if request.link == "veth":
+            enter_namespace()
+        from sa_atp.testbed import switch_links  # NumPy starts threads, with which no user namespace can be made
+
+        with tempfile.TemporaryDirectory(prefix="sa-atp-bench-") as folder:
+            answer = switch_links.measure(request, Path(folder))
+    except MissingPartError as error:
+        answer = {"missing": str(error)}
+    except SaAtpError as error:
+        answer = {"error": str(error)}
+    print(json.dumps(answer), flush=True)
+
+
+def enter_namespace() -> None:
+    """A network namespace for this process and its children. Raises: MissingPartError."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    user, group = os.geteuid(), os.getegid()
+    flags = CLONE_NEWNET if user == 0 else CLONE_NEWNET | CLONE_NEWUSER
+    if libc.unshare(flags):
+        reason = os.strerror(ctypes.get_errno())
+        raise MissingPartError(f"veth pairs need a network namespace ({reason}): run it as root")
+    if user != 0:  # root within the namespace is enough
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"0 {user} 1")
+        Path("/proc/self/gid_map").write_text(f"0 {group} 1")
+    if shutil.which("ip") is None:
+        raise MissingPartError("veth pairs need the program ip: apt-get install iproute2")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,157 @@
+"""The two ways to a switch's interfaces that are measured: UDP virtual ports, and veth pairs."""
+
+import select
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sa_atp import artefacts
+from sa_atp.control import jobs
+from sa_atp.control.client import P4RuntimeClient
+from sa_atp.control.jobspec import JobSpec, Member
+from sa_atp.errors import MissingPartError
+from sa_atp.net.ports import InterfacePort
+from sa_atp.net.udp import UdpSocket
+from sa_atp.softswitch.frames import HEADERS_BYTES, mac_for
+from sa_atp.spec import Kind
+from sa_atp.testbed import bmv2
+from sa_atp.testbed.processes import Group, Process
+from sa_atp.testbed.switch_io import Request
+from sa_atp.testbed.switch_traffic import WORKERS, Contributions, Link, Traffic, hosts, job
+from sa_atp.wire.datagrams import Address, Burst
+from sa_atp.wire.header import size_of
+
+LOOPBACK = "127.0.0.1"
+UDP_PORT_OF_SWITCH = 1
+READY_TIMEOUT_S = 180.0  # the first start compiles the program
+PUSH_TIMEOUT_S = 30.0
+WINDOWS = {"embedded": (256, 512), "bmv2": (32, 64)}  # fragments under way; BMv2's queues hold 64 packets
+WARM_UP_FRAGMENTS = 2048
+MOST_SECONDS = 8.0  # of one measurement
+
+
+def measure(request: Request, folder: Path) -> dict[str, Any]:
+    """Args: folder: for logs. Returns: pps, window, packets. Raises: SaAtpError."""
+    with Group() as group:
+        if request.link == "udp":
+            return _over_udp(request, group, folder)
+        return _over_veth(request, group, folder)
+
+
+def _best(request: Request, spec: JobSpec, link: Link, switch: Process) -> dict[str, Any]:
+    """The best of some windows: a target that drops under bursts may have a small one."""
+    traffic = Traffic(link, spec, request.lanes, switch.check)
+    found: dict[str, Any] = {"pps": 0.0}
+    for window in WINDOWS[request.target]:
+        pps = traffic.run(WARM_UP_FRAGMENTS, window)
+        fragments = min(request.packets, int(pps * MOST_SECONDS)) // WORKERS + 1
+        pps = traffic.run(fragments, window)
+        if pps > found["pps"]:
+            found = {"pps": pps, "window": window, "packets": fragments * WORKERS}
+    return found
+
+
+# --- UDP --------------------------------------------------------------------------------------------------------------
+
+
+def _over_udp(request: Request, group: Group, folder: Path) -> dict[str, Any]:
+    ports = ["--udp", f"{UDP_PORT_OF_SWITCH}={LOOPBACK}:0", "--grpc", f"{LOOPBACK}:0"]
+    switch = group.start("switch", ["sa_atp", "switch", "--lanes", str(request.lanes), *ports], folder / "switch.log")
+    ready = switch.answer(READY_TIMEOUT_S)
+    sockets = [UdpSocket((LOOPBACK, 0)) for _ in range(WORKERS + 1)]  # the last is the parameter server's
+    mac = ":".join(f"{byte:02x}" for byte in mac_for(LOOPBACK).to_bytes(6, "big"))
+    *members, server = [
+        Member(ip=LOOPBACK, udp_port=each.address[1], mac=mac, switch_port=UDP_PORT_OF_SWITCH, rank=rank)
+        for rank, each in enumerate(sockets)
+    ]
+    spec = job(members, server)
+    with P4RuntimeClient(ready["grpc"]) as client:
+        jobs.install(client, spec)
+    address = (LOOPBACK, int(ready["udp"][str(UDP_PORT_OF_SWITCH)][1]))
+    return _best(request, spec, UdpLink(sockets, address), switch)
+
+
+class UdpLink:
+    def __init__(self, sockets: list[UdpSocket], switch: Address) -> None:
+        self._sockets = sockets
+        self._switch = switch
+
+    def send(self, rank: int, contributions: Contributions, fragments: np.ndarray) -> None:
+        contributions.of(fragments)
+        self._sockets[rank].send([Burst(self._switch, contributions.payloads[: len(fragments)])])
+
+    def receive(self, longest_s: float) -> list[np.ndarray]:
+        select.select([self._sockets[0]], [], [], longest_s)
+        return [burst.data for burst in self._sockets[0].receive()]
+
+
+# --- veth -------------------------------------------------------------------------------------------------------------
+
+
+def _over_veth(request: Request, group: Group, folder: Path) -> dict[str, Any]:
+    members, server = hosts()
+    spec = job(members, server)
+    ports = [host.switch_port for host in (*members, server)]
+    make_pairs(ports)
+    interfaces = [word for port in ports for word in ("-i", f"{port}@sw{port}")]
+    switch, grpc = _start(request, group, folder, interfaces)
+    with P4RuntimeClient(grpc, timeout_s=PUSH_TIMEOUT_S) as client:
+        if request.target == "bmv2":
+            program = artefacts.program(request.lanes)
+            client.push_pipeline(program.p4info(), program.device_config())
+        jobs.install(client, spec)
+    ends = [InterfacePort(f"host{member.switch_port}") for member in members]
+    return _best(request, spec, VethLink(ends, HEADERS_BYTES + size_of(Kind.RESULT, request.lanes)), switch)
+
+
+def _start(request: Request, group: Group, folder: Path, interfaces: list[str]) -> tuple[Process, str]:
+    """The switch, and where its P4Runtime server is."""
+    if request.target == "bmv2":
+        grpc = f"unix:{folder}/p4runtime"
+        arguments = bmv2.start_arguments(None, device_id=0, thrift_port=bmv2.free_port(), grpc=grpc)
+        return group.add(bmv2.start([*interfaces, *arguments], folder / "bmv2.log")), grpc
+    switch = group.start(
+        "switch",
+        ["sa_atp", "switch", "--lanes", str(request.lanes), "--grpc", f"{LOOPBACK}:0", *interfaces],
+        folder / "switch.log",
+    )
+    return switch, str(switch.answer(READY_TIMEOUT_S)["grpc"])
+
+
+class VethLink:
+    def __init__(self, ends: list[InterfacePort], result_bytes: int) -> None:
+        """Args: result_bytes: size of a frame with a result; others are not looked at."""
+        self._ends = ends
+        self._result_bytes = result_bytes
+
+    def send(self, rank: int, contributions: Contributions, fragments: np.ndarray) -> None:
+        frames = contributions.of(fragments)
+        self._ends[rank].send(frames, np.full(len(frames), frames.shape[1]))
+
+    def receive(self, longest_s: float) -> list[np.ndarray]:
+        select.select([self._ends[0]], [], [], longest_s)
+        found = self._ends[0].receive()
+        if found is None:
+            return []
+        frames, lengths = found
+        return [frames[lengths == self._result_bytes, HEADERS_BYTES : self._result_bytes]]
+
+
+def make_pairs(ports: list[int]) -> None:
+    """Interfaces swN and hostN for each port, up and without addresses. Raises: MissingPartError."""
+    ipv6 = Path("/proc/sys/net/ipv6/conf/default/disable_ipv6")
+    if ipv6.exists():  # its chatter would arrive at the switch
+        ipv6.write_text("1")
+    lines = ["link set lo up"]
+    for port in ports:
+        lines.append(f"link add sw{port} type veth peer name host{port}")
+        lines += [f"link set {name}{port} up" for name in ("sw", "host")]
+    done = subprocess.run(
+        ["ip", "-batch", "-"], input="\n".join(lines), capture_output=True, text=True, check=False, timeout=30
+    )
+    if done.returncode:
+        raise MissingPartError(
+            f"veth pairs cannot be made here: {(done.stderr.strip() or 'no reason given').splitlines()[0]}"
+        )

@@ -1,0 +1,24 @@
+"""How long a switch process takes until it can take packets: `python -m sa_atp.testbed.switch_load LANES CACHE`.
+
+A fresh process each time, because imports and numba's start are part of it. Prints one line of JSON.
+"""
+
+import json
+import sys
+import time
+
+STARTED = time.perf_counter()  # before everything that takes time
+
+
+def main(lanes: int, cache: str) -> None:
+    from pathlib import Path
+
+    from sa_atp import artefacts
+    from sa_atp.softswitch.device import Device
+
+    Device(clock=lambda: 0, cache=Path(cache)).install(artefacts.program(lanes).device_config())
+    print(json.dumps({"seconds": time.perf_counter() - STARTED}))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2])
