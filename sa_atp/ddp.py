@@ -13,7 +13,10 @@ try:
 except ImportError:
     raise MissingPartError("sa_atp.ddp needs PyTorch: pip install 'sa_atp[torch]'") from None
 
+from sa_atp.train.backend import register
 from sa_atp.train.ddp_hook import sa_atp_hook
 from sa_atp.train.ddp_state import SaAtpState
+
+register()
 
 __all__ = ["SaAtpState", "sa_atp_hook"]

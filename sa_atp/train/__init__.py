@@ -1,1 +1,29 @@
-"""Training: workloads, emulated devices, and the step in which leaders help stragglers."""
+"""Training that goes on when workers are slow: one step at a time, in real and in virtual time, and in PyTorch.
+
+What PyTorch scripts use can be imported from here: BackupCompute, ShardedSampler, DistributedBatches, emulate_device.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sa_atp.train.backup import BackupCompute
+    from sa_atp.train.emulated import emulate_device
+    from sa_atp.train.samplers import DistributedBatches, ShardedSampler
+
+_MODULES = {
+    "BackupCompute": "backup",
+    "DistributedBatches": "samplers",
+    "ShardedSampler": "samplers",
+    "emulate_device": "emulated",
+}
+
+__all__ = ["BackupCompute", "DistributedBatches", "ShardedSampler", "emulate_device"]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports PyTorch only for those who need it."""
+    if name in _MODULES:
+        import importlib
+
+        return getattr(importlib.import_module(f"sa_atp.train.{_MODULES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,205 @@
+"""A torch.distributed backend: what a switch can add up goes through the switch, everything else through Gloo.
+
+    import sa_atp.ddp  # registers the backend
+    torch.distributed.init_process_group("sa_atp")
+
+Through the switch: all_reduce and reduce_scatter with SUM and AVG of float32, float16 and bfloat16. Through Gloo: other
+reductions and types, broadcast, all_gather, barrier and point-to-point messages. Values there must arrive bit for bit,
+and are sent by one rank alone, so there is nothing to aggregate.
+"""
+
+import hashlib
+import os
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, Store  # torch.distributed has them too, but its stubs do not say so
+
+from sa_atp.train.ddp_state import SaAtpState
+from sa_atp.train.tensor_sums import SUMMABLE, TensorFuture, sum_in_background
+
+NAME = "sa_atp"
+MOST_NAME = 64  # characters of a job's name
+
+
+class SumWork(dist.Work):
+    """A sum under way, as torch.distributed's callers expect it."""
+
+    def __init__(self, future: "torch.futures.Future[Any]") -> None:
+        super().__init__()
+        self._future = future
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        """Until the sum is there; how long that may take, the connection's own limits say. Raises what went wrong."""
+        self._future.wait()
+        return True
+
+    def is_completed(self) -> bool:
+        return self._future.done()
+
+    def is_success(self) -> bool:
+        try:
+            self._future.value()
+        except RuntimeError:
+            return False
+        return True
+
+    def get_future(self) -> "torch.futures.Future[Any]":
+        return self._future
+
+    def result(self) -> list[torch.Tensor]:
+        found: list[torch.Tensor] = self._future.wait()
+        return found
+
+
+class SaAtpProcessGroup(dist.ProcessGroup):
+    """Gloo, with the sums taken out."""
+
+    def __init__(self, store: Store, rank: int, size: int, timeout: timedelta, name: str) -> None:
+        """Raises: UserError: the environment does not say where the parameter server is."""
+        super().__init__(rank, size)  # type: ignore[call-arg]  # what the stubs show cannot be subclassed
+        gloo = dist.ProcessGroupGloo(PrefixStore("gloo", store), rank, size, timeout)
+        # Methods that are not defined below go to Gloo by themselves; from those that are, it is reached by this group.
+        self._inner = dist.ProcessGroup(store, rank, size)
+        for group in (self, self._inner):
+            group._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, gloo)
+            group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+        self.state = SaAtpState.from_env(
+            job=job_name(name), rank=rank, world_size=size, help="none", micro_batches=1, nonfinite="spread"
+        )
+
+    def getBackendName(self) -> str:  # noqa: N802  (PyTorch's name)
+        return NAME
+
+    def shutdown(self) -> None:
+        self.state.close()
+
+    # --- sums -----------------------------------------------------------------------------------------------------------
+
+    def allreduce(self, tensors: Any, opts: Any = None, timeout: Any = None) -> dist.Work:
+        tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        operation = _operation(opts)
+        if not all(self._belongs_in_switch(t, operation) for t in tensors):
+            return self._by_gloo(tensors, operation)
+        return SumWork(self._sum_all(tensors, operation))
+
+    def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> dist.Work:
+        return self.allreduce(list(tensors), opts)
+
+    def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work:
+        """Everybody gets the whole sum from the switch, and keeps a part."""
+        operation = _operation(opts)
+        if not self._belongs_in_switch(input, operation):
+            everything = input.detach().clone()
+            work = self._by_gloo([everything], operation)
+            work.wait()
+            output.copy_(everything.reshape(self.size(), -1)[self.rank()].view_as(output))
+            return SumWork(_done([output]))
+        everything = input.detach().clone()
+
+        def keep(future: "torch.futures.Future[Any]") -> list[torch.Tensor]:
+            future.value()
+            output.copy_(everything.reshape(self.size(), -1)[self.rank()].view_as(output))
+            return [output]
+
+        return SumWork(self._sum_all([everything], operation).then(keep))
+
+    def _reduce_scatter_base(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work:
+        return self.reduce_scatter_single(output, input, opts)
+
+    def reduce_scatter_single_coalesced(
+        self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
+    ) -> dist.Work:
+        works = [self.reduce_scatter_single(o, i, opts) for o, i in zip(outputs, inputs, strict=True)]
+        return SumWork(_all([work.get_future() for work in works]))
+
+    def reduce_scatter_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> dist.Work:
+        return self.reduce_scatter_single_coalesced(outputs, inputs, opts)
+
+    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None, timeout: Any = None) -> dist.Work:
+        output, parts = (outputs, inputs) if isinstance(outputs, torch.Tensor) else (outputs[0], inputs[0])
+        return self.reduce_scatter_single(output, torch.cat([part.reshape(-1) for part in parts]), opts)
+
+    def _belongs_in_switch(self, tensor: torch.Tensor, operation: Any) -> bool:
+        return (
+            self.size() > 1
+            and operation in (dist.ReduceOp.SUM, dist.ReduceOp.AVG)
+            and tensor.layout is torch.strided
+            and tensor.dtype in SUMMABLE
+            and tensor.numel() > 0
+        )
+
+    def _sum_all(self, tensors: Sequence[torch.Tensor], operation: Any) -> "torch.futures.Future[list[torch.Tensor]]":
+        scale = 1.0 / self.size() if operation == dist.ReduceOp.AVG else 1.0
+        return _all([self._sum(tensor.detach(), scale) for tensor in tensors])
+
+    def _sum(self, tensor: torch.Tensor, scale: float) -> TensorFuture:
+        if tensor.is_contiguous():
+            return sum_in_background(self.state, tensor, scale=scale)
+        packed = tensor.contiguous()
+
+        def unpack(future: TensorFuture) -> torch.Tensor:
+            return tensor.copy_(future.value())
+
+        return sum_in_background(self.state, packed, scale=scale).then(unpack)
+
+    def _by_gloo(self, tensors: list[torch.Tensor], operation: Any) -> dist.Work:
+        options: Any = dist.AllreduceOptions()
+        averages = operation == dist.ReduceOp.AVG  # Gloo does not
+        options.reduceOp = dist.ReduceOp.SUM if averages else operation
+        work = self._inner.allreduce(tensors, options)
+        if not averages:
+            return work
+        work.wait()
+        for tensor in tensors:
+            tensor.div_(self.size())
+        return SumWork(_done(tensors))
+
+
+def _operation(options: Any) -> Any:
+    """The reduction, of options or given by itself."""
+    if options is None:
+        return dist.ReduceOp.SUM
+    return getattr(options, "reduceOp", options)
+
+
+def _done(tensors: list[torch.Tensor]) -> "torch.futures.Future[Any]":
+    future: torch.futures.Future[Any] = torch.futures.Future()
+    future.set_result(tensors)
+    return future
+
+
+def _all(futures: Sequence["torch.futures.Future[Any]"]) -> "torch.futures.Future[list[torch.Tensor]]":
+    """Done when all are, with a flat list of their tensors; fails as the first that fails."""
+
+    def values(every: Any) -> list[torch.Tensor]:
+        found: list[torch.Tensor] = []
+        for future in every.value():
+            value = future.value()
+            found.extend(value if isinstance(value, list) else [value])
+        return found
+
+    return torch.futures.collect_all(list(futures)).then(values)
+
+
+def job_name(group: str) -> str:
+    """The name of a process group's job: groups of one program do not mix, nor does the hook's job with them."""
+    name = f"{os.environ.get('SA_ATP_JOB', 'default')}/group {group}"
+    if len(name) <= MOST_NAME:
+        return name
+    return f"{name[: MOST_NAME - 17]} {hashlib.sha256(name.encode()).hexdigest()[:16]}"
+
+
+def _create(options: Any, _: Any) -> SaAtpProcessGroup:
+    return SaAtpProcessGroup(
+        options.store, options.group_rank, options.group_size, options.timeout, str(options.group_id)
+    )
+
+
+def register() -> None:
+    """Makes the backend known to torch.distributed, once."""
+    if NAME not in dist.Backend.backend_list:
+        dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu"])

@@ -1,0 +1,106 @@
+"""FSDP2 through the switch: gradients are reduce-scattered, or averaged over replicas, by in-network aggregation.
+
+    from sa_atp.train.fsdp import reduce_in_switch
+
+    fully_shard(model)
+    reduce_in_switch(model, SaAtpState.from_env())
+
+FSDP has no place for a communication hook; it takes a reduce-scatter of one's own, and a hook that runs after it.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
+
+from sa_atp.errors import UserError
+from sa_atp.train.backend import SumWork
+from sa_atp.train.ddp_state import SaAtpState
+from sa_atp.train.tensor_sums import sum_in_background
+
+
+class SwitchReduceScatter:
+    """A reduce-scatter for `FSDPModule.set_custom_reduce_scatter`: everybody gets the sum, and keeps its part."""
+
+    def __init__(self, state: SaAtpState) -> None:
+        self._state = state
+
+    def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        return torch.empty(*size, dtype=dtype, device=device)
+
+    def __call__(
+        self,
+        output_tensor: torch.Tensor,
+        input_tensor: torch.Tensor,
+        group: dist.ProcessGroup,
+        op: Any,
+        async_op: bool = False,
+    ) -> dist.Work | None:
+        """Raises: UserError: a reduction that a switch cannot do; TransportError."""
+        size = group.size()
+        future = sum_in_background(self._state, input_tensor, scale=_scale(op, size))
+
+        def keep(summed: "torch.futures.Future[torch.Tensor]") -> list[torch.Tensor]:
+            part = summed.value().reshape(size, -1)[group.rank()]
+            output_tensor.copy_(part.view_as(output_tensor))
+            return [output_tensor]
+
+        work = SumWork(future.then(keep))
+        if async_op:
+            return work
+        work.wait()
+        return None
+
+
+def reduce_in_switch(model: nn.Module, state: SaAtpState) -> None:
+    """Has every FSDP unit of a model reduce-scatter its gradients through the switch.
+
+    Args: state: of the ranks over which the model is sharded.
+    Raises: UserError: `fully_shard` has not been applied.
+    """
+    reduce_scatter = SwitchReduceScatter(state)
+    for unit in _units(model):
+        cast(Any, unit).set_custom_reduce_scatter(reduce_scatter)
+
+
+def average_replicas_in_switch(model: nn.Module, state: SaAtpState) -> None:
+    """Has every FSDP unit average its sharded gradients over the replicas of the model, after its reduce-scatter.
+
+    For a model that is sharded within a machine, and replicated on several.
+
+    Args: state: of the ranks that hold the same shard; its process group is theirs, and its job is theirs alone.
+    Raises: UserError: `fully_shard` has not been applied.
+    """
+    hook = replica_hook(state)
+    for unit in _units(model):
+        cast(Any, unit).set_all_reduce_hook(hook)
+
+
+def replica_hook(state: SaAtpState) -> Callable[[torch.Tensor], None]:
+    """A hook for `FSDPModule.set_all_reduce_hook`."""
+
+    def average(reduced: torch.Tensor) -> None:
+        sum_in_background(state, reduced, scale=1.0 / state.communicator.membership.world_size).wait()
+
+    return average
+
+
+def _units(model: nn.Module) -> list[nn.Module]:
+    units = [module for module in model.modules() if isinstance(module, FSDPModule)]
+    if not units:
+        raise UserError("the model has no FSDP unit: call torch.distributed.fsdp.fully_shard first")
+    return cast(list[nn.Module], units)
+
+
+def _scale(operation: Any, size: int) -> float:
+    if operation == dist.ReduceOp.SUM:
+        return 1.0
+    if operation == dist.ReduceOp.AVG:
+        return 1.0 / size
+    factor = getattr(operation, "factor", None)  # PREMUL_SUM
+    if isinstance(factor, float):
+        return factor
+    raise UserError(f"FSDP asks for the reduction {operation}: expected SUM, AVG or PREMUL_SUM with a number")
