@@ -19,6 +19,7 @@ class ServerProcess:
         self.server = ParameterServer(settings, random_bits)
         socket = UdpSocket(listen)
         self.address = socket.address
+        self.server.own_ip = self.address[0]
         self._driver = Driver(self.server, socket, self._take_events)
         self._installer: Installer | None = None
 

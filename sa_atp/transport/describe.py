@@ -27,10 +27,10 @@ ALL_BITS = (1 << CONTRIBUTION_BITS) - 1
 # --- the server's side ----------------------------------------------------------------------------------------------------
 
 
-def may_ask(jobs: Mapping[int, Job], address: Address) -> bool:
+def may_ask(jobs: Mapping[int, Job], own_ip: str | None, address: Address) -> bool:
     """Whether somebody at this address gets an answer."""
     ip = address[0]
-    if ipaddress.ip_address(ip).is_loopback:
+    if ip == own_ip or ipaddress.ip_address(ip).is_loopback:
         return True
     return any(member.address[0] == ip for job in jobs.values() for member in job.members.values())
 

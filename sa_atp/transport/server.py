@@ -67,6 +67,7 @@ class ParameterServer:
         """Args: random_bits: like random.getrandbits; chooses where epochs and sequence numbers start."""
         self.settings = settings
         self.jobs: dict[int, Job] = {}
+        self.own_ip: str | None = None  # where the owner has bound our socket; decides who is on our host
         self.malformed = 0
         self.foreign = 0
         self._random_bits = random_bits
@@ -255,7 +256,7 @@ class ParameterServer:
             if body["type"] == "join":
                 self._reply(address, int(head["seq"]), self._join(body, address, now_us))
                 return
-            if body["type"] == "describe" and describe.may_ask(self.jobs, address):
+            if body["type"] == "describe" and describe.may_ask(self.jobs, self.own_ip, address):
                 self._reply(address, int(head["seq"]), describe.answer(self.jobs, body, len(packet), now_us))
                 return
             job = self.jobs.get(int(head["job"]))
