@@ -6,10 +6,13 @@ import re
 import signal
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sa_atp.errors import UserError
 from sa_atp.wire.datagrams import Address
+
+if TYPE_CHECKING:
+    from sa_atp.net.ports import Port
 
 
 def add(subparsers: Any) -> None:
@@ -35,6 +38,12 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--device-id", type=int, default=0, metavar="N")
     parser.add_argument("--cpu-port", type=int, metavar="N", help="port for packet-in and packet-out")
     parser.add_argument("--pcap", type=Path, metavar="DIR", help="write what each port sees to a file")
+    parser.add_argument("--impair", action="append", default=[], metavar="PORT:KEY=VALUE[,...]",
+                        help="make the link at a port worse, both ways: delay_us, jitter_us, and loss, duplicate, "
+                        "reorder as fractions; may be repeated")  # fmt: skip
+    parser.add_argument("--impair-arrivals", action="append", default=[], metavar="PORT:KEY=VALUE[,...]",
+                        help="the same for arriving packets only, where the other end is a switch too")  # fmt: skip
+    parser.add_argument("--seed", type=int, default=1, help="of what --impair decides by chance (default: 1)")
     parser.add_argument("--plain", action="store_true",
                         help="run the translated program as plain Python, slowly, to step through it")  # fmt: skip
     parser.set_defaults(run=run)
@@ -54,6 +63,24 @@ def parse_udp(text: str) -> tuple[int, Address]:
     if match is None or int(match[1]) > 510 or int(match[3]) > 65535:
         raise UserError(f"--udp {text}: expected PORT=HOST:PORT, for example 1=127.0.0.1:21314")
     return int(match[1]), (match[2], int(match[3]))
+
+
+def impair(ports: "dict[int, Port]", options: argparse.Namespace) -> None:
+    """Puts bad links before ports. Raises: UserError."""
+    from sa_atp.net.impair import ImpairedPort, Impairment
+
+    for name, both in (("--impair", True), ("--impair-arrivals", False)):
+        for text in getattr(options, name[2:].replace("-", "_")):
+            number, colon, rest = text.partition(":")
+            if not colon or not number.isdigit() or int(number) not in ports:
+                raise UserError(f"{name} {text}: expected PORT:KEY=VALUE[,...] with one of the switch's ports")
+            arrivals = Impairment.parse(rest)
+            ports[int(number)] = ImpairedPort(
+                ports[int(number)],
+                arrivals=arrivals,
+                departures=arrivals if both else None,
+                seed=options.seed * 1000 + int(number),
+            )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -86,6 +113,8 @@ def run(options: argparse.Namespace) -> int:
         ports[number] = InterfacePort(interface)
     for number, address in sockets:
         ports[number] = UdpPort(address)
+    udp = {n: list(p.address) for n, p in ports.items() if isinstance(p, UdpPort)}
+    impair(ports, options)
     with P4RuntimeServer(device, options.grpc) as server:
         if program is not None:
             say(f"loading {program.json_path} (the first time, compiling takes some seconds)")
@@ -98,7 +127,6 @@ def run(options: argparse.Namespace) -> int:
             f"P4Runtime on {server.address}; ports {', '.join(f'{n} ({p.describe()})' for n, p in ports.items()) or 'none'}"
         )
         # for whoever started us: what it needs to know, in one line
-        udp = {n: list(p.address) for n, p in ports.items() if isinstance(p, UdpPort)}
         print(json.dumps({"ready": True, "grpc": server.address, "udp": udp}), flush=True)
         loop.run()
         loop.close()

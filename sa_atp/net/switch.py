@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from sa_atp.net.clock import now_us
+from sa_atp.net.impair import ImpairedPort
 from sa_atp.net.moderation import Moderation
 from sa_atp.net.ports import Capture, Port
 from sa_atp.softswitch.device import Device
@@ -28,7 +29,11 @@ class SwitchLoop:
         self.packets_in = 0
         self.packets_out = 0
         self.to_nowhere = 0  # packets for ports that are not attached
-        self._selector = selectors.DefaultSelector()
+        self._impaired = {number: port for number, port in self.ports.items() if isinstance(port, ImpairedPort)}
+        # epoll counts milliseconds; delays of links are finer
+        self._selector: selectors.BaseSelector = (
+            selectors.SelectSelector() if self._impaired else selectors.DefaultSelector()
+        )
         self._stop = False
         self._captures: dict[int, Capture] = {}
         # Programs measure time from when the switch started.
@@ -56,22 +61,43 @@ class SwitchLoop:
         self._stop = True
 
     def turn(self, longest_s: float) -> None:
-        before = self.packets_in
-        for key, _ in self._selector.select(longest_s):
-            number: int = key.data
+        """Waits for packets, and takes what all ports have through the pipeline at once."""
+        readable = {key.data for key, _ in self._selector.select(self._wait_s(longest_s))}
+        batches = []
+        for number in readable | self._overdue():
             frames = self.ports[number].receive()
-            if frames is None:
-                continue
-            data, lengths = frames
-            self.packets_in += len(lengths)
+            if frames is not None:
+                batches.append((number, *frames))
+        for port in self._impaired.values():
+            port.flush()
+        for number, data, lengths in batches:
             self._capture(number, data, lengths)
-            for other, port in self.ports.items():
-                self._depths[other] = port.waiting()
-            out = self.device.process(data, lengths, np.full(len(lengths), number), self.now_us(), self._depths)
-            self.send(out)
-        pause_s = self._moderation.pause_s(self.packets_in - before)
-        if pause_s:
+        if batches:
+            self._process(batches)
+        pause_s = self._moderation.pause_s(sum(len(lengths) for _, _, lengths in batches))
+        if pause_s and not self._impaired:
             time.sleep(pause_s)
+
+    def _process(self, batches: list[tuple[int, np.ndarray, np.ndarray]]) -> None:
+        numbers = np.concatenate([np.full(len(lengths), number) for number, _, lengths in batches])
+        if len(batches) == 1:
+            _, data, lengths = batches[0]
+        else:
+            data = np.concatenate([data for _, data, _ in batches])
+            lengths = np.concatenate([lengths for _, _, lengths in batches])
+        self.packets_in += len(lengths)
+        for number, port in self.ports.items():
+            self._depths[number] = port.waiting()
+        self.send(self.device.process(data, lengths, numbers, self.now_us(), self._depths))
+
+    def _wait_s(self, longest_s: float) -> float:
+        due = min((d for port in self._impaired.values() if (d := port.due_us) is not None), default=None)
+        return longest_s if due is None else min(longest_s, max(0.0, (due - now_us()) / 1e6))
+
+    def _overdue(self) -> set[int]:
+        """Ports at which packets have arrived that were on their way."""
+        now = now_us()
+        return {number for number, port in self._impaired.items() if (due := port.due_us) is not None and due <= now}
 
     def send(self, out: Packets) -> None:
         """Hands packets to their ports, each port's in order."""

@@ -15,11 +15,8 @@ from sa_atp.errors import UserError
 
 HostRole = Literal["worker", "server", "traffic"]
 
+LEAST_DELAY_US = 50
 SERVER_IP = "10.0.255.1"
-
-# Packets that may wait at a port before others are marked. Processes that share cores get and send packets in bursts: a
-# threshold below a burst would call every burst a congestion.
-MARK_ABOVE = 250
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,8 +35,8 @@ class LinkQuality:
 
     @property
     def needs_emulation(self) -> bool:
-        """Whether it asks for more than a rate."""
-        return bool(self.delay_us or self.jitter_us or self.loss or self.duplicate or self.reorder)
+        """Whether it asks for more than a rate, and than the delay that a veth and two processes have anyway."""
+        return bool(self.delay_us >= LEAST_DELAY_US or self.jitter_us or self.loss or self.duplicate or self.reorder)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -148,13 +145,17 @@ class Layout:
         """Port of a switch whose link leads to a neighbour."""
         return next(port for port, node in self.neighbours(switch) if node == other)
 
-    def switch_file(self, grpc: Mapping[str, str]) -> dict[str, Any]:
-        """What `sa-atp ps --switches` must know. Args: grpc: P4Runtime address of each switch."""
+    def switch_file(self, grpc: Mapping[str, str], mark_above: int) -> dict[str, Any]:
+        """What `sa-atp ps --switches` must know.
+
+        Args: grpc: P4Runtime address of each switch; mark_above: packets that may wait at a port before others are
+            marked as congested.
+        """
         root = self.root.name
         switches: list[dict[str, Any]] = []
         for switch in self.switches.values():
             entry: dict[str, Any] = {"grpc": grpc[switch.name], "level": switch.level, "hosts": self.ports(switch.name)}
-            entry["mark_above"] = MARK_ABOVE
+            entry["mark_above"] = mark_above
             if switch.level == "leaf":
                 entry["uplink_port"] = self.port_towards(switch.name, root)
             else:

@@ -1,4 +1,4 @@
-"""Interfaces of emulated links: a rate by htb, a queue in front of it, and no offload that would spoil what the switch sees.
+"""Interfaces of emulated links: a rate by htb, a queue in front of it, and no offload that spoils what the switch sees.
 
 With offloads, a veth hands over packets whose checksums are still to be computed, and super-packets larger than a link
 carries: a switch that takes frames from the interface would forward both as they are.

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from sa_atp.control.fabric import mac_text
+from sa_atp.errors import UserError
 from sa_atp.spec import UDP_PORT
 from sa_atp.testbed.mininet import parts
 from sa_atp.testbed.mininet.layout import Layout
@@ -17,6 +18,9 @@ from sa_atp.testbed.processes import Group, Process
 
 READY_TIMEOUT_S = 120.0
 PREFIX_BITS = 8  # all hosts are neighbours, whatever switch they are at
+# Packets that may wait at a port before others are marked. Processes that share cores take and send packets in bursts: a
+# threshold below a burst would call every burst a congestion. BMv2 drops what finds 64 waiting.
+MARK_ABOVE = {"embedded": 250, "bmv2": 24}
 PLAIN_PORT = UDP_PORT + 1  # of a parameter server whose packets no switch aggregates
 
 
@@ -33,11 +37,13 @@ class Network:
         slots_per_job: int,
         logs: Path,
         pcap: bool = False,
+        seed: int = 1,
     ) -> None:
         """Args:
         switch: "embedded" or "bmv2".
         slots, slots_per_job: see `sa-atp ps`.
         logs: folder for logs, and for pcap files of switch ports.
+        seed: of what links do by chance.
 
         Raises: MissingPartError, UserError.
         """
@@ -48,12 +54,18 @@ class Network:
         self.slots_per_job = slots_per_job
         self.logs = logs
         self.pcap = pcap
+        self.seed = seed
         self.group = Group()
         self.server: Process | None = None
         self._stack = ExitStack()
         self._net: Any = None
         layout.check("topology")
         parts.require(switch=switch)
+        if switch == "bmv2" and any(cable.quality.needs_emulation for cable in layout.cables) and not parts.has_netem():
+            raise UserError(
+                "delay, jitter, loss, duplication and reordering: BMv2 cannot emulate them, and this kernel has no netem: "
+                "use --switch embedded, whose ports can, or set topology.delay_us and network.* to 0"
+            )
 
     # --- building -----------------------------------------------------------------------------------------------------
 
@@ -88,6 +100,7 @@ class Network:
                 grpc=f"unix:{self.sockets}/{switch}.sock",
                 folder=self.logs,
                 pcap=self.pcap,
+                **({"options": impairments(self.layout, switch, self.seed)} if self.switch == "embedded" else {}),
             )
         for cable in self.layout.cables:
             net.addLink(
@@ -132,7 +145,8 @@ class Network:
     def start_server(self) -> str:
         """Starts the parameter server, which brings the switches up. Returns: its address. Raises: ProcessError."""
         file = self.sockets / "switches.json"
-        file.write_text(json.dumps(self.layout.switch_file({s.name: s.grpc for s in self._net.switches}), indent=1))
+        addresses = {switch.name: switch.grpc for switch in self._net.switches}
+        file.write_text(json.dumps(self.layout.switch_file(addresses, MARK_ABOVE[self.switch]), indent=1))
         place = self.layout.server
         address = f"{place.ip}:{UDP_PORT}"
         self.server = self.start(
@@ -152,3 +166,22 @@ class Network:
         )
         process.answer(READY_TIMEOUT_S)
         return f"udp://{address}"
+
+
+def impairments(layout: Layout, switch: str, seed: int) -> list[str]:
+    """Options that make an embedded switch emulate what its links are like, apart from their rate.
+
+    A link to a host is emulated at the switch in both directions, one between switches at its receiving ends.
+    """
+    found = ["--seed", str(seed)]
+    for cable in layout.cables:
+        for node, port, other in ((cable.node, cable.port, cable.other), (cable.other, cable.other_port, cable.node)):
+            if node == switch and cable.quality.needs_emulation:
+                option = "--impair-arrivals" if other in layout.switches else "--impair"
+                q = cable.quality
+                wanted = {
+                    "delay_us": q.delay_us, "jitter_us": q.jitter_us, "loss": q.loss, "duplicate": q.duplicate,
+                    "reorder": q.reorder,
+                }  # fmt: skip
+                found += [option, f"{port}:" + ",".join(f"{key}={value}" for key, value in wanted.items() if value)]
+    return found

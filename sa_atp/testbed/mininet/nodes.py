@@ -138,11 +138,6 @@ class EmbeddedSwitch(P4Switch):
     kind = "embedded"
     talks = True
 
-    def __init__(self, name: str, *, impairments: Sequence[str] = (), **params: Any) -> None:
-        """Args: impairments: what its ports do to packets, as `sa-atp switch --impair` takes it."""
-        self.impairments = list(impairments)
-        super().__init__(name, **params)
-
     def program(self) -> Sequence[str]:
         return (sys.executable, "-m", "sa_atp", "switch")
 
@@ -150,8 +145,6 @@ class EmbeddedSwitch(P4Switch):
         found = ["--lanes", str(self.lanes), "--grpc", self.grpc, "--device-id", str(self.device_id)]
         for interface in interfaces:
             found += ["-i", interface]
-        for impairment in self.impairments:
-            found += ["--impair", impairment]
         if self.cpu_port is not None:
             found += ["--cpu-port", str(self.cpu_port)]
         if self.pcap:

@@ -45,6 +45,6 @@ def has_netem() -> bool:
 
 def _can(*command: str) -> bool:
     try:
-        return subprocess.run(command, capture_output=True, timeout=10).returncode == 0
+        return subprocess.run(command, capture_output=True, check=False, timeout=10).returncode == 0
     except (OSError, subprocess.TimeoutExpired):
         return False

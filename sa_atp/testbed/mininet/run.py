@@ -2,11 +2,9 @@
 
 from pathlib import Path
 
-from sa_atp.errors import UserError
 from sa_atp.testbed.collect import collect
 from sa_atp.testbed.local import run_policy
 from sa_atp.testbed.mininet import layout as layouts
-from sa_atp.testbed.mininet import parts
 from sa_atp.testbed.mininet.layout import Layout, LinkQuality
 from sa_atp.testbed.mininet.network import READY_TIMEOUT_S, Network
 from sa_atp.testbed.plan import Plan
