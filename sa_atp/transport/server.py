@@ -301,7 +301,7 @@ class ParameterServer:
                 return None
             return {"type": "alive", "passed": job.sums.oldest_seq}
         if kind == "leave":
-            member.left_at = member.oldest if member.oldest is not None else job.first_seq
+            member.left_at = integer(body, "oldest", 0, 0xFFFFFFFF)
             if all(m.left_at is not None for m in job.members.values()):
                 job.state = State.ENDED
                 self._events.append(Retire(job.number, job.epoch))

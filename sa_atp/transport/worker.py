@@ -327,7 +327,7 @@ class Worker:
 
     def leave(self, now_us: int) -> int:
         """Says that this worker will contribute no more. Returns: number of the request, as `ask` does."""
-        return self.ask({"type": "leave"}, now_us, timeout_us=1_000_000)
+        return self.ask({"type": "leave", "oldest": self.oldest_seq()}, now_us, timeout_us=1_000_000)
 
     def fail(self, error: TransportError) -> None:
         """Ends the connection with an error, which is reported once."""
