@@ -31,7 +31,10 @@ def add(subparsers: Any) -> None:
                         help="values per packet (default: %(default)s)")  # fmt: skip
     parser.add_argument("--slots", type=int, default=1024, help="slots of the switch (default: %(default)s)")
     parser.add_argument("--listen", default="127.0.0.1:0", metavar="HOST:PORT",
-                        help="address of the parameter server (default: any free port of 127.0.0.1)")  # fmt: skip
+                        help="address of the parameter server, by which workers reach it; the switch is at the same "
+                        "host (default: any free port of 127.0.0.1)")  # fmt: skip
+    parser.add_argument("--dead-after", type=float, default=10.0, metavar="SECONDS",
+                        help="silence after which a worker counts as lost (default: %(default)g)")  # fmt: skip
     parser.add_argument("--pcap", type=Path, metavar="DIR", help="write what passes the switch to a file")
     parser.add_argument("--json", action="store_true", help="print the environment as one JSON object")
     parser.add_argument("command_line", nargs="*", metavar="-- COMMAND",
@@ -57,10 +60,20 @@ def run(options: argparse.Namespace) -> int:
     if command and shutil.which(command[0]) is None:
         raise UserError(f"{command[0]}: no such program on PATH")
     listen = parse_address(options.listen, lowest_port=0)
+    if listen[0] == "0.0.0.0":
+        raise UserError(f"--listen {options.listen}: expected the address by which workers reach this machine")
+    if not options.dead_after > 0:
+        raise UserError(f"--dead-after {options.dead_after:g}: expected a positive number of seconds")
     with _terminated_like_interrupted(), _log_folder() as logs, Group() as group:
         say("starting switch and parameter server (the first time, compiling takes some seconds)")
         cluster = LocalCluster(
-            group, logs, lanes=options.lanes, slots=options.slots, listen=listen, captures=options.pcap
+            group,
+            logs,
+            lanes=options.lanes,
+            slots=options.slots,
+            listen=listen,
+            captures=options.pcap,
+            dead_after_s=options.dead_after,
         )
         server = "udp://{}:{}".format(*cluster.ready())
         environment = {"SA_ATP_SERVER": server, "SA_ATP_JOB": options.job}

@@ -1,4 +1,4 @@
-"""A switch and a parameter server on loopback, as two processes: what every job on one machine needs."""
+"""A switch and a parameter server as two processes, without root: what every job on one machine needs."""
 
 from pathlib import Path
 from typing import Any
@@ -26,20 +26,23 @@ class LocalCluster:
         slots: int,
         listen: Address = (LOOPBACK, 0),
         captures: Path | None = None,
+        dead_after_s: float = 10.0,
     ) -> None:
         """Args:
         group: ends the processes.
         logs: an existing folder.
         slots: of the switch; each job may use all of them.
-        listen: address of the parameter server; port 0 is any free one.
+        listen: address of the parameter server; port 0 is any free one. The switch takes packets on the same IP address.
         captures: folder for a pcap file of the switch's port; default: none is written.
+        dead_after_s: silence after which a worker counts as lost.
         """
         self._group = group
         self._logs = logs
         self._lanes = lanes
         self._slots = slots
         self._listen = listen
-        arguments = ["--lanes", str(lanes), "--udp", f"{WORKERS_PORT}={LOOPBACK}:0", "--grpc", f"{LOOPBACK}:0"]
+        self._dead_after_s = dead_after_s
+        arguments = ["--lanes", str(lanes), "--udp", f"{WORKERS_PORT}={listen[0]}:0", "--grpc", f"{LOOPBACK}:0"]
         if captures is not None:
             arguments += ["--pcap", str(captures)]
         self.switch: Process = group.start("switch", ["sa_atp", "switch", *arguments], logs / "switch.log")
@@ -58,6 +61,7 @@ class LocalCluster:
                 "sa_atp", "ps", "--listen", "{}:{}".format(*self._listen), "--grpc", self.grpc,
                 "--switch-address", "{}:{}".format(*self.switch_address), "--lanes", str(self._lanes),
                 "--slots", str(self._slots), "--slots-per-job", str(self._slots),
+                "--dead-after", str(self._dead_after_s),
             ],
             self._logs / "ps.log",
         )  # fmt: skip
