@@ -20,7 +20,7 @@ LEVELS = (
     ("sim",),
     ("train", "ddp"),
     ("testbed",),
-    ("report",),
+    ("report", "doctor"),
     ("cli", "__main__"),
 )
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}

@@ -63,7 +63,7 @@ def _running(job: JobDescription) -> tuple[str, tuple[int, ...], bool]:
     for member in front:
         given |= member.given
     owing = tuple(
-        m.rank for m in there if _own_bits(job, m.rank) & ~given and (m.ahead is None or (m.ahead or 0) <= behind)
+        m.rank for m in job.members if _own_bits(job, m.rank) & ~given and (m.ahead is None or m.ahead <= behind)
     )
     seconds = max(m.still_ms for m in still) / 1000
     where = f"fragment {(job.oldest + behind) & 0xFFFFFFFF}"
