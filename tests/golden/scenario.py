@@ -58,6 +58,11 @@ class Scenario:
         """Lanes by their number."""
         return tuple(value(k) for k in range(self.lanes))
 
+    @property
+    def falling(self) -> tuple[int, ...]:
+        """-1, -2, -3, ...: what is kept of negative numbers matters too."""
+        return self.values(lambda k: -1 - k)
+
     def comment(self, words: str) -> None:
         self._lines += ["", *(f"# {line}" for line in textwrap.wrap(" ".join(words.split()), WIDTH - 2))]
 

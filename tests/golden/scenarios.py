@@ -77,10 +77,19 @@ def aggregate(lanes: int) -> Scenario:
         lanes=lanes,
         jobs=[THREE],
     )
-    s.data(W1, THREE, "claimed", "worker 1 sends 1, 2, 3, ...", seq=7, slot=263, bits=0b010)
+    s.data(
+        W1,
+        THREE,
+        "claimed",
+        "worker 1 sends -1, -2, -3, ...",
+        seq=7,
+        slot=263,
+        bits=0b010,
+        lanes=s.falling,
+    )
     s.data(W0, THREE, "added", "worker 0 sends 1000, 2000, 3000, ...", seq=7, slot=263, bits=0b001,
            lanes=s.values(lambda k: 1000 * (k + 1)))  # fmt: skip
-    s.data(W2, THREE, "completed", "worker 2 sends -1 in every lane: the sum is 1000, 2001, 3002, ... (and so on)",
+    s.data(W2, THREE, "completed", "worker 2 sends -1 in every lane: the sum is 998, 1997, 2996, ...",
            seq=7, slot=263, bits=0b100, lanes=s.values(lambda _: -1))  # fmt: skip
 
     s.comment("Two fragments at the same time in neighbouring slots do not touch each other.")
@@ -201,10 +210,10 @@ def resends(lanes: int) -> Scenario:
         bits=0b001,
         flags=RESEND,
     )
-    s.data(W0, THREE, "claimed", "so this is the first contribution", seq=1, bits=0b001)
-    s.data(W1, THREE, "handed over", "worker 1's values could be added: 1001, 2002, ... leave, with both bits", seq=1,
+    s.data(W0, THREE, "claimed", "so this is the first contribution: -1, -2, ...", seq=1, bits=0b001, lanes=s.falling)
+    s.data(W1, THREE, "handed over", "worker 1's values could be added: 999, 1998, ... leave, with both bits", seq=1,
            bits=0b010, flags=RESEND, lanes=s.values(lambda k: 1000 * (k + 1)))  # fmt: skip
-    s.data(W2, THREE, "claimed", "the slot is free now", seq=1, bits=0b100)
+    s.data(W2, THREE, "claimed", "the slot is free now: -1, -2, ...", seq=1, bits=0b100, lanes=s.falling)
     s.data(W2, THREE, "handed over", "worker 2's values were in already: the slot leaves, not the packet", seq=1,
            bits=0b100, flags=RESEND, lanes=s.values(lambda _: 0x7777))  # fmt: skip
     s.data(W2, THREE, "passed up", "the next resend finds nothing, and passes by itself", seq=1, bits=0b100, flags=RESEND,
@@ -216,9 +225,9 @@ def resends(lanes: int) -> Scenario:
            lanes=s.values(lambda _: 5))  # fmt: skip
 
     s.comment("A resend that completes the sum is as good as any other packet.")
-    s.data(W0, THREE, "claimed", "fragment 3", seq=3, bits=0b001)
-    s.data(W1, THREE, "added", "fragment 3", seq=3, bits=0b010)
-    s.data(W2, THREE, "completed", "3, 6, 9, ... to everyone", seq=3, bits=0b100, flags=RESEND)
+    s.data(W0, THREE, "claimed", "fragment 3", seq=3, bits=0b001, lanes=s.falling)
+    s.data(W1, THREE, "added", "fragment 3", seq=3, bits=0b010, lanes=s.falling)
+    s.data(W2, THREE, "completed", "-3, -6, -9, ... to everyone", seq=3, bits=0b100, flags=RESEND, lanes=s.falling)
     s.data(W2, THREE, "answered", "and again, to one", seq=3, bits=0b100, flags=RESEND)
     s.data(
         W0,
@@ -255,11 +264,11 @@ def evictions(lanes: int) -> Scenario:
         lanes=lanes,
         jobs=[patient, hasty],
     )
-    s.data(W0, patient, "claimed", "job 3 sends 1000, 2000, ...", seq=1, exponent=-2, tag=7, bits=0b01,
-           lanes=s.values(lambda k: 1000 * (k + 1)))  # fmt: skip
+    s.data(W0, patient, "claimed", "job 3 sends -1, -2, -3, ...", seq=1, exponent=-2, tag=7, bits=0b01,
+           lanes=s.falling)  # fmt: skip
     s.wait("A tenth of a second.")
     s.data(W1, patient, "collision", "job 3 is patient: not long enough", seq=2, bits=0b10)
-    s.data(W0, hasty, "evicted", "job 4 is not: it takes the slot, and 1000, 2000, ... go to the server of job 3", seq=5,
+    s.data(W0, hasty, "evicted", "job 4 is not: it takes the slot, and -1, -2, -3, ... go to the server of job 3", seq=5,
            bits=0b01, flags=ON_BEHALF)  # fmt: skip
     s.data(W1, hasty, "completed", "job 4 has its sum: 2, 4, 6, ...", seq=5, bits=0b10)
     s.comment("The old owner finds the complete sum of another fragment, and starts again.")
