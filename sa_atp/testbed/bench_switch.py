@@ -81,11 +81,19 @@ def measure(lanes: int, packets: int, *, with_bmv2: bool) -> dict[str, Any]:
             "io_interface": "veth" if veth else "udp",
             "udp_pps": udp["pps"],
             "veth_pps": veth["pps"] if veth else None,
+            "cpu_us_per_packet": io["cpu_us_per_packet"],
             "window": io["window"],
             "compile_s": compile_s,
             "load_cached_s": load_cached_s,
         },
-        "bmv2": {"io_pps": other["pps"], "io_interface": "veth", "window": other["window"]} if other else None,
+        "bmv2": None
+        if other is None
+        else {
+            "io_pps": other["pps"],
+            "io_interface": "veth",
+            "cpu_us_per_packet": other["cpu_us_per_packet"],
+            "window": other["window"],
+        },
         "io_ratio": io["pps"] / other["pps"] if other else None,
         "left_out": missing,
     }
@@ -167,6 +175,8 @@ def _print(found: dict[str, Any]) -> None:
     table.add_row(
         "veth pairs", veth, f"{other['io_pps']:,.0f}" if other else "", f"{ratio:.1f}" if ratio is not None else ""
     )
+    costs = [f"{each['cpu_us_per_packet']:.1f}" if each else "" for each in (embedded, other)]
+    table.add_row(f"  CPU of the switch over {embedded['io_interface']}, us a packet", *costs, "")
     console = Console()
     console.print(table)
     console.print(

@@ -33,7 +33,10 @@ MOST_SECONDS = 8.0  # of one measurement
 
 
 def measure(request: Request, folder: Path) -> dict[str, Any]:
-    """Args: folder: for logs. Returns: pps, window, packets. Raises: SaAtpError."""
+    """Contributions per second, and the CPU time of the switch for each, which other processes do not change.
+
+    Args: folder: for logs. Returns: pps, cpu_us_per_packet, window, packets. Raises: SaAtpError.
+    """
     with Group() as group:
         if request.link == "udp":
             return _over_udp(request, group, folder)
@@ -47,9 +50,12 @@ def _best(request: Request, spec: JobSpec, link: Link, switch: Process) -> dict[
     for window in WINDOWS[request.target]:
         pps = traffic.run(WARM_UP_FRAGMENTS, window)
         fragments = min(request.packets, int(pps * MOST_SECONDS)) // WORKERS + 1
+        before_s = switch.cpu_s()
         pps = traffic.run(fragments, window)
+        packets = fragments * WORKERS
         if pps > found["pps"]:
-            found = {"pps": pps, "window": window, "packets": fragments * WORKERS}
+            cpu_us = (switch.cpu_s() - before_s) * 1e6 / packets
+            found = {"pps": pps, "cpu_us_per_packet": cpu_us, "window": window, "packets": packets}
     return found
 
 
