@@ -34,6 +34,8 @@ ACTIVITY_LABELS = {
 POLICY_COLOURS = {
     "atp": "#7A7A7A",
     "sa-atp": "#882255",
+    "ps": "#DDAA33",
+    "gloo": "#4477AA",
     "backup": "#332288",
     "boa": "#999933",
     "falcon": "#44AA99",

@@ -11,6 +11,8 @@ NBSP = "\u00a0"  # between a number and its unit, so that they stay on one line
 POLICY_NAMES = {
     "atp": "ATP",
     "sa-atp": "SA-ATP",
+    "ps": "Parameter server",
+    "gloo": "Gloo ring",
     "backup": "Backup workers",
     "boa": "BOA",
     "falcon": "Falcon",

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from sa_atp.errors import SaAtpError
 from sa_atp.net.communicator import connect
+from sa_atp.testbed import gloo
 
 WARM_UP = 2  # sums before the measurement: connections, windows, scales
 
@@ -63,23 +63,8 @@ def _over_sa_atp(task: dict[str, Any], measure: Callable[[Reduce, Barrier], dict
 
 
 def _over_gloo(task: dict[str, Any], measure: Callable[[Reduce, Barrier], dict[str, Any]]) -> dict[str, Any]:
-    import os
-    from datetime import timedelta
-
     import torch
-    import torch.distributed as dist
 
-    if task.get("interface"):
-        os.environ["GLOO_SOCKET_IFNAME"] = task["interface"]
     host, port = task["store"]
-    try:
-        store = dist.TCPStore(  # type: ignore[attr-defined]
-            host, port, task["world_size"], task["rank"] == 0, timeout=timedelta(seconds=30)
-        )
-        dist.init_process_group("gloo", store=store, rank=task["rank"], world_size=task["world_size"])
-        try:
-            return measure(lambda array: dist.all_reduce(torch.from_numpy(array)), dist.barrier)
-        finally:
-            dist.destroy_process_group()
-    except RuntimeError as error:
-        raise SaAtpError(f"Gloo: {str(error).splitlines()[0]}") from None
+    with gloo.group((host, port), task["rank"], task["world_size"], task.get("interface")) as dist:
+        return measure(lambda array: dist.all_reduce(torch.from_numpy(array)), dist.barrier)

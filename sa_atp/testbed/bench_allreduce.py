@@ -189,9 +189,9 @@ def _wait_for_answers(workers: list[Process], what: str) -> None:
 @contextmanager
 def _backend(options: argparse.Namespace, request: Request, folder: Path) -> Iterator[Cluster]:
     if options.backend == "mininet":
-        from sa_atp.testbed.mininet import bench  # type: ignore[import-untyped,import-not-found,unused-ignore]
+        from sa_atp.testbed.mininet.bench import cluster
 
-        with bench.cluster(request, folder) as made:
+        with cluster(request, folder) as made:
             yield made
         return
     if request.link_mbps is not None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.records import Evaluation, Interval, Iteration, PolicyRun
-from sa_atp.testbed.worker import straggler_pattern
+from sa_atp.testbed.tasks import straggler_pattern
 from sa_atp.train.fingerprint import MASK64
 
 
@@ -24,7 +24,10 @@ def collect(plan: Plan, policy: str, repetition: int, workers: list[dict[str, An
         Evaluation(step, (time_us - origin_us) / 1e6, loss, accuracy)
         for step, time_us, loss, accuracy in workers[0]["evaluations"]
     ]
-    run.sums_checked, run.sums_wrong = check_sums(workers, plan.topology.workers * plan.job.micro_batches)
+    if policy == "gloo":
+        run.sums_checked, run.sums_wrong = check_agreement(workers)
+    else:
+        run.sums_checked, run.sums_wrong = check_sums(workers, plan.topology.workers * plan.job.micro_batches)
     run.fragments = _fragments(workers)
     run.help = _help(workers)
     pattern = straggler_pattern(plan)
@@ -75,6 +78,16 @@ def check_sums(workers: list[dict[str, Any]], contributions: int) -> tuple[int, 
             whole = len(parts[step]) == contributions and step not in contradictory
             wrong += not whole or sum(parts[step].values()) & MASK64 != hashed
     return checked, wrong
+
+
+def check_agreement(workers: list[dict[str, Any]]) -> tuple[int, int]:
+    """Whether all workers have the same sum of each step, for sums of floats, which depend on the order of addition.
+
+    Returns: how many sums were checked, and how many were wrong.
+    """
+    first = dict(workers[0]["sums"])
+    sums = [(step, hashed) for worker in workers for step, hashed in worker["sums"]]
+    return len(sums), sum(first.get(step) != hashed for step, hashed in sums)
 
 
 def _fragments(workers: list[dict[str, Any]]) -> dict[str, int]:

@@ -3,13 +3,14 @@
 import json
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from sa_atp.errors import UserError
 from sa_atp.testbed.cluster import READY_TIMEOUT_S, LocalCluster
 from sa_atp.testbed.collect import collect
-from sa_atp.testbed.plan import Plan
+from sa_atp.testbed.plan import Plan, only_mininet
 from sa_atp.testbed.processes import Group, Process, ProcessError, wait_for
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import PolicyRun
@@ -19,6 +20,9 @@ SECONDS_OF_GRACE = 60.0
 
 def check(plan: Plan) -> None:
     """Refuses what loopback cannot do. Raises: UserError."""
+    wanted = only_mininet(plan)
+    if wanted is not None:
+        raise UserError(f"the local backend cannot do {wanted}: use --backend mininet")
     if not plan.network.is_perfect:
         raise UserError(
             "the local backend has no links that could lose, duplicate, reorder or delay packets: "
@@ -57,7 +61,10 @@ def run(plan: Plan, folder: Path, progress: Progress) -> list[PolicyRun]:
         for repetition in range(plan.run.repetitions):
             for policy in plan.run.policies:
                 progress(f"{policy}, repetition {repetition + 1} of {plan.run.repetitions}")
-                raw = run_policy(plan, policy, repetition, f"udp://{host}:{port}", workers, folder, progress)
+                job = f"{policy}-{repetition}-{os.getpid()}"
+                common = {"repetition": repetition, "server": f"udp://{host}:{port}", "job": job}
+                tasks = [(worker, {**common, "rank": rank}) for rank, worker in enumerate(workers)]
+                raw = run_policy(plan, policy, tasks, folder, progress)
                 runs.append(collect(plan, policy, repetition, raw))
         return runs
 
@@ -70,30 +77,18 @@ def expected_seconds(plan: Plan) -> float:
 
 
 def run_policy(
-    plan: Plan,
-    policy: str,
-    repetition: int,
-    server: str,
-    workers: list[Process],
-    folder: Path,
-    progress: Progress,
+    plan: Plan, policy: str, tasks: Sequence[tuple[Process, dict[str, Any]]], folder: Path, progress: Progress
 ) -> list[dict[str, Any]]:
-    """Has workers that are ready run one policy once. Returns: what each wrote down, by rank. Raises: ProcessError."""
-    files = [folder / f"records-{rank}.json" for rank in range(len(workers))]
-    for rank, worker in enumerate(workers):
-        worker.tell(
-            {
-                "policy": policy,
-                "repetition": repetition,
-                "rank": rank,
-                "server": server,
-                "job": f"{policy}-{repetition}-{os.getpid()}",
-                "plan": plan.as_dict(),
-                "out": str(files[rank]),
-            }
-        )
+    """Has workers that are ready run one policy once.
+
+    Args: tasks: what each is told beside the plan and the policy: rank, server, job, repetition and so on.
+    Returns: what each wrote down, in the same order. Raises: ProcessError.
+    """
+    files = [folder / f"records-{n}.json" for n in range(len(tasks))]
+    for file, (worker, task) in zip(files, tasks, strict=True):
+        worker.tell({**task, "policy": policy, "plan": plan.as_dict(), "out": str(file)})
     deadline = time.monotonic() + expected_seconds(plan) + SECONDS_OF_GRACE
-    waiting = list(workers)
+    waiting = [worker for worker, _ in tasks]
     while waiting:
         heard = wait_for(waiting, deadline - time.monotonic())
         if not heard:

@@ -15,10 +15,14 @@ from typing import Any
 from sa_atp.errors import UserError
 from sa_atp.spec import CONTRIBUTION_BITS, LANE_BUILDS, SLOTS
 
-POLICIES = ("atp", "sa-atp")
+# ps: a parameter server sums, no switch does. gloo: PyTorch's ring all-reduce over TCP.
+POLICIES = ("atp", "sa-atp", "ps", "gloo")
 BACKENDS = ("local", "sim", "mininet")
 SWITCHES = ("embedded", "bmv2")
-TOPOLOGIES = ("star", "two-level")
+TOPOLOGIES = ("star", "two-level", "dumbbell", "file")
+DEVICES = ("emulated", "cpu")
+CAUSES = ("device", "cpu-quota", "hog", "congestion")
+FIGURES = ("iteration-time", "aggregation", "accuracy", "fairness", "goodput")
 PATTERNS = ("none", "constant", "random", "pause")
 GRADES = ("steal", "clone")
 MODELS = ("digits-cnn",)
@@ -49,7 +53,7 @@ class RunPlan:
     steps: int = setting(40, between=(1, 100_000))
     warm_up: int = setting(3, between=(0, 1000))
     """First steps of every run that do not count in means and percentiles."""
-    policies: tuple[str, ...] = setting(POLICIES, one_of=POLICIES)
+    policies: tuple[str, ...] = setting(("atp", "sa-atp"), one_of=POLICIES)
     """What to compare; the first one is the baseline."""
     backend: str = setting("local", one_of=BACKENDS)
     """Where `--backend auto` runs the plan."""
@@ -69,6 +73,14 @@ class TopologyPlan:
     """Rate of every link. The local backend has no links: it goes as fast as loopback does."""
     delay_us: int = setting(20, between=(0, 10_000_000))
     """One-way delay of every link (not of the local backend)."""
+    worker_mbps: tuple[float, ...] = setting((), each=(0.1, 1e6))
+    """Rate of each worker's own link, by rank, where they differ; default: link_mbps."""
+    trunk_mbps: float = setting(0.0, between=(0.0, 1e6))
+    """Rate of the links between switches, and of the parameter server's at the spine; 0: link_mbps."""
+    queue_packets: int = setting(1000, between=(10, 100_000))
+    """Packets that wait for a link; one more is dropped (Mininet)."""
+    file: str = setting("")
+    """A topology.json as p4lang's tutorials have it, beside the plan (kind file)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,7 +91,14 @@ class SwitchPlan:
     """Which target executes the P4 program where `--switch auto` is given."""
     lanes: int = setting(256, one_of=LANE_BUILDS)
     slots: int = setting(1024, between=(1, SLOTS))
-    """Aggregators that the job may use; a power of two."""
+    """Aggregators that all jobs may use; a power of two."""
+    slots_per_job: int = setting(0, between=(0, SLOTS))
+    """Aggregators of each job; a power of two. Jobs share slots where there are not enough. 0: all of them."""
+
+    @property
+    def quota(self) -> int:
+        """Aggregators of each job."""
+        return self.slots_per_job or self.slots
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,6 +112,13 @@ class JobPlan:
     """Pieces of a shard, each with a contribution bit of its own: the units of help."""
     compute_us_per_sample: int = setting(3000, between=(0, 10_000_000))
     """Emulated speed of a worker's device: forward and backward pass of one sample."""
+    jobs: int = setting(1, between=(1, 8))
+    """How many such jobs run at once on the same switches, each with workers of its own (Mininet)."""
+    device: str = setting("emulated", one_of=DEVICES)
+    """emulated: a worker waits until its device would be done. cpu: it uses CPU time, of which its host has cpu_share
+    (Mininet)."""
+    cpu_share: float = setting(0.25, between=(0.01, 64.0))
+    """CPU quota of a normal worker's host, in cores (device cpu)."""
     learning_rate: float = setting(0.05, between=(0.0, 100.0))
 
 
@@ -103,6 +129,10 @@ class StragglerPlan:
     pattern: str = setting("constant", one_of=PATTERNS)
     """constant: the same workers are slow in every step. random: one worker, drawn anew for each step. pause: the workers
     stop for a while in the middle of every `every`-th step."""
+    by: str = setting("device", one_of=CAUSES)
+    """What makes workers slow. device: their emulated devices. cpu-quota: their hosts have 1/slowdown of the CPU time.
+    hog: other processes take the rest of it. congestion: other traffic takes the rest of their links (pattern constant;
+    Mininet)."""
     workers: tuple[int, ...] = setting((3,), each=(0, CONTRIBUTION_BITS - 1))
     slowdown: float = setting(4.0, between=(1.0, 1000.0))
     """How many times longer a slow worker takes (pattern constant)."""
@@ -137,6 +167,31 @@ class HelpPlan:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class TrafficPlan:
+    """[traffic]: what else is on the network, by iperf3 (Mininet)."""
+
+    udp_mbps: float = setting(0.0, between=(0.0, 1e5))
+    """Rate of a UDP stream through the trunk of a dumbbell, or between two more hosts of another network."""
+    tcp_flows: int = setting(0, between=(0, 64))
+    """TCP connections beside it, each as fast as it gets."""
+
+    @property
+    def is_wanted(self) -> bool:
+        return bool(self.udp_mbps or self.tcp_flows)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SweepPlan:
+    """[sweep]: the same run at several values of one key; one figure shows them all."""
+
+    key: str = setting("")
+    """Of this file, for example straggler.slowdown."""
+    values: tuple[Any, ...] = setting(())
+    figure: str = setting("iteration-time", one_of=FIGURES)
+    """What the figure shows over the key's values."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
     """A whole experiment."""
 
@@ -147,6 +202,8 @@ class Plan:
     straggler: StragglerPlan = field(default_factory=StragglerPlan)
     network: NetworkPlan = field(default_factory=NetworkPlan)
     help: HelpPlan = field(default_factory=HelpPlan)
+    traffic: TrafficPlan = field(default_factory=TrafficPlan)
+    sweep: SweepPlan = field(default_factory=SweepPlan)
 
     def as_dict(self) -> dict[str, Any]:
         """The plan as TOML-like tables, complete with defaults."""
@@ -217,6 +274,8 @@ def _value(value: Any, kind: Any, limits: Mapping[str, Any], where: str) -> Any:
         element = typing.get_args(kind)[0]
         inner = {"between": limits["each"]} if "each" in limits else limits
         return tuple(_value(v, element, inner, where) for v in value)
+    if kind is Any:
+        return value
     if kind is float and type(value) is int:
         value = float(value)
     if type(value) is not kind:
@@ -244,8 +303,22 @@ def _check_together(plan: Plan, where: str) -> None:
             f"{where}: job.batch_size = {job.batch_size} cannot be cut into "
             f"job.micro_batches = {job.micro_batches} equal parts"
         )
-    if plan.switch.slots & (plan.switch.slots - 1):
-        raise UserError(f"{where}: switch.slots = {plan.switch.slots}: expected a power of two")
+    for name, count in (("slots", plan.switch.slots), ("slots_per_job", plan.switch.slots_per_job)):
+        if count & (count - 1):
+            raise UserError(f"{where}: switch.{name} = {count}: expected a power of two")
+    if plan.switch.quota > plan.switch.slots:
+        raise UserError(f"{where}: switch.slots_per_job = {plan.switch.quota} is more than slots = {plan.switch.slots}")
+    rates = plan.topology.worker_mbps
+    if rates and len(rates) != workers:
+        raise UserError(f"{where}: topology.worker_mbps has {len(rates)} rates for {workers} workers")
+    if (plan.topology.kind == "file") != bool(plan.topology.file):
+        raise UserError(f'{where}: topology.file and topology.kind = "file" belong together')
+    if plan.straggler.by in ("cpu-quota", "hog") and job.device != "cpu":
+        raise UserError(f'{where}: straggler.by = {plan.straggler.by!r} slows down real CPUs: set job.device = "cpu"')
+    if plan.straggler.by != "device" and plan.straggler.pattern not in ("constant", "none"):
+        raise UserError(f'{where}: straggler.by = {plan.straggler.by!r} needs straggler.pattern = "constant"')
+    if bool(plan.sweep.key) != bool(plan.sweep.values):
+        raise UserError(f"{where}: sweep.key and sweep.values belong together")
     for worker in plan.straggler.workers:
         if plan.straggler.pattern in ("constant", "pause") and worker >= workers:
             raise UserError(
@@ -260,3 +333,18 @@ def _check_together(plan: Plan, where: str) -> None:
         )
     if plan.topology.kind == "two-level" and plan.topology.racks > workers:
         raise UserError(f"{where}: topology.racks = {plan.topology.racks} is more than topology.workers = {workers}")
+
+
+def only_mininet(plan: Plan) -> str | None:
+    """The first setting of a plan that only an emulated network can give, as "table.key = value"; None: there is none."""
+    wanted = {
+        "run.policies": [p for p in plan.run.policies if p in ("ps", "gloo")],
+        "topology.kind": plan.topology.kind if plan.topology.kind in ("dumbbell", "file") else None,
+        "topology.worker_mbps": plan.topology.worker_mbps,
+        "topology.trunk_mbps": plan.topology.trunk_mbps,
+        "job.jobs": plan.job.jobs if plan.job.jobs > 1 else None,
+        "job.device": plan.job.device if plan.job.device != "emulated" else None,
+        "straggler.by": plan.straggler.by if plan.straggler.by != "device" else None,
+        "traffic": plan.traffic if plan.traffic.is_wanted else None,
+    }
+    return next((f"{key} = {value!r}" for key, value in wanted.items() if value), None)

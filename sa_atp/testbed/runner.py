@@ -25,7 +25,7 @@ def run(plan: Plan, plan_path: str, backend: str, switch: str, folder: Path, pro
     elif backend == "mininet":
         from sa_atp.testbed.mininet import run as mininet
 
-        result.runs = mininet.run(plan, switch, folder / "logs", progress)
+        result.runs = mininet.run(plan, Path(plan_path), switch, folder / "logs", progress)
     else:
         result.runs = simulated.run(plan, progress)
     return result

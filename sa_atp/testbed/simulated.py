@@ -15,10 +15,11 @@ from sa_atp.spec import UDP_PORT
 from sa_atp.straggler.ledger import Grade
 from sa_atp.testbed.collect import collect
 from sa_atp.testbed.local import expected_seconds
-from sa_atp.testbed.plan import Plan
+from sa_atp.testbed.plan import Plan, only_mininet
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import PolicyRun
-from sa_atp.testbed.worker import Checker, describe_step, make_workload, straggler_pattern
+from sa_atp.testbed.tasks import describe_step, make_workload, straggler_pattern
+from sa_atp.testbed.worker import Checker
 from sa_atp.train.step import Compute, Stepper, StepRecord
 from sa_atp.train.virtual_time import Process
 from sa_atp.transport.membership import JoinRequest
@@ -29,6 +30,9 @@ Done = Callable[[], None]
 
 def check(plan: Plan) -> None:
     """Raises: UserError."""
+    wanted = only_mininet(plan)
+    if wanted is not None:
+        raise UserError(f"the simulator cannot do {wanted}: use --backend mininet")
     if plan.switch.program == "bmv2":
         raise UserError("the simulator runs the embedded switch: use --switch embedded, or --backend mininet for BMv2")
 
@@ -70,7 +74,7 @@ class _Simulation:
                 reorder=plan.network.reorder,
                 jitter_us=plan.network.jitter_us,
             ),
-            settings=ServerSettings(lanes=plan.switch.lanes, slots=plan.switch.slots, slots_per_job=plan.switch.slots),
+            settings=ServerSettings(lanes=plan.switch.lanes, slots=plan.switch.slots, slots_per_job=plan.switch.quota),
         )
         self.ranks = [_Rank(self, rank) for rank in range(plan.topology.workers)]
 

@@ -4,7 +4,6 @@ It stays alive between policies, because importing PyTorch takes longer than mos
 names, so that the same process serves wherever it was started: here, in a namespace, or on another host.
 """
 
-import dataclasses
 import json
 import os
 import queue
@@ -17,38 +16,15 @@ import numpy as np
 
 from sa_atp.errors import SaAtpError
 from sa_atp.net.communicator import connect
-from sa_atp.testbed import all_reduce_task
-from sa_atp.testbed.plan import Plan, parse_tables
+from sa_atp.testbed import all_reduce_task, gloo
+from sa_atp.testbed.plan import Plan
+from sa_atp.testbed.tasks import describe_step, evaluate, make_device, make_workload, plan_of, straggler_pattern
 from sa_atp.train.device import Device
 from sa_atp.train.digits import DigitsCnn
 from sa_atp.train.fingerprint import Fingerprint
 from sa_atp.train.real_time import CommunicatorHost, run_step
 from sa_atp.train.step import Stepper, StepRecord
 from sa_atp.train.stragglers import StragglerPattern
-
-
-def straggler_pattern(plan: Plan) -> StragglerPattern:
-    return StragglerPattern(
-        kind=plan.straggler.pattern,
-        workers=plan.straggler.workers,
-        slowdown=plan.straggler.slowdown,
-        slowdown_range=(plan.straggler.slowdown_range[0], plan.straggler.slowdown_range[1]),
-        pause_us=int(plan.straggler.pause_s * 1e6),
-        every=plan.straggler.every,
-        seed=plan.run.seed,
-        world_size=plan.topology.workers,
-    )
-
-
-def make_workload(plan: Plan, repetition: int) -> DigitsCnn:
-    """What every worker trains; repetitions differ in the seed."""
-    return DigitsCnn(
-        seed=plan.run.seed + repetition,
-        world_size=plan.topology.workers,
-        batch_size=plan.job.batch_size,
-        micro_batches=plan.job.micro_batches,
-        learning_rate=plan.job.learning_rate,
-    )
 
 
 class Checker:
@@ -84,12 +60,14 @@ class Checker:
 
 def train(task: dict[str, Any]) -> dict[str, Any]:
     """Runs one policy on this worker; returns its records as JSON-able data. Times are on the clock of net.clock."""
-    plan = parse_tables(task["plan"], "task")
+    if task["policy"] == "gloo":
+        return gloo.train(task)
+    plan = plan_of(task)
     rank, policy = int(task["rank"]), str(task["policy"])
     pattern = straggler_pattern(plan)
     workload = make_workload(plan, int(task["repetition"]))
     workload.gradient(0, rank, 0)  # what PyTorch does only once should not count
-    device = Device(plan.job.compute_us_per_sample)
+    device = make_device(plan)
     helps = policy == "sa-atp"
     with connect(
         task["server"],
@@ -124,7 +102,7 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
         "sums": checker.sums,
         "stats": stats,
         "server": server,
-        "evaluations": _evaluate(workload, snapshots) if rank == 0 else [],
+        "evaluations": evaluate(workload, snapshots) if rank == 0 else [],
     }
 
 
@@ -140,38 +118,17 @@ def _steps(
     records: list[dict[str, Any]] = []
     snapshots: list[tuple[int, int, np.ndarray]] = []
     for step in range(plan.run.steps):
-        device.slowdown = pattern.slowdown_of(step, rank)
+        slowdown = pattern.slowdown_of(step, rank)
+        # where something real makes the worker slow, its device need not pretend
+        device.slowdown = slowdown if plan.straggler.by == "device" else 1.0
         record, sum_ = run_step(stepper, device, workload, step)
         if sum_.finished is not None:
             checker.add(record, *sum_.finished.integers())
         if rank == 0:
             snapshots.append((step, record.end_us, workload.snapshot()))
             print(json.dumps({"step": step + 1}), flush=True)
-        records.append(describe_step(record, device.slowdown))
+        records.append(describe_step(record, slowdown))
     return records, snapshots
-
-
-def describe_step(record: StepRecord, slowdown: float) -> dict[str, Any]:
-    """A step's record as JSON-able data; see collect."""
-    return {
-        "step": record.step,
-        "start_us": record.start_us,
-        "end_us": record.end_us,
-        "activities": [dataclasses.astuple(a) for a in record.activities],
-        "loss": float(np.mean(record.losses)) if record.losses else None,
-        "slowdown": slowdown,
-        "micro_batches": record.micro_batches,
-        "helped": record.helped,
-    }
-
-
-def _evaluate(workload: DigitsCnn, snapshots: list[tuple[int, int, np.ndarray]]) -> list[tuple[int, int, float, float]]:
-    """(step, time, loss, accuracy) on the held-out samples, after the run so that it costs no training time."""
-    found = []
-    for step, time_us, weights in snapshots:
-        score = workload.score(weights)
-        found.append((step, time_us, score.loss, score.accuracy))
-    return found
 
 
 def main() -> int:

@@ -5,9 +5,12 @@ the worker waits until the time has passed that its device would have taken. Hel
 take. Reports say that this is emulated.
 """
 
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
+
+import numpy as np
 
 from sa_atp.net.clock import now_us
 
@@ -46,8 +49,6 @@ class Device:
 
     def sleep_until(self, end_us: int, stop: "Future[Any] | None" = None) -> None:
         """Raises: Cancelled."""
-        import time
-
         while (left_us := end_us - now_us()) > 0:
             if stop is None:
                 time.sleep(left_us / 1e6)
@@ -57,3 +58,21 @@ class Device:
             except TimeoutError:
                 continue
             raise Cancelled
+
+
+class CpuDevice(Device):
+    """A device whose work costs CPU time of its host, so that a CPU quota, or other processes there, slow it down.
+
+    After a piece of work is really computed, the thread computes on until it has used the CPU time that the device takes.
+    """
+
+    def run(self, samples: int, work: Callable[[], Any], stop: "Future[Any] | None" = None) -> Any:
+        end_s = time.thread_time() + samples * self.compute_us_per_sample * self.slowdown / 1e6
+        result = work()
+        while time.thread_time() < end_s:
+            if stop is not None and stop.done():
+                raise Cancelled
+            self._burn @ self._burn  # about 0.1 ms, and other threads may run meanwhile
+        return result
+
+    _burn = np.ones((96, 96), np.float32)

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sa_atp.testbed.bench_allreduce import Cluster, Request
-from sa_atp.testbed.mininet import layout
+from sa_atp.testbed.mininet import topologies
 from sa_atp.testbed.mininet.network import READY_TIMEOUT_S, Network
 
 SLOTS = 1024
@@ -15,7 +15,7 @@ STORE_PORT = 29_500
 @contextmanager
 def cluster(request: Request, folder: Path) -> Iterator[Cluster]:
     """Args: folder: for logs. Raises: MissingPartError, UserError, SaAtpError."""
-    star = layout.star(request.workers, layout.LinkQuality(rate_mbps=request.link_mbps))
+    star = topologies.star(request.workers, request.link_mbps)
     with Network(
         star, switch=request.switch, lanes=request.lanes, slots=SLOTS, slots_per_job=SLOTS, logs=folder
     ) as network:

@@ -16,7 +16,6 @@ from sa_atp.errors import UserError
 HostRole = Literal["worker", "server", "traffic"]
 
 LEAST_DELAY_US = 50
-SERVER_IP = "10.0.255.1"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -175,49 +174,3 @@ class Layout:
             missing = {h.ip for h in self.hosts.values()} - self.ports(name).keys()
             if missing:
                 raise UserError(f"{where}: no way from switch {name} to {', '.join(sorted(missing))}")
-
-
-def worker_name(rank: int, job: int = 0) -> str:
-    return f"w{rank}" if job == 0 else f"j{job}w{rank}"
-
-
-def worker_ip(rank: int, job: int = 0) -> str:
-    return f"10.0.{job}.{rank + 1}"
-
-
-def add_server(layout: Layout, switch: str, quality: LinkQuality) -> None:
-    layout.add_host(HostNode(name="ps", ip=SERVER_IP, role="server"))
-    layout.connect("ps", switch, quality)
-
-
-def star(workers: int, quality: LinkQuality, *, jobs: int = 1, cpu: float | None = None) -> Layout:
-    """All workers of all jobs at one switch."""
-    layout = Layout()
-    layout.add_switch(SwitchNode(name="s1"))
-    for job in range(jobs):
-        for rank in range(workers):
-            _add_worker(layout, rank, job, "s1", quality, cpu)
-    add_server(layout, "s1", quality)
-    return layout
-
-
-def two_level(
-    workers: int, racks: int, quality: LinkQuality, spine: LinkQuality, *, jobs: int = 1, cpu: float | None = None
-) -> Layout:
-    """Workers are dealt to the racks in turn. Args: spine: of the links between leaves and spine."""
-    layout = Layout()
-    layout.add_switch(SwitchNode(name="s1"))
-    for rack in range(racks):
-        layout.add_switch(SwitchNode(name=f"leaf{rack + 1}", level="leaf"))
-        layout.connect(f"leaf{rack + 1}", "s1", spine)
-    for job in range(jobs):
-        for rank in range(workers):
-            _add_worker(layout, rank, job, f"leaf{rank % racks + 1}", quality, cpu)
-    add_server(layout, "s1", spine)
-    return layout
-
-
-def _add_worker(layout: Layout, rank: int, job: int, switch: str, quality: LinkQuality, cpu: float | None) -> None:
-    name = worker_name(rank, job)
-    layout.add_host(HostNode(name=name, ip=worker_ip(rank, job), role="worker", rank=rank, job=job, cpu=cpu))
-    layout.connect(name, switch, quality)

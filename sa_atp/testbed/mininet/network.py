@@ -58,6 +58,7 @@ class Network:
         self.group = Group()
         self.server: Process | None = None
         self._stack = ExitStack()
+        self.streams = 0  # of other traffic
         self._net: Any = None
         layout.check("topology")
         parts.require(switch=switch)
@@ -77,21 +78,32 @@ class Network:
             raise
         return self
 
+    def limit_cpus(self, slowdowns: Mapping[str, float]) -> None:
+        """Gives each host its share of the CPU. Processes start faster without, so call it when they run.
+
+        Args: slowdowns: hosts that get so many times less. Raises: SaAtpError.
+        """
+        for host in self.layout.hosts.values():
+            if host.cpu is not None:
+                self.node(host.name).group.limit(host.cpu / slowdowns.get(host.name, 1.0))
+
     def _build(self) -> None:
         from sa_atp.testbed.mininet.api import Link, Mininet
         from sa_atp.testbed.mininet.links import Port
-        from sa_atp.testbed.mininet.nodes import SWITCHES, TestbedHost
+        from sa_atp.testbed.mininet.nodes import SWITCHES, PlainHost
 
         self.logs.mkdir(parents=True, exist_ok=True)
         # paths of Unix sockets may not be long, and those of results are
         self.sockets = Path(tempfile.mkdtemp(prefix="sa-atp-"))
         self._stack.callback(shutil.rmtree, self.sockets, ignore_errors=True)
-        net = Mininet(controller=None, link=Link, intf=Port, host=TestbedHost, build=False)
+        net = Mininet(controller=None, link=Link, intf=Port, host=PlainHost, build=False)
         self._net = net
         self._stack.callback(self._stop)
         self._stack.enter_context(self.group)
         for host in self.layout.hosts.values():
-            net.addHost(host.name, ip=f"{host.ip}/{PREFIX_BITS}", mac=mac_text(host.ip))
+            net.addHost(
+                host.name, ip=f"{host.ip}/{PREFIX_BITS}", mac=mac_text(host.ip), limits_cpu=host.cpu is not None
+            )
         for switch in self.layout.switches:
             net.addSwitch(
                 switch,

@@ -21,6 +21,7 @@ from sa_atp.control.connection import Connection
 from sa_atp.control.errors import Unreachable
 from sa_atp.errors import SaAtpError
 from sa_atp.testbed.mininet.api import Host, Switch
+from sa_atp.testbed.mininet.cgroups import CpuGroup
 from sa_atp.testbed.mininet.parts import BMV2
 from sa_atp.testbed.processes import Process
 
@@ -201,8 +202,16 @@ class Bmv2Switch(P4Switch):
 SWITCHES: dict[str, type[P4Switch]] = {"embedded": EmbeddedSwitch, "bmv2": Bmv2Switch}
 
 
-class TestbedHost(NamespaceNode, Host):  # type: ignore[misc]
-    """A host in a namespace, without IPv6, whose chatter would only disturb."""
+class PlainHost(NamespaceNode, Host):  # type: ignore[misc]
+    """A host in a namespace, without IPv6, whose chatter would only disturb; perhaps with a control group."""
+
+    def __init__(self, name: str, *, limits_cpu: bool = False, **params: Any) -> None:
+        """Args: limits_cpu: make a control group for its processes; `group.limit` sets their share."""
+        self.group = CpuGroup(name) if limits_cpu else None
+        super().__init__(name, **params)
+
+    def inside(self) -> list[str]:
+        return [*(self.group.inside() if self.group is not None else []), *super().inside()]
 
     def config(self, **params: Any) -> dict[str, Any]:
         result: dict[str, Any] = super().config(**params)
@@ -210,3 +219,8 @@ class TestbedHost(NamespaceNode, Host):  # type: ignore[misc]
         if said:
             raise SaAtpError(f"{self.name}: {said}")
         return result
+
+    def terminate(self) -> None:
+        super().terminate()
+        if self.group is not None:
+            self.group.remove()

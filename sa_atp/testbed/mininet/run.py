@@ -1,63 +1,119 @@
 """The Mininet backend: runs a plan in an emulated network."""
 
+import itertools
+import os
 from pathlib import Path
+from typing import Any
 
 from sa_atp.testbed.collect import collect
 from sa_atp.testbed.local import run_policy
-from sa_atp.testbed.mininet import layout as layouts
-from sa_atp.testbed.mininet.layout import Layout, LinkQuality
+from sa_atp.testbed.mininet import parts, topologies, traffic
 from sa_atp.testbed.mininet.network import READY_TIMEOUT_S, Network
 from sa_atp.testbed.plan import Plan
+from sa_atp.testbed.processes import Process
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import PolicyRun
 
 # the workers share the cores, and emulate their devices
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+STORE_PORT = 29_500  # first of those at which Gloo's ranks meet
 
 
-def layout_of(plan: Plan) -> Layout:
-    """The network that a plan describes."""
-    topology, network = plan.topology, plan.network
-    quality = LinkQuality(
-        rate_mbps=topology.link_mbps,
-        delay_us=topology.delay_us,
-        jitter_us=network.jitter_us,
-        loss=network.loss,
-        duplicate=network.duplicate,
-        reorder=network.reorder,
-    )
-    if topology.kind == "two-level":
-        return layouts.two_level(topology.workers, topology.racks, quality, quality)
-    return layouts.star(topology.workers, quality)
-
-
-def run(plan: Plan, switch: str, folder: Path, progress: Progress) -> list[PolicyRun]:
+def run(plan: Plan, plan_path: Path, switch: str, folder: Path, progress: Progress) -> list[PolicyRun]:
     """Runs all policies and repetitions of a plan.
 
     Args:
+        plan_path: files that the plan names are beside it.
         switch: "embedded" or "bmv2".
         folder: for logs.
         progress: is told what is being done.
 
     Raises: MissingPartError, UserError, ProcessError, TransportError.
     """
-    layout = layout_of(plan)
-    slots = plan.switch.slots
-    progress(f"starting {len(layout.switches)} switch(es), {len(layout.hosts)} hosts")
+    parts.require(switch=switch, traffic=plan.traffic.is_wanted or plan.straggler.by == "congestion")
+    layout = topologies.of_plan(plan, plan_path.parent)
+    progress(f"building {len(layout.switches)} switches and {len(layout.hosts)} hosts")
     with Network(
-        layout, switch=switch, lanes=plan.switch.lanes, slots=slots, slots_per_job=slots, logs=folder
+        layout,
+        switch=switch,
+        lanes=plan.switch.lanes,
+        slots=plan.switch.slots,
+        slots_per_job=plan.switch.quota,
+        logs=folder,
+        seed=plan.run.seed,
     ) as network:
-        workers = [
-            network.start(place.name, f"worker {place.rank}", ["sa_atp.testbed.worker"], ENVIRONMENT)
-            for place in layout.workers()
+        return _Run(plan, network, folder, progress).all()
+
+
+class _Run:
+    """A plan on a network that is up."""
+
+    def __init__(self, plan: Plan, network: Network, folder: Path, progress: Progress) -> None:
+        self.plan = plan
+        self.network = network
+        self.folder = folder
+        self.progress = progress
+        self.workers: list[list[Process]] = []  # by job and rank
+        self.stores = 0
+
+    def all(self) -> list[PolicyRun]:
+        layout, plan = self.network.layout, self.plan
+        self.workers = [
+            [
+                self.network.start(place.name, f"worker {place.name}", ["sa_atp.testbed.worker"], ENVIRONMENT)
+                for place in layout.workers(job)
+            ]
+            for job in range(plan.job.jobs)
         ]
-        server = network.start_server()
-        for worker in workers:
+        aggregating = self.network.start_server()
+        plain = self.network.start_plain_server() if "ps" in plan.run.policies else ""
+        for worker in itertools.chain(*self.workers):
             worker.answer(READY_TIMEOUT_S)
+        self._slow_down()
         runs = []
         for repetition in range(plan.run.repetitions):
             for policy in plan.run.policies:
-                progress(f"{policy}, repetition {repetition + 1} of {plan.run.repetitions}")
-                raw = run_policy(plan, policy, repetition, server, workers, folder, progress)
-                runs.append(collect(plan, policy, repetition, raw))
+                self.progress(f"{policy}, repetition {repetition + 1} of {plan.run.repetitions}")
+                runs += self._policy(policy, repetition, plain if policy == "ps" else aggregating)
         return runs
+
+    def _policy(self, policy: str, repetition: int, server: str) -> list[PolicyRun]:
+        """Runs all jobs once under a policy, at the same time."""
+        tasks: list[tuple[Process, dict[str, Any]]] = []
+        numbers = [repetition * self.plan.job.jobs + job for job in range(self.plan.job.jobs)]
+        for job, number in enumerate(numbers):
+            places = self.network.layout.workers(job)
+            self.stores += 1
+            common = {
+                "repetition": number,
+                "server": server,
+                "job": f"{policy}-{number}-{os.getpid()}",
+                "store": [places[0].ip, STORE_PORT + self.stores],
+            }
+            tasks += [
+                (worker, {**common, "rank": place.rank, "interface": f"{place.name}-eth0"})
+                for worker, place in zip(self.workers[job], places, strict=True)
+            ]
+        raw = run_policy(self.plan, policy, tasks, self.folder, self.progress)
+        size = self.plan.topology.workers
+        return [
+            collect(self.plan, policy, number, raw[job * size : (job + 1) * size]) for job, number in enumerate(numbers)
+        ]
+
+    def _slow_down(self) -> None:
+        """Makes stragglers of hosts and links, and starts other traffic."""
+        plan, straggler = self.plan, self.plan.straggler
+        slow = straggler.workers if straggler.pattern == "constant" and straggler.slowdown > 1 else ()
+        names = [place.name for job in range(plan.job.jobs) for place in self.network.layout.workers(job)
+                 if place.rank in slow]  # fmt: skip
+        self.network.limit_cpus(dict.fromkeys(names, straggler.slowdown) if straggler.by == "cpu-quota" else {})
+        if straggler.by == "hog":
+            for name in names:
+                traffic.hog(self.network, name, round(straggler.slowdown) - 1)
+        if straggler.by == "congestion":
+            for name in names:
+                rate = next(c.quality.rate_mbps for c in self.network.layout.cables if c.node == name)
+                assert rate is not None, "plans give every link a rate"
+                traffic.stream(self.network, name, "t2", udp_mbps=rate * (1 - 1 / straggler.slowdown))
+        if plan.traffic.is_wanted:
+            traffic.stream(self.network, "t1", "t2", udp_mbps=plan.traffic.udp_mbps, tcp_flows=plan.traffic.tcp_flows)

@@ -1,0 +1,71 @@
+"""What a task of a worker means: which plan, which workload, which device; and how its steps are written down."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from sa_atp.testbed.plan import Plan, parse_tables
+from sa_atp.train.device import CpuDevice, Device
+from sa_atp.train.digits import DigitsCnn
+from sa_atp.train.step import StepRecord
+from sa_atp.train.stragglers import StragglerPattern
+
+
+def plan_of(task: dict[str, Any]) -> Plan:
+    return parse_tables(task["plan"], "task")
+
+
+def make_device(plan: Plan) -> Device:
+    """A worker's device. With a real CPU, a normal host's quota makes it as fast as an emulated one."""
+    if plan.job.device == "cpu":
+        return CpuDevice(round(plan.job.compute_us_per_sample * min(1.0, plan.job.cpu_share)))
+    return Device(plan.job.compute_us_per_sample)
+
+
+def straggler_pattern(plan: Plan) -> StragglerPattern:
+    """How slow workers compute; a congested link does not make them slow."""
+    return StragglerPattern(
+        kind=plan.straggler.pattern if plan.straggler.by != "congestion" else "none",
+        workers=plan.straggler.workers,
+        slowdown=plan.straggler.slowdown,
+        slowdown_range=(plan.straggler.slowdown_range[0], plan.straggler.slowdown_range[1]),
+        pause_us=int(plan.straggler.pause_s * 1e6),
+        every=plan.straggler.every,
+        seed=plan.run.seed,
+        world_size=plan.topology.workers,
+    )
+
+
+def make_workload(plan: Plan, repetition: int) -> DigitsCnn:
+    """What every worker trains; repetitions differ in the seed."""
+    return DigitsCnn(
+        seed=plan.run.seed + repetition,
+        world_size=plan.topology.workers,
+        batch_size=plan.job.batch_size,
+        micro_batches=plan.job.micro_batches,
+        learning_rate=plan.job.learning_rate,
+    )
+
+
+def describe_step(record: StepRecord, slowdown: float) -> dict[str, Any]:
+    """A step's record as JSON-able data; see collect."""
+    return {
+        "step": record.step,
+        "start_us": record.start_us,
+        "end_us": record.end_us,
+        "activities": [dataclasses.astuple(a) for a in record.activities],
+        "loss": float(np.mean(record.losses)) if record.losses else None,
+        "slowdown": slowdown,
+        "micro_batches": record.micro_batches,
+        "helped": record.helped,
+    }
+
+
+def evaluate(workload: DigitsCnn, snapshots: list[tuple[int, int, np.ndarray]]) -> list[tuple[int, int, float, float]]:
+    """(step, time, loss, accuracy) on the held-out samples, after the run so that it costs no training time."""
+    found = []
+    for step, time_us, weights in snapshots:
+        score = workload.score(weights)
+        found.append((step, time_us, score.loss, score.accuracy))
+    return found
