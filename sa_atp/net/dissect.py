@@ -73,7 +73,7 @@ def read(path: Path, counts: Counts) -> Iterator[Dissected]:
         return False
 
     scapy_log = logging.getLogger("scapy.runtime")
-    scapy_log.addFilter(take_note)
+    scapy_log.filters.insert(0, take_note)  # before the one that swallows what comes often
     try:
         with path.open("rb") as file:
             watched: Any = _Watched(file)

@@ -33,30 +33,30 @@ _NAMES = {flag.value: flag.name for flag in Flag}
 FLAG_NAMES = [_NAMES.get(1 << bit) or f"bit{bit}" for bit in range(8)]
 
 
-class LanesField(Field[tuple[int, ...], tuple[int, ...]]):
-    """All that is left of the packet, as int32 values, big-endian."""
+class LanesField(Field[list[int], list[int]]):
+    """All that is left of the packet, as int32 values, big-endian. A list: in a tuple scapy would see a range."""
 
     islist = 1
 
     def __init__(self, name: str) -> None:
-        super().__init__(name, (), "i")
+        super().__init__(name, [], "i")
 
     def i2len(self, packet: Any, value: Iterable[int]) -> int:
-        return 4 * len(tuple(value))
+        return 4 * len(list(value))
 
-    def any2i(self, packet: Any, value: Any) -> tuple[int, ...]:
-        return tuple(value) if isinstance(value, Iterable) else (int(value),)
+    def any2i(self, packet: Any, value: Any) -> list[int]:
+        return list(value) if isinstance(value, Iterable) else [int(value)]
 
-    def i2repr(self, packet: Any, value: tuple[int, ...]) -> str:
+    def i2repr(self, packet: Any, value: list[int]) -> str:
         return f"<{len(value)} lanes>"
 
     def addfield(self, packet: Any, before: bytes, value: Iterable[int] | None) -> bytes:
-        values = tuple(value or ())
+        values = list(value or ())
         return before + struct.pack(f"!{len(values)}i", *values)
 
-    def getfield(self, packet: Any, data: bytes) -> tuple[bytes, tuple[int, ...]]:
+    def getfield(self, packet: Any, data: bytes) -> tuple[bytes, list[int]]:
         count = len(data) // 4
-        return data[4 * count :], struct.unpack(f"!{count}i", data[: 4 * count])
+        return data[4 * count :], list(struct.unpack(f"!{count}i", data[: 4 * count]))
 
 
 def _field(name: str, bits: int, signed: bool) -> Any:
