@@ -9,11 +9,14 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sa_atp.cli.ps import power_of_two
 from sa_atp.errors import UserError
 from sa_atp.spec import CONTRIBUTION_BITS, LANE_BUILDS, SLOTS
+
+if TYPE_CHECKING:
+    from sa_atp.testbed.cluster import LocalCluster
 
 
 def add(subparsers: Any) -> None:
@@ -81,17 +84,21 @@ def run(options: argparse.Namespace) -> int:
             environment["SA_ATP_WORLD_SIZE"] = str(options.workers)
         if command:
             return run_command(command, environment, cluster.processes)
-        if options.json:
-            switch = {"udp": list(cluster.switch_address), "grpc": cluster.grpc, "lanes": options.lanes}
-            print(json.dumps({"environment": environment, "switch": switch, "logs": str(logs)}), flush=True)
-        else:
-            print("\n".join(f"export {name}={value}" for name, value in environment.items()), flush=True)
-            say("every program also needs its rank, SA_ATP_RANK or torchrun's RANK; Ctrl-C ends this")
         try:
+            say("every program also needs its rank, SA_ATP_RANK or torchrun's RANK; Ctrl-C ends this")
+            _announce(environment, cluster, logs, as_json=options.json)
             stay(cluster.processes)
         except KeyboardInterrupt:
             say("ended")
     return 0
+
+
+def _announce(environment: dict[str, str], cluster: "LocalCluster", logs: Path, *, as_json: bool) -> None:
+    if as_json:
+        switch = {"udp": list(cluster.switch_address), "grpc": cluster.grpc}
+        print(json.dumps({"environment": environment, "switch": switch, "logs": str(logs)}), flush=True)
+    else:
+        print("\n".join(f"export {name}={value}" for name, value in environment.items()), flush=True)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Processes of a run: started, waited for until they are ready, talked to in lines of JSON, and ended without fail."""
 
+import contextlib
 import json
 import os
 import selectors
@@ -96,6 +97,8 @@ class Process:
         except BlockingIOError:
             return
         if not data:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(1.0)  # its status comes a moment after its output ends
             raise ProcessError(self._obituary("ended"))
         self._buffer += data
 
