@@ -24,10 +24,9 @@ class Clock:
     def run(self, until: Callable[[], bool], limit_us: int) -> bool:
         """Runs until the condition holds; False if it does not within the limit, or nothing is left to happen."""
         while self._heap and not until():
-            when, _, action = heapq.heappop(self._heap)
-            if when > limit_us:
+            if self._heap[0][0] > limit_us:
                 return False
-            self.now_us = when
+            self.now_us, _, action = heapq.heappop(self._heap)
             action()
         return until()
 

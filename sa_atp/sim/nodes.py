@@ -6,7 +6,7 @@ from typing import Protocol
 import numpy as np
 
 from sa_atp.sim.network import Clock, Link
-from sa_atp.softswitch.frames import HEADERS_BYTES, Endpoint, headers_for, is_datagram, source_of
+from sa_atp.softswitch.frames import Endpoint, datagram, headers_for
 from sa_atp.softswitch.pipeline import PORTS, ROW_BYTES, Pipeline
 from sa_atp.wire.datagrams import Address, Burst
 
@@ -68,18 +68,12 @@ class Host:
     def receive(self, frame: bytes) -> None:
         if self.paused or self.connection is None:
             return
-        row = np.frombuffer(frame, np.uint8).reshape(1, -1)
-        if len(frame) < HEADERS_BYTES or not is_datagram(row, np.array([len(frame)]))[0]:
+        found = datagram(frame)
+        if found is None or found[1] != self.endpoint.address:
             self.not_datagrams += 1
             return
-        to_port = int(row[0, 36]) << 8 | int(row[0, 37])
-        to_ip = ".".join(map(str, row[0, 30:34]))
-        if (to_ip, to_port) != self.endpoint.address:
-            self.not_datagrams += 1
-            return
-        payload_bytes = (int(row[0, 38]) << 8 | int(row[0, 39])) - 8
-        payload = np.ascontiguousarray(row[:, HEADERS_BYTES : HEADERS_BYTES + payload_bytes])
-        self.connection.receive([Burst(source_of(row[0]), payload)], self.clock.now_us)
+        source, _, payload = found
+        self.connection.receive([Burst.of(source, payload)], self.clock.now_us)
         self.serve()
 
     def serve(self) -> None:

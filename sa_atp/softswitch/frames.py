@@ -15,6 +15,7 @@ from sa_atp.wire.datagrams import Address
 
 HEADERS_BYTES = 14 + 20 + 8
 ECT0 = 2
+_ADDRESSES = struct.Struct("!IIHHH")  # of an IPv4 header's end and the UDP header's beginning
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,20 @@ def is_datagram(frames: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     udp_bytes = head[:, 38].astype(np.int64) << 8 | head[:, 39]
     found: np.ndarray = ethernet & ip & (lengths >= HEADERS_BYTES) & (udp_bytes >= 8) & (udp_bytes <= lengths - 34)
     return found
+
+
+def datagram(frame: bytes) -> tuple[Address, Address, bytes] | None:
+    """Source, destination and payload of one frame; None if it holds no whole UDP datagram (see `is_datagram`)."""
+    if len(frame) < HEADERS_BYTES or frame[12:15] != b"\x08\x00\x45" or frame[23] != socket.IPPROTO_UDP:
+        return None
+    source_ip, target_ip, source_port, target_port, udp_bytes = _ADDRESSES.unpack_from(frame, 26)
+    if not 8 <= udp_bytes <= len(frame) - 34:
+        return None
+    return (
+        (ip_text(source_ip), source_port),
+        (ip_text(target_ip), target_port),
+        frame[HEADERS_BYTES : HEADERS_BYTES + udp_bytes - 8],
+    )
 
 
 def flows(frames: np.ndarray) -> np.ndarray:

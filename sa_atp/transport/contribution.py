@@ -53,7 +53,7 @@ class Contribution:
         self._fresh: list[tuple[int, int]] = []  # ranges that may be sent for the first time, in order, disjoint
         self._exponents: dict[int, tuple[int, int]] = {}  # chunk: (attempt, exponent) of what may be sent
         self._rounded: dict[int, tuple[int, np.ndarray]] = {}  # chunk: attempt, and its lanes while they may be needed
-        self._codes: dict[int, int] = {}
+        self._codes: dict[int, list[int]] = {}  # chunk: the magnitude of each part
 
     # --- what may be sent -------------------------------------------------------------------------------------------
 
@@ -73,6 +73,10 @@ class Contribution:
         self._rounded.pop(chunk, None)
         base = self.plan.data_start(attempt)
         first, last = (base + f for f in self.plan.fragments_of(chunk))
+        self._remove(first, last)
+
+    def _remove(self, first: int, last: int) -> None:
+        """These need not be sent for the first time any more."""
         if not any(begin < last and first < end for begin, end in self._fresh):
             return
         self._fresh = [
@@ -90,12 +94,21 @@ class Contribution:
         else:
             self._fresh.insert(at, (first, end))
 
-    def take(self, count: int, below: int, pending: np.ndarray) -> list[tuple[int, int]]:
-        """Takes up to `count` fragments to send now, those thought lost first; new ones only below `below`.
+    def take(self, window: int, most: int, below: int, pending: np.ndarray) -> list[tuple[int, int]]:
+        """Takes fragments to send now, those thought lost first.
 
-        Args: pending: bool[span], fragments whose sum is not known yet: others need not be sent.
+        Args:
+            window: how many may be in flight. Those that come after what is sent do not count: where ranks learn
+                exponents in different orders, each could have its window full of what another cannot send, for ever.
+            most: how many to take.
+            below: where new ones end.
+            pending: bool[span], fragments whose sum is not known yet: others need not be sent.
+
         Returns: ranges of consecutive fragments, (first, end).
         """
+        count = min(most, window - self.in_flight)
+        if count <= 0:
+            return self._take_older(window, most, below, pending)
         ranges: list[tuple[int, int]] = []
         while self.again and count > 0:
             local = self.again.popleft()
@@ -124,6 +137,24 @@ class Contribution:
             else:
                 self._fresh[0] = (stop, end)
         return ranges
+
+    def _take_older(self, window: int, most: int, below: int, pending: np.ndarray) -> list[tuple[int, int]]:
+        """The same where the window is full: only what comes before fragments that are in flight."""
+        if not self.again and self._fresh[0][0] >= self.high:
+            return []
+        span = slice(0, self.high)
+        flying = np.flatnonzero(pending[span] & (self.sent_us[span] != NEVER) & ~self.given_up[span])
+        again = [local for local in self.again if pending[local] and self.given_up[local]]
+        fresh = [
+            local for first, end in self._fresh for local in range(first, min(end, below, self.high)) if pending[local]
+        ]
+        waiting = np.unique(np.array(again + fresh, np.int64))
+        older = np.searchsorted(flying, waiting) + np.arange(len(waiting))
+        chosen = waiting[older < window][:most].tolist()
+        self.given_up[chosen] = False
+        for local in chosen:
+            self._remove(local, local + 1)
+        return [(local, local + 1) for local in chosen]
 
     @property
     def has_work(self) -> bool:
@@ -240,8 +271,7 @@ class Contribution:
         start, end = self.plan.values_of(chunk)
         start = min(start + fragment * self.plan.lanes, end)
         span = slice(start, min(start + self.plan.lanes, end))
-        owners = [c for c in range(CONTRIBUTION_BITS) if self.bits >> c & 1]
-        parts = [part[span] for c, part in zip(owners, self.parts, strict=True) if not excluded >> c & 1]
+        parts = [part[span] for c, part in zip(self._owners(), self.parts, strict=True) if not excluded >> c & 1]
         rounded = np.empty(self.plan.lanes, np.int32)
         quantise(parts, self._exponents[chunk][1], self.contributions, rounded)
         return rounded.astype(LANE)
@@ -249,12 +279,17 @@ class Contribution:
     def _scale_lanes(self, fragment: int, excluded: int) -> np.ndarray:
         """Lane c of a group holds the magnitudes of contribution c; everyone else writes zero there."""
         lanes = np.zeros(self.plan.lanes, np.int32)
-        mine = [c for c in range(CONTRIBUTION_BITS) if (self.bits & ~excluded) >> c & 1]
         for chunk in self.plan.chunks_of_scale(fragment):
             _, group, shift = self.plan.scale_place(chunk)
             if chunk not in self._codes:
                 start, end = self.plan.values_of(chunk)
-                self._codes[chunk] = max(magnitude_code(part[start:end]) for part in self.parts)
-            for c in mine:
-                lanes[group + c] |= self._codes[chunk] << shift
+                self._codes[chunk] = [magnitude_code(part[start:end]) for part in self.parts]
+            codes = self._codes[chunk]
+            for place, c in enumerate(self._owners()):
+                if not excluded >> c & 1:
+                    lanes[group + c] |= codes[place if len(codes) > 1 else 0] << shift
         return lanes
+
+    def _owners(self) -> list[int]:
+        """The contributions that the parts are, lowest first."""
+        return [c for c in range(CONTRIBUTION_BITS) if self.bits >> c & 1]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from sa_atp.straggler.ledger import Grade, Ledger
+from sa_atp.tensor.fragments import Plan
 from sa_atp.transport.membership import Membership
 from sa_atp.transport.serial import SEQ_MASK, serial_distance
 from sa_atp.transport.sums import HORIZON, SumStore
@@ -26,6 +27,37 @@ class State(Enum):
     ENDED = "ended"
 
 
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The operation that a rank is at."""
+
+    rank: int
+    operation: int
+    first: int  # sequence number of its first fragment
+    values: int
+
+    def disagreement(self, other: "Position", lanes: int) -> str | None:
+        """Why two ranks at these operations cannot be summing the same; None if they may be."""
+        if self.operation > other.operation:
+            return other.disagreement(self, lanes)
+        if self.operation == other.operation:
+            if self.values != other.values:
+                return (
+                    f"operation {self.operation} has {self.values} values for rank {self.rank} "
+                    f"and {other.values} for rank {other.rank}"
+                )
+            if self.first != other.first:
+                return f"before operation {self.operation} they summed something else"
+            return None
+        ends = (self.first + Plan(self.values, lanes).span) & SEQ_MASK
+        if other.operation == self.operation + 1 and other.first != ends:
+            return (
+                f"operation {self.operation} has {self.values} values for rank {self.rank} "
+                f"and had another size for rank {other.rank}"
+            )
+        return None
+
+
 @dataclass(slots=True)
 class Member:
     rank: int
@@ -34,6 +66,7 @@ class Member:
     heard_us: int
     oldest: int | None = None  # no result before this one will be asked for by this rank
     left_at: int | None = None  # `oldest` when it left
+    at: Position | None = None  # the oldest operation that it last said to be at
     # for those who ask why a job is stuck; no rule of the protocol depends on it
     moved_us: int = 0  # when `oldest` last changed
     waiting: bool = False  # it has sums under way
@@ -91,6 +124,7 @@ class Job:
         self.state = State.GATHERING
         self.members: dict[int, Member] = {}
         self.failure: Body | None = None
+        self.refusal: str | None = None  # why the switches did not take it the last time
         self.recalled: dict[int, set[int]] = {}  # results that we miss ourselves: the ranks that wait for them
         self._start(first_seq)
 

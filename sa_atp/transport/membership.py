@@ -11,7 +11,7 @@ from sa_atp.transport.errors import ParameterServerLostError, RefusedError, Tran
 from sa_atp.transport.requests import Requests
 from sa_atp.wire.datagrams import Address, Burst
 from sa_atp.wire.header import headers
-from sa_atp.wire.messages import Body, MalformedError, decode, integer, text
+from sa_atp.wire.messages import MAX_BYTES, Body, MalformedError, decode, integer, integers, text
 
 REPEAT_US = 200_000  # between two questions while other ranks are still missing
 
@@ -134,6 +134,7 @@ class Joining:
         self.membership: Membership | None = None
         self.error: TransportError | None = None
         self.waiting_for: Sequence[int] | None = None  # ranks that have not joined, as the server last said
+        self.refusal: str | None = None  # why it could not admit the job, the last time that it tried
         self._body: dict[str, Any] = {
             "type": "join", "name": request.job, "rank": request.rank, "world_size": request.world_size,
             "micro_batches": request.micro_batches, "grade": request.grade.value, "incarnation": incarnation,
@@ -166,8 +167,8 @@ class Joining:
         if body["type"] == "welcome":
             self.membership = Membership.from_body(body, self.server)
         elif body["type"] == "waiting":
-            missing = body.get("missing")
-            self.waiting_for = missing if isinstance(missing, list) else None
+            self.waiting_for = integers(body, "missing", 0, CONTRIBUTION_BITS - 1, CONTRIBUTION_BITS)
+            self.refusal = text(body, "refusal", MAX_BYTES) if "refusal" in body else None
             self._ask_again_us = now_us + REPEAT_US
         else:
             self.error = RefusedError(f"the parameter server refuses: {body.get('reason', body['type'])}")
@@ -184,10 +185,16 @@ class Joining:
             return
         if now_us >= self._deadline_us:
             waited = self._timeout_us / 1e6
-            if self.waiting_for:
+            if self.refusal is not None:
+                self.error = RefusedError(f"job {self.request.job!r}: after {waited:.1f} s: {self.refusal}")
+            elif self.waiting_for:
                 ranks = ", ".join(map(str, self.waiting_for))
                 self.error = TransportError(
                     f"job {self.request.job!r}: after {waited:.1f} s these ranks have not joined: {ranks}"
+                )
+            elif self.waiting_for is not None:
+                self.error = TransportError(
+                    f"job {self.request.job!r}: all ranks are here, but after {waited:.1f} s no switch knows the job"
                 )
             else:
                 host, port = self.server

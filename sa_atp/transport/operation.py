@@ -29,6 +29,16 @@ CODE_MASK = 0xFF
 History = list[ChunkHistory | None]
 
 
+def tag_of(index: int, values: int) -> int:
+    """What fragments of an operation carry, so that sums of different operations are never mixed. (protocol section 2.2)
+
+    From its number and its size: ranks that disagree about either have different tags, where they agree about everything
+    else. Sizes that need the same fragments always differ in the tag, others in all cases but one of 256.
+    """
+    fragment, within = divmod(values - 1, 256)
+    return (index + within + (fragment * 0x9E3779B1 >> 24)) & 0xFF
+
+
 class NotFinite(Exception):
     """Contributions to a chunk hold NaN or infinity."""
 
@@ -59,6 +69,7 @@ class Operation:
         buffers: where large arrays come from, and go back to by `release`.
         """
         self.index = index
+        self.tag = tag_of(index, plan.values)
         self.plan = plan
         self.first_seq = first_seq
         self.contributions = contributions

@@ -14,7 +14,7 @@ from sa_atp.spec import CONTRIBUTION_BITS, HEADER_BYTES, SLOTS, UDP_PORT, Flag, 
 from sa_atp.straggler.ledger import Grade
 from sa_atp.transport import describe, sums
 from sa_atp.transport.errors import describe_ranks
-from sa_atp.transport.job import REPLIES_KEPT, Job, Member, State
+from sa_atp.transport.job import REPLIES_KEPT, Job, Member, Position, State
 from sa_atp.transport.serial import serial_distance
 from sa_atp.transport.sums import Stored
 from sa_atp.wire.datagrams import Address, Burst, merged
@@ -22,6 +22,7 @@ from sa_atp.wire.header import HEADER, first_byte, headers, lanes_of, size_of
 from sa_atp.wire.messages import Body, MalformedError, decode, encode, integer, text
 
 MAX_FETCH = 1024  # stored results sent for one request
+LONGEST_REASON = 600  # characters of a message to people
 KNOWN_KINDS = frozenset({first_byte(k) for k in (Kind.DATA, Kind.RESULT, Kind.PROBE)})
 
 
@@ -84,13 +85,16 @@ class ParameterServer:
         if job.state is not State.ADMITTING:
             return
         job.state = State.RUNNING
+        job.refusal = None
         for member in job.members.values():
             member.heard_us = now_us
         self._next_check_us = now_us + self.settings.alive_every_us
 
     def refused(self, number: int, reason: str) -> None:
         """The job could not be installed."""
-        self._fail(self.jobs[number], "refused", (), f"the switch cannot take the job: {reason}")
+        job = self.jobs[number]
+        job.refusal = f"the switch cannot take the job: {_plain(reason)}"
+        self._fail(job, "refused", (), job.refusal)
 
     def next_event(self) -> ServerEvent | None:
         return self._events.popleft() if self._events else None
@@ -254,27 +258,30 @@ class ParameterServer:
         try:
             body = decode(packet)
             if body["type"] == "join":
-                self._reply(address, int(head["seq"]), self._join(body, address, now_us))
+                self._reply(address, head, self._join(body, address, now_us))
                 return
             if body["type"] == "describe" and describe.may_ask(self.jobs, self.own_ip, address):
-                self._reply(address, int(head["seq"]), describe.answer(self.jobs, body, len(packet), now_us))
+                self._reply(address, head, describe.answer(self.jobs, body, len(packet), now_us))
                 return
             job = self.jobs.get(int(head["job"]))
             member = None if job is None else job.member_at(address)
             if job is None or member is None or int(head["epoch"]) != job.epoch:
                 self.foreign += 1
+                if int(head["seq"]):
+                    self._reply(address, head, {"type": "failed", "reason": "restarted"})
                 return
-            self._on_message(job, member, int(head["seq"]), body, now_us)
+            self._on_message(job, member, head, body, now_us)
         except MalformedError as problem:
             self.malformed += 1
             if int(head["seq"]):
-                self._reply(address, int(head["seq"]), {"type": "refused", "reason": str(problem)})
+                self._reply(address, head, {"type": "refused", "reason": str(problem)})
 
-    def _on_message(self, job: Job, member: Member, number: int, body: Body, now_us: int) -> None:
+    def _on_message(self, job: Job, member: Member, head: np.void, body: Body, now_us: int) -> None:
         member.heard_us = now_us
         if job.state is State.FAILED and job.failure is not None:
-            self._reply(member.address, number, job.failure)
+            self._reply(member.address, head, job.failure)
             return
+        number = int(head["seq"])
         if number and number in member.replies:
             self._out.append(Burst.of(member.address, member.replies[number]))
             return
@@ -292,6 +299,8 @@ class ParameterServer:
         if kind == "alive":
             oldest = integer(body, "oldest", 0, 0xFFFFFFFF)
             describe.note(member, oldest, body, now_us)
+            if "operation" in body and self._disagrees(job, member, body):
+                return None
             job.progress(member.rank, oldest)
             for seq in [s for s in job.recalled if serial_distance(s, job.sums.oldest_seq) > 0]:
                 del job.recalled[seq]
@@ -338,8 +347,33 @@ class ParameterServer:
             return {"type": "nothing"}
         return {"type": "work", "shard": work.shard, "micro_batches": list(work.micro_batches), "backup": work.backup}
 
-    def _reply(self, address: Address, number: int, body: Body) -> None:
-        self._out.append(Burst.of(address, encode(body, request=number, reply=True)))
+    def _disagrees(self, job: Job, member: Member, body: Body) -> bool:
+        """Whether a rank sums something else than others; then the job fails. Raises: MalformedError."""
+        at = Position(
+            rank=member.rank,
+            operation=integer(body, "operation", 0, 1 << 40),
+            first=integer(body, "first", 0, 0xFFFFFFFF),
+            values=integer(body, "values", 1, 1 << 40),
+        )
+        member.at = at
+        for other in job.members.values():
+            if other.at is None or other is member:
+                continue
+            problem = at.disagreement(other.at, job.lanes)
+            if problem is not None:
+                ranks = sorted((member.rank, other.rank))
+                self._fail(
+                    job, "mismatch", ranks,
+                    f"{describe_ranks(ranks)} disagree about what they sum: {problem}; "
+                    "every rank must run the same operations, with the same sizes, in the same order",
+                )  # fmt: skip
+                return True
+        return False
+
+    def _reply(self, address: Address, head: np.void, body: Body) -> None:
+        """Answers a request, in the name of the job and the epoch that it came from."""
+        packet = encode(body, request=int(head["seq"]), job=int(head["job"]), epoch=int(head["epoch"]), reply=True)
+        self._out.append(Burst.of(address, packet))
 
     # --- admission ----------------------------------------------------------------------------------------------------
 
@@ -380,7 +414,8 @@ class ParameterServer:
             if not job.missing:
                 job.state = State.ADMITTING
                 self._events.append(Admit(job))
-        return {"type": "waiting", "missing": job.missing}
+        waiting: Body = {"type": "waiting", "missing": job.missing}
+        return waiting if job.refusal is None else {**waiting, "refusal": job.refusal}
 
     def _new_job(self, name: str, world_size: int, micro_batches: int, grade: Grade) -> Job | None:
         number = next((n for n in range(1, 256) if n not in self.jobs), None)
@@ -451,6 +486,11 @@ class ParameterServer:
         out = list(self._out)
         self._out.clear()
         return out
+
+
+def _plain(text_: str) -> str:
+    """A text that fits in a control message, whatever is in it."""
+    return text_.encode("ascii", "replace").decode()[:LONGEST_REASON]
 
 
 def _grade(name: str) -> Grade:

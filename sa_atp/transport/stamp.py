@@ -20,7 +20,7 @@ def stamp(head: np.ndarray, member: Membership, operation: Operation, run: Run) 
     head["job"] = member.job
     head["epoch"] = member.epoch
     head["exponent"] = operation.exponent_of(run)
-    head["tag"] = operation.index & 0xFF
+    head["tag"] = operation.tag
 
 
 def probe(member: Membership, operation: Operation, local: int) -> np.ndarray:
@@ -57,6 +57,6 @@ def known_results(member: Membership, operations: Sequence[Operation], first: in
         head["seq"][i] = seq
         head["slot"][i] = member.slot_base + seq % member.slot_count
         head["exponent"][i] = exponent
-        head["tag"][i] = operation.index & 0xFF
+        head["tag"][i] = operation.tag
         lanes_of(packets)[i] = lanes
     return packets

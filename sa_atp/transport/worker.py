@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sa_atp.spec import HEADER_BYTES, Flag, Kind
+from sa_atp.spec import CONTRIBUTION_BITS, HEADER_BYTES, Flag, Kind
 from sa_atp.tensor.fragments import Plan, Run
 from sa_atp.transport.buffers import Buffers
 from sa_atp.transport.contribution import NEVER, RESEND_AFTER_TRIES, Contribution
@@ -42,7 +42,7 @@ from sa_atp.transport.timing import MAX_TIMEOUT_US, RoundTrip
 from sa_atp.transport.window import Window
 from sa_atp.wire.datagrams import Burst, merged
 from sa_atp.wire.header import first_byte, headers, lanes_of, size_of
-from sa_atp.wire.messages import Body, MalformedError, decode, encode, integer
+from sa_atp.wire.messages import Body, MalformedError, decode, encode, integer, integers
 
 MAX_BURST = 256  # fragments written at once: enough to spread the cost of a batch, few enough to stay in the cache
 SILENCES_BEFORE_FETCH = 2  # unanswered waits before the parameter server is asked for results
@@ -181,8 +181,13 @@ class Worker:
     # --- receiving ----------------------------------------------------------------------------------------------------
 
     def receive(self, bursts: Sequence[Burst], now_us: int) -> None:
-        """Takes datagrams; anything that does not belong here is counted and dropped."""
+        """Takes datagrams; anything that does not belong here is counted and dropped.
+
+        After a failure nothing that arrives has an effect.
+        """
         for burst in merged(bursts):
+            if self.error is not None:
+                return
             if burst.address not in (self.membership.data_address, self.membership.server_address):
                 self.stats.foreign += len(burst)
             elif burst.data.shape[1] < HEADER_BYTES:
@@ -216,6 +221,9 @@ class Worker:
             else:
                 self.stats.stale += 1
         elif first == first_byte(Kind.CONTROL) and burst.address == self.membership.server_address:
+            if not ours:
+                self.stats.stale += 1
+                return
             try:
                 self._on_control(int(head["seq"]), decode(burst.data[row].tobytes()), now_us)
             except MalformedError:
@@ -228,7 +236,7 @@ class Worker:
         if not complete.all():
             self.stats.malformed += int((~complete).sum())
             head, packets = head[complete], packets[complete]
-        # Consecutive fragments of one operation with one exponent go together.
+        # Consecutive fragments with one exponent and tag go together.
         seqs = head["seq"].astype(np.int64)
         streams = head["exponent"].astype(np.int64) << 8 | head["tag"]
         breaks = np.flatnonzero((np.diff(seqs) != 1) | (np.diff(streams) != 0)) + 1
@@ -244,16 +252,18 @@ class Worker:
 
     def _take(self, seq: int, head: np.void, lanes: np.ndarray, now_us: int) -> int:
         """Sums of consecutive fragments; returns how many were news."""
-        for operation in self._operations.values():
-            local = (seq - operation.first_seq) & SEQ_MASK
-            if local + len(lanes) <= operation.plan.span and head["tag"] == operation.index & 0xFF:
-                break
-        else:
-            return 0
-        if operation.is_done():
-            return 0
+        news = 0
+        for operation in list(self._operations.values()):
+            first = serial_distance(operation.first_seq, seq)
+            # rows of this operation; one that follows it may have the same tag
+            start, end = max(0, -first), min(len(lanes), operation.plan.span - first)
+            if start < end and head["tag"] == operation.tag and not operation.is_done() and self.error is None:
+                news += self._take_part(operation, first + start, int(head["exponent"]), lanes[start:end], now_us)
+        return news
+
+    def _take_part(self, operation: Operation, local: int, exponent: int, lanes: np.ndarray, now_us: int) -> int:
         try:
-            fresh, sent_us = operation.on_results(local, int(head["exponent"]), lanes)
+            fresh, sent_us = operation.on_results(local, exponent, lanes)
         except NotFinite as problem:
             start, end = operation.plan.values_of(problem.chunk)
             ranks = {c // self.membership.micro_batches for c in problem.contributions}
@@ -402,6 +412,11 @@ class Worker:
         active = self._active()
         body: Body = {"type": "alive", "oldest": self.oldest_seq(), "waiting": bool(active)}
         if active:
+            body["operation"], body["values"], body["first"] = (
+                active[0].index,
+                active[0].plan.values,
+                active[0].first_seq,
+            )
             body["given"] = functools.reduce(operator.or_, (group.bits for group in active[0].groups), 0)
             if active[0].held_bits is not None:
                 body["held"] = active[0].held_bits
@@ -446,17 +461,20 @@ class Worker:
         # The n-th groups of all operations share a window. One window for all would lock up: what a helper sends for a
         # straggler would wait for room that its own fragments hold, and those wait for the straggler's.
         for n in range(max(len(operation.groups) for operation in active)):
-            budget = self.window.limit - sum(o.groups[n].in_flight for o in active if n < len(o.groups))
-            budget = min(budget, MAX_BURST)
+            window, most = self.window.limit, MAX_BURST
             for operation in active:
-                if budget <= 0 or n >= len(operation.groups) or not operation.groups[n].has_work:
+                if n >= len(operation.groups):
                     continue
+                group = operation.groups[n]
                 # A slot serves the fragments whose numbers differ by the quota: the older must be done first.
                 below = self.membership.slot_count - serial_distance(oldest, operation.first_seq)
-                ranges = operation.groups[n].take(budget, below, operation.pending)
+                ranges = group.take(window, most, below, operation.pending) if group.has_work else []
                 if ranges:
-                    budget -= sum(end - first for first, end in ranges)
-                    out.append(self._burst(operation, operation.groups[n], ranges, now_us))
+                    most -= sum(end - first for first, end in ranges)
+                    out.append(self._burst(operation, group, ranges, now_us))
+                window -= group.in_flight
+                if window <= 0 or most <= 0:
+                    break
         return out
 
     def _burst(self, operation: Operation, group: Contribution, ranges: list[tuple[int, int]], now_us: int) -> Burst:
@@ -522,14 +540,16 @@ class Worker:
 
 
 def _failure(body: Body) -> TransportError:
-    """The error that the parameter server reports."""
+    """The error that the parameter server reports. Raises: MalformedError."""
     reason = str(body.get("reason", "unknown"))
     detail = str(body.get("detail", ""))
-    ranks = [r for r in body.get("ranks", []) if isinstance(r, int)]
+    ranks = integers(body, "ranks", 0, CONTRIBUTION_BITS - 1, CONTRIBUTION_BITS) if "ranks" in body else []
     if reason == "lost":
         return WorkerLostError(ranks, detail)
     if reason == "restarted":
-        return JobRestartedError(detail)
+        return JobRestartedError(
+            detail or "the job is in another epoch now, or the parameter server was restarted: connect again"
+        )
     if reason == "mismatch":
         return MismatchError(detail)
     return TransportError(detail or reason)

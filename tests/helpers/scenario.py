@@ -2,18 +2,18 @@
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
-from helpers.cluster import Cluster, Reduction
 
+from helpers.cluster import Cluster, Reduction
 from sa_atp.sim.network import LinkSettings
 from sa_atp.sim.worker import SimWorker
 from sa_atp.softswitch.pipeline import Pipeline
 from sa_atp.transport.server import ServerSettings
 
 LOSSES = (0.0, 0.001, 0.01, 0.1)
-LENGTHS = (1, 2, 63, 64, 65, 127, 128, 129, 200, 500)
+LENGTHS = (1, 63, 64, 65, 127, 128, 129, 200, 500, 700, 1000)
 LONG = (1500, 16_383, 16_384, 16_385)
 
 
@@ -44,10 +44,10 @@ def draw(seed: int) -> Scenario:
             reorder_by_us=rng.choice((50, 1000)),
             jitter_us=rng.choice((0, 30)),
         ),
-        slots=16,
+        slots=rng.choice((16, 16, 1024)),
         job_sizes=tuple(rng.randint(1, 4) for _ in range(jobs)),
         lengths=tuple(
-            tuple(rng.choice(LENGTHS if rng.random() < 0.95 else LONG) for _ in range(rng.randint(2, 5)))
+            tuple(rng.choice(LENGTHS if rng.random() < 0.97 else LONG) for _ in range(rng.randint(2, 6)))
             for _ in range(jobs)
         ),
         restarts=tuple(
@@ -112,12 +112,13 @@ class Runner:
         self.cluster.clock.at(self.cluster.clock.now_us + delay_us, action)
 
     def _begin(self, worker: SimWorker, reductions: list[Reduction], at: int) -> None:
-        """Begins operations until one is chosen to be waited for."""
+        """Begins operations until one is chosen to be waited for; in every other scenario all at once."""
+        at_once = self.scenario.seed % 8 < 4
         while at < len(reductions):
             sum_ = reductions[at].start(worker)
             at += 1
             following = at
-            if self.rng.random() < 0.3:
+            if not at_once and self.rng.random() < 0.4:
                 sum_.future.add_done_callback(
                     lambda _, n=following: self._at(self.rng.randrange(500), lambda: self._begin(worker, reductions, n))
                 )

@@ -8,9 +8,9 @@ from hypothesis.extra.numpy import arrays
 
 from sa_atp.tensor.quantise import quantise
 from sa_atp.tensor.scaling import (
+    COARSE_BITS,
     CODE_NOT_FINITE,
     CODE_ZERO,
-    COARSE_BITS,
     HEADROOM_BITS,
     MAX_EXPONENT,
     MIN_EXPONENT,

@@ -1,5 +1,6 @@
 """Control messages: what is understood, and that everything else is refused by name."""
 
+import itertools
 import json
 from typing import Any
 
@@ -107,5 +108,5 @@ def test_merging_bursts_changes_neither_datagrams_nor_their_order(shape: list[tu
 
     fewer = list(merged(bursts))
     assert datagrams(fewer) == datagrams(bursts)
-    for one, other in zip(fewer, fewer[1:], strict=False):
+    for one, other in itertools.pairwise(fewer):
         assert one.address != other.address or one.data.shape[1] != other.data.shape[1]
