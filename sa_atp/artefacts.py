@@ -90,5 +90,21 @@ def plan_file(path: Path) -> Path:
     raise UserError(f"{path}: no such file; the project's own plans are {', '.join(sorted(own)) or 'not installed'}")
 
 
+def tofino_folder(chip: str, lanes: int | None = None) -> Path:
+    """Folder of the program for a Tofino; `sa_atp.control.tofino` reads it. lanes: None for the most that there are.
+
+    Raises: UserError: there is no such build; it lists those that there are. MissingPartError: there are none at all.
+    """
+    for place in _PLACES:
+        found = {int(path.name.rsplit("-", 1)[1]): path for path in place.glob(f"{chip}-*") if path.is_dir()}
+        if found and lanes is not None and lanes not in found:
+            raise UserError(
+                f"lanes {lanes}: there is no such build for {chip}; there is {_list(dict(sorted(found.items())))}"
+            )
+        if found:
+            return found[max(found) if lanes is None else lanes]
+    raise MissingPartError(f"no program for {chip} is in {_PLACES[-1]}: run scripts/tofino compile (it needs p4c)")
+
+
 def _list(known: dict[int, Path]) -> str:
     return " and ".join(str(lanes) for lanes in known)

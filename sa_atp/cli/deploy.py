@@ -5,7 +5,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sa_atp.errors import MissingPartError, SaAtpError, UserError
+from sa_atp.cli import _deploy_tofino
+from sa_atp.errors import SaAtpError, UserError
 
 if TYPE_CHECKING:
     from sa_atp.artefacts import CompiledProgram
@@ -23,8 +24,15 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--target", choices=TARGETS, required=True, help="what kind of switch it is")
     add_connection(parser)
     program = parser.add_mutually_exclusive_group()
-    program.add_argument("--lanes", type=int, default=64, help="values per packet of the build to push (default: 64)")
-    program.add_argument("--program", type=Path, metavar="DIR", help="another compiled program: its JSON and P4Info")
+    program.add_argument(
+        "--lanes", type=int, help="values per packet of the build to push (default: 64; tofino: the most)"
+    )
+    program.add_argument(
+        "--program",
+        type=Path,
+        metavar="DIR",
+        help="another compiled program: its JSON and P4Info; tofino: what p4c-tofino wrote, and the P4Info",
+    )
     parser.add_argument(
         "--route",
         action="append",
@@ -33,6 +41,7 @@ def add(subparsers: Any) -> None:
         help="send ordinary traffic for an address or network to a port; may be repeated",
     )
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
+    _deploy_tofino.add_options(parser)
     parser.set_defaults(run=run)
 
 
@@ -72,11 +81,12 @@ def connect(options: argparse.Namespace, *, read_only: bool = False) -> "P4Runti
 
 def run(options: argparse.Namespace) -> int:
     if options.target == "tofino":
-        raise MissingPartError("no Tofino artefacts are built yet: use --target embedded or bmv2")
+        return _deploy_tofino.run(options, connect(options), [_route(text) for text in options.route])
+    _deploy_tofino.refuse_options(options)
     from sa_atp import artefacts
     from sa_atp.control import routes
 
-    program = artefacts.from_folder(options.program) if options.program else artefacts.program(options.lanes)
+    program = artefacts.from_folder(options.program) if options.program else artefacts.program(options.lanes or 64)
     wanted_routes = [_route(text) for text in options.route]
     with connect(options) as client:
         client.push_pipeline(program.p4info(), program.device_config(), cookie=program.cookie)

@@ -276,10 +276,11 @@ class P4RuntimeClient:
 
     def has_registers(self) -> bool:
         """Whether the target lets registers be read: the embedded target does, BMv2 does not."""
-        if not self.schema.registers:
+        numbers = [r.name for r in self.schema.registers if r.bits]  # others hold pairs, which are not decoded
+        if not numbers:
             return False
         try:
-            self.read(RegisterEntry(register=self.schema.registers[0].name, index=0))
+            self.read(RegisterEntry(register=numbers[0], index=0))
         except NotSupported:
             return False
         return True

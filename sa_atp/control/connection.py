@@ -99,10 +99,11 @@ class Connection:
             return NotPrimary(message)
         if code is _Code.NOT_FOUND:
             return WrongDevice(message) if "device" in reason else NotFound(message)
-        if code is _Code.FAILED_PRECONDITION and "no forwarding pipeline" in reason.lower():
+        if code is _Code.FAILED_PRECONDITION and "forwarding pipeline" in reason.lower():
             return NoPipeline(f"{self.where}: no program has been pushed to this switch")
         if code is _Code.INVALID_ARGUMENT and doing == "arbitration":
-            return NotPrimary(message)
+            # stratum_bfrt calls devices nodes; BMv2 and the embedded target mean the election id
+            return WrongDevice(message) if "node" in reason.lower() else NotPrimary(message)
         return ControlError(f"{self.where}: {doing}: {code.name}: {reason}")
 
 

@@ -12,7 +12,7 @@ import pytest
 from sa_atp.cli import deploy, job, main
 from sa_atp.control import routes
 from sa_atp.control.client import P4RuntimeClient
-from sa_atp.errors import MissingPartError, SaAtpError, UserError
+from sa_atp.errors import SaAtpError, UserError
 
 from .conftest import P4, START_S, Switch, free_port
 
@@ -123,7 +123,7 @@ def test_jobs_that_are_not_there(run: Run, switch: Switch, capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("words", "error", "message"),
     [
-        (("deploy", "--target", "tofino"), MissingPartError, "no Tofino artefacts are built yet"),
+        (("deploy", "--target", "tofino"), UserError, "--device-id 0: stratum_bfrt numbers its nodes from 1"),
         (("deploy", "--target", "bmv2", "--lanes", "65"), UserError, "lanes 65: there is no such build"),
         (("deploy", "--target", "bmv2", "--route", "10.0.0.1"), UserError, "expected PREFIX=PORT"),
         (("job", "add", "3"), UserError, "expected --file SPEC.json, or a job number with --member and --ps"),
