@@ -70,6 +70,7 @@ class BackupCompute:
         seed: int = 0,
         bucket_cap_mb: float = 25.0,
         running: Sequence[str] = (),
+        device: Device | None = None,
     ) -> None:
         """Args:
         model: a DistributedDataParallel, or a module whose parameters are equal on all ranks.
@@ -82,6 +83,8 @@ class BackupCompute:
         seed: of dropout and augmentation, which are functions of (seed, step, rank).
         bucket_cap_mb: size of the parts in which gradients travel.
         running: buffers that the model changes when it is called, besides those of normalisation layers.
+        device: emulates a device that is slower than this machine, for experiments; gradients leave when it is done with a
+            batch. Default: work takes as long as it takes, and each bucket leaves as soon as it is full.
 
         Raises: UserError.
         """
@@ -107,7 +110,8 @@ class BackupCompute:
         self._seed = seed
         self._next_step = 0
         self._stepper: Stepper | None = None
-        self._device = _ThisMachine()
+        self._device = device if device is not None else _ThisMachine()
+        self._streams = device is None
 
     def forward_backward(self, step: int | None = None) -> torch.Tensor:
         """One step's forward and backward passes, with help; adds the mean gradient of all ranks to `.grad`.
@@ -124,6 +128,8 @@ class BackupCompute:
         self._next_step = step + 1
         stepper = self._stepper or self._start()
         workload = stepper.workload
+        if not self._streams and isinstance(workload, ModuleWorkload):
+            workload.look_at(step, stepper.rank)
         record, sum_ = run_step(stepper, self._device, workload, step)
         self.last = record
         self.stats.steps += 1
@@ -144,6 +150,7 @@ class BackupCompute:
             micro_batches=communicator.membership.micro_batches,
             seed=self._seed,
             host=host,
+            streams=self._streams,
         )
         helps = communicator.membership.grade is not Grade.NONE
         self._stepper = Stepper(host, workload, helps=helps, patience=self._patience)

@@ -26,8 +26,6 @@ LossFunction = Callable[[Any, Any], torch.Tensor]
 class ModuleWorkload:
     """See step.Workload; gradients are laid out as `layout` says, with statistics and loss behind them."""
 
-    micro_batch_size = 0  # in samples; of no use for real devices
-
     def __init__(
         self,
         module: nn.Module,
@@ -38,7 +36,11 @@ class ModuleWorkload:
         micro_batches: int,
         seed: int,
         host: BucketedHost,
+        streams: bool,
     ) -> None:
+        """Args: streams: contribute each bucket as soon as it is full, where a shard is one contribution."""
+        self.micro_batch_size = 0
+        """In samples; known after `look_at`, and only needed where a device is emulated."""
         self.module = module
         self.layout = layout
         self.values = layout.values
@@ -47,6 +49,7 @@ class ModuleWorkload:
         self._micro_batches = micro_batches
         self._seed = seed
         self._host = host
+        self._streams = streams and micro_batches == 1
         self._batches: dict[tuple[int, int], Batch] = {}  # of the current step: (step, rank)
 
     # --- computing ----------------------------------------------------------------------------------------------------
@@ -63,7 +66,7 @@ class ModuleWorkload:
         buffers.update({n: buffers[n].detach().clone() for n in changing})
         versions = {n: (b, b._version) for n, b in buffers.items() if n not in changing}
         collector = Collector(self.layout, next(iter(parameters.values())).device)
-        if self._micro_batches == 1:
+        if self._streams:
             bit = self._host.membership.bit(shard, 0)
             collector.full = lambda segment: self._host.contribute_segment(segment, collector.flat.numpy(), bit)
         for name in self.layout.gradients:
@@ -99,8 +102,27 @@ class ModuleWorkload:
         for name, (start, end) in self.layout.counted.items():
             flat[start:end].copy_((after[name] - before[name]).reshape(-1))
 
+    def look_at(self, step: int, shard: int) -> None:
+        """Finds out how many samples a micro-batch has. Raises: UserError."""
+        size = _samples(self._batch(step, shard))
+        if size is None:
+            raise UserError("an emulated device needs batches with one row a sample")
+        self.micro_batch_size = -(-size // self._micro_batches)
+
     def _piece(self, step: int, shard: int, micro_batch: int) -> tuple[Batch, float]:
         """A micro-batch, and its share of the shard's samples."""
+        batch = self._batch(step, shard)
+        if self._micro_batches == 1:
+            return batch, 1.0
+        size = _samples(batch)
+        if size is None or size < self._micro_batches:
+            raise UserError(
+                f"a batch of {size or 'unknown'} samples cannot be cut into {self._micro_batches} micro-batches"
+            )
+        start, end = (size * m // self._micro_batches for m in (micro_batch, micro_batch + 1))
+        return _slice(batch, size, start, end), (end - start) / size
+
+    def _batch(self, step: int, shard: int) -> Batch:
         key = step, shard
         if key not in self._batches:
             for old in [k for k in self._batches if k[0] != step]:
@@ -112,16 +134,7 @@ class ModuleWorkload:
                     f"batch_of({step}, {shard}) returned a {type(batch).__name__}: expected (inputs, targets)"
                 )
             self._batches[key] = (batch[0], batch[1])
-        batch = self._batches[key]
-        if self._micro_batches == 1:
-            return batch, 1.0
-        size = _samples(batch)
-        if size is None or size < self._micro_batches:
-            raise UserError(
-                f"a batch of {size or 'unknown'} samples cannot be cut into {self._micro_batches} micro-batches"
-            )
-        start, end = (size * m // self._micro_batches for m in (micro_batch, micro_batch + 1))
-        return _slice(batch, size, start, end), (end - start) / size
+        return self._batches[key]
 
     # --- using the sum ------------------------------------------------------------------------------------------------
 
