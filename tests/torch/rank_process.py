@@ -1,7 +1,7 @@
 """One rank of the tests, as a process that stays: importing PyTorch takes longer than most tests.
 
-Takes tasks on standard input, one JSON object a line: {"module", "function", "rank", "world_size", "store", "environment",
-"arguments"}; answers {"result"} or {"error"}.
+Takes tasks on standard input, one JSON object a line: {"module", "function", "rank", "world_size", "backend", "store",
+"environment", "arguments"}; answers {"result"} or {"error"}. An empty backend leaves the process group to the function.
 """
 
 import importlib
@@ -20,12 +20,15 @@ def run(task: dict[str, Any]) -> Any:
     rank, world_size = task["rank"], task["world_size"]
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(world_size))
     module = importlib.import_module(task["module"])
+    function = getattr(module, task["function"])
+    if not task["backend"]:
+        return function(rank, world_size, **task["arguments"])
     store = dist.FileStore(task["store"], world_size)
     dist.init_process_group(
         task["backend"], store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=30)
     )
     try:
-        return getattr(module, task["function"])(rank, world_size, **task["arguments"])
+        return function(rank, world_size, **task["arguments"])
     finally:
         dist.destroy_process_group()
 

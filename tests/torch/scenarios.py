@@ -1,17 +1,16 @@
-"""What ranks do in tests: each function runs on every rank of a process group and returns something that JSON can hold."""
+"""What ranks do in the tests of the hook: each function runs on every rank and returns something that JSON can hold."""
 
 import contextlib
-import time
-from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_wrapper
 from torch.nn.parallel import DistributedDataParallel
 
 from sa_atp.ddp import SaAtpState, sa_atp_hook
-from sa_atp.train import abandon
-from sa_atp.train.backup import BackupCompute
+from sa_atp.errors import UserError
+from sa_atp.train.tensor_sums import sum_in_background
 
 
 class Branches(nn.Module):
@@ -58,10 +57,9 @@ def loss_curve(
         model.register_comm_hook(state, sa_atp_hook)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.5)
     generator = torch.Generator().manual_seed(100 + rank)
-    losses = []
+    losses = torch.zeros(steps)
     for step in range(steps):
         optimiser.zero_grad()
-        total = torch.zeros(())
         for part in range(accumulate):
             x = torch.randn(8, 16, generator=generator)
             y = torch.tanh(x[:, :1] - x[:, 1:2])
@@ -71,66 +69,64 @@ def loss_curve(
                 output = model(x, use_branch=(step + rank) % 3 == 0) if unused else model(x)
                 loss = nn.functional.mse_loss(output, y) / accumulate
                 loss.backward()
-            total += loss.detach()
+            losses[step] += loss.detach()
         optimiser.step()
-        dist.all_reduce(total)
-        losses.append(float(total) / world_size)
+    dist.all_reduce(losses)
     if state is not None:
         state.close()
-    return losses
+    return [float(loss) / world_size for loss in losses]
 
 
-class Emulated(nn.Module):
-    """A model whose every sample takes its time, as on a device that is slow."""
-
-    def __init__(self, model: nn.Module, seconds_per_sample: float) -> None:
-        super().__init__()
-        self.model = model
-        self.seconds_per_sample = seconds_per_sample
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        abandon.sleep(self.seconds_per_sample * len(x))
-        found: torch.Tensor = self.model(x)
-        return found
-
-
-def straggler(
-    rank: int,
-    world_size: int,
-    *,
-    help: str,
-    micro_batches: int = 1,
-    steps: int = 15,
-    seconds: float = 0.1,
-    slow_rank: int = 3,
-    norm: bool = False,
-) -> dict[str, Any]:
-    """Trains with one slow rank; returns losses and durations of steps, what each rank did, and the weights' sum."""
-    torch.manual_seed(3)
-    layers = [nn.Linear(16, 64), nn.BatchNorm1d(64)] if norm else [nn.Linear(16, 64)]
-    body = nn.Sequential(*layers, nn.Tanh(), nn.Dropout(0.2), nn.Linear(64, 1))
-    slowdown = 4.0 if rank == slow_rank else 1.0
-    model = DistributedDataParallel(Emulated(body, seconds / 8 * slowdown), bucket_cap_mb=1)
-
-    def batch_of(step: int, shard: int) -> tuple[torch.Tensor, torch.Tensor]:
-        x = torch.randn(8, 16)  # seeded by (step, shard)
-        return x, torch.tanh(x[:, :1] - x[:, 1:2])
-
-    state = SaAtpState.from_env(help=help, micro_batches=micro_batches)
-    backup = BackupCompute(model, nn.functional.mse_loss, batch_of, state=state)
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.5)
-    losses, times = [], []
-    for step in range(steps):
-        start = time.monotonic()
-        optimiser.zero_grad()
-        loss = backup.forward_backward(step)
-        optimiser.step()
-        losses.append(float(loss))
-        times.append(time.monotonic() - start)
+def gradients(
+    rank: int, world_size: int, *, dtype: str, wrapper: bool = False, nonfinite: str = "raise", bad_rank: int = -1
+) -> dict[str, object]:
+    """One step with integer-valued gradients. Returns: the hook's mean gradient, the expected one, the bucket's type."""
+    torch.manual_seed(0)
+    kind = getattr(torch, dtype)
+    model = DistributedDataParallel(nn.Linear(40, 30, bias=False).to(kind))
+    state = SaAtpState.from_env(nonfinite=nonfinite)
+    model.register_comm_hook(state, fp16_compress_wrapper(sa_atp_hook) if wrapper else sa_atp_hook)
+    # the gradient of row i, column j is rank + j
+    x = (torch.arange(40) + rank).to(kind)
+    if rank == bad_rank:
+        x[3] = float("inf")
+    weights = torch.ones(1, 30, dtype=kind)
+    (model(x[None]) * weights).sum().backward()
+    found = next(model.parameters()).grad
+    assert found is not None
+    expected = torch.arange(40).float() + (world_size - 1) / 2
     state.close()
     return {
-        "losses": losses,
-        "times": times,
-        "stats": backup.stats.as_dict(),
-        "state": [float(v.double().sum()) for v in model.module.state_dict().values()],
+        "found": [float(v) for v in found[0]],
+        "expected": expected.tolist(),
+        "same_rows": bool((found == found[0]).all()),
+        "finite": bool(torch.isfinite(found).all()),
+        "dtype": str(found.dtype),
     }
+
+
+def sparse(rank: int, world_size: int) -> str:
+    """A sparse gradient, which the hook refuses. Returns: what it says."""
+    model = DistributedDataParallel(nn.Embedding(10, 4, sparse=True))
+    state = SaAtpState.from_env()
+    model.register_comm_hook(state, sa_atp_hook)
+    try:
+        model(torch.tensor([rank])).sum().backward()
+    except (UserError, RuntimeError) as error:
+        return str(error)
+    finally:
+        state.close()
+    return ""
+
+
+def disagreement(rank: int, world_size: int) -> str:
+    """Ranks whose models differ in size, past DDP's own check. Returns: what went wrong."""
+    state = SaAtpState.from_env()
+    try:
+        sum_in_background(state, torch.ones(100 + 1000 * rank)).wait()
+        sum_in_background(state, torch.ones(100)).wait()
+    except RuntimeError as error:
+        return str(error)
+    finally:
+        state.close()
+    return ""
