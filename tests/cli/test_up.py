@@ -1,0 +1,169 @@
+"""`sa-atp up`: programs find a switch and a parameter server, and nothing is left behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from sa_atp.cli import main
+from sa_atp.spec import UDP_PORT
+from sa_atp.testbed import foreground
+from sa_atp.testbed.foreground import run_command
+from sa_atp.testbed.processes import Group, ProcessError
+
+from .conftest import sa_atp
+
+# Two ranks in threads; the arrays differ, and the sum of what they say is known.
+PROGRAM = """
+import os, sys, numpy as np, sa_atp
+from concurrent.futures import ThreadPoolExecutor
+
+def rank(number):
+    server, job, world_size = (os.environ["SA_ATP_" + name] for name in ("SERVER", "JOB", "WORLD_SIZE"))
+    with sa_atp.connect(server, job=job, rank=number, world_size=int(world_size)) as comm:
+        array = np.full(5000, number + 1, np.float32)
+        comm.all_reduce(array)
+        return set(array.tolist())
+
+with ThreadPoolExecutor(2) as pool:
+    sums = list(pool.map(rank, (0, 1)))
+print(sums)
+sys.exit(0 if sums == [{3.0}, {3.0}] else 1)
+"""
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
+@contextmanager
+def started(*arguments: str, logs: Path) -> Iterator["subprocess.Popen[str]"]:
+    """`sa-atp up` in the background; killed at the end if it still runs."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "sa_atp", "up", *arguments],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(logs)},
+    ) as process:  # fmt: skip
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def test_a_command_runs_in_the_environment(tmp_path: Path) -> None:
+    captures = tmp_path / "captures"
+    done = sa_atp(
+        "up", "--workers", "2", "--job", "mine", "--lanes", "64", "--pcap", str(captures), "--",
+        sys.executable, "-c", PROGRAM, environment={"TMPDIR": str(tmp_path)},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "[{3.0}, {3.0}]\n"), done.stderr
+    assert done.stderr.count("\n") == 1  # that it starts
+    assert [path.name for path in tmp_path.iterdir()] == ["captures"]  # its logs are gone
+
+    # what the switch has seen can be dissected
+    shown = sa_atp("dissect", str(captures / "port1.pcap"))
+    assert shown.returncode == 0, shown.stderr
+    kinds = [line.split()[4] for line in shown.stdout.splitlines()]
+    # 5000 values are 79 fragments, and one that agrees on the exponent
+    assert kinds.count("DATA") >= 2 * 80
+    assert kinds.count("RESULT") >= 3 * 80  # to two ranks and the parameter server
+    assert " 0 malformed, 0 others" in shown.stderr
+    assert f" > 127.0.0.1:{UDP_PORT}  DATA " in shown.stdout
+
+
+def test_it_stays_until_it_is_told_to_end(tmp_path: Path) -> None:
+    with started("--workers", "3", "--json", "--lanes", "64", logs=tmp_path) as process:
+        assert process.stdout is not None
+        said = json.loads(process.stdout.readline())
+        assert said["environment"] == {
+            "SA_ATP_SERVER": said["environment"]["SA_ATP_SERVER"], "SA_ATP_JOB": "up", "SA_ATP_WORLD_SIZE": "3",
+        }  # fmt: skip
+        assert main(["doctor", "--server", said["environment"]["SA_ATP_SERVER"]]) == 0
+        started_by_it = children(process.pid)
+        assert len(started_by_it) == 2
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.read() == ""
+        assert process.wait() == 0
+    assert all(map(gone, started_by_it))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_it_says_so_when_the_switch_dies(tmp_path: Path) -> None:
+    with started("--lanes", "64", logs=tmp_path) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        # what it prints can be pasted
+        assert process.stdout.readline().startswith("export SA_ATP_SERVER=udp://127.0.0.1:")
+        assert process.stdout.readline() == "export SA_ATP_JOB=up\n"
+        switch, *others = children(process.pid)
+        os.kill(switch, signal.SIGKILL)
+        said = process.stderr.read()
+        assert process.wait() == 1
+    assert "sa-atp: switch ended with status -9; command: " in said
+    assert "Traceback" not in said
+    assert all(map(gone, others))
+    [logs] = tmp_path.iterdir()  # for whoever wants to know more
+    assert {path.name for path in logs.iterdir()} == {"switch.log", "ps.log"}
+
+
+# --- the command, without a cluster around it -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("script", "status"), [("exit 7", 7), ("kill -9 $$", 137), ('test "$GIVEN" = "a b"', 0)])
+def test_the_status_is_that_of_the_command(script: str, status: int) -> None:
+    assert run_command(["sh", "-c", script], {"GIVEN": "a b"}, []) == status
+
+
+def test_a_command_ends_when_what_it_needs_has_died(tmp_path: Path) -> None:
+    with Group() as group:
+        needed = group.start("needed", ["-c", "sleep 0.2; exit 4"], tmp_path / "log", program=("sh",))
+        with pytest.raises(ProcessError, match="needed ended with status 4"):
+            run_command(["sh", "-c", f"echo $$ > {tmp_path}/pid; exec sleep 600"], {}, [needed])
+    assert gone(int((tmp_path / "pid").read_text()))
+
+
+def test_ctrl_c_ends_a_command_that_does_not_listen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(foreground, "PATIENCE_S", 0.1)
+    pid = tmp_path / "pid"
+
+    def interrupt() -> None:
+        while not pid.exists() or not pid.read_text():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run_command(["sh", "-c", f"trap '' INT TERM; echo $$ > {pid}; while :; do sleep 0.05; done"], {}, [])
+    assert gone(int(pid.read_text()))
+
+
+def test_what_cannot_be(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, message in (
+        (("--workers", "0"), "--workers 0: expected 1 to 64"),
+        (("--slots", "3"), "--slots 3: expected a power of two"),
+        (("--slots", "8192"), "--slots 8192: expected at most 4096"),
+        (("--job", ""), "--job '': expected a name of 1 to 64 characters"),
+        (("--listen", "nowhere"), "the host 'nowhere' is not known"),
+        (("--json", "--", "true"), "--json: standard output belongs to the command"),
+        (("--", "no-such-program"), "no-such-program: no such program on PATH"),
+    ):
+        assert main(["up", *words]) == 2
+        out, err = capsys.readouterr()
+        assert (out, err.count("\n")) == ("", 1)
+        assert message in err
