@@ -1,0 +1,198 @@
+"""`sa-atp doctor`: what it finds is really so, and what is missing is said with its remedy."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sa_atp import artefacts, doctor
+from sa_atp.cli import main
+from sa_atp.doctor import machine, project, software
+from sa_atp.doctor.commands import NEEDS, commands
+from sa_atp.doctor.finding import Finding, attempt
+from sa_atp.folders import cache_folder
+from sa_atp.softswitch import cached
+from sa_atp.softswitch.program import load
+
+from .conftest import sa_atp
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Any]:
+    """What the command says of this machine."""
+    done = sa_atp("doctor", "--json")
+    result: dict[str, Any] = json.loads(done.stdout)
+    assert done.returncode == (0 if result["demo_runs"] else 3)
+    assert done.stderr == ""
+    return result
+
+
+@pytest.fixture(scope="module")
+def findings(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {finding["name"]: finding for group in found["findings"].values() for finding in group}
+
+
+def test_the_demo_runs_where_the_tests_do(found: dict[str, Any]) -> None:
+    assert found["demo_runs"]
+
+
+@pytest.mark.parametrize("name", ["numpy", "numba", "scapy", "rich", "torch", "scikit-learn", "matplotlib"])
+def test_packages_and_their_versions(name: str, findings: dict[str, dict[str, Any]]) -> None:
+    assert (findings[name]["ok"], findings[name]["detail"]) == (True, metadata.version(name))
+
+
+def test_programs_that_are_on_path(findings: dict[str, dict[str, Any]]) -> None:
+    for program in software.PROGRAMS:
+        path = shutil.which(program.name)
+        assert findings[program.name]["ok"] == (path is not None)
+        assert findings[program.name]["detail"].startswith(path or "not on PATH")
+
+
+def test_the_machine(findings: dict[str, dict[str, Any]]) -> None:
+    assert findings["root"]["ok"] == (os.geteuid() == 0)
+    assert findings["cpus"]["detail"] == str(len(os.sched_getaffinity(0)))
+    assert findings["udp loopback"]["ok"]
+    if os.geteuid() != 0:
+        assert all(not findings[name]["ok"] for name in ("namespaces", "veth", "htb", "netem", "packet sockets"))
+    # the probes of packet sockets and of namespaces leave nothing behind
+    links = {path.name for path in Path("/sys/class/net").iterdir()}
+    assert not links & {"sa0", "sa1"}
+
+
+def test_whoever_lacks_something_is_told_how_to_get_it(
+    found: dict[str, Any], findings: dict[str, dict[str, Any]]
+) -> None:
+    assert all(finding["ok"] or finding["how"] for finding in findings.values())
+    for command in found["commands"]:
+        assert command["runs"] == (not command["missing"])
+        assert all(not findings[name]["ok"] for name in command["missing"])
+
+
+def test_every_need_is_probed(findings: dict[str, dict[str, Any]]) -> None:
+    assert {need for needs in NEEDS.values() for need in needs} <= set(findings)
+
+
+# --- what is missing ------------------------------------------------------------------------------------------------------
+
+
+def test_a_package_that_is_missing_or_broken() -> None:
+    missing = software.package(software.Package(name="x", code="import no_such_module", how="pip install x"))
+    assert (missing.ok, missing.detail) == (False, "ModuleNotFoundError: No module named 'no_such_module'")
+    broken = software.package(software.Package(name="x", code="import os; os.abort()", how="pip install x"))
+    assert (broken.ok, broken.detail) == (False, "ended by signal 6")
+
+
+def test_a_program_that_does_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "iperf3").write_text("#!/bin/sh\necho cannot find libiperf >&2\nexit 127\n")
+    (tmp_path / "iperf3").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    iperf3 = software.Program(name="iperf3", arguments=("--version",), how="apt-get install iperf3", said=False)
+    assert software.program(iperf3) == Finding(
+        name="iperf3", ok=False, detail=f"{tmp_path}/iperf3 (cannot find libiperf)", how="apt-get install iperf3"
+    )
+    (tmp_path / "iperf3").unlink()
+    assert software.program(iperf3).detail == "not on PATH"
+    assert not machine.veth().ok
+    assert machine.veth().detail == "unshare is not on PATH"
+
+
+def test_attempts_end(tmp_path: Path) -> None:
+    assert attempt(["sleep", "600"], timeout_s=0.1) == (False, "no answer in 0 s")
+    assert attempt([str(tmp_path / "nothing")]) == (False, "not found")
+    assert attempt([str(tmp_path)]) == (False, "Permission denied")
+
+
+def test_without_a_package_the_demo_does_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "sklearn").mkdir()
+    (tmp_path / "sklearn" / "__init__.py").write_text("raise ImportError('no scikit-learn today')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    package = next(package for package in software.PACKAGES if package.name == "scikit-learn")
+    monkeypatch.setattr(doctor, "probes", lambda: {"Python": [partial(software.package, package)]})
+    assert main(["doctor"]) == 3
+    lines = capsys.readouterr().out.splitlines()
+    assert "  MISSING  scikit-learn: ImportError: no scikit-learn today [pip install 'sa_atp[torch]']" in lines
+    assert lines[-1].startswith("The demo would not run: see what is missing above.")
+
+
+def test_commands_follow_from_findings() -> None:
+    everything = [Finding(name=name, ok=True, detail="") for needs in NEEDS.values() for name in needs]
+    assert not any(command.missing for command in commands(everything))
+    without = [finding for finding in everything if finding.name != "simple_switch_grpc"]
+    lacking = [command for command in commands(without) if command.missing]
+    assert [(c.name, c.missing) for c in lacking] == [
+        ("sa-atp run --backend mininet --switch bmv2", ("simple_switch_grpc",))
+    ]
+
+
+# --- the project ----------------------------------------------------------------------------------------------------------
+
+
+def test_artefacts_that_are_older_than_their_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkout = tmp_path / "checkout"
+    for part in ("p4src", "scripts"):
+        shutil.copytree(project.CHECKOUT / part, checkout / part)
+    (checkout / "sa_atp").mkdir()
+    shutil.copy(project.CHECKOUT / "sa_atp" / "spec.py", checkout / "sa_atp")
+    monkeypatch.setattr(project, "CHECKOUT", checkout)
+    fresh, generated = project.programs(), project.generated()
+    assert (fresh.ok, fresh.detail) == (True, "64, 256 lanes, made from the sources here")
+    assert generated is not None
+    assert generated.ok
+
+    with (checkout / "p4src" / "core" / "verdict.p4").open("a") as source:
+        source.write("// changed\n")
+    wire = checkout / "p4src" / "wire.toml"
+    wire.write_text(wire.read_text().replace("udp_port = 21313", "udp_port = 21314"))
+    stale, drifted = project.programs(), project.generated()
+    assert not stale.ok
+    assert "is older than its sources" in stale.detail
+    assert drifted is not None
+    assert not drifted.ok
+    assert "differs from what p4src/wire.toml says" in drifted.detail
+
+
+def test_no_artefacts_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(artefacts, "_PLACES", (tmp_path,))
+    finding = project.programs()
+    assert not finding.ok
+    assert "the compiled P4 programs are not in" in finding.detail
+
+
+def test_the_cache_tells_what_is_compiled(tmp_path: Path) -> None:
+    json_path = artefacts.program(64).json_path
+    # a switch that has started here has filled the cache; this one starts and ends at once
+    assert sa_atp("up", "--lanes", "64", "--", "true").returncode == 0
+    assert cached.is_cached(load(json_path), cache_folder())
+    assert project.compiled(64).ok
+    assert not cached.is_cached(load(json_path), tmp_path)
+
+    copy = tmp_path / "copy"
+    shutil.copytree(cache_folder(), copy)
+    assert cached.is_cached(load(json_path), copy)
+    for code in copy.rglob("*.nbc"):
+        code.unlink()
+    assert not cached.is_cached(load(json_path), copy)
+
+
+def test_outside_a_checkout() -> None:
+    """As from an installed wheel: from another folder, nothing but the package is needed."""
+    done = subprocess.run(
+        [sys.executable, "-c", "from sa_atp.doctor import project; print(project.programs().ok)"],
+        cwd="/", capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert done.stdout == "True\n"
+
+
+def test_help_names_the_statuses(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["doctor", "--help"])
+    assert "Exit status 3" in capsys.readouterr().out
