@@ -14,6 +14,7 @@ STAMP="$VENV/.sa-atp-installed"
 TORCH_CPU="torch==2.13.0+cpu"
 TORCH_INDEX="https://download.pytorch.org/whl/cpu"
 OLDEST_PYTHON="3.11"
+PYTHONS=(python3 python3.14 python3.13 python3.12 python3.11)
 LOCK_WAIT_S=1800
 
 say() { printf '[setup] %s\n' "$*" >&2; }
@@ -39,7 +40,7 @@ setup() {
     can_write_venv
     lock
     if ! is_ready "$want"; then
-        make "$@"
+        prepare "$@"
         remember "$want"
     fi
     unlock
@@ -75,9 +76,9 @@ lock() {
 
 unlock() { exec 9<&-; }
 
-make() {
+prepare() {
     local started=$SECONDS
-    if ! "$PYTHON" -c "$PYTHON_PROBE" "$OLDEST_PYTHON" >/dev/null 2>&1; then
+    if ! works; then
         local base
         base="$(find_python)" || exit
         say "making an environment in $VENV with $("$base" --version 2>&1)"
@@ -97,6 +98,12 @@ make() {
     missing="$("$PYTHON" "$ROOT/scripts/lib/installed.py" "$ROOT" "$@")" ||
         fail "pip has ended well, but the environment lacks: ${missing//$'\n'/; }"
     say "ready after $((SECONDS - started)) s"
+}
+
+# Whether there is an environment that pip can add to: its Python may be gone, or its making may have been interrupted.
+works() {
+    "$PYTHON" -c "$PYTHON_PROBE" "$OLDEST_PYTHON" >/dev/null 2>&1 || return
+    "$PYTHON" -m pip --version >/dev/null 2>&1 || "$PYTHON" -m ensurepip >/dev/null 2>&1
 }
 
 pip_install() { "$PYTHON" -m pip install --disable-pip-version-check --no-input "$@"; }
@@ -135,14 +142,15 @@ find_python() {
     local tried
     for tried in once again; do
         usable_python && return
-        if [[ $tried == again ]] || ! is_root || ! command -v apt-get >/dev/null; then break; fi
+        if [[ $tried == again || -n ${SA_ATP_PYTHON:-} ]] || ! is_root || ! command -v apt-get >/dev/null; then break; fi
         say "installing python3 and python3-venv with apt-get"
         apt_install python3 python3-venv
     done
     if [[ -n ${NEARLY:-} ]]; then
-        fail "$NEARLY cannot make environments: as root, apt-get install python3-venv (or set SA_ATP_PYTHON to another)"
+        fail "$NEARLY cannot make environments: as root, apt-get install python3-venv, or set SA_ATP_PYTHON to another"
     fi
-    fail "no Python $OLDEST_PYTHON or newer was found: as root, apt-get install python3 python3-venv on Debian 12 or newer, or set SA_ATP_PYTHON"
+    [[ -z ${SA_ATP_PYTHON:-} ]] || fail "SA_ATP_PYTHON=$SA_ATP_PYTHON: expected a Python $OLDEST_PYTHON or newer" 2
+    fail "no Python $OLDEST_PYTHON or newer on PATH: as root, apt-get install python3 python3-venv on Debian 12 or newer"
 }
 
 # Prints the interpreter behind a shim or a virtual environment, which may go away; fails if it is too old.
@@ -154,16 +162,15 @@ print(getattr(sys, "_base_executable", sys.executable))
 '
 
 usable_python() {
-    local candidate path
-    for candidate in ${SA_ATP_PYTHON:+"$SA_ATP_PYTHON"} python3 /usr/bin/python3 python3.14 python3.13 python3.12 python3.11; do
-        path="$(command -v "$candidate" 2>/dev/null)" || continue
+    local path
+    while read -r path; do
         path="$("$path" -c "$PYTHON_PROBE" "$OLDEST_PYTHON" 2>/dev/null)" && [[ -x $path ]] || continue
         if "$path" -c 'import ensurepip, venv' 2>/dev/null; then
             printf '%s\n' "$path"
             return
         fi
         NEARLY="$path"
-    done
+    done < <(if [[ -n ${SA_ATP_PYTHON:-} ]]; then type -p "$SA_ATP_PYTHON"; else type -ap "${PYTHONS[@]}"; fi)
     return 1
 }
 
