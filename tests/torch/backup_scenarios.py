@@ -1,0 +1,168 @@
+"""What ranks do in the tests of BackupCompute."""
+
+import copy
+import time
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from sa_atp.ddp import SaAtpState
+from sa_atp.train import BackupCompute, emulate_device
+from sa_atp.train.device import Device
+
+SAMPLES = 8
+
+
+def batch_of(step: int, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Noise: seeded by (step, rank) from outside, like augmentation would be."""
+    x = torch.randn(SAMPLES, 16)
+    return x, torch.tanh(x[:, :1] - x[:, 1:2])
+
+
+def make_model(kind: str) -> nn.Module:
+    torch.manual_seed(3)
+    if kind == "norm":
+        return nn.Sequential(nn.Linear(16, 64), nn.BatchNorm1d(64), nn.Tanh(), nn.Linear(64, 1))
+    return nn.Sequential(nn.Linear(16, 64), nn.Tanh(), nn.Dropout(0.2), nn.Linear(64, 1))
+
+
+def slow_rank(
+    rank: int,
+    world_size: int,
+    *,
+    help: str,
+    micro_batches: int = 1,
+    steps: int = 12,
+    seconds: float = 0.1,
+    slow: int = -1,
+    kind: str = "dropout",
+    streams: bool = True,
+) -> dict[str, Any]:
+    """Trains while one rank takes four times as long as the others.
+
+    Args:
+        seconds: that a shard takes on the others.
+        streams: emulate the device from within the forward pass; else with an emulated device, which sends at the end.
+
+    Returns: loss and duration of each step, what this rank did, its weights, and its statistics.
+    """
+    model = make_model(kind)
+    slowdown = 4.0 if rank == slow % world_size else 1.0
+    device = None
+    if streams:
+        emulate_device(model, seconds / SAMPLES, slowdown=slowdown)
+    else:
+        device = Device(int(seconds / SAMPLES * 1e6))
+        device.slowdown = slowdown
+    spread = DistributedDataParallel(model)
+    state = SaAtpState.from_env(help=help, micro_batches=micro_batches)
+    backup = BackupCompute(spread, nn.functional.mse_loss, batch_of, state=state, device=device)
+    optimiser = torch.optim.SGD(spread.parameters(), lr=0.05, momentum=0.5)
+    losses, times = [], []
+    for step in range(steps):
+        start = time.monotonic()
+        optimiser.zero_grad()
+        losses.append(float(backup.forward_backward(step)))
+        optimiser.step()
+        times.append(time.monotonic() - start)
+    state.close()
+    return {
+        "losses": losses,
+        "times": times,
+        "stats": backup.stats.as_dict(),
+        "weights": torch.cat([p.detach().reshape(-1) for p in model.parameters()]).tolist(),
+        "statistics": {name: buffer.reshape(-1).tolist() for name, buffer in model.named_buffers()},
+    }
+
+
+def against_ddp(rank: int, world_size: int, *, micro_batches: int) -> dict[str, float]:
+    """The same steps with BackupCompute, nobody being slow, and with DDP over Gloo; differences of gradients and losses."""
+    model = make_model("norm" if micro_batches == 1 else "plain")
+    if micro_batches > 1:
+        model[2].p = 0.0  # type: ignore[union-attr]  # masks are drawn for each micro-batch
+    plain = DistributedDataParallel(copy.deepcopy(model))
+    state = SaAtpState.from_env(help="steal", micro_batches=micro_batches)
+    backup = BackupCompute(model, nn.functional.mse_loss, batch_of, state=state, seed=7)
+    worst_gradient = worst_loss = worst_statistics = 0.0
+    for step in range(5):
+        model.zero_grad()
+        plain.zero_grad()
+        mean_loss = backup.forward_backward(step)
+        total = torch.zeros(())
+        for shard in range(world_size):
+            x, y = backup_batch(7, step, shard)
+            if shard == rank:
+                loss = nn.functional.mse_loss(plain(x), y)
+                loss.backward()
+                total += loss.detach()
+        torch.distributed.all_reduce(total)
+        worst_loss = max(worst_loss, abs(float(total) / world_size - float(mean_loss)))
+        for a, b in zip(model.parameters(), plain.parameters(), strict=True):
+            assert a.grad is not None
+            assert b.grad is not None
+            worst_gradient = max(worst_gradient, float((a.grad - b.grad).abs().max()))
+            with torch.no_grad():
+                a -= 0.05 * a.grad
+                b -= 0.05 * b.grad
+        if rank == 0:
+            for a, b in zip(model.buffers(), plain.module.buffers(), strict=True):
+                worst_statistics = max(worst_statistics, float((a - b).abs().max()))
+    state.close()
+    return {"gradient": worst_gradient, "loss": worst_loss, "statistics": worst_statistics}
+
+
+def backup_batch(seed: int, step: int, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
+    from sa_atp.train.seeds import seeded
+
+    with seeded(seed, step, rank):
+        return batch_of(step, rank)
+
+
+def unused_parameters(rank: int, world_size: int) -> dict[str, Any]:
+    """Ranks use different layers; one layer nobody uses; gradients accumulate over two steps."""
+
+    class Layers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(4, 1, bias=False) for _ in range(3))
+
+        def forward(self, which: int, x: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = self.layers[which](x)
+            return found
+
+    def batch(step: int, shard: int) -> tuple[tuple[int, torch.Tensor], torch.Tensor]:
+        return (shard % 2, torch.full((1, 4), float(1 + step))), torch.zeros(1, 1)
+
+    torch.manual_seed(0)
+    spread = DistributedDataParallel(Layers(), find_unused_parameters=True)
+    state = SaAtpState.from_env(help="clone")
+    backup = BackupCompute(spread, lambda output, target: (output - target).sum(), batch, state=state)
+    backup.forward_backward()
+    backup.forward_backward()
+    state.close()
+    found = [p.grad for p in spread.parameters()]
+    return {"gradients": [None if g is None else g.reshape(-1).tolist() for g in found]}
+
+
+def paused_rank(rank: int, world_size: int) -> dict[str, Any]:
+    """The last rank stops for a second within a step; the others go on through several steps without it."""
+    model = make_model("dropout")
+    emulate_device(model, 0.05 / SAMPLES)
+
+    def batch(step: int, shard: int) -> tuple[torch.Tensor, torch.Tensor]:
+        if step == 4 and shard == rank == world_size - 1:
+            time.sleep(1.0)
+        return batch_of(step, shard)
+
+    state = SaAtpState.from_env(help="clone")
+    backup = BackupCompute(model, nn.functional.mse_loss, batch, state=state)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
+    losses = []
+    for step in range(12):
+        optimiser.zero_grad()
+        losses.append(float(backup.forward_backward(step)))
+        optimiser.step()
+    state.close()
+    return {"losses": losses, "stats": backup.stats.as_dict()}

@@ -1,0 +1,88 @@
+"""Help in PyTorch training: leaders compute what a straggler has not sent, sums stay the same, the straggler rejoins."""
+
+import statistics
+from typing import Any
+
+import pytest
+from conftest import Ranks
+
+MODULE = "backup_scenarios"
+
+
+def mean_time(answers: list[dict[str, Any]]) -> float:
+    """Of the steps after those in which speeds are measured."""
+    return statistics.median(answers[0]["times"][3:])
+
+
+def check_helped(answers: list[dict[str, Any]], alone: list[dict[str, Any]], straggler: int) -> None:
+    steps = len(answers[0]["losses"])
+    for answer in answers:
+        assert answer["weights"] == answers[0]["weights"], "ranks have drifted apart"
+        for helped, expected in zip(answer["losses"], alone[0]["losses"], strict=True):
+            assert helped == pytest.approx(expected, rel=1e-4)
+    assert answers[straggler]["stats"]["abandoned"] >= steps - 4, "the straggler should have been spared most steps"
+    assert sum(a["stats"]["helped"] for a in answers) >= steps - 4
+    assert answers[straggler]["stats"]["helped"] == 0
+
+
+@pytest.fixture(scope="module")
+def alone(ranks: Ranks) -> list[dict[str, Any]]:
+    """Everybody waits for the slow rank."""
+    return ranks.run("slow_rank", 4, module=MODULE, help="none")
+
+
+def test_clone(ranks: Ranks, alone: list[dict[str, Any]]) -> None:
+    answers = ranks.run("slow_rank", 4, module=MODULE, help="clone")
+    check_helped(answers, alone, 3)
+    # Whoever computes a shard computes the same: not only close, but equal.
+    assert [a["losses"] for a in answers] == [a["losses"] for a in alone]
+    assert answers[0]["weights"] == alone[0]["weights"]
+    # Without help 4 units of time, with help 2. Whatever else the machine does, half of the gain must be left.
+    assert mean_time(answers) < 0.75 * mean_time(alone)
+
+
+def test_steal(ranks: Ranks) -> None:
+    arguments = {"micro_batches": 4, "streams": False, "seconds": 0.2, "steps": 10}
+    alone = ranks.run("slow_rank", 4, module=MODULE, help="none", **arguments)
+    answers = ranks.run("slow_rank", 4, module=MODULE, help="steal", **arguments)
+    check_helped(answers, alone, 3)
+    assert sum(a["stats"]["computed"] + a["stats"]["helped"] for a in answers) <= 4 * 4 * 10 + 10, "computed twice"
+    assert mean_time(answers) < 0.75 * mean_time(alone)
+
+
+def test_statistics_of_a_straggler_that_computes_nothing(ranks: Ranks) -> None:
+    """Rank 0's batches decide the running statistics, as under DDP; here others compute them."""
+    alone = ranks.run("slow_rank", 3, module=MODULE, help="none", kind="norm", slow=0, seconds=0.05)
+    answers = ranks.run("slow_rank", 3, module=MODULE, help="clone", kind="norm", slow=0, seconds=0.05)
+    for answer in answers:
+        assert answer["statistics"] == alone[0]["statistics"]
+        assert answer["statistics"]["1.num_batches_tracked"] == [12]
+
+
+def test_same_as_ddp(ranks: Ranks) -> None:
+    for answer in ranks.run("against_ddp", 3, module=MODULE, micro_batches=1):
+        assert answer["gradient"] < 1e-6
+        assert answer["loss"] < 1e-6
+        assert answer["statistics"] < 1e-6
+
+
+def test_micro_batches_are_parts_of_the_mean(ranks: Ranks) -> None:
+    for answer in ranks.run("against_ddp", 2, module=MODULE, micro_batches=3):  # 8 samples: 2, 3 and 3
+        assert answer["gradient"] < 1e-6
+        assert answer["loss"] < 1e-6
+
+
+def test_unused_parameters_and_accumulation(ranks: Ranks) -> None:
+    for answer in ranks.run("unused_parameters", 2, module=MODULE):
+        first, second, third = answer["gradients"]
+        assert first == pytest.approx([1.5] * 4)  # the mean of (1 + 2) and 0
+        assert second == pytest.approx([1.5] * 4)
+        assert third is None
+
+
+def test_a_rank_that_pauses_catches_up(ranks: Ranks) -> None:
+    answers = ranks.run("paused_rank", 3, module=MODULE)
+    assert answers[0]["losses"] == answers[1]["losses"] == answers[2]["losses"]
+    assert answers[2]["stats"]["abandoned"] >= 1
+    helped = sum(a["stats"]["helped"] for a in answers[:2])
+    assert helped >= 3, "the others should have gone on without it"

@@ -1,0 +1,211 @@
+"""The gradient of any rank's batch, computed on the side: what it is, what it leaves alone, and how it is abandoned."""
+
+import random
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from sa_atp.errors import UserError
+from sa_atp.train import emulate_device
+from sa_atp.train.abandon import abandonable
+from sa_atp.train.device import Cancelled
+from sa_atp.train.layout import layout_of
+from sa_atp.train.module_workload import ModuleWorkload
+from sa_atp.train.seeds import seeded
+
+
+def make_batch(step: int, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randn(6, 8), torch.randn(6, 1) + random.random() + np.random.rand()
+
+
+def make_workload(module: nn.Module, batch_of: Any = make_batch, **arguments: Any) -> ModuleWorkload:
+    running = arguments.pop("running", ())
+    unused = arguments.pop("unused", False)
+    layout = layout_of(module, bucket_bytes=400, unused=unused, running=running)
+    settings: dict[str, Any] = {"micro_batches": 1, "seed": 5, "host": None, "streams": False, **arguments}
+    return ModuleWorkload(module, nn.functional.mse_loss, batch_of, layout, **settings)
+
+
+def make_module() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 1))
+
+
+def test_layout_covers_every_value_once() -> None:
+    module = make_module()
+    layout = layout_of(module, bucket_bytes=200, unused=True)
+    spans = [*layout.gradients.values(), *layout.running.values(), *layout.counted.values(), *layout.used.values()]
+    covered = sorted([*spans, layout.loss])
+    assert [start for start, _ in covered] == [0, *[end for _, end in covered[:-1]]]
+    assert covered[-1][1] == layout.values
+    assert [(s.start, s.end) for s in layout.segments][-1] == layout.loss
+    assert [s.start for s in layout.segments] == [0, *[s.end for s in layout.segments[:-1]]]
+    assert next(iter(layout.gradients)) == "4.bias", "what the backward pass reaches first comes first"
+    assert set(layout.running) == {"1.running_mean", "1.running_var"}
+    assert set(layout.counted) == {"1.num_batches_tracked"}
+
+
+def test_gradient_is_autograds() -> None:
+    module = make_module()
+    reference = make_module()
+    workload = make_workload(module)
+    flat, loss = workload.gradient(3, 1, 0)
+    with seeded(5, 3, 1):
+        x, y = make_batch(3, 1)
+    with seeded(5, 3, 1, 0):
+        expected = nn.functional.mse_loss(reference(x), y)
+        expected.backward()
+    assert loss == float(expected.detach())
+    for name, parameter in reference.named_parameters():
+        start, end = workload.layout.gradients[name]
+        assert parameter.grad is not None
+        assert flat[start:end].tolist() == parameter.grad.reshape(-1).tolist()
+
+
+def test_the_model_does_not_notice() -> None:
+    module = make_module()
+    module[0].weight.grad = torch.full((8, 8), 7.0)
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    generators = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()
+    workload = make_workload(module)
+    first = workload.gradient(0, 2, 0)[0]
+    assert {n: v.tolist() for n, v in module.state_dict().items()} == {n: v.tolist() for n, v in before.items()}
+    assert module[0].weight.grad.tolist() == torch.full((8, 8), 7.0).tolist()
+    assert module[4].weight.grad is None
+    assert random.getstate() == generators[0]
+    assert np.random.get_state()[1].tolist() == generators[1]
+    assert torch.equal(torch.get_rng_state(), generators[2])
+    assert workload.gradient(0, 2, 0)[0].tolist() == first.tolist(), "dropout must be a function of (step, rank)"
+    assert workload.gradient(0, 1, 0)[0].tolist() != first.tolist()
+    assert workload.gradient(1, 2, 0)[0].tolist() != first.tolist()
+
+
+def test_only_rank_0_decides_statistics() -> None:
+    workload = make_workload(make_module())
+    start, end = workload.layout.running["1.running_mean"]
+    count, _ = workload.layout.counted["1.num_batches_tracked"]
+    own, other = workload.gradient(0, 0, 0)[0], workload.gradient(0, 1, 0)[0]
+    assert np.any(own[start:end] != 0)
+    assert own[count] == 1
+    assert not np.any(other[start:end])
+    assert other[count] == 0
+
+
+def test_sum_is_applied() -> None:
+    module = make_module()
+    workload = make_workload(module)
+    sums = np.arange(workload.values, dtype=np.float32)
+    workload.apply(sums)
+    start, _ = workload.layout.gradients["0.weight"]
+    assert module[0].weight.grad is not None
+    assert module[0].weight.grad[0, :3].tolist() == [start, start + 1, start + 2]
+    assert module[1].num_batches_tracked.item() == workload.layout.counted["1.num_batches_tracked"][0]
+    workload.apply(sums)
+    assert module[0].weight.grad[0, :3].tolist() == [2 * start, 2 * start + 2, 2 * start + 4]
+
+
+@pytest.mark.parametrize("where", ["forward", "backward", "sleep"])
+def test_abandoned_work_leaves_no_trace(where: str) -> None:
+    module = make_module()
+    before = {name: value.tolist() for name, value in module.state_dict().items()}
+    stop: Future[None] = Future()
+    reached: list[str] = []
+    if where == "forward":
+        handle = module[2].register_forward_hook(lambda *_: stop.set_result(None))
+        module[3].register_forward_hook(lambda *_: reached.append("module behind it"))
+    elif where == "backward":
+        handle = module[4].register_forward_hook(lambda *_: stop.set_result(None))  # all that is left is backward
+    else:
+        stop.set_result(None)
+        handle = emulate_device(module, 1000.0)
+    workload = make_workload(module)
+    with abandonable(stop), pytest.raises(Cancelled):
+        workload.gradient(0, 1, 0)
+    assert not reached
+    assert {name: value.tolist() for name, value in module.state_dict().items()} == before
+    assert all(p.grad is None and p.is_leaf for p in module.parameters())
+    handle.remove()
+    module.eval()
+    module(torch.zeros(1, 8))  # calls are not watched any more
+
+
+def test_inputs_by_position_and_by_name() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 1)
+
+        def forward(self, x: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = self.linear(x + shift)
+            return found
+
+    torch.manual_seed(0)
+    module = Two()
+    x, shift, y = torch.ones(2, 4), torch.full((2, 4), 2.0), torch.zeros(2, 1)
+    found = [
+        make_workload(module, lambda step, rank, i=inputs: (i, y)).gradient(0, 0, 0)[0].tolist()
+        for inputs in ((x, shift), [x, shift], {"shift": shift, "x": x})
+    ]
+    assert found[0] == found[1] == found[2]
+
+
+def test_sparse_and_unused_gradients() -> None:
+    module = nn.Sequential(nn.Embedding(10, 4, sparse=True), nn.Linear(4, 1))
+    module.extra = nn.Linear(3, 3)  # type: ignore[assignment]
+    workload = make_workload(module, lambda step, rank: (torch.tensor([1, 1, 2]), torch.zeros(3, 1)), unused=True)
+    workload.module.forward = lambda x: module[1](module[0](x))  # type: ignore[method-assign]
+    flat, _ = workload.gradient(0, 0, 0)
+    start, end = workload.layout.gradients["0.weight"]
+    rows = flat[start:end].reshape(10, 4)
+    assert np.any(rows[1])
+    assert np.any(rows[2])
+    assert not np.any(rows[3:])
+    assert flat[workload.layout.used["0.weight"][0]] == 1
+    assert flat[workload.layout.used["extra.weight"][0]] == 0
+
+
+@pytest.mark.parametrize(
+    ("module", "batch", "arguments", "message"),
+    [
+        (nn.SyncBatchNorm(3), make_batch, {}, "SyncBatchNorm, whose forward pass needs all ranks"),
+        (nn.Flatten(), make_batch, {}, "no parameter that requires a gradient"),
+        (nn.Linear(8, 1), make_batch, {"running": ["mean"]}, "running = 'mean': the model has no such buffer"),
+        (
+            nn.Linear(8, 1),
+            lambda step, rank: torch.ones(3),
+            {},
+            r"batch_of\(2, 0\) returned a Tensor: expected \(inputs",
+        ),
+        (nn.Linear(8, 1), make_batch, {"micro_batches": 7}, "a batch of 6 samples cannot be cut into 7 micro-batches"),
+        (nn.Linear(8, 1, dtype=torch.complex64), make_batch, {}, "expected a real floating-point type"),
+    ],
+)
+def test_what_cannot_be_helped_with(module: nn.Module, batch: Any, arguments: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        make_workload(module, batch, **arguments).gradient(2, 0, 0)
+
+
+def test_a_buffer_that_changes_must_be_named() -> None:
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(8, 1)
+            self.register_buffer("mean", torch.zeros(2))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.mean = self.mean + x.mean()
+            found: torch.Tensor = self.linear(x)
+            return found
+
+    with pytest.raises(UserError, match="the model changes its buffer mean"):
+        make_workload(Counting()).gradient(0, 0, 0)
+    module = Counting()
+    workload = make_workload(module, running=("mean",))
+    flat, _ = workload.gradient(0, 0, 0)
+    start, end = workload.layout.running["mean"]
+    assert np.all(flat[start:end] != 0)
+    assert module.mean.tolist() == [0.0, 0.0]
