@@ -126,7 +126,8 @@ class SaAtpProcessGroup(dist.ProcessGroup):
     def _belongs_in_switch(self, tensor: torch.Tensor, operation: Any) -> bool:
         return (
             self.size() > 1
-            and operation in (dist.ReduceOp.SUM, dist.ReduceOp.AVG)
+            # not `in`: that asks the enumeration's members, which do not know the options' own type
+            and (operation == dist.ReduceOp.SUM or operation == dist.ReduceOp.AVG)  # noqa: PLR1714
             and tensor.layout is torch.strided
             and tensor.dtype in SUMMABLE
             and tensor.numel() > 0

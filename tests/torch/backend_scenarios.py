@@ -1,0 +1,150 @@
+"""What ranks do in the tests of the process-group backend and of FSDP."""
+
+import os
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from sa_atp.ddp import SaAtpState
+from sa_atp.train.fsdp import average_replicas_in_switch, reduce_in_switch
+
+
+def collectives(rank: int, world_size: int) -> dict[str, Any]:
+    """One call of each collective; the same answers are expected of every backend."""
+    found: dict[str, Any] = {}
+    mine = torch.full((4,), float(rank + 1))
+
+    def put(name: str, tensor: torch.Tensor) -> None:
+        found[name] = tensor.tolist()
+
+    for name, operation in (("sum", dist.ReduceOp.SUM), ("max", dist.ReduceOp.MAX), ("min", dist.ReduceOp.MIN)):
+        tensor = mine.clone()
+        dist.all_reduce(tensor, op=operation)
+        put(name, tensor)
+    for kind in (torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.float32):
+        tensor = mine.to(kind)
+        dist.all_reduce(tensor)
+        put(f"sum of {kind}", tensor)
+        tensor = mine.to(kind)
+        if kind.is_floating_point:
+            dist.all_reduce(tensor, op=dist.ReduceOp.AVG)
+            put(f"mean of {kind}", tensor)
+    strided = torch.arange(12.0).view(3, 4).t()[::2] * (rank + 1)
+    dist.all_reduce(strided)
+    put("strided", strided)
+    spoilt = torch.tensor([1.0, float("inf") if rank == 0 else 1.0])
+    dist.all_reduce(spoilt)
+    found["infinity is noticed"] = not bool(torch.isfinite(spoilt).all())
+    empty = torch.zeros(0)
+    dist.all_reduce(empty)
+    put("empty", empty)
+
+    sent = mine * 10
+    dist.broadcast(sent, 1)
+    put("broadcast", sent)
+    parts = [torch.zeros(4) for _ in range(world_size)]
+    dist.all_gather(parts, mine)
+    put("all_gather", torch.stack(parts))
+    joined = torch.zeros(4 * world_size)
+    dist.all_gather_into_tensor(joined, mine)
+    put("all_gather_into_tensor", joined)
+    part = torch.zeros(3)
+    dist.reduce_scatter_tensor(part, torch.arange(3.0 * world_size) * (rank + 1))
+    put("reduce_scatter_tensor", part)
+    dist.reduce_scatter(part, [torch.full((3,), float(i)) for i in range(world_size)])
+    put("reduce_scatter", part)
+    whole = torch.zeros(3, dtype=torch.int64)
+    dist.reduce_scatter_tensor(whole, torch.arange(3 * world_size) * (rank + 1))
+    put("reduce_scatter_tensor of int64", whole)
+    works = [dist.all_reduce(t, async_op=True) for t in (mine.clone(), mine * 2)]
+    for work in works:
+        assert work is not None
+        work.wait()
+    put("at once", torch.stack([work.result()[0] for work in works if work is not None]))
+    put("functional", functional.all_reduce(mine, "sum", dist.group.WORLD) + 0)
+    dist.barrier()
+    objects: list[Any] = [None] * world_size
+    dist.all_gather_object(objects, {"rank": rank})
+    found["objects"] = objects
+    pair = dist.new_group([0, 1])
+    if rank < 2:
+        tensor = mine.clone()
+        dist.all_reduce(tensor, group=pair)
+        put("pair", tensor)
+    if rank == 0:
+        dist.send(mine, 1)
+    elif rank == 1:
+        received = torch.zeros(4)
+        dist.recv(received, 0)
+        put("received", received)
+    torch.manual_seed(rank)
+    model = DistributedDataParallel(nn.Linear(3, 2))
+    model(torch.full((1, 3), float(rank))).sum().backward()
+    put("DDP without a hook", next(model.parameters()).grad)
+    return found
+
+
+def through_switch(rank: int, world_size: int) -> dict[str, int]:
+    """How many fragments this rank sends for what."""
+    group: Any = dist.group.WORLD
+    sent: dict[str, int] = {}
+
+    def count(name: str) -> None:
+        sent[name] = group.state.communicator.stats().fragments_sent - sum(sent.values())
+
+    dist.all_reduce(torch.ones(1000))
+    count("all_reduce of float32")
+    dist.all_reduce(torch.ones(1000, dtype=torch.int64))
+    dist.all_reduce(torch.ones(1000), op=dist.ReduceOp.MAX)
+    dist.broadcast(torch.ones(1000), 0)
+    dist.barrier()
+    count("everything else")
+    dist.reduce_scatter_tensor(torch.zeros(500), torch.ones(500 * world_size))
+    count("reduce_scatter")
+    model = DistributedDataParallel(nn.Linear(50, 20))
+    before = sum(sent.values())
+    model(torch.ones(1, 50)).sum().backward()
+    sent["DDP without a hook"] = group.state.communicator.stats().fragments_sent - before
+    return sent
+
+
+def fsdp(rank: int, world_size: int, *, mode: str) -> list[float]:
+    """Mean losses of a sharded model. mode: "native", "switch", "hybrid" (native), or "replicas" (through the switch)."""
+    torch.manual_seed(0)
+    model = nn.Sequential(*[nn.Sequential(nn.Linear(17, 33), nn.Tanh(), nn.Linear(33, 17)) for _ in range(3)])
+    state: SaAtpState | None = None
+    if mode in ("native", "switch"):
+        mesh = init_device_mesh("cpu", (world_size,))
+    else:
+        both = init_device_mesh("cpu", (2, world_size // 2), mesh_dim_names=("replicate", "shard"))
+        mesh = both if mode == "hybrid" else both["shard"]
+    for unit in (*model, model):
+        fully_shard(unit, mesh=mesh)
+    if mode == "switch":
+        state = SaAtpState.from_env()
+        reduce_in_switch(model, state)
+    elif mode == "replicas":
+        job = f"{os.environ['SA_ATP_JOB']}, shard {both['shard'].get_local_rank()}"
+        state = SaAtpState.from_env(process_group=both["replicate"].get_group(), job=job)
+        average_replicas_in_switch(model, state)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
+    generator = torch.Generator().manual_seed(rank)
+    losses = torch.zeros(20)
+    for step in range(len(losses)):
+        x = torch.randn(8, 17, generator=generator)
+        optimiser.zero_grad()
+        loss = (model(x) - x).square().mean()
+        loss.backward()
+        optimiser.step()
+        losses[step] = loss.detach()
+    dist.all_reduce(losses)
+    if state is not None:
+        assert state.communicator.stats().fragments_sent > 0
+        state.close()
+    return [float(loss) / world_size for loss in losses]
