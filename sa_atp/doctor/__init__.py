@@ -33,6 +33,7 @@ def probes() -> dict[str, list[Probe]]:
         "Machine": [*machine.findings()],
         "Project": [
             project.programs,
+            project.fresh,
             project.generated,
             project.cache,
             *(partial(project.compiled, lanes) for lanes in LANE_BUILDS),

@@ -14,7 +14,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def programs() -> Finding:
-    """The compiled P4 programs: there, whole, and made from the sources beside them."""
+    """The compiled P4 programs: there, and whole."""
     how = "scripts/compile (it needs p4c), or `git checkout p4src/compiled`"
     try:
         builds = [artefacts.from_folder(folder) for folder in artefacts.builds().values()]
@@ -22,25 +22,25 @@ def programs() -> Finding:
             json.loads(build.device_config())
     except (SaAtpError, OSError, ValueError) as error:
         return Finding(name="p4 programs", ok=False, detail=str(error), how=how)
-    lanes = ", ".join(str(build.lanes) for build in builds)
-    script = CHECKOUT / "scripts" / "compile"
-    if not script.is_file():
-        return Finding(name="p4 programs", ok=True, detail=f"{lanes} lanes, as packaged")
-    ok, said = attempt([sys.executable, str(script), "--check", "--no-rebuild"])
-    return Finding(
-        name="p4 programs", ok=ok, detail=f"{lanes} lanes, made from the sources here" if ok else said, how=how
-    )
+    return Finding(name="p4 programs", ok=True, detail=", ".join(str(build.lanes) for build in builds) + " lanes")
+
+
+def fresh() -> Finding | None:
+    """Whether they were made from the sources beside them; None outside a checkout, where there is no compiling."""
+    return _check("p4 artefacts", "made from the sources here", "compile", "--check", "--no-rebuild")
 
 
 def generated() -> Finding | None:
-    """Constants in P4 and Python against p4src/wire.toml; None outside a checkout, where there is nothing to compare."""
-    script = CHECKOUT / "scripts" / "generate"
-    if not script.is_file():
+    """Constants in P4 and Python against p4src/wire.toml; None outside a checkout."""
+    return _check("wire constants", "in step with p4src/wire.toml", "generate", "--check")
+
+
+def _check(name: str, well: str, script: str, *options: str) -> Finding | None:
+    path = CHECKOUT / "scripts" / script
+    if not path.is_file():
         return None
-    ok, said = attempt([sys.executable, str(script), "--check"])
-    return Finding(
-        name="wire constants", ok=ok, detail="in step with p4src/wire.toml" if ok else said, how="scripts/generate"
-    )
+    ok, said = attempt([sys.executable, str(path), *options])
+    return Finding(name=name, ok=ok, detail=well if ok else said, how=f"scripts/{script}")
 
 
 def cache() -> Finding:

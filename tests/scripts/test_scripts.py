@@ -1,0 +1,105 @@
+"""scripts/demo, scripts/test and .ci/run: what they run, say, and end with."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .conftest import ROOT, Checkout
+
+SHOW = {"'-m sa_atp run '*": 'shift 2; printf "%s\\n" "$@"; exit 5'}
+CHECKS = {
+    f"'{check}'*": "exit 0" for check in ("-m ruff ", "-m mypy", "scripts/generate --check", "scripts/compile --check")
+}
+
+
+def test_the_demo_runs_the_plan_and_passes_arguments_on(checkout: Checkout) -> None:
+    checkout.environment(SHOW)
+    done = checkout.run("scripts/demo", "--set", "run.steps=3", "--json")
+    plan, out = checkout.root / "topologies" / "demo.toml", checkout.root / "runs" / "demo"
+    assert done.returncode == 5  # that of the run
+    assert done.stdout.splitlines() == ["run", str(plan), "--out", str(out), "--set", "run.steps=3", "--json"]
+    assert out.is_dir()
+
+
+def test_the_demo_takes_another_folder(checkout: Checkout) -> None:
+    checkout.environment(SHOW)
+    for option in (("--out", "a b"), ("--out=a b",)):
+        done = checkout.run("scripts/demo", *option)
+        assert done.stdout.splitlines()[-len(option) :] == list(option)  # the last one counts
+    assert not (checkout.root / "runs").exists()
+
+
+def test_the_demo_says_what_is_wrong_with_its_arguments(tmp_path: Path) -> None:
+    """The real thing, up to where the plan is read."""
+    done = subprocess.run(
+        [ROOT / "scripts" / "demo", "--set", "run.steps=0", "--out", tmp_path / "out"],
+        capture_output=True, text=True, timeout=600, check=False, env={"SA_ATP_VENV": sys.prefix, "PATH": "/usr/bin:/bin"},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[-1].endswith("run.steps = 0: expected 1 to 100000")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("script", ["scripts/demo", "scripts/test"])
+def test_help(script: str, checkout: Checkout) -> None:
+    done = checkout.run(script, "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Sets up what is missing and ")
+    assert f"  {script} --mininet" in done.stdout
+    assert "set -uo" not in done.stdout
+
+
+def write_tests(checkout: Checkout, result: str) -> None:
+    (checkout.root / "tests").mkdir()
+    (checkout.root / "tests" / "test_it.py").write_text(
+        "import pytest\n"
+        "@pytest.mark.parametrize('n', range(3))\n"
+        "def test_skipped(n): pytest.skip('no moon: wait for the night')\n"
+        "@pytest.mark.skip(reason='no sun: wait for the day')\n"
+        "def test_also(): pass\n"
+        f"def test_it(): assert {result}\n"
+    )
+
+
+@pytest.mark.parametrize("script", ["scripts/test", ".ci/run"])
+def test_all_checks_pass(script: str, checkout: Checkout) -> None:
+    checkout.environment(CHECKS)
+    write_tests(checkout, "True")
+    done = checkout.run(script, variables={"P4C_BM2_SS": "", "PATH": "/usr/bin:/bin"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    steps = [line for line in lines if line.startswith("--- ") and not line.endswith(" s")]
+    assert steps == [
+        "--- ruff check", "--- ruff format", "--- mypy", "--- generated files", "--- compiled P4 programs", "--- pytest",
+    ]  # fmt: skip
+    at = lines.index("Skipped: 4 of 5 tests")
+    assert lines[at + 1 : at + 3] == ["     3  no moon: wait for the night", "     1  no sun: wait for the day"]
+    assert lines[-2].startswith("Not done: the P4 programs were compared with their sources, but not compiled again")
+    assert lines[-1].startswith("All passed in 0 min ")
+
+
+def test_one_failure_fails_and_hides_no_other(checkout: Checkout) -> None:
+    checkout.environment({**CHECKS, "'-m mypy'*": "echo a wrong type; exit 1"})
+    write_tests(checkout, "False")
+    done = checkout.run("scripts/test")
+    assert done.returncode == 1
+    assert "a wrong type\n" in done.stdout
+    assert done.stdout.splitlines()[-1].split(": ", 1)[1] == "mypy; pytest"
+
+
+def test_arguments_go_to_pytest(checkout: Checkout) -> None:
+    checkout.environment(CHECKS)
+    write_tests(checkout, "False")
+    done = checkout.run("scripts/test", "-k", "also or skipped", "-q")
+    assert done.returncode == 0, done.stdout
+    assert "Skipped: 4 of 4 tests" in done.stdout
+
+
+def test_pytest_that_leaves_no_results(checkout: Checkout) -> None:
+    checkout.environment({**CHECKS, "'-m pytest '*": "exit 4"})
+    done = checkout.run("scripts/test")
+    assert done.returncode == 1
+    assert "pytest left no results: " in done.stdout
+    assert done.stdout.splitlines()[-1].endswith(": pytest")
