@@ -55,6 +55,8 @@ class Sum:
     """What the sum is multiplied by."""
     missing_bits: int | None = None
     """Contributions that were missing when the switch was last asked; None: it has not been asked."""
+    outlook: tuple[float, int] | None = None
+    """Share of the fragments whose sum was missing then, and how long all of ours take to the switch (microseconds)."""
     sent_us: int = 0
     """When our own contribution had left completely, on the clock of `net.clock`; 0 if others made it superfluous."""
     finished: Operation | None = None
@@ -301,9 +303,10 @@ class Communicator:
                     if sum_.scale != 1.0:
                         sum_.out *= np.float32(sum_.scale)
                     sum_.future.set_result(sum_.out)
-                case WaitingFor(operation, missing):
-                    if operation in self._sums:
-                        self._sums[operation].missing_bits = missing
+                case WaitingFor():
+                    if event.operation in self._sums:
+                        waiting = self._sums[event.operation]
+                        waiting.missing_bits, waiting.outlook = event.missing_bits, event.outlook(waiting.outlook)
                 case Reply(request, body):
                     if request in self._replies:
                         self._replies.pop(request).set_result(body)

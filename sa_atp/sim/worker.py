@@ -28,6 +28,7 @@ class SimSum:
     values: int
     future: "Future[np.ndarray]" = field(default_factory=Future)
     missing_bits: int | None = None
+    outlook: tuple[float, int] | None = None
     sent_us: int = 0
     finished: Operation | None = None
 
@@ -123,9 +124,10 @@ class SimWorker:
                     out = np.empty(sum_.values, np.float32)
                     sum_.finished = self.worker.result(operation, out)
                     sum_.future.set_result(out)
-                case WaitingFor(operation, missing):
-                    if operation in self._sums:
-                        self._sums[operation].missing_bits = missing
+                case WaitingFor():
+                    if event.operation in self._sums:
+                        waiting = self._sums[event.operation]
+                        waiting.missing_bits, waiting.outlook = event.missing_bits, event.outlook(waiting.outlook)
                 case Reply(request, body):
                     if request in self._replies:
                         self._replies.pop(request).set_result(body)

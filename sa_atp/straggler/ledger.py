@@ -6,6 +6,7 @@ where the owner of a claimed micro-batch has not been heard of for far longer th
 bitmap decides: whichever copy reaches a sum first is in it, the other is dropped.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
@@ -15,6 +16,9 @@ from sa_atp.straggler.assignment import Capacity, should_do, worth_helping
 NOBODY = -1
 STEPS_KEPT = 4  # leaders may run ahead of a straggler whose work they do
 OVERDUE = 3.0  # a holder that takes so many times as long as it should is backed up
+OVERTAKING = 1.5  # data must be late by so many times what sending it anew costs
+LEAST_SENDING_US = 5_000  # below, nobody is slow: a busy host is as long about its next packet
+REMEMBERED_STEPS = 8  # for which a worker whose data was late is not given its time again
 SMOOTHING = 0.5  # weight of the newest measurement of a worker's speed
 
 
@@ -38,8 +42,10 @@ class Work:
 class _Step:
     owner: list[list[int]]  # [shard][micro-batch]
     backed_up: list[list[bool]]
+    began_us: int  # when the first worker told of it
     cloned_by: dict[int, int] = field(default_factory=dict)  # shard: helper
     ended: set[int] = field(default_factory=set)  # shards whose owner was told to stop
+    overtaken: set[int] = field(default_factory=set)  # shards that are computed anew because their data is late
 
     def left(self, shard: int) -> int:
         return self.owner[shard].count(NOBODY)
@@ -50,6 +56,9 @@ class _Worker:
     micro_batch_us: float | None = None  # how long it takes for one; None: not measured yet
     holds: tuple[int, int, int] | None = None  # (step, shard, micro-batch) that it is at
     since_us: int = 0
+    free_since_us: int = 0  # when it was last heard to be done with what it held
+    sends_since_us: int = 0
+    overtaken_in: int = -1 << 40  # the last step in which its data was late
 
 
 class Ledger:
@@ -70,8 +79,8 @@ class Ledger:
         Args: took_us: how long its previous micro-batch took; 0 if there was none.
         Returns: False if it must leave it, and all that follow, to others.
         """
-        self._finished(rank, took_us)
-        state = self._step(step)
+        self._finished(rank, took_us, now_us)
+        state = self._step(step, now_us)
         owner = state.owner[rank][micro_batch]
         if owner == rank:
             return True  # a repeated question
@@ -83,25 +92,40 @@ class Ledger:
         self._hold(state, step, rank, rank, micro_batch, now_us)
         return True
 
-    def ask(self, step: int, rank: int, missing: int, took_us: int, busy_us: int, now_us: int) -> Work | None:
+    def ask(
+        self,
+        step: int,
+        rank: int,
+        missing: int,
+        took_us: int,
+        busy_us: int,
+        now_us: int,
+        outlook: tuple[float, int] | None = None,
+    ) -> Work | None:
         """A leader offers to work.
 
         Args:
             missing: contributions that it misses (a bitmap).
             busy_us: for how long it will still be at what it was given before; 0: it is idle.
+            outlook: share of the fragments whose sum it misses, and how long all of its own took to the switch.
         """
-        self._finished(rank, took_us)
-        state = self._step(step)
+        self._finished(rank, took_us, now_us)
+        state = self._step(step, now_us)
         if self.grade is Grade.CLONE:
             return None if busy_us else self._clone(state, step, rank, missing, now_us)
         if self.grade is Grade.STEAL:
             work = self._steal(state, step, rank, now_us, now_us + busy_us)
-            return work or (None if busy_us else self._back_up(state, step, rank, missing, now_us))
+            if work is not None or busy_us:
+                return work
+            return self._back_up(state, step, rank, missing, now_us) or self._overtake(
+                state, step, rank, missing, now_us, outlook
+            )
         return None
 
-    def idle(self, rank: int, took_us: int) -> None:
-        """A worker is done with what it held."""
-        self._finished(rank, took_us)
+    def idle(self, rank: int, took_us: int, now_us: int) -> None:
+        """A worker is done with what it held, and sends what it has computed."""
+        self._finished(rank, took_us, now_us)
+        self._workers[rank].sends_since_us = now_us
 
     # --- decisions ----------------------------------------------------------------------------------------------------
 
@@ -160,6 +184,35 @@ class Ledger:
                     return Work(step, shard, (m,), backup=True)
         return None
 
+    def _overtake(
+        self, state: _Step, step: int, rank: int, missing: int, now_us: int, outlook: tuple[float, int] | None
+    ) -> Work | None:
+        """What another worker has computed, and is so slow to send that computing and sending it anew is faster.
+
+        Its link is slow, not its device. The whole lot goes to one helper: every helper would send as many fragments.
+        """
+        mine = self._duration(rank)
+        if outlook is None or mine is None:
+            return None
+        pending, send_us = outlook
+        for shard, sender in enumerate(self._workers):
+            late = [m for m in range(self.micro_batches) if missing >> (shard * self.micro_batches + m) & 1]
+            if shard == rank or not late or shard in state.overtaken or sender.holds is not None:
+                continue
+            if any(state.owner[shard][m] != shard for m in late):
+                continue
+            since_us = now_us - sender.sends_since_us
+            # as slow as it was so far; nothing at all has come of it after a time in which we would have sent everything
+            left_us = since_us * pending / (1 - pending) if pending < 1 else math.inf
+            cost_us = len(late) * mine + pending * send_us
+            is_known = step - sender.overtaken_in <= REMEMBERED_STEPS
+            if left_us > OVERTAKING * cost_us and (is_known or since_us > OVERTAKING * max(send_us, LEAST_SENDING_US)):
+                state.overtaken.add(shard)
+                sender.overtaken_in = step
+                self.backups += len(late)
+                return Work(step, shard, tuple(late), backup=True)
+        return None
+
     def _clone(self, state: _Step, step: int, rank: int, missing: int, now_us: int) -> Work | None:
         """The whole shard of the worker that would be finished last, unless another helper has it."""
         mine = self._duration(rank) or 0
@@ -184,6 +237,9 @@ class Ledger:
         if worker.holds is not None:
             # one that is overdue is taken to be as long in coming as it is late already: it may have stopped
             free += abs(worker.since_us + duration - now_us)
+        elif state.left(rank) and rank not in state.ended:
+            # it should claim its next one: if it does not, the same holds
+            free += max(0, now_us - max(worker.free_since_us, state.began_us) - duration)
         return free + (0 if rank in state.ended else left * duration)
 
     def _duration(self, rank: int) -> int | None:
@@ -196,8 +252,9 @@ class Ledger:
 
     # --- bookkeeping --------------------------------------------------------------------------------------------------
 
-    def _finished(self, rank: int, took_us: int) -> None:
+    def _finished(self, rank: int, took_us: int, now_us: int) -> None:
         worker = self._workers[rank]
+        worker.free_since_us = now_us
         worker.holds = None
         if took_us > 0:
             old = worker.micro_batch_us
@@ -215,11 +272,12 @@ class Ledger:
                 if owner == rank:
                     yield shard, m
 
-    def _step(self, step: int) -> _Step:
+    def _step(self, step: int, now_us: int) -> _Step:
         if step not in self._steps:
             self._steps[step] = _Step(
                 owner=[[NOBODY] * self.micro_batches for _ in range(self.world_size)],
                 backed_up=[[False] * self.micro_batches for _ in range(self.world_size)],
+                began_us=now_us,
             )
             for old in [s for s in self._steps if s <= step - STEPS_KEPT]:
                 del self._steps[old]

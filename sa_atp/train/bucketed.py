@@ -51,6 +51,10 @@ class SegmentedSum:
         return functools.reduce(operator.or_, known) if known else None
 
     @property
+    def outlook(self) -> tuple[float, int] | None:
+        return None  # not worked out for several sums at once
+
+    @property
     def sent_us(self) -> int:
         return max(s.sent_us for s in self.sums)
 

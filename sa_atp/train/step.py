@@ -37,6 +37,8 @@ class PendingSum(Protocol):
     @property
     def missing_bits(self) -> int | None: ...
     @property
+    def outlook(self) -> tuple[float, int] | None: ...
+    @property
     def sent_us(self) -> int: ...
     @property
     def future(self) -> "Future[np.ndarray]": ...
@@ -161,14 +163,17 @@ class Stepper:
             if gradient is None:
                 break
             if claim is not None:
-                yield Wait(claim)
-                if not _granted(claim):
+                yield Wait(_first(claim, sum_.future))
+                if not claim.done() or not _granted(claim):
                     break
             parts.append(gradient)
             record.computed.append((self.rank, m, gradient))
             record.micro_batches += 1
             bits |= self.host.membership.bit(self.rank, m)
         if parts:
+            if self.helps:  # ahead of the data: it is computed, so what is late is not the device
+                self.host.ask({"type": "idle", "took_us": self._took_us})
+                self._took_us = 0
             self.host.contribute(sum_, parts, bits, on_behalf=False)
 
     def _claim(self, step: int, micro_batch: int) -> "Future[Body | None]":
@@ -186,8 +191,10 @@ class Stepper:
             return
         gathered: dict[int, np.ndarray] = {}  # contribution: its gradient, computed and not sent yet
         offer = self._offer(step, sum_, busy_us=0)
-        while not sum_.future.done():
-            yield Wait(offer)
+        while True:
+            yield Wait(_first(offer, sum_.future))  # an answer may be stuck behind the data of a congested link
+            if sum_.future.done():
+                return
             work = _work(offer)
             if work is None:
                 self._send_help(sum_, gathered)
@@ -217,6 +224,9 @@ class Stepper:
         if missing is None:
             missing = self.host.membership.fan_in & ~self.host.membership.bits_of(self.rank)
         body: Body = {"type": "ask", "step": step, "missing": missing, "took_us": self._took_us, "busy_us": busy_us}
+        if sum_.outlook is not None:
+            pending, send_us = sum_.outlook
+            body |= {"pending": round(1000 * pending), "send_us": send_us}
         self._took_us = 0
         return self.host.ask(body)
 
@@ -271,6 +281,19 @@ def _granted(claim: "Future[Body | None]") -> bool:
     """Whether a claim was granted; one that got no answer in time counts as refused. Raises: TransportError."""
     reply = claim.result(timeout=0)
     return reply is not None and reply.get("type") == "granted"
+
+
+def _first(*futures: "Future[Any]") -> "Future[None]":
+    """A future that is done as soon as one of these is."""
+    found: Future[None] = Future()
+
+    def end(_: "Future[Any]") -> None:
+        with contextlib.suppress(InvalidStateError):  # another one came first
+            found.set_result(None)
+
+    for future in futures:
+        future.add_done_callback(end)
+    return found
 
 
 def _superfluous(claim: "Future[Body | None] | None", sum_: PendingSum) -> "Future[None] | None":

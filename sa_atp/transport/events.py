@@ -63,6 +63,14 @@ class WaitingFor:
 
     operation: int
     missing_bits: int
+    pending: float
+    """Share of the fragments whose sum is not known."""
+    send_us: int
+    """How long all our fragments take to the switch, at the pace of those that are there; 0: not known."""
+
+    def outlook(self, before: tuple[float, int] | None) -> tuple[float, int]:
+        """(pending, send_us); later answers include time in which nothing was left to send, so the shortest counts."""
+        return self.pending, self.send_us if before is None else min(self.send_us, before[1])
 
 
 @dataclass(frozen=True, slots=True)

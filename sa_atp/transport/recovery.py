@@ -123,7 +123,13 @@ class Recovery:
             self.silences = 0
         operation.held_bits = bits
         missing = self._member.fan_in & ~bits
-        return WaitingFor(operation.index, missing) if held and operation.groups and missing else None
+        if not held or not operation.groups or not missing:
+            return None
+        sent_us = operation.groups[0].sent_us
+        sent_us = sent_us[(sent_us != NEVER) & (sent_us < asked_us)]
+        total = operation.plan.data_fragments
+        send_us = (now_us - int(sent_us.min())) * total // len(sent_us) if len(sent_us) else 0
+        return WaitingFor(operation.index, missing, min(1.0, operation.missing / total), send_us)
 
     def _stuck_in_leaf(self) -> bool:
         """A leaf keeps its sum until its own workers' contributions are in; if a helper under another leaf has sent one

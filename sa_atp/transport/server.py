@@ -333,7 +333,7 @@ class ParameterServer:
         """Questions of the help protocol. (section 10)"""
         took_us = integer(body, "took_us", 0, 1 << 40)
         if body["type"] == "idle":
-            job.ledger.idle(rank, took_us)
+            job.ledger.idle(rank, took_us, now_us)
             return {"type": "idle"}
         step = integer(body, "step", 0, 1 << 40)
         if body["type"] == "claim":
@@ -342,7 +342,10 @@ class ParameterServer:
             return {"type": "granted" if granted else "taken"}
         missing = integer(body, "missing", 0, (1 << CONTRIBUTION_BITS) - 1)
         busy_us = integer(body, "busy_us", 0, 1 << 40)
-        work = job.ledger.ask(step, rank, missing, took_us, busy_us, now_us)
+        outlook = None
+        if "send_us" in body:
+            outlook = integer(body, "pending", 0, 1000) / 1000, integer(body, "send_us", 0, 1 << 40)
+        work = job.ledger.ask(step, rank, missing, took_us, busy_us, now_us, outlook)
         if work is None:
             return {"type": "nothing"}
         return {"type": "work", "shard": work.shard, "micro_batches": list(work.micro_batches), "backup": work.backup}

@@ -46,6 +46,7 @@ from sa_atp.wire.messages import Body, MalformedError, decode, encode, integer, 
 
 MAX_BURST = 256  # fragments written at once: enough to spread the cost of a batch, few enough to stay in the cache
 SILENCES_BEFORE_FETCH = 2  # unanswered waits before the parameter server is asked for results
+LONGEST_FETCH_WAIT_US = 2_000_000  # a batch may wait in a long queue: asking again would make the queue longer
 FETCH_FRAGMENTS = 256  # results asked of the parameter server at once
 
 # flags as plain integers: arithmetic on enum members is slow
@@ -83,6 +84,8 @@ class Worker:
         self._progress_us = now_us
         self._active_us = now_us  # last time something was sent or a new result came
         self._fetching_until_us = 0
+        self._fetched_to = membership.first_seq  # where the batch ends that was asked for last
+        self._fetch_wait_us = MAX_TIMEOUT_US
 
     # --- operations ---------------------------------------------------------------------------------------------------
 
@@ -295,21 +298,28 @@ class Worker:
         self._active_us = self._progress_us = now_us
         self.window.on_results(news, marked, collided, now_us, self.round_trip.smoothed_us)
         if stored:
+            # the batch is coming: another one may be asked for when it has come, or when no more of it does
+            self._fetch_wait_us = MAX_TIMEOUT_US
+            self._fetching_until_us = now_us + MAX_TIMEOUT_US
             self._fetch(now_us)
 
     # --- results that others have -------------------------------------------------------------------------------------
 
     def _fetch(self, now_us: int) -> None:
         """The parameter server has a result that we missed: it has more of them, so ask for a batch."""
-        if now_us < self._fetching_until_us:
-            return
         for operation in self._active():
             oldest = operation.oldest_pending()
-            if oldest is not None:
-                self._fetching_until_us = now_us + self.round_trip.timeout_us
-                count = min(operation.plan.span - oldest, FETCH_FRAGMENTS)
-                self.tell({"type": "fetch", "first": (operation.first_seq + oldest) & SEQ_MASK, "count": count})
+            if oldest is None:
+                continue
+            first = (operation.first_seq + oldest) & SEQ_MASK
+            if now_us < self._fetching_until_us and serial_distance(first, self._fetched_to) > 0:
                 return
+            count = min(operation.plan.span - oldest, FETCH_FRAGMENTS)
+            self._fetched_to = (first + count) & SEQ_MASK
+            self._fetching_until_us = now_us + self._fetch_wait_us
+            self._fetch_wait_us = min(2 * self._fetch_wait_us, LONGEST_FETCH_WAIT_US)
+            self.tell({"type": "fetch", "first": first, "count": count})
+            return
 
     def _recall(self, body: Body) -> None:
         """The parameter server asks for results that it missed itself, because another worker missed them too."""
@@ -441,13 +451,15 @@ class Worker:
 
     def transmit(self, now_us: int) -> list[Burst]:
         """Datagrams to send now. Call again until it returns nothing: each call gives a bounded amount."""
-        out = [] if self.error is not None else self._contributions(now_us)
+        # requests are few and small, and someone waits for the answer: they go first
+        out = [Burst.of(self.membership.server_address, packet) for packet in self._requests.due(now_us)]
+        if self.error is None:
+            out.extend(self._contributions(now_us))
         # what asks after fragments leaves behind them
         out.extend(self._recovery.packets)
         out.extend(self._packets)
         self._recovery.packets.clear()
         self._packets.clear()
-        out.extend(Burst.of(self.membership.server_address, packet) for packet in self._requests.due(now_us))
         return out
 
     def _contributions(self, now_us: int) -> list[Burst]:
