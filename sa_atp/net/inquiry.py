@@ -46,6 +46,5 @@ def _ask(socket: UdpSocket, requests: Requests, server: Address, body: Body, tim
                     requests.forget(number)
                     return decode(row.tobytes())
     raise ParameterServerLostError(
-        "no parameter server at {}:{} tells about its jobs: is `sa-atp up` or `sa-atp ps` running there? "
-        "It answers on its own host, and on hosts from which a worker has joined".format(*server)
+        "no parameter server answers at {}:{}: is `sa-atp up` or `sa-atp ps` running there?".format(*server)
     )

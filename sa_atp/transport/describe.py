@@ -5,8 +5,8 @@
 
 An answer tells of one job: the first whose number is not below the one asked for, and as many of its members as fit.
 `next` is what to ask for the rest. The question changes nothing. It is answered to programs on the same host, and on
-hosts from which a worker has joined. It must be as long as the longest answer: so a forged one cannot make the server
-send more than the forger did.
+hosts from which a worker has joined; others are refused. It must be as long as the longest answer: so a forged one cannot
+make the server send more than the forger did.
 """
 
 import ipaddress
@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sa_atp.spec import CONTRIBUTION_BITS
+from sa_atp.transport.errors import TransportError
 from sa_atp.transport.job import Job, Member, State
 from sa_atp.transport.serial import serial_distance
 from sa_atp.wire.datagrams import Address
@@ -42,10 +43,12 @@ def question(job: int, rank: int) -> Body:
     return body
 
 
-def answer(jobs: Mapping[int, Job], body: Body, packet_bytes: int, now_us: int) -> Body:
-    """Raises: MalformedError."""
+def answer(jobs: Mapping[int, Job], body: Body, packet_bytes: int, now_us: int, *, known: bool = True) -> Body:
+    """Args: known: who asks may know. Raises: MalformedError."""
     if packet_bytes < MAX_BYTES:
         raise MalformedError(f"a describe message must have {MAX_BYTES} bytes")
+    if not known:
+        return {"type": "refused", "reason": "it tells that on its own host, and on those of workers that have joined"}
     number = integer(body, "job", 0, 255)
     rank = integer(body, "rank", 0, CONTRIBUTION_BITS)
     found = min((n for n in jobs if n >= number), default=None)
@@ -160,9 +163,11 @@ class Inquiry:
         self.jobs: dict[int, JobDescription] = {}
 
     def receive(self, body: Body) -> None:
-        """Takes the answer to the question for `position`. Raises: MalformedError."""
+        """Takes the answer to the question for `position`. Raises: TransportError: a refusal; MalformedError."""
+        if body["type"] == "refused":
+            raise TransportError(f"the parameter server does not tell about its jobs: {body.get('reason')}")
         if body["type"] != "description":
-            raise MalformedError(str(body.get("reason", body["type"])))
+            raise MalformedError(f"the answer is of type {body['type'][:32]!r}")
         asked, self.position = self.position, _position(body.get("next"))
         if self.position is not None and asked is not None and self.position <= asked:
             raise MalformedError("next does not lead on")

@@ -260,8 +260,10 @@ class ParameterServer:
             if body["type"] == "join":
                 self._reply(address, head, self._join(body, address, now_us))
                 return
-            if body["type"] == "describe" and describe.may_ask(self.jobs, self.own_ip, address):
-                self._reply(address, head, describe.answer(self.jobs, body, len(packet), now_us))
+            if body["type"] == "describe":
+                known = describe.may_ask(self.jobs, self.own_ip, address)
+                self.foreign += not known
+                self._reply(address, head, describe.answer(self.jobs, body, len(packet), now_us, known=known))
                 return
             job = self.jobs.get(int(head["job"]))
             member = None if job is None else job.member_at(address)

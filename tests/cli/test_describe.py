@@ -10,6 +10,7 @@ from sa_atp.spec import HEADER_BYTES
 from sa_atp.straggler.ledger import Grade
 from sa_atp.transport.describe import Inquiry, JobDescription, MemberDescription, answer, may_ask, question
 from sa_atp.transport.diagnosis import diagnose
+from sa_atp.transport.errors import TransportError
 from sa_atp.transport.job import Job, Member, State
 from sa_atp.transport.server import ParameterServer, ServerSettings
 from sa_atp.wire.datagrams import Address, Burst
@@ -89,10 +90,12 @@ def test_who_gets_an_answer() -> None:
     assert not may_ask({}, None, ("192.168.100.101", 9))
 
 
-def test_strangers_hear_nothing_and_nothing_changes() -> None:
+def test_strangers_learn_nothing_and_nothing_changes() -> None:
     server = ParameterServer(ServerSettings(), random.Random(1).getrandbits)
     asked = encode(question(0, 0), request=7)
-    assert send(server, ("10.9.9.9", 1), asked) == []
+    [refusal] = send(server, ("10.9.9.9", 1), asked)
+    assert decode(refusal.data.tobytes())["type"] == "refused"
+    assert refusal.data.shape[1] < 150
     assert server.foreign == 1
     [reply] = send(server, ASKER, asked)
     assert reply.address == ASKER
@@ -121,7 +124,7 @@ def test_malformed_questions_get_short_answers(body: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        {"type": "refused", "reason": "no"},
+        {"type": "failed", "reason": "restarted"},
         {"type": "description", "job": 1, "next": None},
         {"type": "description", "job": None, "next": [0, 0]},
         {"type": "description", "job": None, "next": "x"},
@@ -133,6 +136,11 @@ def test_malformed_questions_get_short_answers(body: dict[str, object]) -> None:
 def test_answers_that_are_none(body: dict[str, object]) -> None:
     with pytest.raises(MalformedError):
         Inquiry().receive(body)
+
+
+def test_a_refusal_says_why() -> None:
+    with pytest.raises(TransportError, match="does not tell about its jobs: because"):
+        Inquiry().receive({"type": "refused", "reason": "because"})
 
 
 # --- diagnosis ------------------------------------------------------------------------------------------------------------

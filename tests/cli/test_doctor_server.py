@@ -121,4 +121,4 @@ def test_what_cannot_be_asked(url: str, capsys: pytest.CaptureFixture[str]) -> N
     assert main(["doctor", "--server", url, "--timeout", "0"]) == 2
     assert main(["doctor", "--job", "x"]) == 2
     assert main(["doctor", "--server", "udp://127.0.0.1:9", "--timeout", "0.2"]) == 1
-    assert "no parameter server at 127.0.0.1:9 tells about its jobs" in capsys.readouterr().err
+    assert "no parameter server answers at 127.0.0.1:9" in capsys.readouterr().err
