@@ -59,7 +59,7 @@ class Flag(IntFlag):
 
     # data: hand over what the slot holds, and pass on what it does not
     RESEND = 0x80
-    # data: an incomplete sum that leaves a slot; no level may absorb it again
+    # data: an incomplete sum that left a slot; the next level adds it like any contribution
     PARTIAL = 0x40
     # the slot belonged to another fragment; in a result: this sum was finished by the parameter server
     COLLISION = 0x20

@@ -101,7 +101,9 @@ control Admission(inout headers_t hdr, inout meta_t meta, in PortId_t port) {
         } else if (meta.intent == INTENT_CONTRIBUTE) {
             word_t beyond_hi = hdr.sa.bits_hi & ~meta.fan_in_hi;
             word_t beyond_lo = hdr.sa.bits_lo & ~meta.fan_in_lo;
-            if (hdr.sa.partial == 1 || beyond_hi != 0 || beyond_lo != 0) {
+            // What a helper sends for another worker is summed at the last level only: at a leaf it would have to come before
+            // that worker's own part, which hands over what the leaf holds. (protocol section 10.5)
+            if (beyond_hi != 0 || beyond_lo != 0 || (meta.is_leaf == 1 && hdr.sa.on_behalf == 1)) {
                 meta.intent = INTENT_BEYOND;
             } else if (hdr.sa.resend == 1) {
                 meta.intent = INTENT_RESEND;

@@ -28,6 +28,7 @@ control Verdict(inout headers_t hdr, inout meta_t meta) {
         hdr.sa.bits_hi = meta.fan_in_hi;
         hdr.sa.bits_lo = meta.fan_in_lo;
         hdr.sa.resend = 0;
+        hdr.sa.partial = 0;
         hdr.sa.collision = 0;
         hdr.sa.on_behalf = 0;
     }
@@ -44,14 +45,17 @@ control Verdict(inout headers_t hdr, inout meta_t meta) {
         decide(lane_op, ROUTE_UP, event);
         hdr.sa.bits_hi = meta.fan_in_hi;
         hdr.sa.bits_lo = meta.fan_in_lo;
+        hdr.sa.partial = 0;
         hdr.sa.collision = 0;
         hdr.sa.on_behalf = 0;
     }
 
     // What the slot holds leaves for the next level and is not kept: with the packet's values where they could be added,
-    // without them where some were in already (then the sender's next resend finds no slot, and passes by itself).
+    // without them where some were in already (then the sender's next resend finds no slot, and passes by itself). The
+    // resend has had its effect here: at the next level the sum is a contribution like any other.
     action hand_over(lane_op_t lane_op) {
         decide(lane_op, ROUTE_UP, EVENT_HANDED_OVER);
+        hdr.sa.resend = 0;
         hdr.sa.partial = 1;
         hdr.sa.on_behalf = 0;
     }

@@ -162,7 +162,7 @@ class Switch:
         if sender not in members | above or (intent == RELEASE and sender not in above):
             return REFUSED, "foreign", None
         if intent == CONTRIBUTE:
-            if sa.flags & PARTIAL or sa.bits & ~job.fan_in:
+            if sa.bits & ~job.fan_in or (job.level == "leaf" and sa.flags & ON_BEHALF):
                 intent = BEYOND
             elif sa.flags & RESEND:
                 intent = RESENT
@@ -251,11 +251,11 @@ class Switch:
 
     def _complete_up(self, job: JobSpec, packet: Packet) -> list[tuple[int, AnyPacket]]:
         """As if one worker had sent the sum of all."""
-        return self._up(job, packet.having(bits=job.fan_in, flags=_flags(packet) & ~(COLLISION | ON_BEHALF)))
+        return self._up(job, packet.having(bits=job.fan_in, flags=_flags(packet) & ~(PARTIAL | COLLISION | ON_BEHALF)))
 
     def _hand_over(self, job: JobSpec, packet: Packet) -> list[tuple[int, AnyPacket]]:
         """An incomplete sum leaves for good."""
-        return self._up(job, packet.having(flags=_flags(packet) & ~ON_BEHALF | PARTIAL))
+        return self._up(job, packet.having(flags=_flags(packet) & ~(RESEND | ON_BEHALF) | PARTIAL))
 
     def _evict(self, packet: Packet, old: Slot) -> list[tuple[int, AnyPacket]]:
         """An idle sum leaves under its own name, in the packet that pushed it out."""
@@ -294,7 +294,8 @@ class Switch:
 
 def _result(packet: Packet, job: JobSpec) -> Packet:
     """A complete sum, as the last level sends it."""
-    return packet.having(kind=RESULT, bits=job.fan_in, flags=_flags(packet) & ~(RESEND | COLLISION | ON_BEHALF))
+    flags = _flags(packet) & ~(RESEND | PARTIAL | COLLISION | ON_BEHALF)
+    return packet.having(kind=RESULT, bits=job.fan_in, flags=flags)
 
 
 def _flags(packet: Packet) -> int:

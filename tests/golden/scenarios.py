@@ -413,7 +413,8 @@ def leaf() -> Scenario:
         jobs=[LEAF],
     )
     s.data(W0, LEAF, "claimed", "worker 0", seq=1, bits=0b01)
-    s.data(W1, LEAF, "completed", "worker 1, by a helper: 2, 4, 6, ... go up", seq=1, bits=0b10, flags=ON_BEHALF)
+    s.data(W0, LEAF, "passed up", "worker 1's, by a helper: for the last level", seq=1, bits=0b10, flags=ON_BEHALF)
+    s.data(W1, LEAF, "completed", "worker 1: 2, 4, 6, ... go up", seq=1, bits=0b10)
     s.data(W1, LEAF, "answered", "worker 1 again: the sum goes up again, so the level above answers", seq=1, bits=0b10)
     s.data(W0, LEAF, "answered", "with the resend flag, which the level above sees too", seq=1, bits=0b01, flags=RESEND)
     s.probe(W0, LEAF, "probed", "complete here says nothing of the others: the probe goes up", seq=1)
@@ -448,7 +449,9 @@ def leaf_resends() -> Scenario:
     s.data(W1, job, "handed over", "worker 1's values could be added", seq=1, bits=0b010, flags=RESEND)
     s.data(W1, job, "passed up", "nothing is left here", seq=1, bits=0b010, flags=RESEND)
     s.data(W2, job, "claimed", "fragment 2", seq=2, bits=0b100)
-    s.data(W2, job, "handed over", "worker 2's values were in already", seq=2, bits=0b100, flags=RESEND | ON_BEHALF)
+    s.data(W2, job, "handed over", "worker 2's values were in already", seq=2, bits=0b100, flags=RESEND)
+    s.data(W1, job, "passed up", "a helper's, for worker 0, with the resend flag", seq=2, bits=0b001,
+           flags=RESEND | ON_BEHALF)  # fmt: skip
     s.data(W2, job, "claimed", "a packet without the flag starts anew", seq=2, bits=0b100)
     s.data(W1, job, "added", "worker 1", seq=2, bits=0b010)
     s.data(W0, job, "completed", "a resend that completes goes up as any complete sum", seq=2, bits=0b001, flags=RESEND)
@@ -560,14 +563,20 @@ def partials() -> Scenario:
     """Partial sums that arrive from elsewhere."""
     s = Scenario(
         "partials",
-        "Partial sums, which left a slot of another level or of an earlier time, pass up: no slot takes them.",
+        "Partial sums, which left a slot of the level below or of an earlier time, are contributions like any other.",
         jobs=[THREE],
     )
     s.data(W0, THREE, "claimed", "worker 0", seq=1, bits=0b001)
-    s.data(W1, THREE, "passed up", "a partial sum that would fit", seq=1, bits=0b110, flags=PARTIAL)
-    s.data(W1, THREE, "passed up", "a partial sum with the resend flag", seq=1, bits=0b010, flags=PARTIAL | RESEND)
-    s.data(W1, THREE, "passed up", "a partial sum for a free slot", seq=2, slot=258, bits=0b010, flags=PARTIAL)
-    s.probe(W1, THREE, "probed", "the slot has worker 0 only", seq=1)
+    s.data(W1, THREE, "duplicate", "a partial sum that overlaps", seq=1, bits=0b011, flags=PARTIAL)
+    s.data(
+        W1, THREE, "completed", "a partial sum that fits: the result is not partial", seq=1, bits=0b110, flags=PARTIAL
+    )
+    s.data(W2, THREE, "answered", "the same sum once more", seq=1, bits=0b110, flags=PARTIAL)
+    s.data(W1, THREE, "claimed", "a partial sum for a free slot", seq=2, slot=258, bits=0b010, flags=PARTIAL)
+    s.data(W2, THREE, "handed over", "with the resend flag it empties the slot", seq=2, slot=258, bits=0b100,
+           flags=PARTIAL | RESEND)  # fmt: skip
+    s.data(W2, THREE, "passed up", "and then passes", seq=2, slot=258, bits=0b100, flags=PARTIAL | RESEND)
+    s.probe(W1, THREE, "probed", "the slot is free", seq=2, slot=258)
     s.check_counters()
     return s
 

@@ -19,7 +19,7 @@ header sa_h {
     bit<4>  version;  // protocol version; anything else is refused
     bit<4>  kind;  // message type, one of [kinds]
     bit<1>  resend;  // data: hand over what the slot holds, and pass on what it does not
-    bit<1>  partial;  // data: an incomplete sum that leaves a slot; no level may absorb it again
+    bit<1>  partial;  // data: an incomplete sum that left a slot; the next level adds it like any contribution
     bit<1>  collision;  // the slot belonged to another fragment; in a result: this sum was finished by the parameter server
     bit<1>  congestion;  // a queue on the way was longer than its threshold
     bit<1>  overflow;  // data: at least one lane is poisoned because its value would clip
