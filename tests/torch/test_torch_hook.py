@@ -15,13 +15,13 @@ STEPS = 200
 # On four ranks, models and buckets are smaller: all their packets go through one software switch, which shares two cores
 # with them.
 CURVES: list[tuple[int, str, dict[str, Any]]] = [
-    (2, "25 MB buckets", {"width": 512, "bucket_mb": 25.0}),
+    (2, "25 MB buckets", {"bucket_mb": 25.0}),
     (2, "1 MB buckets", {"width": 512, "bucket_mb": 1.0}),
     (2, "accumulation", {"accumulate": 3}),
     (2, "unused parameters", {"unused": True}),
     (2, "buckets as gradients", {"bucket_view": True, "static": True}),
     (4, "25 MB buckets", {"bucket_mb": 25.0}),
-    (4, "many buckets", {"width": 256, "bucket_mb": 0.1}),
+    (4, "many buckets", {"bucket_mb": 0.02}),
     (4, "accumulation", {"accumulate": 2}),
     (4, "unused parameters", {"unused": True}),
 ]
