@@ -203,11 +203,12 @@ class Translator:
         return Value(f"({self.unsigned(left)} {op} {self.unsigned(right)})", "bool", 1)
 
     def _arithmetic(self, op: str, left: Value, right: Value, where: str) -> Value:
-        if "signed" in (left.kind, right.kind):
+        if "signed" in (left.kind, right.kind) and not (op == "&" and (_is_plain(left) or _is_plain(right))):
             code = f"({self.signed(left, where)} {op} {self.signed(right, where)})"
-            bits = left.bits + right.bits if op == "*" else max(left.bits, right.bits) + 1
+            ours, theirs = _signed_bits(left), _signed_bits(right)
+            bits = ours + theirs if op == "*" else max(ours, theirs) + 1
             if op in ("&", "|", "^"):
-                bits = max(left.bits, right.bits)
+                bits = max(ours, theirs)
             if bits > 64:
                 raise Unsupported("signed arithmetic beyond 64 bits", where)
             return Value(code, "signed", bits)
@@ -215,8 +216,8 @@ class Translator:
         negative = op == "-" or left.may_be_negative or right.may_be_negative
         bits = 64
         if op == "&":
-            # a mask that is not negative cuts whatever it meets
-            sides = [v.bits for v in (left, right) if not v.may_be_negative]
+            # a mask that is not negative cuts whatever it meets, signed values too
+            sides = [v.bits for v in (left, right) if _is_plain(v)]
             negative = not sides
             bits = min(sides, default=64)
         elif op in ("|", "^"):
@@ -273,3 +274,13 @@ class Translator:
             return Value(f"({left.code} {inner['value']['op']} {right.code})", "signed", bits)
         value = self.expression(node, where, parameters)
         return Value(self.signed(value, where), "signed", value.bits)
+
+
+def _is_plain(value: Value) -> bool:
+    """True for what is certainly not negative."""
+    return value.kind != "signed" and not value.may_be_negative
+
+
+def _signed_bits(value: Value) -> int:
+    """The width of a signed number that holds it."""
+    return value.bits if value.kind == "signed" else value.bits + 1
