@@ -69,6 +69,7 @@ class Ledger:
         self.helped_micro_batches = 0
         self.backups = 0
         self._steps: dict[int, _Step] = {}
+        self._send_us = 0.0  # how long a worker takes to send a contribution
         self._workers = [_Worker() for _ in range(world_size)]
 
     # --- what workers say ---------------------------------------------------------------------------------------------
@@ -110,6 +111,8 @@ class Ledger:
             outlook: share of the fragments whose sum it misses, and how long all of its own took to the switch.
         """
         self._finished(rank, took_us, now_us)
+        if outlook is not None:
+            self._send_us += SMOOTHING * (outlook[1] - self._send_us)
         state = self._step(step, now_us)
         if self.grade is Grade.CLONE:
             return None if busy_us else self._clone(state, step, rank, missing, now_us)
@@ -143,12 +146,18 @@ class Ledger:
             if other == rank or duration is None or (other == shard and other in state.ended):
                 continue
             left = 0 if other == shard else state.left(other)
-            found.append(Capacity(self._owner_finish(state, other, left, now_us), duration))
+            free_us = max(self._owner_finish(state, other, left, now_us), self._link_free_us(other))
+            found.append(Capacity(free_us, duration))
         return found
+
+    def _link_free_us(self, rank: int) -> int:
+        """When a worker's own contribution has left. What it adds for others goes the same way after that."""
+        return self._workers[rank].sends_since_us + int(self._send_us)
 
     def _steal(self, state: _Step, step: int, rank: int, now_us: int, free_us: int) -> Work | None:
         """The last unclaimed micro-batch of the shard that would be finished last, if this worker is the one for it."""
         mine = self._duration(rank) or self._typical() or 0
+        begin_us, free_us = free_us, max(free_us, self._link_free_us(rank) - mine)
         candidates: list[tuple[bool, int, int]] = []
         for shard in range(self.world_size):
             left = state.left(shard)
@@ -164,7 +173,7 @@ class Ledger:
             return None
         _, _, shard = max(candidates)
         tail = max(m for m in range(self.micro_batches) if state.owner[shard][m] == NOBODY)
-        self._hold(state, step, rank, shard, tail, free_us)
+        self._hold(state, step, rank, shard, tail, begin_us)
         if shard != rank:
             self.helped_micro_batches += 1
         return Work(step, shard, (tail,))

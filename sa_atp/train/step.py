@@ -224,7 +224,7 @@ class Stepper:
         if missing is None:
             missing = self.host.membership.fan_in & ~self.host.membership.bits_of(self.rank)
         body: Body = {"type": "ask", "step": step, "missing": missing, "took_us": self._took_us, "busy_us": busy_us}
-        if sum_.outlook is not None:
+        if sum_.outlook is not None and sum_.outlook[1]:
             pending, send_us = sum_.outlook
             body |= {"pending": round(1000 * pending), "send_us": send_us}
         self._took_us = 0

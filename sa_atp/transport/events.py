@@ -70,7 +70,8 @@ class WaitingFor:
 
     def outlook(self, before: tuple[float, int] | None) -> tuple[float, int]:
         """(pending, send_us); later answers include time in which nothing was left to send, so the shortest counts."""
-        return self.pending, self.send_us if before is None else min(self.send_us, before[1])
+        known = [send_us for send_us in (self.send_us, before[1] if before else 0) if send_us]
+        return self.pending, min(known, default=0)
 
 
 @dataclass(frozen=True, slots=True)

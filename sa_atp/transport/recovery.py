@@ -128,7 +128,8 @@ class Recovery:
         sent_us = operation.groups[0].sent_us
         sent_us = sent_us[(sent_us != NEVER) & (sent_us < asked_us)]
         total = operation.plan.data_fragments
-        send_us = (now_us - int(sent_us.min())) * total // len(sent_us) if len(sent_us) else 0
+        # a few fragments tell no pace: the first of a chunk wait for what others have not computed yet
+        send_us = (now_us - int(sent_us.min())) * total // len(sent_us) if len(sent_us) > total // 8 else 0
         return WaitingFor(operation.index, missing, min(1.0, operation.missing / total), send_us)
 
     def _stuck_in_leaf(self) -> bool:

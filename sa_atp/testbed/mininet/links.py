@@ -11,8 +11,13 @@ from sa_atp.testbed.mininet.api import Intf
 from sa_atp.testbed.mininet.layout import LinkQuality
 
 OFFLOADS = ("rx", "tx", "sg", "tso", "gso", "gro")
-BURST_S = 0.02
+# How far a link may run ahead of its rate. The kernel's timers may be late by milliseconds on busy cores; what a link does
+# not send meanwhile would be lost for ever with a shorter burst.
+BURST_S = 0.01
 LEAST_BURST_BYTES = 3200
+# UDP and TCP ports of background traffic, by which links tell it from everything else: 5200 to 5215
+BACKGROUND_PORTS, BACKGROUND_MASK = 5200, 0xFFF0
+BACKGROUND_QUEUE_PACKETS = 50
 
 
 class Port(Intf):  # type: ignore[misc]
@@ -28,17 +33,28 @@ class Port(Intf):  # type: ignore[misc]
 
     def _shape(self, quality: LinkQuality) -> None:
         if quality.rate_mbps is not None:
-            rate = f"{quality.rate_mbps * 1e6:.0f}bit"
-            burst = str(max(LEAST_BURST_BYTES, int(quality.rate_mbps * 1e6 / 8 * BURST_S)))
-            self._run("tc", "qdisc", "add", "dev", self.name, "root", "handle", "1:", "htb", "default", "1")
-            self._run(
-                "tc", "class", "add", "dev", self.name, "parent", "1:", "classid", "1:1", "htb",
-                "rate", rate, "ceil", rate, "burst", burst, "cburst", burst, "quantum", "1600",
-            )  # fmt: skip
-            self._run(
-                "tc", "qdisc", "add", "dev", self.name, "parent", "1:1", "handle", "10:",
-                "pfifo", "limit", str(quality.queue_packets),
-            )  # fmt: skip
+            self._run("tc", "qdisc", "add", "dev", self.name, "root", "handle", "1:", "htb", "default", "10")
+            self._class("1:", "1:1", quality.rate_mbps, quality.rate_mbps)
+            self._class("1:1", "1:10", quality.rate_mbps * quality.own_share, quality.rate_mbps)
+            self._queue("1:10", quality.queue_packets)
+            if quality.own_share < 1:
+                self._class("1:1", "1:20", quality.rate_mbps * (1 - quality.own_share), quality.rate_mbps)
+                self._queue("1:20", BACKGROUND_QUEUE_PACKETS)
+                self._run(
+                    "tc", "filter", "add", "dev", self.name, "parent", "1:", "protocol", "ip", "u32",
+                    "match", "ip", "dport", str(BACKGROUND_PORTS), f"0x{BACKGROUND_MASK:x}", "flowid", "1:20",
+                )  # fmt: skip
+
+    def _class(self, parent: str, number: str, rate_mbps: float, most_mbps: float) -> None:
+        burst = str(max(LEAST_BURST_BYTES, int(most_mbps * 1e6 / 8 * BURST_S)))
+        self._run(
+            "tc", "class", "add", "dev", self.name, "parent", parent, "classid", number, "htb",
+            "rate", f"{rate_mbps * 1e6:.0f}bit", "ceil", f"{most_mbps * 1e6:.0f}bit",
+            "burst", burst, "cburst", burst, "quantum", "1600",
+        )  # fmt: skip
+
+    def _queue(self, parent: str, packets: int) -> None:
+        self._run("tc", "qdisc", "add", "dev", self.name, "parent", parent, "pfifo", "limit", str(packets))
 
     def _run(self, *command: str) -> None:
         out, err, status = self.node.pexec(list(command))

@@ -5,6 +5,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -117,7 +118,7 @@ class Network:
         for cable in self.layout.cables:
             net.addLink(
                 cable.node, cable.other, port1=cable.port, port2=cable.other_port, params1={"quality": cable.quality},
-                params2={"quality": cable.quality},
+                params2={"quality": replace(cable.quality, own_share=1.0)},
             )  # fmt: skip
         net.start()
 

@@ -114,6 +114,6 @@ class _Run:
             for name in names:
                 rate = next(c.quality.rate_mbps for c in self.network.layout.cables if c.node == name)
                 assert rate is not None, "plans give every link a rate"
-                traffic.stream(self.network, name, "t2", udp_mbps=rate * (1 - 1 / straggler.slowdown))
+                traffic.stream(self.network, name, "t2", udp_mbps=rate)
         if plan.traffic.is_wanted:
             traffic.stream(self.network, "t1", "t2", udp_mbps=plan.traffic.udp_mbps, tcp_flows=plan.traffic.tcp_flows)

@@ -77,7 +77,8 @@ class _Drawing:
 
     def link(self, rank: int | None = None) -> LinkQuality:
         """A host's link, that of a worker with this rank."""
-        topology, network = self.plan.topology, self.plan.network
+        topology, network, straggler = self.plan.topology, self.plan.network, self.plan.straggler
+        is_congested = straggler.by == "congestion" and straggler.pattern == "constant" and rank in straggler.workers
         own = rank is not None and topology.worker_mbps
         return LinkQuality(
             rate_mbps=topology.worker_mbps[rank] if rank is not None and own else topology.link_mbps,
@@ -87,6 +88,7 @@ class _Drawing:
             duplicate=network.duplicate,
             reorder=network.reorder,
             queue_packets=topology.queue_packets,
+            own_share=1 / straggler.slowdown if is_congested else 1.0,
         )
 
     def trunk(self) -> LinkQuality:

@@ -3,6 +3,7 @@
 import time
 
 from sa_atp.errors import SaAtpError
+from sa_atp.testbed.mininet.links import BACKGROUND_PORTS
 from sa_atp.testbed.mininet.network import Network
 from sa_atp.testbed.processes import Process
 
@@ -23,7 +24,7 @@ def stream(network: Network, sender: str, receiver: str, *, udp_mbps: float = 0.
     if tcp_flows:
         kinds.append(("tcp", ["--parallel", str(tcp_flows)]))
     for kind, options in kinds:
-        port = str(5201 + _next_number(network))
+        port = str(BACKGROUND_PORTS + _next_number(network))
         name = f"iperf3 {kind} {sender} to {receiver}"
         server = network.start(
             receiver, f"{name} server", ["--server", "--forceflush", "--port", port], program=["iperf3"], talks=False
