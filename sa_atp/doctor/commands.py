@@ -31,6 +31,8 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     "sa-atp switch with --udp ports": _CORE,
     "sa-atp switch with interfaces": (*_CORE, "packet sockets"),
     "sa-atp deploy, sa-atp job": ("python", "numpy", "grpc", "p4runtime", "p4 programs"),
+    "sa-atp stf, sa-atp bench switch": _CORE,
+    "sa-atp stf --target bmv2, sa-atp bench switch --against bmv2": (*_CORE, "simple_switch_grpc"),
     "p4runtime-shell": ("p4runtime-shell",),
     "sa-atp dissect": ("python", "numpy", "scapy"),
     "scripts/compile": ("p4c-bm2-ss",),

@@ -4,7 +4,8 @@ import os
 import selectors
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from sa_atp.testbed.processes import Process, wait_for
 
@@ -25,16 +26,36 @@ def run_command(command: Sequence[str], environment: Mapping[str, str], processe
     Raises: ProcessError: one of the processes ended before the command did. Then, and on KeyboardInterrupt, the command
     has been ended too.
     """
-    with subprocess.Popen(command, env={**os.environ, **environment}) as child:
-        try:
-            _until_it_ends(child, processes)
-        except BaseException as error:
+    child: subprocess.Popen[bytes] | None = None
+    try:
+        with _held_back():
+            child = subprocess.Popen(command, env={**os.environ, **environment})
+        _until_it_ends(child, processes)
+    except BaseException as error:
+        if child is not None:
             if not isinstance(error, KeyboardInterrupt):
                 child.terminate()
             _end(child)
-            raise
-        status = child.wait()
+        raise
+    status = child.wait()
     return status if status >= 0 else 128 - status
+
+
+@contextmanager
+def _held_back() -> Iterator[None]:
+    """Signals that would end us come at the end of this, so that no child is started that nobody knows of."""
+    came: list[int] = []
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handled = {number: handler for number, handler in before.items() if callable(handler)}
+    for number in handled:
+        signal.signal(number, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in handled.items():
+            signal.signal(number, handler)
+        for late in came:
+            signal.raise_signal(late)
 
 
 def _until_it_ends(child: "subprocess.Popen[bytes]", processes: Sequence[Process]) -> None:

@@ -128,9 +128,8 @@ def test_commands_follow_from_findings() -> None:
     assert not any(command.missing for command in commands(everything))
     without = [finding for finding in everything if finding.name != "simple_switch_grpc"]
     lacking = [command for command in commands(without) if command.missing]
-    assert [(c.name, c.missing) for c in lacking] == [
-        ("sa-atp run --backend mininet --switch bmv2", ("simple_switch_grpc",))
-    ]
+    assert [c.missing for c in lacking] == [("simple_switch_grpc",)] * 2
+    assert all("bmv2" in c.name for c in lacking)
 
 
 # --- the project ----------------------------------------------------------------------------------------------------------
