@@ -22,6 +22,7 @@ from sa_atp.wire.header import HEADER, first_byte, headers, lanes_of, size_of
 from sa_atp.wire.messages import Body, MalformedError, decode, encode, integer, text
 
 MAX_FETCH = 1024  # stored results sent for one request
+MAX_RECALL = 32  # results asked of other workers for one request
 LONGEST_REASON = 600  # characters of a message to people
 KNOWN_KINDS = frozenset({first_byte(k) for k in (Kind.DATA, Kind.RESULT, Kind.PROBE)})
 
@@ -202,13 +203,14 @@ class ParameterServer:
         reply["bits"] = job.sums.bits(seq)
         self._out.append(Burst(job.members[rank].address, reply.view(np.uint8).reshape(1, -1)))
 
-    def _recall(self, job: Job, rank: int, seq: int) -> None:
-        """A rank waits for a fragment that may be complete without our having seen it: those who are ahead know."""
+    def _recall(self, job: Job, rank: int, seq: int, count: int = 1) -> None:
+        """A rank waits for fragments that may be complete without our having seen it: those who are ahead know."""
         others = [m for m in job.members.values() if m.rank != rank]
         ahead = [m for m in others if m.oldest is not None and serial_distance(seq, m.oldest) > 0]
         if ahead:
-            job.recalled.setdefault(seq, set()).add(rank)
-        body: Body = {"type": "recall", "first": seq, "count": 1}
+            for n in range(count):
+                job.recalled.setdefault((seq + n) & 0xFFFFFFFF, set()).add(rank)
+        body: Body = {"type": "recall", "first": seq, "count": count}
         packet = encode(body, request=0, job=job.number, epoch=job.epoch, reply=True)
         self._out.extend(Burst.of(m.address, packet) for m in ahead)
 
@@ -320,8 +322,13 @@ class ParameterServer:
         if kind == "fetch":
             first = integer(body, "first", 0, 0xFFFFFFFF)
             count = integer(body, "count", 1, MAX_FETCH)
-            if not self._serve(job, member.rank, (first + np.arange(count)) & 0xFFFFFFFF):
-                self._recall(job, member.rank, first)
+            seqs = (first + np.arange(count)) & 0xFFFFFFFF
+            self._serve(job, member.rank, seqs)
+            # what comes first keeps the rank waiting, however much comes after it
+            known = np.isin(seqs, job.sums.complete(seqs).seqs)
+            if not known[0]:
+                missing = int(np.argmax(known)) if known.any() else count
+                self._recall(job, member.rank, first, min(missing, MAX_RECALL))
             return None
         if kind == "stats":
             counters = {f.name: getattr(job.stats, f.name) for f in fields(job.stats)}
@@ -425,7 +432,7 @@ class ParameterServer:
     def _new_job(self, name: str, world_size: int, micro_batches: int, grade: Grade) -> Job | None:
         number = next((n for n in range(1, 256) if n not in self.jobs), None)
         if number is None:
-            ended = next((n for n, job in self.jobs.items() if job.state is State.ENDED), None)
+            ended = next((n for n, job in self.jobs.items() if job.state in (State.ENDED, State.FAILED)), None)
             if ended is None:
                 return None
             del self._names[self.jobs.pop(ended).name]
