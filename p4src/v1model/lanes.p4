@@ -2,6 +2,9 @@
 //
 // Addition saturates, so that a sum never wraps: honest senders stay below a bound at which it cannot happen, and
 // whatever exceeds it is recognised by the receivers. (protocol section 6.3)
+//
+// The two casts in LANE_DO_ADD change nothing in P4. They are for BMv2, which copies the bits of a register into a signed
+// field without giving them a sign, and would add the large positive number that they spell.
 
 #ifndef SA_V1MODEL_LANES_P4
 #define SA_V1MODEL_LANES_P4
@@ -10,7 +13,8 @@
 
 #define LANE_REGISTER(i) register<int<32>>(SLOTS) lane_##i;
 #define LANE_DO_SET(i)   lane_##i.write(slot, hdr.lanes.v##i);
-#define LANE_DO_ADD(i)   lane_##i.read(held, slot); hdr.lanes.v##i = held |+| hdr.lanes.v##i; \
+#define LANE_DO_ADD(i)   lane_##i.read(held, slot); \
+                         hdr.lanes.v##i = (int<32>)(bit<32>)held |+| hdr.lanes.v##i; \
                          lane_##i.write(slot, hdr.lanes.v##i);
 #define LANE_DO_READ(i)  lane_##i.read(hdr.lanes.v##i, slot);
 #define LANE_DO_SWAP(i)  lane_##i.read(held, slot); lane_##i.write(slot, hdr.lanes.v##i); hdr.lanes.v##i = held;
