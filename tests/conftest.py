@@ -1,5 +1,7 @@
 """What all suites share: hypothesis without clocks and chance, and the compiled switch program."""
 
+import signal
+
 import pytest
 from hypothesis import settings
 
@@ -10,6 +12,9 @@ from sa_atp.softswitch.pipeline import Pipeline
 # A test that fails, fails everywhere and every time: examples follow from the test alone, and a busy machine is no error.
 settings.register_profile("sa_atp", deadline=None, derandomize=True, print_blob=False)
 settings.load_profile("sa_atp")
+
+# A shell starts what runs in its background with Ctrl-C ignored, and children inherit that; some tests press Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def load_pipeline(lanes: int = 64) -> Pipeline:

@@ -1,0 +1,81 @@
+"""Whole runs from the command line, small: what they leave, and that help changes who computes and nothing else."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SMALL = [
+    "run.steps=4", "run.policies=[\"atp\", \"sa-atp\"]", "topology.workers=3", "straggler.workers=[2]",
+    "job.batch_size=16", "job.micro_batches=8", "job.compute_us_per_sample=1000", "switch.lanes=64",
+]  # fmt: skip
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    overrides = [part for key in SMALL for part in ("--set", key)]
+    return subprocess.run(
+        [sys.executable, "-m", "sa_atp", "run", "demo", "--out", str(folder), *overrides, *arguments],
+        capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+
+
+def summary_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("backend", "overrides"),
+    [
+        ("local", ()),
+        ("sim", ("network.loss=0.01", "network.duplicate=0.01", "network.reorder=0.05")),
+        ("sim", ("topology.kind=two-level", "topology.racks=2")),
+        ("sim", ("straggler.pattern=pause", "straggler.pause_s=0.2", "straggler.every=2")),
+        ("sim", ("help.grade=clone",)),
+    ],
+)
+def test_help_changes_who_computes_and_never_what(tmp_path: Path, backend: str, overrides: tuple[str, ...]) -> None:
+    extra = [part for key in overrides for part in ("--set", key)]
+    summary = summary_of(run(tmp_path, "--backend", backend, "--json", *extra))
+    atp, sa_atp = summary["policies"]["atp"], summary["policies"]["sa-atp"]
+    for policy in (atp, sa_atp):
+        assert policy["sums_checked"] == 12
+        assert policy["sums_wrong"] == 0
+        assert policy["iterations"] == 4
+    assert atp["help"]["micro_batches"] == 0
+    assert sa_atp["help"]["micro_batches"] > 0
+    assert sa_atp["final_loss"] == atp["final_loss"]
+    names = {path.name for path in tmp_path.iterdir()}
+    assert {"manifest.json", "iterations.csv", "summary.json", "timeline.json", "report.html", "timeline.png"} <= names
+    # a row for each policy, step and worker
+    assert len((tmp_path / "iterations.csv").read_text().splitlines()) == 1 + 2 * 4 * 3
+
+
+def test_a_simulated_run_is_the_same_for_the_same_seed(tmp_path: Path) -> None:
+    arguments = ("--backend", "sim", "--set", "network.loss=0.02", "--set", 'run.policies=["sa-atp"]')
+    for name in ("first", "second"):
+        assert run(tmp_path / name, *arguments).returncode == 0
+    first, second = ((tmp_path / name / "iterations.csv").read_text() for name in ("first", "second"))
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("straggler.pattern=sometimes", "straggler.pattern"),
+        ("help.grad=steal", "help.grad"),
+        ("topology.workers=one", "topology.workers"),
+        ("network.loss=0.5", "--backend sim"),
+    ],
+)
+def test_bad_plans_are_refused_in_one_line(tmp_path: Path, override: str, says: str) -> None:
+    done = run(tmp_path, "--backend", "local", "--set", override)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "summary.json").exists()
