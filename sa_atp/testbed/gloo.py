@@ -16,7 +16,6 @@ from sa_atp.net.clock import now_us
 from sa_atp.testbed import tasks
 from sa_atp.testbed.plan import Plan
 from sa_atp.train.device import Device
-from sa_atp.train.digits import DigitsCnn
 from sa_atp.train.step import Activity, StepRecord
 from sa_atp.transport.events import WorkerStats
 
@@ -86,7 +85,9 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _shard(plan: Plan, workload: DigitsCnn, device: Device, record: StepRecord, rank: int, pause_us: int) -> np.ndarray:
+def _shard(
+    plan: Plan, workload: tasks.JobWorkload, device: Device, record: StepRecord, rank: int, pause_us: int
+) -> np.ndarray:
     """Computes a worker's shard; returns the sum of its gradients, float32[values]."""
     total = np.zeros(workload.values, np.float32)
     for m in range(plan.job.micro_batches):

@@ -14,6 +14,7 @@ from typing import Any
 
 from sa_atp.errors import UserError
 from sa_atp.spec import CONTRIBUTION_BITS, LANE_BUILDS, SLOTS
+from sa_atp.train.comm_models import COMM_MODELS
 
 # ps: a parameter server sums, no switch does. gloo: PyTorch's ring all-reduce over TCP.
 POLICIES = ("atp", "sa-atp", "ps", "gloo")
@@ -25,7 +26,7 @@ CAUSES = ("device", "cpu-quota", "hog", "congestion")
 FIGURES = ("iteration-time", "aggregation", "accuracy", "fairness", "goodput")
 PATTERNS = ("none", "constant", "random", "pause")
 GRADES = ("steal", "clone")
-MODELS = ("digits-cnn",)
+MODELS = ("digits-cnn", *COMM_MODELS)
 
 
 def one_of(*values: Any) -> Any:
@@ -106,6 +107,9 @@ class JobPlan:
     """[job]"""
 
     model: str = setting("digits-cnn", one_of=MODELS)
+    """digits-cnn is trained. The others are gradients of the model's shapes and sizes, for questions of communication."""
+    model_scale: float = setting(1.0, between=(0.0001, 1.0))
+    """Share of each parameter that is sent, of models that are not trained."""
     batch_size: int = setting(64, between=(1, 4096))
     """Samples of each worker's shard of a step."""
     micro_batches: int = setting(16, between=(1, CONTRIBUTION_BITS))

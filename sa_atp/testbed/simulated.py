@@ -177,6 +177,8 @@ class _Rank:
         evaluations = []
         for step, time_us, weights in self.snapshots:
             score = self.workload.score(weights)
+            if score is None:
+                continue
             loss = score.loss if math.isfinite(score.loss) else float("nan")
             evaluations.append((step, time_us, loss, score.accuracy))
         return {

@@ -1,15 +1,23 @@
 """What a task of a worker means: which plan, which workload, which device; and how its steps are written down."""
 
 import dataclasses
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from sa_atp.testbed.plan import Plan, parse_tables
+from sa_atp.train.comm_models import CommModel
 from sa_atp.train.device import CpuDevice, Device
-from sa_atp.train.digits import DigitsCnn
-from sa_atp.train.step import StepRecord
+from sa_atp.train.digits import DigitsCnn, Score
+from sa_atp.train.step import StepRecord, Workload
 from sa_atp.train.stragglers import StragglerPattern
+
+
+class JobWorkload(Workload, Protocol):
+    """A workload that can be evaluated after the run."""
+
+    def snapshot(self) -> np.ndarray: ...
+    def score(self, weights: np.ndarray) -> Score | None: ...
 
 
 def plan_of(task: dict[str, Any]) -> Plan:
@@ -37,8 +45,17 @@ def straggler_pattern(plan: Plan) -> StragglerPattern:
     )
 
 
-def make_workload(plan: Plan, repetition: int) -> DigitsCnn:
+def make_workload(plan: Plan, repetition: int) -> JobWorkload:
     """What every worker trains; repetitions differ in the seed."""
+    if plan.job.model != "digits-cnn":
+        return CommModel(
+            plan.job.model,
+            seed=plan.run.seed + repetition,
+            world_size=plan.topology.workers,
+            batch_size=plan.job.batch_size,
+            micro_batches=plan.job.micro_batches,
+            scale=plan.job.model_scale,
+        )
     return DigitsCnn(
         seed=plan.run.seed + repetition,
         world_size=plan.topology.workers,
@@ -62,10 +79,13 @@ def describe_step(record: StepRecord, slowdown: float) -> dict[str, Any]:
     }
 
 
-def evaluate(workload: DigitsCnn, snapshots: list[tuple[int, int, np.ndarray]]) -> list[tuple[int, int, float, float]]:
+def evaluate(
+    workload: JobWorkload, snapshots: list[tuple[int, int, np.ndarray]]
+) -> list[tuple[int, int, float, float]]:
     """(step, time, loss, accuracy) on the held-out samples, after the run so that it costs no training time."""
     found = []
     for step, time_us, weights in snapshots:
         score = workload.score(weights)
-        found.append((step, time_us, score.loss, score.accuracy))
+        if score is not None:
+            found.append((step, time_us, score.loss, score.accuracy))
     return found
