@@ -1,0 +1,133 @@
+"""Scenarios of switches that are one of two levels, and of sums that come from another level."""
+
+from .packets import COLLISION, FAN_OUT, FROM_PS, ON_BEHALF, PARTIAL, RESEND, RESULT
+from .scenario import Scenario, host, packet_of
+from .sites import LEAF, LEAF_OF_THREE, SERVER, SPINE, THREE, TWO, W0, W1, W2
+
+
+def leaf() -> Scenario:
+    s = Scenario(
+        "leaf",
+        """
+        A leaf switch with two of the job's workers: its complete sum goes up as one packet, as if one worker had sent it,
+        from port 40. A result of the level above comes by that port and is copied to the two workers.
+        """,
+        jobs=[LEAF],
+    )
+    s.data(W0, LEAF, "claimed", "worker 0", seq=1, bits=0b01)
+    s.data(W0, LEAF, "passed up", "worker 1's, by a helper: for the last level", seq=1, bits=0b10, flags=ON_BEHALF)
+    s.data(W1, LEAF, "completed", "worker 1: 2, 4, 6, ... go up", seq=1, bits=0b10)
+    s.data(W1, LEAF, "answered", "worker 1 again: the sum goes up again, so the level above answers", seq=1, bits=0b10)
+    s.data(W0, LEAF, "answered", "with the resend flag, which the level above sees too", seq=1, bits=0b01, flags=RESEND)
+    s.probe(W0, LEAF, "probed", "complete here says nothing of the others: the probe goes up", seq=1)
+    s.data(W0, LEAF, "completed", "both contributions in one packet", seq=2, slot=258, bits=0b11)
+    s.data(W0, LEAF, "claimed", "fragment 3", seq=3, slot=259, bits=0b01)
+    s.probe(W1, LEAF, "probed", "an incomplete sum: the leaf answers", seq=3, slot=259)
+    s.data(W0, LEAF, "duplicate", "worker 0 again", seq=3, slot=259, bits=0b01)
+    s.data(W1, LEAF, "completed", "a resend that completes", seq=3, slot=259, bits=0b10, flags=RESEND)
+    s.data(W0, LEAF, "passed up", "a helper sends for a worker of another leaf: contribution 0x4 passes", seq=3, slot=259,
+           bits=0b100, flags=ON_BEHALF)  # fmt: skip
+    s.data(W0, LEAF, "passed up", "own and foreign contributions in one packet pass too", seq=4, slot=260, bits=0b101)
+    s.data(W1, LEAF, "claimed", "fragment 4", seq=4, slot=260, bits=0b10)
+    s.data(W1, LEAF, "collision", "another fragment in its slot", seq=5, slot=260, bits=0b10)
+    s.data(W0, LEAF, "claimed", "fragment 7", seq=7, slot=263, bits=0b01)
+    s.result(LEAF, "fanned out", "the level above has the sum of all: a copy for each worker here", seq=7, slot=263,
+             bits=0b1111, flags=FAN_OUT)  # fmt: skip
+    s.probe(W0, LEAF, "probed", "the slot has forgotten fragment 7", seq=7, slot=263)
+    s.check_counters()
+    return s
+
+
+def leaf_resends() -> Scenario:
+    s = Scenario(
+        "leaf_resends",
+        """
+        The resend flag at a leaf with three workers: an incomplete sum leaves for the level above, as a partial sum.
+        """,
+        jobs=[LEAF_OF_THREE],
+    )
+    job = LEAF_OF_THREE
+    s.data(W0, job, "claimed", "worker 0", seq=1, bits=0b001)
+    s.data(W1, job, "handed over", "worker 1's values could be added", seq=1, bits=0b010, flags=RESEND)
+    s.data(W1, job, "passed up", "nothing is left here", seq=1, bits=0b010, flags=RESEND)
+    s.data(W2, job, "claimed", "fragment 2", seq=2, bits=0b100)
+    s.data(W2, job, "handed over", "worker 2's values were in already", seq=2, bits=0b100, flags=RESEND)
+    s.data(W1, job, "passed up", "a helper's, for worker 0, with the resend flag", seq=2, bits=0b001,
+           flags=RESEND | ON_BEHALF)  # fmt: skip
+    s.data(W2, job, "claimed", "a packet without the flag starts anew", seq=2, bits=0b100)
+    s.data(W1, job, "added", "worker 1", seq=2, bits=0b010)
+    s.data(W0, job, "completed", "a resend that completes goes up as any complete sum", seq=2, bits=0b001, flags=RESEND)
+    s.check_counters()
+    return s
+
+
+def spine() -> Scenario:
+    """What comes from a leaf comes in the name of a worker behind it."""
+    w0, w1, w2, w3 = SPINE.members
+    s = Scenario(
+        "spine",
+        """
+        The switch above two leaves: each sends the sum of its workers as one packet. The result goes once to each leaf,
+        addressed to a worker there, at the port that switches listen to; the leaf makes the copies.
+        """,
+        jobs=[SPINE],
+    )
+    s.data(w0, SPINE, "claimed", "the sum of leaf 0", seq=1, bits=0b0011)
+    s.data(w2, SPINE, "completed", "the sum of leaf 1", seq=1, bits=0b1100, lanes=s.values(lambda k: 100 * k))
+    s.data(w2, SPINE, "answered", "leaf 1 did not get the result", seq=1, bits=0b1100)
+    s.data(w1, SPINE, "claimed", "fragment 2: one contribution that leaf 0 did not sum", seq=2, bits=0b0010)
+    s.data(w3, SPINE, "added", "a helper's, for worker 0, by way of leaf 1", seq=2, bits=0b0001, flags=ON_BEHALF)
+    s.probe(w0, SPINE, "probed", "leaf 1 is missing", seq=2)
+    s.data(w2, SPINE, "completed", "the sum of leaf 1", seq=2, bits=0b1100)
+    s.check_counters()
+    return s
+
+
+def partials() -> Scenario:
+    """Partial sums that arrive from elsewhere."""
+    s = Scenario(
+        "partials",
+        "Partial sums, which left a slot of the level below or of an earlier time, are contributions like any other.",
+        jobs=[THREE],
+    )
+    s.data(W0, THREE, "claimed", "worker 0", seq=1, bits=0b001)
+    s.data(W1, THREE, "duplicate", "a partial sum that overlaps", seq=1, bits=0b011, flags=PARTIAL)
+    s.data(
+        W1, THREE, "completed", "a partial sum that fits: the result is not partial", seq=1, bits=0b110, flags=PARTIAL
+    )
+    s.data(W2, THREE, "answered", "the same sum once more", seq=1, bits=0b110, flags=PARTIAL)
+    s.data(W1, THREE, "claimed", "a partial sum for a free slot", seq=2, slot=258, bits=0b010, flags=PARTIAL)
+    s.data(W2, THREE, "handed over", "with the resend flag it empties the slot", seq=2, slot=258, bits=0b100,
+           flags=PARTIAL | RESEND)  # fmt: skip
+    s.data(W2, THREE, "passed up", "and then passes", seq=2, slot=258, bits=0b100, flags=PARTIAL | RESEND)
+    s.probe(W1, THREE, "probed", "the slot is free", seq=2, slot=258)
+    s.check_counters()
+    return s
+
+
+def fan_out() -> Scenario:
+    s = Scenario(
+        "fan_out",
+        """
+        The parameter server has finished a sum: its result is copied to all members, and what the slot holds of the
+        fragment is forgotten. Nobody else may have a result copied. A result for one receiver passes like other traffic.
+        """,
+        jobs=[TWO],
+        routes=[("10.0.0.1/32", 1), ("10.0.0.2/32", 2), ("10.0.0.100/32", 9)],
+    )
+    s.data(W0, TWO, "claimed", "worker 0, fragment 1", seq=1, bits=0b01)
+    s.result(TWO, "fanned out", "the parameter server has the sum", seq=1, flags=FAN_OUT | FROM_PS | COLLISION)
+    s.probe(W0, TWO, "probed", "the slot has forgotten fragment 1", seq=1)
+    s.data(W1, TWO, "claimed", "fragment 2", seq=2, bits=0b10)
+    s.result(TWO, "fanned out", "a result of fragment 1 leaves fragment 2 alone", seq=1, flags=FAN_OUT | FROM_PS)
+    s.data(W0, TWO, "completed", "fragment 2: 2, 4, 6, ...", seq=2, bits=0b01)
+    s.result(TWO, "fanned out", "a result does not undo a complete sum", seq=2, flags=FAN_OUT | FROM_PS)
+    s.data(W0, TWO, "answered", "which is served as before", seq=2, bits=0b01)
+    s.data(W0, TWO, "claimed", "fragment 3", seq=3, bits=0b01)
+    s.send(1, packet_of(W0, TWO, RESULT, seq=3, bits=0b11, flags=FAN_OUT, lanes=s.values(lambda _: 0)), "foreign",
+           "a worker may not have a result copied")  # fmt: skip
+    s.data(W1, TWO, "completed", "so fragment 3 is still there", seq=3, bits=0b10)
+    s.send(9, packet_of(SERVER, TWO, RESULT, seq=4, bits=0b11, flags=FROM_PS, lanes=s.values(lambda k: k)).having(
+        target=host(W1)), None, "a result for one worker: like other traffic")  # fmt: skip
+    s.check_counters()
+    return s
