@@ -35,7 +35,7 @@ def plan(
             policies=tuple(policies), steps=steps, warm_up=warm_up, repetitions=repetitions, target_accuracy=target
         ),
         topology=TopologyPlan(workers=workers),
-        job=JobPlan(micro_batches=micro_batches),
+        job=JobPlan(micro_batches=micro_batches, compute_us_per_sample=2000),
         straggler=straggler or StragglerPlan(workers=(workers - 1,)),
         help=HelpPlan(),
     )
