@@ -5,7 +5,10 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sa_atp.testbed.plan import Plan
 
 BACKENDS = ("auto", "local", "mininet", "sim")
 SWITCHES = ("auto", "embedded", "bmv2")
@@ -37,10 +40,13 @@ def run(options: argparse.Namespace) -> int:
     from sa_atp.testbed import plan as plans
     from sa_atp.testbed import runner
 
-    plan = plans.load(artefacts.plan_file(options.plan), options.overrides)
+    path = artefacts.plan_file(options.plan)
+    plan = plans.load(path, options.overrides)
     folder = options.out or Path("runs") / f"{options.plan.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+    if plan.sweep.key:
+        return run_sweep(options, plan, path, folder)
     with TerminalProgress() as progress:
-        result = runner.run(plan, str(options.plan), options.backend, options.switch, folder, progress)
+        result = runner.run(plan, str(path), options.backend, options.switch, folder, progress)
         progress("drawing figures")
         written = report.write_report(result, folder)
     summary = report.summarise(result)
@@ -50,6 +56,27 @@ def run(options: argparse.Namespace) -> int:
         print_table(result)
         print_paths(folder, written)
     wrong = sum(policy["sums_wrong"] for policy in summary["policies"].values())
+    if wrong:
+        print(f"sa-atp: {wrong} sums were wrong", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+def run_sweep(options: argparse.Namespace, plan: "Plan", path: Path, folder: Path) -> int:
+    """Runs the points of a sweep that the folder does not have yet."""
+    from sa_atp.cli import _sweep
+    from sa_atp.cli._progress import TerminalProgress
+
+    try:
+        with TerminalProgress() as progress:
+            numbers = _sweep.run(plan, str(path), options.backend, options.switch, folder, progress)
+    except KeyboardInterrupt:
+        print(f"sa-atp: what is finished is in {folder}: `--out {folder}` goes on from there", file=sys.stderr)
+        raise
+    if options.json:
+        print(_sweep.as_json(numbers, folder))
+    else:
+        _sweep.print_numbers(plan, numbers, folder)
+    wrong = _sweep.wrong_sums(numbers)
     if wrong:
         print(f"sa-atp: {wrong} sums were wrong", file=sys.stderr)
     return 1 if wrong else 0

@@ -111,6 +111,12 @@ def device_speed(result: RunResult) -> str:
     per_sample = result.plan.job.compute_us_per_sample
     if result.backend == "sim":
         return "Devices and network are simulated: all times are virtual, and the same for the same seed."
+    if result.plan.job.device == "cpu":
+        share = result.plan.job.cpu_share
+        return (
+            f"Devices are CPUs: each gradient is really computed, and then CPU time is used up until a host with "
+            f"{share:g} of a core has taken {duration(per_sample / 1e6, short=True)} per sample. Slow hosts have less."
+        )
     if not per_sample:
         return "Device speed is not emulated: compute times are those of this machine, which the workers share."
     return (
@@ -154,6 +160,8 @@ def what_ran(result: RunResult) -> str:
     topology, repetitions = result.plan.topology, result.plan.run.repetitions
     emulated = result.backend != "sim" and result.plan.job.compute_us_per_sample > 0
     devices = "emulated devices, " if emulated else ""
+    if result.plan.job.device == "cpu":
+        devices = "hosts with CPU quotas, "
     again = f", {in_words(repetitions)} repetitions" if repetitions > 1 else ""
     return (
         f"{plural(topology.workers, 'worker')}, {topology.kind} topology, {result.backend} backend, "

@@ -111,6 +111,10 @@ def join(words: Iterable[str]) -> str:
 
 def situation(result: RunResult) -> str:
     """Which stragglers there were, from what the steps recorded: "with one worker 4× slower"."""
+    straggler = result.plan.straggler
+    if straggler.by == "congestion" and straggler.pattern == "constant":
+        links = f"{in_words(len(straggler.workers))} congested link{'' if len(straggler.workers) == 1 else 's'}"
+        return f"with {links}, {slower(straggler.slowdown)}"
     slow = _slow_workers(result)
     patterns = [tuple(sorted(workers.items())) for workers in slow.values()]
     if any(patterns):

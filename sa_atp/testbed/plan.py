@@ -23,7 +23,7 @@ SWITCHES = ("embedded", "bmv2")
 TOPOLOGIES = ("star", "two-level", "dumbbell", "file")
 DEVICES = ("emulated", "cpu")
 CAUSES = ("device", "cpu-quota", "hog", "congestion")
-FIGURES = ("iteration-time", "aggregation", "accuracy", "fairness", "goodput")
+FIGURES = ("iteration-time", "aggregation", "accuracy", "fairness")
 PATTERNS = ("none", "constant", "random", "pause")
 GRADES = ("steal", "clone")
 MODELS = ("digits-cnn", *COMM_MODELS)
@@ -95,6 +95,9 @@ class SwitchPlan:
     """Aggregators that all jobs may use; a power of two."""
     slots_per_job: int = setting(0, between=(0, SLOTS))
     """Aggregators of each job; a power of two. Jobs share slots where there are not enough. 0: all of them."""
+
+    pcap: bool = setting(False)
+    """Write what each port sees to a file beside the logs (Mininet)."""
 
     @property
     def quota(self) -> int:

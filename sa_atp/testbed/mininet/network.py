@@ -1,10 +1,13 @@
 """A layout, built by Mininet and running: namespaces, links, switches, and the parameter server that controls them."""
 
 import json
+import os
 import shutil
+import signal
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -13,7 +16,7 @@ from typing import Any, Self
 from sa_atp.control.fabric import mac_text
 from sa_atp.errors import UserError
 from sa_atp.spec import UDP_PORT
-from sa_atp.testbed.mininet import parts
+from sa_atp.testbed.mininet import cleaning, parts
 from sa_atp.testbed.mininet.layout import Layout
 from sa_atp.testbed.processes import Group, Process
 
@@ -72,10 +75,11 @@ class Network:
     # --- building -----------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
+        self._stack.enter_context(_orderly_end())
         try:
             self._build()
         except BaseException:
-            self._stack.close()
+            self._close()
             raise
         return self
 
@@ -95,7 +99,9 @@ class Network:
 
         self.logs.mkdir(parents=True, exist_ok=True)
         # paths of Unix sockets may not be long, and those of results are
-        self.sockets = Path(tempfile.mkdtemp(prefix="sa-atp-"))
+        mark = cleaning.owner_mark()
+        self.sockets = Path(tempfile.mkdtemp(prefix=f"{cleaning.FOLDER_PREFIX}{mark.replace(':', '-')}-"))
+        os.environ[cleaning.OWNER] = mark  # for all processes of the run, the shells of nodes too
         self._stack.callback(shutil.rmtree, self.sockets, ignore_errors=True)
         net = Mininet(controller=None, link=Link, intf=Port, host=PlainHost, build=False)
         self._net = net
@@ -123,6 +129,7 @@ class Network:
         net.start()
 
     def _stop(self) -> None:
+        os.environ.pop(cleaning.OWNER, None)
         for node in [*self._net.switches, *self._net.hosts]:
             node.stop()  # the links go with the namespaces
         self._net = None
@@ -130,7 +137,11 @@ class Network:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stack.close()
+        self._close()
+
+    def _close(self) -> None:
+        with _undisturbed():
+            self._stack.close()
 
     # --- running ------------------------------------------------------------------------------------------------------
 
@@ -179,6 +190,40 @@ class Network:
         )
         process.answer(READY_TIMEOUT_S)
         return f"udp://{address}"
+
+
+@contextmanager
+def _orderly_end() -> Iterator[None]:
+    """A termination ends the run as Ctrl-C does; and while a run is taken down, further ones must wait."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    for number in before:
+        signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Ctrl-C and termination wait until this is over."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def impairments(layout: Layout, switch: str, seed: int) -> list[str]:

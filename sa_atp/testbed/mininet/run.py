@@ -40,6 +40,7 @@ def run(plan: Plan, plan_path: Path, switch: str, folder: Path, progress: Progre
         slots=plan.switch.slots,
         slots_per_job=plan.switch.quota,
         logs=folder,
+        pcap=plan.switch.pcap,
         seed=plan.run.seed,
     ) as network:
         return _Run(plan, network, folder, progress).all()
@@ -67,7 +68,12 @@ class _Run:
         ]
         aggregating = self.network.start_server()
         plain = self.network.start_plain_server() if "ps" in plan.run.policies else ""
-        for worker in itertools.chain(*self.workers):
+        everybody = list(itertools.chain(*self.workers))
+        for worker in everybody:
+            worker.answer(READY_TIMEOUT_S)
+        for worker in everybody:
+            worker.tell({"kind": "prepare", "plan": plan.as_dict(), "out": os.devnull})
+        for worker in everybody:
             worker.answer(READY_TIMEOUT_S)
         self._slow_down()
         runs = []

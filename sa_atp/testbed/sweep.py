@@ -1,0 +1,54 @@
+"""Sweeps: a plan whose [sweep] names a key becomes one plan for each of the key's values."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sa_atp.errors import UserError
+from sa_atp.testbed.local import expected_seconds
+from sa_atp.testbed.plan import Plan, parse_tables
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One value of the key."""
+
+    value: Any
+    plan: Plan
+    folder: str
+    """Its name among the points: in order, and legible."""
+
+
+def points(plan: Plan, where: str) -> list[Point]:
+    """The plans of a sweep. Raises: UserError: the key does not exist, or does not take a value."""
+    section, dot, name = plan.sweep.key.partition(".")
+    found = []
+    for number, value in enumerate(plan.sweep.values):
+        tables = plan.as_dict()
+        if not dot or not isinstance(tables.get(section), dict) or name not in tables[section] or section == "sweep":
+            raise UserError(
+                f"{where}: sweep.key = {plan.sweep.key!r}: expected a key of this file, like topology.workers"
+            )
+        tables[section][name] = value
+        tables.pop("sweep")
+        legible = re.sub(r"[^A-Za-z0-9.+-]+", "-", str(value)).strip("-")
+        found.append(
+            Point(value, parse_tables(tables, f"{where}, {plan.sweep.key} = {value!r}"), f"{number}-{legible}")
+        )
+    return found
+
+
+def seconds_left(done: Sequence[tuple[Plan, float]], to_do: Sequence[Plan]) -> float | None:
+    """About how long the rest takes, by what the points so far took; None: nothing is known yet.
+
+    Args: done: plans that have run, and the seconds that each took.
+    """
+    expected = sum(_weight(plan) for plan, _ in done)
+    if not expected:
+        return None
+    return sum(_weight(plan) for plan in to_do) * sum(seconds for _, seconds in done) / expected
+
+
+def _weight(plan: Plan) -> float:
+    return expected_seconds(plan) * len(plan.run.policies) * plan.run.repetitions
