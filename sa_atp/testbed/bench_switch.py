@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -52,6 +53,7 @@ def measure(lanes: int, packets: int, *, with_bmv2: bool) -> dict[str, Any]:
     from sa_atp.testbed.switch_io import Request
     from sa_atp.testbed.switch_io import measure as measure_io
 
+    busy_before = _busy()
     _say("loading: with an empty cache, then from it")
     compile_s, load_cached_s = load_times(lanes)
     _say("pipeline alone")
@@ -95,8 +97,17 @@ def measure(lanes: int, packets: int, *, with_bmv2: bool) -> dict[str, Any]:
             "window": other["window"],
         },
         "io_ratio": io["pps"] / other["pps"] if other else None,
+        "busy": busy_before,
         "left_out": missing,
     }
+
+
+def _busy() -> str | None:
+    """What to know of the machine before trusting rates by the clock; None if it is idle."""
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load < cores / 2:
+        return None
+    return f"other processes run here (load {load:.1f} on {cores} cores): rates by the clock are too low"
 
 
 def load_times(lanes: int) -> tuple[float, float]:
@@ -183,5 +194,7 @@ def _print(found: dict[str, Any]) -> None:
         f"ready after {embedded['compile_s']:.1f} s where the program has to be compiled, "
         f"{embedded['load_cached_s']:.1f} s from the cache"
     )
+    if found["busy"]:
+        console.print(found["busy"])
     if found["left_out"]:
         console.print(f"veth pairs were left out: {found['left_out']}")
