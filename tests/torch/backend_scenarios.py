@@ -135,7 +135,7 @@ def fsdp(rank: int, world_size: int, *, mode: str) -> list[float]:
         average_replicas_in_switch(model, state)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
     generator = torch.Generator().manual_seed(rank)
-    losses = torch.zeros(20)
+    losses = torch.zeros(8)
     for step in range(len(losses)):
         x = torch.randn(8, 17, generator=generator)
         optimiser.zero_grad()

@@ -1,14 +1,13 @@
 """Gradients of well-known models as communication workloads: their sizes, and runs with them."""
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from sa_atp.errors import UserError
+from sa_atp.testbed import plan, simulated
+from sa_atp.testbed.progress import Progress
 from sa_atp.train.comm_models import COMM_MODELS, CommModel, buckets, parameter_shapes
 
 
@@ -50,15 +49,10 @@ def test_wrong_arguments() -> None:
         CommModel("vgg-16", seed=1, world_size=1, batch_size=1, micro_batches=1, scale=0.0)
 
 
-def test_plan_with_such_a_model(tmp_path: Path) -> None:
-    plan = Path(__file__).parents[2] / "topologies" / "resnet50.toml"
-    command = [
-        sys.executable, "-m", "sa_atp", "run", str(plan), "--set", "run.steps=3", "--set", "job.model_scale=0.002",
-        "--set", "job.micro_batches=4", "--out", str(tmp_path), "--json",
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    policy = json.loads(done.stdout)["policies"]["sa-atp"]
-    assert (policy["sums_checked"], policy["sums_wrong"]) == (12, 0)
-    assert policy["final_loss"] is None, "nothing is trained, so there is no loss to report"
-    assert policy["help"]["helped_steps"] >= 1
+def test_plan_with_such_a_model() -> None:
+    path = Path(__file__).parents[2] / "topologies" / "resnet50.toml"
+    small = ["run.steps=3", "job.model_scale=0.002", "job.micro_batches=4", 'run.policies=["sa-atp"]']
+    (run,) = simulated.run(plan.load(path, small), Progress())
+    assert (run.sums_checked, run.sums_wrong) == (12, 0)
+    assert run.help["helped_steps"] >= 1
+    assert not run.evaluations, "nothing is trained, so there is nothing to evaluate"

@@ -1,7 +1,7 @@
 """The process-group backend: the answers of Gloo, and the sums through the switch; FSDP2 by its own means."""
 
 import pytest
-from conftest import Ranks
+from rank_pool import Ranks
 
 MODULE = "backend_scenarios"
 

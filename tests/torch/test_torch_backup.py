@@ -4,7 +4,7 @@ import statistics
 from typing import Any
 
 import pytest
-from conftest import Ranks
+from rank_pool import Ranks
 
 MODULE = "backup_scenarios"
 

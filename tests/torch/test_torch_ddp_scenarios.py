@@ -21,7 +21,7 @@ PowerSGD themselves, and hooks on buffers, which do not go through a gradient ho
 from pathlib import Path
 
 import pytest
-from conftest import Ranks
+from rank_pool import Ranks
 
 # Gradients of magnitude 1 to 100 in float32; Gloo's own sums of them differ by as much when their order changes.
 CLOSE = 2e-5

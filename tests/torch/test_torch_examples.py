@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Ranks
+from rank_pool import Ranks
 
 
 def free_port() -> int:

@@ -5,13 +5,18 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from conftest import HERE, Ranks
+from rank_pool import HERE, Ranks
 
+from sa_atp.ddp import SaAtpState
+from sa_atp.net.communicator import connect
 from sa_atp.testbed.processes import Group
+from sa_atp.transport.errors import RefusedError
 
 SCRIPT = HERE / "restarting.py"
 LIMIT_S = 120.0
@@ -94,3 +99,26 @@ def test_survivors_raise_and_name_the_dead(tmp_path: Path) -> None:
     for rank in (0, 2):
         assert statuses[rank] == 1
         assert "lost rank 1: not heard of for 1.5 s" in (tmp_path / f"error-{rank}").read_text()
+
+
+def test_elastic_restart_with_fewer_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ranks of the run before have died unnoticed. An elastic restart waits until they are given up; others do not."""
+    with Group() as group:
+        ps = group.start("ps", ["sa_atp", "ps", "--listen", "127.0.0.1:0", "--dead-after", "1.5"], tmp_path / "ps.log")
+        host, port = ps.answer(LIMIT_S)["address"]
+        server = f"udp://{host}:{port}"
+        with ThreadPoolExecutor() as pool:
+            before = list(pool.map(lambda rank: connect(server, job="elastic", rank=rank, world_size=2), range(2)))
+        for communicator in before:
+            communicator._driver.stop()  # as if killed: it does not say that it leaves
+        monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+        with pytest.raises(RefusedError, match="job 'elastic' has 2 ranks"):
+            _ = SaAtpState(server, job="elastic", rank=0, world_size=1).communicator
+        monkeypatch.setenv("TORCHELASTIC_RUN_ID", "a")
+        with SaAtpState(server, job="elastic", rank=0, world_size=1) as state:
+            assert state.communicator.membership.world_size == 1
+            assert state.communicator.membership.job == before[0].membership.job
+            assert state.communicator.membership.epoch != before[0].membership.epoch
+            array = np.ones(3, np.float32)
+            state.communicator.all_reduce(array)
+            assert array.tolist() == [1, 1, 1]

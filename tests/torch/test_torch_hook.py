@@ -6,7 +6,7 @@ import pickle
 from typing import Any
 
 import pytest
-from conftest import Ranks
+from rank_pool import Ranks
 
 from sa_atp.ddp import SaAtpState
 from sa_atp.errors import UserError
@@ -22,8 +22,7 @@ CURVES: list[tuple[int, str, dict[str, Any]]] = [
     (2, "buckets as gradients", {"bucket_view": True, "static": True}),
     (4, "25 MB buckets", {"bucket_mb": 25.0}),
     (4, "many buckets", {"bucket_mb": 0.02}),
-    (4, "accumulation", {"accumulate": 2}),
-    (4, "unused parameters", {"unused": True}),
+    (4, "accumulation and unused parameters", {"accumulate": 2, "unused": True}),
 ]
 
 
