@@ -17,7 +17,7 @@ NOBODY = -1
 STEPS_KEPT = 4  # leaders may run ahead of a straggler whose work they do
 OVERDUE = 3.0  # a holder that takes so many times as long as it should is backed up
 OVERTAKING = 1.5  # data must be late by so many times what sending it anew costs
-LEAST_SENDING_US = 5_000  # below, nobody is slow: a busy host is as long about its next packet
+LEAST_SENDING_US = 50_000  # below, no link is slow: a busy host is as long about its next packets
 REMEMBERED_STEPS = 8  # for which a worker whose data was late is not given its time again
 SMOOTHING = 0.5  # weight of the newest measurement of a worker's speed
 
@@ -152,6 +152,8 @@ class Ledger:
 
     def _link_free_us(self, rank: int) -> int:
         """When a worker's own contribution has left. What it adds for others goes the same way after that."""
+        if self._send_us < LEAST_SENDING_US:
+            return 0
         return self._workers[rank].sends_since_us + int(self._send_us)
 
     def _steal(self, state: _Step, step: int, rank: int, now_us: int, free_us: int) -> Work | None:
