@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -66,6 +67,12 @@ def test_restart_goes_on_from_the_checkpoint(ranks: Ranks, tmp_path: Path) -> No
     assert found[0]["losses"] == pytest.approx(expected[0], rel=1e-6)
 
 
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 def test_survivors_raise_and_name_the_dead(tmp_path: Path) -> None:
     """Without anyone to stop them: each survivor must notice by itself, within the bound of the parameter server."""
     with Group() as group:
@@ -79,7 +86,7 @@ def test_survivors_raise_and_name_the_dead(tmp_path: Path) -> None:
             VICTIM="1",
             WORLD_SIZE="3",
             MASTER_ADDR="127.0.0.1",
-            MASTER_PORT="29513",
+            MASTER_PORT=str(free_port()),
         )
         processes = [
             subprocess.Popen(
