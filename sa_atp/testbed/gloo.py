@@ -16,7 +16,7 @@ from sa_atp.net.clock import now_us
 from sa_atp.testbed import tasks
 from sa_atp.testbed.plan import Plan
 from sa_atp.train.device import Device
-from sa_atp.train.step import Activity, StepRecord
+from sa_atp.train.step import Activity, StepRecord, account
 from sa_atp.transport.events import WorkerStats
 
 TIMEOUT = timedelta(seconds=60)
@@ -65,10 +65,12 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
             slowdown = pattern.slowdown_of(step, rank)
             device.slowdown = slowdown if plan.straggler.by == "device" else 1.0
             total = _shard(plan, workload, device, record, rank, pattern.pause_us_of(step, rank))
+            contributed_us = now_us()
             dist.all_reduce(torch.from_numpy(total))
             sums.append((step, int.from_bytes(blake2b(total.tobytes(), digest_size=8).digest(), "big")))
             workload.apply(total)
             record.end_us = now_us()
+            account(record, contributed_us, contributed_us)  # Gloo does not tell sending from waiting
             records.append(tasks.describe_step(record, slowdown))
             if rank == 0:
                 snapshots.append((step, record.end_us, workload.snapshot()))

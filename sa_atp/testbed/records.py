@@ -34,6 +34,7 @@ class Iteration:
     send_s: float
     """From having contributed until the last fragment had left for the first time."""
     wait_s: float
+    """For claims, for the sum, and for a turn on a core; with Gloo, which does not tell them apart, sending too."""
     iteration_s: float
     loss: float
     """Mean training loss of the samples that this worker computed; NaN if it computed none."""

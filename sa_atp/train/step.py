@@ -142,7 +142,7 @@ class Stepper:
         yield Wait(sum_.future)
         self.workload.apply(sum_.future.result())
         record.end_us = self.host.now_us()
-        _account(record, contributed_us, sum_.sent_us)
+        account(record, contributed_us, sum_.sent_us)
         return record, sum_
 
     # --- own work -------------------------------------------------------------------------------------------------------
@@ -253,20 +253,24 @@ class Stepper:
         return gradient
 
 
-def _account(record: StepRecord, contributed_us: int, sent_us: int) -> None:
-    """What is left of the step's time was sending or waiting."""
-    busy = sorted((a for a in record.activities if a.start_us >= contributed_us), key=lambda a: a.start_us)
-    at = contributed_us
-    sent_us = min(sent_us, busy[0].start_us if busy else record.end_us)
-    if sent_us > at:
-        record.activities.append(Activity("send", at, sent_us))
-        at = sent_us
-    for activity in busy:
-        if activity.start_us > at:
-            record.activities.append(Activity("wait", at, activity.start_us))
-        at = activity.end_us
-    if record.end_us > at:
-        record.activities.append(Activity("wait", at, record.end_us))
+def account(record: StepRecord, contributed_us: int, sent_us: int) -> None:
+    """Names what is left of a step's time, so that its activities cover it without a gap: sending, or waiting.
+
+    Args: contributed_us, sent_us: when it had contributed, and when that had left; before, between pieces of work, it
+        waits: for the answer to a claim, or for its turn on a core.
+    """
+    covered = sorted(record.activities, key=lambda a: a.start_us)
+    at = record.start_us
+    for busy_from, busy_until in [*((a.start_us, a.end_us) for a in covered), (record.end_us, record.end_us)]:
+        for kind, start, end in (
+            ("wait", at, min(contributed_us, busy_from)),
+            ("send", max(at, contributed_us), min(sent_us, busy_from)),
+            ("wait", max(at, contributed_us, sent_us), busy_from),
+        ):
+            if end > start:
+                record.activities.append(Activity(kind, start, end))
+        at = max(at, busy_until)
+    record.activities.sort(key=lambda a: a.start_us)
 
 
 def _work(offer: "Future[Body | None]") -> tuple[int, list[int]] | None:

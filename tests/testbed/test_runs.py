@@ -3,10 +3,13 @@
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from sa_atp import report
 
 SMALL = [
     "run.steps=4", "run.policies=[\"atp\", \"sa-atp\"]", "topology.workers=3", "straggler.workers=[2]",
@@ -53,6 +56,12 @@ def test_help_changes_who_computes_and_never_what(tmp_path: Path, backend: str, 
     assert {"manifest.json", "iterations.csv", "summary.json", "timeline.json", "report.html", "timeline.png"} <= names
     # a row for each policy, step and worker
     assert len((tmp_path / "iterations.csv").read_text().splitlines()) == 1 + 2 * 4 * 3
+    for each in report.load(tmp_path).runs:
+        covered: Counter[tuple[int, int]] = Counter()
+        for i in each.intervals:
+            covered[i.worker, i.step] += i.end_us - i.start_us
+        took = {(i.worker, i.step): round(1e6 * i.iteration_s) for i in each.iterations}
+        assert covered == took  # timelines have no gap in a step
 
 
 def test_a_simulated_run_is_the_same_for_the_same_seed(tmp_path: Path) -> None:

@@ -1,0 +1,47 @@
+"""What a step's time went into: activities cover it without a gap, whatever happened in it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sa_atp.train.step import Activity, StepRecord, account
+
+
+def filled(record: StepRecord, contributed_us: int, sent_us: int) -> list[tuple[str, int, int]]:
+    account(record, contributed_us, sent_us)
+    return [(a.kind, a.start_us, a.end_us) for a in record.activities]
+
+
+def test_gaps_between_own_work_are_waiting() -> None:
+    record = StepRecord(0, 100, 500, [Activity("compute", 110, 200), Activity("compute", 230, 300)])
+    assert filled(record, 310, 350) == [
+        ("wait", 100, 110), ("compute", 110, 200), ("wait", 200, 230), ("compute", 230, 300), ("wait", 300, 310),
+        ("send", 310, 350), ("wait", 350, 500),
+    ]  # fmt: skip
+
+
+def test_help_interrupts_sending_and_waiting() -> None:
+    record = StepRecord(0, 0, 100, [Activity("compute", 0, 40), Activity("help", 50, 60), Activity("help", 70, 90)])
+    assert filled(record, 40, 65) == [
+        ("compute", 0, 40), ("send", 40, 50), ("help", 50, 60), ("send", 60, 65), ("wait", 65, 70), ("help", 70, 90),
+        ("wait", 90, 100),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("sent_us", [0, 30])
+def test_others_did_all_of_it(sent_us: int) -> None:
+    record = StepRecord(0, 0, 100, [Activity("compute", 0, 40)])
+    assert filled(record, 40, sent_us) == [("compute", 0, 40), ("wait", 40, 100)]
+
+
+@given(st.lists(st.integers(0, 1000), min_size=4, max_size=14, unique=True), st.integers(0, 1000), st.integers(0, 1200))
+def test_activities_cover_the_step(times: list[int], contributed_us: int, sent_us: int) -> None:
+    start, *inner, end = sorted(times)
+    pairs = zip(inner[::2], inner[1::2], strict=False)
+    known = [Activity("compute" if b <= contributed_us else "help", a, b) for a, b in pairs]
+    record = StepRecord(0, start, end, list(known))
+    found = filled(record, min(max(start, contributed_us), end), sent_us)
+    assert found[0][1] == start
+    assert found[-1][2] == end
+    assert all(before[2] == after[1] for before, after in zip(found, found[1:], strict=False))
+    assert [f for f in found if f[0] in ("compute", "help")] == [(a.kind, a.start_us, a.end_us) for a in known]
