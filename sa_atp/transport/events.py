@@ -44,6 +44,7 @@ class WorkerStats:
     malformed: int = 0
     foreign: int = 0
     stale: int = 0
+    """Packets of another epoch, and answers to what is not asked any more."""
     poisoned: int = 0
     """Fragments sent with a value that did not fit."""
     chunks_redone: int = 0

@@ -86,6 +86,7 @@ class ServerStats:
     added: int = 0
     """Packets added here: collisions, partial sums, hand-overs."""
     duplicates: int = 0
+    """Contributions and results that were there already, or are not needed any more."""
     overlaps: int = 0
     probes: int = 0
     served: int = 0

@@ -153,6 +153,7 @@ class ParameterServer:
             outcome = job.sums.keep(head, lanes_of(packets))
             news = outcome == sums.COMPLETED
             job.stats.results_kept += int(news.sum())
+            job.stats.duplicates += int(np.isin(outcome, (sums.KNOWN, sums.PASSED)).sum())
             if job.recalled:
                 self._serve_recalled(job, head["seq"][news])
         else:
@@ -264,8 +265,9 @@ class ParameterServer:
                 return
             if body["type"] == "describe":
                 known = describe.may_ask(self.jobs, self.own_ip, address)
+                answer = describe.answer(self.jobs, body, len(packet), now_us, known=known)
                 self.foreign += not known
-                self._reply(address, head, describe.answer(self.jobs, body, len(packet), now_us, known=known))
+                self._reply(address, head, answer)
                 return
             job = self.jobs.get(int(head["job"]))
             member = None if job is None else job.member_at(address)

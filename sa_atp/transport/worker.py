@@ -362,9 +362,11 @@ class Worker:
             self.fail(_failure(body))
         elif body["type"] == "recall":
             self._recall(body)
-        elif request is not None and body["type"] == "alive":
+        elif request is None:
+            self.stats.stale += 1
+        elif body["type"] == "alive":
             self._forget_passed(integer(body, "passed", 0, SEQ_MASK))
-        elif request is not None and request["type"] != "alive":
+        elif request["type"] != "alive":
             self._events.append(Reply(number, body))
 
     # --- time ---------------------------------------------------------------------------------------------------------
