@@ -39,9 +39,14 @@ def abandonable(stop: "Future[Any] | None") -> Iterator[None]:
         _current.stop = before
 
 
-def check() -> None:
-    """Raises: Cancelled, if what this thread computes is not needed any more."""
-    stop = _current.stop
+def current_stop() -> "Future[Any] | None":
+    """What ends this thread's work; to be handed to other threads that take part in it."""
+    return _current.stop
+
+
+def check(stop: "Future[Any] | None" = None) -> None:
+    """Raises: Cancelled, if `stop` is done, or what this thread computes is not needed any more."""
+    stop = stop or _current.stop
     if stop is not None and stop.done():
         raise Cancelled
 

@@ -4,8 +4,8 @@
     torch.distributed.init_process_group("sa_atp")
 
 Through the switch: all_reduce and reduce_scatter with SUM and AVG of float32, float16 and bfloat16. Through Gloo: other
-reductions and types, broadcast, all_gather, barrier and point-to-point messages. Values there must arrive bit for bit,
-and are sent by one rank alone, so there is nothing to aggregate.
+types, since lanes are sums of rounded numbers; other reductions (MAX, MIN, ...), whose result must be one of the inputs bit
+for bit; and broadcast, all_gather, barrier and point-to-point messages, in which there is nothing to aggregate.
 """
 
 import hashlib
@@ -65,7 +65,8 @@ class SaAtpProcessGroup(dist.ProcessGroup):
         # Methods that are not defined below go to Gloo by themselves; from those that are, it is reached by this group.
         self._inner = dist.ProcessGroup(store, rank, size)
         for group in (self, self._inner):
-            group._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, gloo)
+            for device in _devices():
+                group._register_backend(torch.device(device), dist.ProcessGroup.BackendType.GLOO, gloo)
             group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
         self.state = SaAtpState.from_env(
             job=job_name(name), rank=rank, world_size=size, help="none", micro_batches=1, nonfinite="spread"
@@ -200,7 +201,12 @@ def _create(options: Any, _: Any) -> SaAtpProcessGroup:
     )
 
 
+def _devices() -> list[str]:
+    """Whose tensors Gloo takes here."""
+    return ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+
+
 def register() -> None:
     """Makes the backend known to torch.distributed, once."""
     if NAME not in dist.Backend.backend_list:
-        dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu"])
+        dist.Backend.register_backend(NAME, _create, extended_api=True, devices=_devices())

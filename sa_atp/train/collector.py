@@ -6,12 +6,16 @@ from typing import Any, cast
 
 import torch
 
-from sa_atp.train.abandon import check
+from sa_atp.train.abandon import check, current_stop
 from sa_atp.train.layout import Layout
 
 
 class Collector:
-    """Of one backward pass. Gradients on a GPU come to the host bucket by bucket, while the pass goes on."""
+    """Of one backward pass. Gradients on a GPU come to the host bucket by bucket, while the pass goes on.
+
+    Made in the thread that calls the pass. What is called from within the pass may run in another: autograd has a thread
+    for each GPU.
+    """
 
     def __init__(self, layout: Layout, device: torch.device) -> None:
         self.flat = torch.zeros(layout.values, pin_memory=device.type == "cuda")
@@ -22,6 +26,8 @@ class Collector:
         """Called with a segment as soon as all its gradients are in `flat`."""
         self._layout = layout
         self._here = self.flat if device.type == "cpu" else torch.zeros(layout.values, device=device)
+        self._stream = cast(Any, torch.cuda.Stream)(device) if device.type == "cuda" else None
+        self._stop = current_stop()
         self._left = [0] * len(layout.segments)
         for segment in layout.bucket_of.values():
             self._left[segment] += 1
@@ -33,7 +39,7 @@ class Collector:
         segment = self._layout.bucket_of[name]
 
         def take(parameter: torch.Tensor) -> None:
-            check()
+            check(self._stop)
             gradient = parameter.grad
             assert gradient is not None
             parameter.grad = None
@@ -56,19 +62,23 @@ class Collector:
         self._arrive(wait=True)
 
     def _bring(self, segment: int, *, announce: bool = True) -> None:
-        if self._here is self.flat:
+        if self._stream is None:
             if announce:
                 self.full(segment)
             return
         start, end = self._layout.segments[segment].start, self._layout.segments[segment].end
-        self.flat[start:end].copy_(self._here[start:end], non_blocking=True)
-        event = cast(Any, torch.cuda.Event)()
-        event.record()
-        self._coming.append((segment if announce else -1, event))
+        self._stream.wait_stream(torch.cuda.current_stream(self._here.device))
+        arrived = cast(Any, torch.cuda.Event)(blocking=True)
+        with torch.cuda.stream(self._stream):  # the pass does not wait for the copy
+            self.flat[start:end].copy_(self._here[start:end], non_blocking=True)
+            arrived.record()
+        self._here.record_stream(self._stream)
+        self._coming.append((segment if announce else -1, arrived))
 
     def _arrive(self, *, wait: bool) -> None:
         while self._coming and (wait or self._coming[0][1].query()):
-            segment, event = self._coming.popleft()
-            event.synchronize()
+            check(self._stop)  # the GPU is behind: what the host has launched long ago may be abandoned still
+            segment, arrived = self._coming.popleft()
+            arrived.synchronize()
             if segment >= 0:
                 self.full(segment)

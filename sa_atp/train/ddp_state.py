@@ -141,6 +141,7 @@ class SaAtpState:
             if self._finalizer is not None:
                 self._finalizer()
             self._communicator = self._finalizer = None
+            self.stages = {}
 
     def __enter__(self) -> Self:
         return self

@@ -142,22 +142,23 @@ class ModuleWorkload:
         """Puts the mean gradients where the optimiser looks for them, and the statistics into the buffers."""
         flat = torch.from_numpy(sums)
         parameters = dict(self.module.named_parameters())
+        here = flat.to(next(iter(parameters.values())).device)  # to a GPU in one piece
         with torch.no_grad():
             for name, (start, end) in self.layout.gradients.items():
                 used = self.layout.used.get(name)
                 if used is not None and float(flat[used[0]]) < 0.5:
                     continue  # nobody used it: like DDP, leave its gradient alone
                 parameter = parameters[name]
-                mean = flat[start:end].view(parameter.shape).to(parameter.device, parameter.dtype)
+                mean = here[start:end].view(parameter.shape).to(parameter.device, parameter.dtype)
                 if parameter.grad is None:
                     parameter.grad = mean
                 else:
                     parameter.grad.add_(mean)
             buffers = dict(self.module.named_buffers())
             for name, (start, end) in self.layout.running.items():
-                buffers[name].copy_(flat[start:end].view(buffers[name].shape))
+                buffers[name].copy_(here[start:end].view(buffers[name].shape))
             for name, (start, end) in self.layout.counted.items():
-                buffers[name].add_(flat[start:end].round().view(buffers[name].shape).to(buffers[name].dtype))
+                buffers[name].add_(here[start:end].round().view(buffers[name].shape).to(buffers[name].dtype))
 
 
 # --- batches ------------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import contextlib
 import random
 from collections.abc import Iterator
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -16,16 +17,28 @@ def seed_of(*numbers: int) -> int:
 
 @contextlib.contextmanager
 def seeded(*numbers: int) -> Iterator[None]:
-    """Seeds `random`, `numpy.random` and `torch` (CPU and current GPU) within; outside, they go on as before."""
+    """Seeds `random`, `numpy.random` and `torch` (CPU and all GPUs) within; outside, they go on as before.
+
+    Generators of one's own, like those of numpy.random.default_rng, are not reached.
+    """
     python, array = random.getstate(), np.random.get_state()
-    gpus = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+    generators = _generators()
+    states = [generator.get_state() for generator in generators]
     seed = seed_of(*numbers)
-    with torch.random.fork_rng(gpus):
-        random.seed(seed)
-        np.random.seed(seed & 0xFFFFFFFF)
-        torch.manual_seed(seed)
-        try:
-            yield
-        finally:
-            random.setstate(python)
-            np.random.set_state(array)
+    random.seed(seed)
+    np.random.seed(seed & 0xFFFFFFFF)
+    for generator in generators:
+        generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(array)
+        for generator, state in zip(generators, states, strict=True):
+            generator.set_state(state)
+
+
+def _generators() -> list[torch.Generator]:
+    """Of the CPU and of every GPU. torch.manual_seed would also start CUDA, or note a seed for when it is started."""
+    started = torch.cuda.is_available() and cast(Any, torch.cuda).is_initialized()
+    return [torch.default_generator, *(cast(Any, torch.cuda).default_generators if started else ())]

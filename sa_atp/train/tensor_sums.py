@@ -1,7 +1,8 @@
 """Sums of PyTorch tensors through the switch, as PyTorch futures: what the hook, the backend and FSDP have in common."""
 
+import contextlib
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from typing import Any, cast
 
 import numpy as np
@@ -34,22 +35,27 @@ def sum_in_background(
             f"a {tensor.layout} tensor of {tensor.dtype} cannot be summed: expected a dense, contiguous one of "
             "float32, float16 or bfloat16"
         )
+    on_stream: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
     if tensor.device.type == "cpu":
-        devices: list[Any] = []
+        future: TensorFuture = torch.futures.Future()
         done = _on_cpu(state, tensor, key, scale)
     elif tensor.device.type == "cuda":
-        devices = [tensor.device]
-        done = _stage_of(state, tensor.device).sum(state, tensor, key, scale)
+        future = torch.futures.Future(devices=[tensor.device])
+        stage = _stage_of(state, tensor.device)
+        on_stream = stage.current
+        done = stage.sum(state, tensor, key, scale)
     else:
         raise UserError(f"a tensor on {tensor.device} cannot be summed: expected one on the CPU or a CUDA device")
-    future: TensorFuture = torch.futures.Future(devices=devices)
 
     def finish(summed: "Future[None]") -> None:
         error = summed.exception()
-        if error is None:
-            future.set_result(tensor)
-        else:
+        if error is not None:
             future.set_exception(cast(Any, error))
+            return
+        # Whoever waits for a future waits for the streams that were current where its result was set. This may run in
+        # any thread: here, if the sum is there already.
+        with on_stream():
+            future.set_result(tensor)
 
     done.add_done_callback(finish)
     # set_exception stores the error as a value, which C++ would take for a tensor; value() raises it
@@ -108,10 +114,15 @@ class _Pending:
         member = self._communicator.membership
         self._communicator.contribute(self._sum, [self._values], member.bits_of(member.rank))
 
+    def fail(self, error: BaseException) -> None:
+        """Nothing can be contributed."""
+        with contextlib.suppress(InvalidStateError):  # the sum has failed before
+            self.done.set_exception(error)
+
     def _finish(self, summed: "Future[np.ndarray]") -> None:
         error = summed.exception()
         if error is not None:
-            self.done.set_exception(error)
+            self.fail(error)
             return
         try:
             if self._spread and self._values[-1] != 0.0:
@@ -119,7 +130,7 @@ class _Pending:
             if self._store is not None:
                 self._store(torch.from_numpy(self._values)[: self._size])
         except Exception as problem:
-            self.done.set_exception(problem)
+            self.fail(problem)
         else:
             self.done.set_result(None)
 
@@ -128,58 +139,59 @@ class _Pending:
 
 
 class Stage:
-    """Sums tensors of one GPU by way of pinned buffers, on a stream of its own, so that the GPU goes on computing."""
+    """Sums tensors of one GPU by way of pinned buffers, on a stream of its own, so that the GPU goes on computing.
+
+    The order of things, of which only the first is done when `sum` returns:
+
+    1. The stream waits for what has been launched on the caller's stream, then copies the tensor to the host.
+    2. A thread waits for that copy, and contributes what has come.
+    3. When the sum is there, the connection's thread launches the copy back, on the same stream.
+
+    Pinned buffers are taken from PyTorch's allocator each time. It keeps them, and gives one away again only after the
+    copies in which it was used; DDP's buckets change their sizes, so buffers kept here would be of no use after that.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._stream = cast(Any, torch.cuda.Stream)(device)
-        self._pinned: dict[tuple[int, torch.dtype], list[torch.Tensor]] = {}  # buffers that nobody uses
         self._waiter = ThreadPoolExecutor(1, thread_name_prefix="sa-atp-stage")
 
+    def current(self) -> contextlib.AbstractContextManager[Any]:
+        """Within it, this stage's stream is the current one."""
+        context: contextlib.AbstractContextManager[Any] = torch.cuda.stream(self._stream)
+        return context
+
     def sum(self, state: SaAtpState, tensor: torch.Tensor, key: object | None, scale: float) -> "Future[None]":
-        """Replaces a tensor by its sum. When the future is done, the current stream of the thread that completes it
-        knows the new values.
-        """
-        done: Future[None] = Future()
-        shelf = self._pinned.setdefault((tensor.numel(), tensor.dtype), [])
+        """Replaces a tensor by its sum. When the future is done, the copy of the sum to the GPU is on the stream."""
         flat = tensor.detach().reshape(-1)
-        host = shelf.pop() if shelf else torch.empty(flat.shape, dtype=flat.dtype, pin_memory=True)
+        host = torch.empty(flat.shape, dtype=flat.dtype, pin_memory=True)
+        in_place = tensor.dtype is torch.float32 and state.nonfinite == "raise"  # no further copy on the host
 
         def store(values: torch.Tensor) -> None:
-            host.copy_(values)
-            with torch.cuda.stream(self._stream):
+            if not in_place:
+                host.copy_(values)
+            with self.current():
                 flat.copy_(host, non_blocking=True)
-            # whoever takes the buffer next copies into it on this stream, after this copy out of it
-            shelf.append(host)
 
-        pending = _Pending(state, flat.numel(), key, scale, store=store)
+        values = host.numpy() if in_place else None
+        pending = _Pending(state, flat.numel(), key, scale, values=values, store=store)
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
-        arrived = cast(Any, torch.cuda.Event)()
-        with torch.cuda.stream(self._stream):
+        arrived = cast(Any, torch.cuda.Event)(blocking=True)  # the thread that waits for it must not spin
+        with self.current():
             host.copy_(flat, non_blocking=True)
-            arrived.record(self._stream)
+            arrived.record()
+        # `store` holds the tensor until the copy back is launched; from then on the allocator has to know of the stream
         tensor.record_stream(self._stream)
 
         def contribute() -> None:
             try:
                 arrived.synchronize()
-                pending.contribute(host)
+                pending.contribute(None if in_place else host)
             except Exception as error:
-                done.set_exception(error)
+                pending.fail(error)
 
-        def finish(summed: "Future[None]") -> None:
-            error = summed.exception()
-            with torch.cuda.stream(self._stream):  # a PyTorch future remembers the stream on which it was completed
-                if done.done():
-                    return
-                if error is not None:
-                    done.set_exception(error)
-                else:
-                    done.set_result(None)
-
-        pending.done.add_done_callback(finish)
         self._waiter.submit(contribute)
-        return done
+        return pending.done
 
 
 def _stage_of(state: SaAtpState, device: torch.device) -> Stage:

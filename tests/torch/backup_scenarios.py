@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from sa_atp.ddp import SaAtpState
 from sa_atp.train import BackupCompute, emulate_device
 from sa_atp.train.device import Device
+from sa_atp.train.seeds import seeded
 
 SAMPLES = 8
 
@@ -77,14 +78,19 @@ def slow_rank(
     }
 
 
-def against_ddp(rank: int, world_size: int, *, micro_batches: int) -> dict[str, float]:
+def against_ddp(rank: int, world_size: int, *, micro_batches: int, device: str = "cpu") -> dict[str, float]:
     """The same steps with BackupCompute, nobody being slow, and with DDP over Gloo; differences of gradients and losses."""
-    model = make_model("norm" if micro_batches == 1 else "plain")
+    model = make_model("norm" if micro_batches == 1 else "plain").to(device)
+
+    def batch(step: int, shard: int) -> tuple[torch.Tensor, torch.Tensor]:
+        x, y = batch_of(step, shard)
+        return x.to(device), y.to(device)
+
     if micro_batches > 1:
         model[2].p = 0.0  # type: ignore[union-attr]  # masks are drawn for each micro-batch
     plain = DistributedDataParallel(copy.deepcopy(model))
     state = SaAtpState.from_env(help="steal", micro_batches=micro_batches)
-    backup = BackupCompute(model, nn.functional.mse_loss, batch_of, state=state, seed=7)
+    backup = BackupCompute(model, nn.functional.mse_loss, batch, state=state, seed=7)
     worst_gradient = worst_loss = worst_statistics = 0.0
     for step in range(5):
         model.zero_grad()
@@ -92,11 +98,12 @@ def against_ddp(rank: int, world_size: int, *, micro_batches: int) -> dict[str, 
         mean_loss = backup.forward_backward(step)
         total = torch.zeros(())
         for shard in range(world_size):
-            x, y = backup_batch(7, step, shard)
             if shard == rank:
+                with seeded(7, step, shard):
+                    x, y = batch(step, shard)
                 loss = nn.functional.mse_loss(plain(x), y)
                 loss.backward()
-                total += loss.detach()
+                total += loss.detach().cpu()
         torch.distributed.all_reduce(total)
         worst_loss = max(worst_loss, abs(float(total) / world_size - float(mean_loss)))
         for a, b in zip(model.parameters(), plain.parameters(), strict=True):
@@ -111,13 +118,6 @@ def against_ddp(rank: int, world_size: int, *, micro_batches: int) -> dict[str, 
                 worst_statistics = max(worst_statistics, float((a - b).abs().max()))
     state.close()
     return {"gradient": worst_gradient, "loss": worst_loss, "statistics": worst_statistics}
-
-
-def backup_batch(seed: int, step: int, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
-    from sa_atp.train.seeds import seeded
-
-    with seeded(seed, step, rank):
-        return batch_of(step, rank)
 
 
 def unused_parameters(rank: int, world_size: int) -> dict[str, Any]:

@@ -19,4 +19,8 @@ from sa_atp.testbed.processes import Group
 @pytest.fixture(scope="session")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
     with Group() as group:
-        yield Ranks(group, tmp_path_factory.mktemp("ranks"))
+        ranks = Ranks(group, tmp_path_factory.mktemp("ranks"))
+        try:
+            yield ranks
+        finally:
+            ranks.end()

@@ -1,34 +1,74 @@
-"""Ranks as processes, and a switch with a parameter server: what all tests of this folder share."""
+"""Ranks as processes, and a switch with a parameter server: what all tests of this folder share.
+
+Importing PyTorch takes longer than most tests. One process does it (Python's forkserver); all ranks are its forks, which
+are there at once, so a test that kills ranks can have its own.
+"""
 
 import itertools
-import os
+import multiprocessing
 from pathlib import Path
 from typing import Any
 
-from sa_atp.testbed.cluster import LocalCluster
-from sa_atp.testbed.processes import Group, Process
+import rank_process
 
-HERE = Path(__file__).parent
+from sa_atp.testbed.cluster import LocalCluster
+from sa_atp.testbed.processes import Group
+
 ANSWER_TIMEOUT_S = 120.0
 MOST_RANKS = 4
+LOG_TAIL_LINES = 20
+
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(["sa_atp.ddp", "torch._dynamo", "torch.distributed.fsdp", "sklearn.datasets"])
+
+
+class RankEndedError(Exception):
+    """A rank's process has ended; `status` is its exit status."""
+
+    def __init__(self, status: int | None, log: Path) -> None:
+        self.status = status
+        tail = "\n".join(log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
+        super().__init__(f"a rank ended with status {status}; its log ends with:\n{tail}")
+
+
+class Rank:
+    """A process that runs functions of the modules of this folder."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._pipe, theirs = _context.Pipe()
+        self._process = _context.Process(target=rank_process.serve, args=(theirs, str(log)), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def tell(self, task: dict[str, Any]) -> None:
+        self._pipe.send(task)
+
+    def answer(self, timeout_s: float = ANSWER_TIMEOUT_S) -> dict[str, Any]:
+        """{"result"} or {"error"}. Raises: RankEndedError."""
+        try:
+            assert self._pipe.poll(timeout_s), f"a rank said nothing for {timeout_s:.0f} s; its log is {self._log}"
+            found: dict[str, Any] = self._pipe.recv()
+        except (EOFError, ConnectionResetError):
+            self._process.join()
+            raise RankEndedError(self._process.exitcode, self._log) from None
+        return found
+
+    def end(self) -> None:
+        self._pipe.close()
+        self._process.kill()
+        self._process.join()
 
 
 class Ranks:
-    """Runs functions of a module of this folder on several ranks at once."""
+    """Runs functions on several ranks at once."""
 
     def __init__(self, group: Group, folder: Path) -> None:
         self._folder = folder
         self._numbers = itertools.count()
-        path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
-        environment = {"OMP_NUM_THREADS": "1", "PYTHONPATH": path, "GLOO_SOCKET_IFNAME": "lo"}
         cluster = LocalCluster(group, folder, lanes=256, slots=1024)
-        self._processes: list[Process] = [
-            group.start(f"rank {rank}", ["rank_process"], folder / f"rank{rank}.log", environment)
-            for rank in range(MOST_RANKS)
-        ]
+        self._ranks = [Rank(folder / f"rank{rank}.log") for rank in range(MOST_RANKS)]
         self.server = "udp://{}:{}".format(*cluster.ready())
-        for process in self._processes:
-            process.answer(ANSWER_TIMEOUT_S)
 
     def run(
         self,
@@ -45,24 +85,33 @@ class Ranks:
         Returns: what each rank's call returned. Raises: AssertionError with the traceback of a rank that failed.
         """
         number = next(self._numbers)
-        for rank, process in enumerate(self._processes[:world_size]):
-            process.tell(
-                {
-                    "module": module,
-                    "function": function,
-                    "rank": rank,
-                    "world_size": world_size,
-                    "store": str(self._folder / f"store{number}"),
-                    "backend": backend,
-                    "environment": {
-                        "SA_ATP_SERVER": self.server,
-                        "SA_ATP_JOB": f"job{number}",
-                        **(environment or {}),
-                    },
-                    "arguments": arguments,
-                }
-            )
-        answers = [process.answer(ANSWER_TIMEOUT_S) for process in self._processes[:world_size]]
+        whole = {"SA_ATP_SERVER": self.server, "SA_ATP_JOB": f"job{number}", **(environment or {})}
+        store = self._folder / f"store{number}"
+        tell(self._ranks[:world_size], function, module, backend, store, whole, arguments)
+        answers = [rank.answer() for rank in self._ranks[:world_size]]
         failed = {rank: a["error"] for rank, a in enumerate(answers) if "error" in a}
         assert not failed, "\n".join(f"rank {rank}: {error}" for rank, error in failed.items())
         return [answer["result"] for answer in answers]
+
+    def end(self) -> None:
+        for rank in self._ranks:
+            rank.end()
+
+
+def tell(
+    ranks: list[Rank],
+    function: str,
+    module: str,
+    backend: str,
+    store: Path,
+    environment: dict[str, str],
+    arguments: dict[str, Any],
+) -> None:
+    """Has ranks call a function; see Ranks.run. Args: store: a new file by which they find each other."""
+    for number, rank in enumerate(ranks):
+        rank.tell(
+            {
+                "module": module, "function": function, "rank": number, "world_size": len(ranks), "store": str(store),
+                "backend": backend, "environment": environment, "arguments": arguments,
+            }
+        )  # fmt: skip

@@ -1,15 +1,15 @@
-"""One rank of the tests, as a process that stays: importing PyTorch takes longer than most tests.
+"""One rank of the tests, as a process that stays.
 
-Takes tasks on standard input, one JSON object a line: {"module", "function", "rank", "world_size", "backend", "store",
-"environment", "arguments"}; answers {"result"} or {"error"}. An empty backend leaves the process group to the function.
+Takes tasks from a pipe: {"module", "function", "rank", "world_size", "backend", "store", "environment", "arguments"};
+answers {"result"} or {"error"}. An empty backend leaves the process group to the function.
 """
 
 import importlib
-import json
 import os
 import sys
 import traceback
 from datetime import timedelta
+from multiprocessing.connection import Connection
 from typing import Any
 
 
@@ -33,23 +33,25 @@ def run(task: dict[str, Any]) -> Any:
         dist.destroy_process_group()
 
 
-def main() -> None:
+def serve(tasks: Connection, log: str) -> None:
+    """Until the other end of the pipe is closed. Args: log: file for what is printed."""
     import torch
 
     import sa_atp.ddp  # noqa: F401
 
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for stream in (1, 2):
+        os.dup2(file, stream)
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
     sys.setswitchinterval(0.0005)
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever is printed is not an answer
-    print(json.dumps({"ready": True}), file=answers, flush=True)
-    for line in sys.stdin:
+    while True:
         try:
-            answer = {"result": run(json.loads(line))}
+            task = tasks.recv()
+        except EOFError:
+            return
+        try:
+            answer = {"result": run(task)}
         except Exception:
             answer = {"error": traceback.format_exc()}
-        print(json.dumps(answer), file=answers, flush=True)
-
-
-if __name__ == "__main__":
-    main()
+        tasks.send(answer)

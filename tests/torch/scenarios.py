@@ -42,11 +42,12 @@ def loss_curve(
     unused: bool = False,
     bucket_view: bool = False,
     static: bool = False,
+    device: str = "cpu",
 ) -> list[float]:
     """Trains a small model with DDP; returns the mean loss of each step."""
     torch.manual_seed(3)
     model = DistributedDataParallel(
-        Branches(width, branch=unused),
+        Branches(width, branch=unused).to(device),
         bucket_cap_mb=bucket_mb,
         find_unused_parameters=unused,
         gradient_as_bucket_view=bucket_view,
@@ -61,7 +62,7 @@ def loss_curve(
     for step in range(steps):
         optimiser.zero_grad()
         for part in range(accumulate):
-            x = torch.randn(8, 16, generator=generator)
+            x = torch.randn(8, 16, generator=generator).to(device)
             y = torch.tanh(x[:, :1] - x[:, 1:2])
             last = part == accumulate - 1
             with contextlib.nullcontext() if last else model.no_sync():
@@ -69,7 +70,7 @@ def loss_curve(
                 output = model(x, use_branch=(step + rank) % 3 == 0) if unused else model(x)
                 loss = nn.functional.mse_loss(output, y) / accumulate
                 loss.backward()
-            losses[step] += loss.detach()
+            losses[step] += loss.detach().cpu()
         optimiser.step()
     dist.all_reduce(losses)
     if state is not None:
@@ -78,19 +79,26 @@ def loss_curve(
 
 
 def gradients(
-    rank: int, world_size: int, *, dtype: str, wrapper: bool = False, nonfinite: str = "raise", bad_rank: int = -1
+    rank: int,
+    world_size: int,
+    *,
+    dtype: str,
+    wrapper: bool = False,
+    nonfinite: str = "raise",
+    bad_rank: int = -1,
+    device: str = "cpu",
 ) -> dict[str, object]:
     """One step with integer-valued gradients. Returns: the hook's mean gradient, the expected one, the bucket's type."""
     torch.manual_seed(0)
     kind = getattr(torch, dtype)
-    model = DistributedDataParallel(nn.Linear(40, 30, bias=False).to(kind))
+    model = DistributedDataParallel(nn.Linear(40, 30, bias=False).to(device, kind))
     state = SaAtpState.from_env(nonfinite=nonfinite)
     model.register_comm_hook(state, fp16_compress_wrapper(sa_atp_hook) if wrapper else sa_atp_hook)
     # the gradient of row i, column j is rank + j
-    x = (torch.arange(40) + rank).to(kind)
+    x = (torch.arange(40) + rank).to(device, kind)
     if rank == bad_rank:
         x[3] = float("inf")
-    weights = torch.ones(1, 30, dtype=kind)
+    weights = torch.ones(1, 30, dtype=kind, device=device)
     (model(x[None]) * weights).sum().backward()
     found = next(model.parameters()).grad
     assert found is not None

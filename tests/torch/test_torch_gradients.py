@@ -1,7 +1,7 @@
 """The gradient of any rank's batch, computed on the side: what it is, what it leaves alone, and how it is abandoned."""
 
 import random
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from torch import nn
 from sa_atp.errors import UserError
 from sa_atp.train import emulate_device
 from sa_atp.train.abandon import abandonable
+from sa_atp.train.collector import Collector
 from sa_atp.train.device import Cancelled
 from sa_atp.train.layout import layout_of
 from sa_atp.train.module_workload import ModuleWorkload
@@ -131,6 +132,22 @@ def test_abandoned_work_leaves_no_trace(where: str) -> None:
     handle.remove()
     module.eval()
     module(torch.zeros(1, 8))  # calls are not watched any more
+
+
+def test_a_backward_pass_in_a_thread_of_its_own_is_abandoned() -> None:
+    """Autograd has one for each GPU."""
+    module = nn.Linear(2, 1, bias=False)
+    stop: Future[None] = Future()
+    with abandonable(stop):
+        collector = Collector(layout_of(module, bucket_bytes=400, unused=False), torch.device("cpu"))
+    take = collector.taker("weight")
+    with ThreadPoolExecutor(1) as autograd:
+        module.weight.grad = torch.ones(1, 2)
+        autograd.submit(take, module.weight).result()
+        assert collector.flat[:2].tolist() == [1.0, 1.0]
+        stop.set_result(None)
+        with pytest.raises(Cancelled):
+            autograd.submit(take, module.weight).result()
 
 
 def test_inputs_by_position_and_by_name() -> None:
