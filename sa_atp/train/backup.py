@@ -10,6 +10,7 @@ A training step under `BackupCompute`:
    sums, and is in the next step together with the others.
 """
 
+import os
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, fields
@@ -78,7 +79,7 @@ class BackupCompute:
             over samples.
         batch_of: called with (step, rank); returns (inputs, targets) of that rank's batch, the same on whichever rank it
             is called. A tuple of inputs gives several arguments, a mapping named ones.
-        state: default: from the environment, with help = "clone".
+        state: default: from the environment; help is "clone" there unless SA_ATP_HELP says otherwise.
         patience: share of its own compute time that a leader waits before it offers help.
         seed: of dropout and augmentation, which are functions of (seed, step, rank).
         bucket_cap_mb: size of the parts in which gradients travel.
@@ -92,7 +93,7 @@ class BackupCompute:
             raise UserError(f"patience = {patience!r}: expected 0 or more")
         is_ddp = isinstance(model, DistributedDataParallel)
         self.module: nn.Module = cast(Any, model).module if is_ddp else model
-        self.state = state if state is not None else SaAtpState.from_env(help="clone")
+        self.state = state or SaAtpState.from_env(help=os.environ.get("SA_ATP_HELP") or "clone")
         if is_ddp and self.state.process_group is None:
             self.state.process_group = cast(Any, model).process_group
         self.stats = BackupStats()

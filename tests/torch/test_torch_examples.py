@@ -1,11 +1,14 @@
-"""Every example runs, and learns."""
+"""Every example runs, and learns; the README's changes to a normal script are what they say."""
 
+import re
 import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rank_pool import Ranks
+from rank_pool import HERE, Ranks
+
+ROOT = HERE.parents[1]
 
 
 def free_port() -> int:
@@ -51,3 +54,34 @@ def test_continues_from_a_checkpoint(ranks: Ranks, tmp_path: Path) -> None:
     second = run(ranks, 2, "ddp_digits.py", "--epochs", "2", "--checkpoint", checkpoint)
     assert (first["first_epoch"], second["first_epoch"]) == (0, 1)
     assert second["losses"][0] < first["losses"][0]
+
+
+def changed(source: str, diff: str) -> str:
+    """A script after a diff whose context lines may leave something out between them."""
+    lines = iter(source.splitlines())
+    out: list[str] = []
+    for kind, text in ((line[0], line[1:]) for line in diff.splitlines()):
+        if kind == "+":
+            out.append(text)
+            continue
+        for line in lines:
+            if line == text:
+                break
+            out.append(line)
+        else:
+            raise AssertionError(f"the script lacks the line {text!r}, or has it elsewhere")
+        if kind == " ":
+            out.append(text)
+    return "\n".join([*out, *lines, ""])
+
+
+def test_changes_in_the_readme(ranks: Ranks, tmp_path: Path) -> None:
+    normal = ROOT / "examples" / "ddp_normal.py"
+    hook, help_ = re.findall(r"```diff\n(.*?)\n```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert [diff.count("\n+") for diff in (hook, help_)] == [2, 5]
+    expected = run(ranks, 2, str(normal), "--epochs", "2")["losses"]
+    assert expected[1] < expected[0]
+    for diff, most in ((hook, 1e-5), (help_, 1e-4)):
+        script = tmp_path / "script.py"
+        script.write_text(changed(normal.read_text(), diff))
+        assert run(ranks, 2, str(script), "--epochs", "2")["losses"] == pytest.approx(expected, rel=most)
