@@ -92,6 +92,10 @@ def _decode_run(data: Any) -> PolicyRun:
         fragments=_counts(data, "fragments"),
         help=_counts(data, "help"),
         fluid_bound_s=_decode_float(data.get("fluid_bound_s"), "fluid_bound_s"),
+        job=_get(data, "job", int) if "job" in data else 0,
+        streams={k: _decode_float(v, f"streams.{k}") for k, v in _get(data, "streams", dict).items()}
+        if "streams" in data
+        else {},
     )
 
 

@@ -21,7 +21,7 @@ from sa_atp.testbed.records import Iteration, RunResult
 
 COLUMNS = (
     "policy", "repetition", "step", "worker", "compute_s", "help_s", "send_s", "wait_s", "iteration_s", "loss",
-    "slowdown", "micro_batches", "helped",
+    "slowdown", "micro_batches", "helped", "job",
 )  # fmt: skip
 RUN = "run.json"
 
@@ -75,13 +75,14 @@ def manifest(result: RunResult) -> dict[str, Any]:
 
 
 def iterations_csv(result: RunResult) -> str:
-    """A row per policy, repetition, step and worker. Times in seconds, to the microsecond; NaN is an empty field."""
+    """A row per policy, repetition, job, step and worker. Times in seconds, to the microsecond; NaN is an empty field."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS)
     for run in result.runs:
         for each in sorted(run.iterations, key=lambda i: (i.step, i.worker)):
-            writer.writerow([run.policy, run.repetition, *(_field(each, name) for name in COLUMNS[2:])])
+            measured = (_field(each, name) for name in COLUMNS[2:-1])
+            writer.writerow([run.policy, run.repetition, *measured, run.job])
     return out.getvalue()
 
 

@@ -93,10 +93,10 @@ def training(result: RunResult) -> str:
 
 def same_training(result: RunResult) -> str:
     """Whether the policies trained the same model, step for step; nothing if there is only one."""
-    losses: dict[tuple[int, int], list[float]] = defaultdict(list)
+    losses: dict[tuple[int, int, int], list[float]] = defaultdict(list)
     for run in result.runs:
         for each in run.evaluations:
-            losses[run.repetition, each.step].append(each.loss)
+            losses[run.repetition, run.job, each.step].append(each.loss)
     shared = [found for found in losses.values() if len(found) > 1]
     if not shared:
         return ""
@@ -144,7 +144,7 @@ def remarks(result: RunResult, summary: dict[str, Any]) -> list[Remark]:
         ratio = each["ratio_to_fluid_bound"]
         if ratio is not None and ratio < 0.98:
             doubt.append(f"{names[policy]}: faster than the fluid bound, which cannot be; the emulation is off.")
-        expected = result.plan.run.steps * result.plan.run.repetitions
+        expected = result.plan.run.steps * result.plan.run.repetitions * result.plan.job.jobs
         if 0 < each["iterations"] < expected:
             doubt.append(f"{names[policy]}: {each['iterations']} of {expected} iterations were recorded.")
     missing = [policy_name(policy) for policy in result.plan.run.policies if policy not in summary["policies"]]
@@ -163,8 +163,9 @@ def what_ran(result: RunResult) -> str:
     if result.plan.job.device == "cpu":
         devices = "hosts with CPU quotas, "
     again = f", {in_words(repetitions)} repetitions" if repetitions > 1 else ""
+    jobs = f"{in_words(result.plan.job.jobs)} jobs of " if result.plan.job.jobs > 1 else ""
     return (
-        f"{plural(topology.workers, 'worker')}, {topology.kind} topology, {result.backend} backend, "
+        f"{jobs}{plural(topology.workers, 'worker')}, {topology.kind} topology, {result.backend} backend, "
         f"{result.switch} switch, {devices}{plural(result.plan.run.steps, 'step')}{again}"
     )
 

@@ -1,7 +1,7 @@
 """What the records of a run say in numbers: the arithmetic that summary, table and figures share.
 
 A step's iteration time is that of its slowest worker. The first `plan.run.warm_up` steps of a run do not count, unless
-it has no others. Repetitions are pooled.
+it has no others. Repetitions are pooled, and so are jobs that ran at once.
 """
 
 import math
@@ -35,14 +35,14 @@ class WorkerShare:
 
 @dataclass(frozen=True, slots=True)
 class PolicyStats:
-    """Everything that is derived from the repetitions of one policy."""
+    """Everything that is derived from the runs of one policy: one for each repetition and job."""
 
     policy: str
     runs: list[PolicyRun]
     times_s: list[np.ndarray] = field(repr=False)
-    """Per repetition, float64[counted steps]: iteration times."""
+    """Per run, float64[counted steps]: iteration times."""
     counted: list[list[Iteration]] = field(repr=False)
-    """Per repetition: the iterations of the counted steps."""
+    """Per run: the iterations of the counted steps."""
 
     @property
     def pooled_s(self) -> np.ndarray:
@@ -55,10 +55,42 @@ class PolicyStats:
         pooled = self.pooled_s
         return float(pooled.mean()) if len(pooled) else None
 
+    def repetition_means_s(self) -> dict[int, float]:
+        """Mean iteration time of each repetition that took a step; of its jobs, where there are several, the mean."""
+        found: dict[int, list[float]] = defaultdict(list)
+        for run, times in zip(self.runs, self.times_s, strict=True):
+            if len(times):
+                found[run.repetition].append(float(times.mean()))
+        return {repetition: sum(means) / len(means) for repetition, means in sorted(found.items())}
+
     @property
     def mean_interval_s(self) -> tuple[float, float] | None:
         """95 % confidence interval of the mean iteration time, over repetitions."""
-        return interval95([float(times.mean()) for times in self.times_s if len(times)])
+        return interval95(list(self.repetition_means_s().values()))
+
+    def job_means_s(self) -> dict[int, float]:
+        """Mean iteration time of each job, over all repetitions."""
+        found: dict[int, list[np.ndarray]] = defaultdict(list)
+        for run, times in zip(self.runs, self.times_s, strict=True):
+            found[run.job].append(times)
+        pooled = {job: np.concatenate(times) for job, times in sorted(found.items())}
+        return {job: float(times.mean()) for job, times in pooled.items() if len(times)}
+
+    def fairness(self) -> list[float]:
+        """Jain's index of the jobs' speeds, for each repetition: 1 if all are as fast, 1/n if one of n has everything."""
+        speeds: dict[int, list[float]] = defaultdict(list)
+        for run, times in zip(self.runs, self.times_s, strict=True):
+            if len(times):
+                speeds[run.repetition].append(1 / float(times.mean()))
+        return [sum(s) ** 2 / (len(s) * sum(x * x for x in s)) for s in speeds.values()]
+
+    def streams(self) -> dict[str, float]:
+        """For each link between switches, how often a step's fragments went up it, mean over repetitions."""
+        found: dict[str, list[float]] = defaultdict(list)
+        for run in self.runs:
+            for link, count in run.streams.items():
+                found[link].append(count)
+        return {link: sum(counts) / len(counts) for link, counts in found.items()}
 
     @property
     def fluid_bound_s(self) -> float | None:

@@ -53,7 +53,7 @@ def _policy(policy: PolicyStats, target: float) -> dict[str, Any]:
     return {
         "iterations": sum(len({i.step for i in run.iterations}) for run in policy.runs),
         "iterations_counted": len(pooled),
-        "repetitions": len(policy.runs),
+        "repetitions": len({run.repetition for run in policy.runs}),
         "iteration_time_s": {
             "mean": policy.mean_s,
             "p50": p50,
@@ -63,7 +63,8 @@ def _policy(policy: PolicyStats, target: float) -> dict[str, Any]:
             "max": pooled.max() if len(pooled) else None,
             "std": pooled.std(ddof=1) if len(pooled) > 1 else None,
             "mean_ci95": policy.mean_interval_s,
-            "mean_of_repetitions": [float(times.mean()) if len(times) else None for times in policy.times_s],
+            "mean_of_repetitions": list(policy.repetition_means_s().values()),
+            "mean_of_jobs": list(policy.job_means_s().values()),
         },
         "final_loss": final_loss,
         "final_accuracy": final_accuracy,
@@ -84,6 +85,8 @@ def _policy(policy: PolicyStats, target: float) -> dict[str, Any]:
             }
             for each in policy.workers()
         ],
+        "fairness": _mean(policy.fairness()) if len({run.job for run in policy.runs}) > 1 else None,
+        "streams_per_link": policy.streams(),
         "fluid_bound_s": bound,
         "ratio_to_fluid_bound": _ratio(policy.mean_s, bound),
     }
@@ -119,12 +122,8 @@ def _paired_interval(base: PolicyStats | None, other: PolicyStats) -> tuple[floa
     """95 % confidence interval of the speed-up, over repetitions; those of one number share their seed."""
     if base is None:
         return None
-    means = {run.repetition: float(t.mean()) for run, t in zip(base.runs, base.times_s, strict=True) if len(t)}
-    ratios = []
-    for run, times in zip(other.runs, other.times_s, strict=True):
-        if run.repetition in means and len(times) and times.mean() > 0:
-            ratios.append(means[run.repetition] / float(times.mean()))
-    return stats.interval95(ratios)
+    means = base.repetition_means_s()
+    return stats.interval95([means[n] / mean for n, mean in other.repetition_means_s().items() if n in means and mean])
 
 
 def _final(policy: PolicyStats) -> tuple[float | None, float | None]:

@@ -75,7 +75,32 @@ def rows(summary: dict[str, Any]) -> list[tuple[str, list[tuple[str, Cell]]]]:
         ("fragments sent", lambda _, p, __: number(p["fragments"]["sent"])),
         ("fragments retransmitted", lambda _, p, __: number(p["fragments"]["retransmitted"])),
     ]
-    return [("Iteration time", time), ("Workers", workers), ("Training, held out", training), ("Sums", sums)]
+    found = [("Iteration time", time), ("Workers", workers), ("Training, held out", training), ("Sums", sums)]
+    found += _jobs(summary)
+    return found + _links(summary)
+
+
+def _jobs(summary: dict[str, Any]) -> list[tuple[str, list[tuple[str, Cell]]]]:
+    """Where several jobs ran at once: how fast each was, and how fair that is."""
+    count = max((len(p["iteration_time_s"]["mean_of_jobs"]) for p in summary["policies"].values()), default=0)
+    if count < 2:
+        return []
+
+    def mean_of(job: int) -> Cell:
+        return lambda _, p, __: duration(dict(enumerate(p["iteration_time_s"]["mean_of_jobs"])).get(job))
+
+    lines = [(f"job {job}, mean", mean_of(job)) for job in range(count)]
+    return [("Jobs at once", [*lines, ("Jain's fairness index", lambda _, p, __: _digits(p["fairness"]))])]
+
+
+def _links(summary: dict[str, Any]) -> list[tuple[str, list[tuple[str, Cell]]]]:
+    """What went up the links between switches, in contributions of one worker."""
+    names = list(dict.fromkeys(link for p in summary["policies"].values() for link in p["streams_per_link"]))
+
+    def streams_on(link: str) -> Cell:
+        return lambda _, p, __: _digits(p["streams_per_link"].get(link))
+
+    return [("Streams up a link, as counted", [(link, streams_on(link)) for link in names])] if names else []
 
 
 def notes(result: RunResult, summary: dict[str, Any]) -> list[str]:

@@ -128,7 +128,7 @@ def situation(result: RunResult) -> str:
 
 
 def _slow_workers(result: RunResult) -> dict[tuple[int, int], dict[int, float]]:
-    """(repetition, step) -> slow-down of every slow worker, from the first policy that ran."""
+    """(repetition, step) -> slow-down of every slow worker, from the first policy that ran; jobs have the same."""
     found: dict[tuple[int, int], dict[int, float]] = defaultdict(dict)
     first = result.runs[0].policy if result.runs else None
     for run in result.runs:

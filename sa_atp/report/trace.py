@@ -35,6 +35,8 @@ def _process(result: RunResult, pid: int, run: PolicyRun) -> Iterator[dict[str, 
     name = policy_name(run.policy)
     if result.plan.run.repetitions > 1:
         name += f", repetition {run.repetition + 1}"
+    if result.plan.job.jobs > 1:
+        name += f", job {run.job}"
     yield _metadata(pid, 0, "process_name", {"name": name})
     yield _metadata(pid, 0, "process_sort_index", {"sort_index": pid})
     for worker in sorted({i.worker for i in run.intervals} | {i.worker for i in run.iterations}):

@@ -9,9 +9,9 @@ from sa_atp.testbed.tasks import straggler_pattern
 from sa_atp.train.fingerprint import MASK64
 
 
-def collect(plan: Plan, policy: str, repetition: int, workers: list[dict[str, Any]]) -> PolicyRun:
+def collect(plan: Plan, policy: str, repetition: int, workers: list[dict[str, Any]], job: int = 0) -> PolicyRun:
     """Args: workers: what `testbed.worker.train` returned on each, in order of rank."""
-    run = PolicyRun(policy, repetition)
+    run = PolicyRun(policy, repetition, job=job)
     origin_us = min(worker["records"][0]["start_us"] for worker in workers)
     for worker in workers:
         for record in worker["records"]:

@@ -22,6 +22,11 @@ from sa_atp.transport.events import WorkerStats
 TIMEOUT = timedelta(seconds=60)
 
 
+def load() -> None:
+    """Imports PyTorch, which takes seconds, so that the first sum does not pay for it."""
+    import torch.distributed  # noqa: F401
+
+
 @contextmanager
 def group(store: tuple[str, int], rank: int, world_size: int, interface: str | None) -> Iterator[Any]:
     """A process group of all ranks; gives torch.distributed.
@@ -83,6 +88,7 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
         "sums": sums,
         "stats": WorkerStats().as_dict(),
         "server": None,
+        "values": workload.values,
         "evaluations": tasks.evaluate(workload, snapshots) if rank == 0 else [],
     }
 

@@ -57,6 +57,7 @@ def run(plan: Plan, folder: Path, progress: Progress) -> list[PolicyRun]:
         host, port = cluster.ready()
         for worker in workers:
             worker.answer(READY_TIMEOUT_S)
+        prepare(plan, workers)
         runs = []
         for repetition in range(plan.run.repetitions):
             for policy in plan.run.policies:
@@ -67,6 +68,16 @@ def run(plan: Plan, folder: Path, progress: Progress) -> list[PolicyRun]:
                 raw = run_policy(plan, policy, tasks, folder, progress)
                 runs.append(collect(plan, policy, repetition, raw))
         return runs
+
+
+def prepare(plan: Plan, workers: Sequence[Process]) -> None:
+    """Has workers that are ready load what the plan needs, all at the same time. Raises: ProcessError."""
+    for worker in workers:
+        worker.tell({"kind": "prepare", "plan": plan.as_dict(), "out": os.devnull})
+    for worker in workers:
+        answer = worker.answer(READY_TIMEOUT_S)
+        if not answer.get("done"):
+            raise ProcessError(f"{worker.name}: {answer.get('error')}")
 
 
 def expected_seconds(plan: Plan) -> float:

@@ -75,6 +75,11 @@ class PolicyRun:
     """helped_steps (steps in which somebody helped), micro_batches (computed by helpers), backups."""
     fluid_bound_s: float = 0.0
     """Mean over steps of total work over total speed: no assignment of work can be faster."""
+    job: int = 0
+    """Which one, where several ran at once."""
+    streams: dict[str, float] = field(default_factory=dict)
+    """For each link between switches ("leaf1-s1"), how many times a step's fragments went up it, mean over steps: the
+    bytes that its interface counted over those of one worker's contribution. A rack that aggregates needs one."""
 
 
 @dataclass(slots=True)

@@ -1,5 +1,7 @@
 """What a step's time went into: activities cover it without a gap, whatever happened in it."""
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,5 +45,5 @@ def test_activities_cover_the_step(times: list[int], contributed_us: int, sent_u
     found = filled(record, min(max(start, contributed_us), end), sent_us)
     assert found[0][1] == start
     assert found[-1][2] == end
-    assert all(before[2] == after[1] for before, after in zip(found, found[1:], strict=False))
+    assert all(before[2] == after[1] for before, after in itertools.pairwise(found))
     assert [f for f in found if f[0] in ("compute", "help")] == [(a.kind, a.start_us, a.end_us) for a in known]

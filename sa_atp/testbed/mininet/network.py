@@ -154,6 +154,18 @@ class Network:
         """The processes of the switches."""
         return [switch.process for switch in self._net.switches]
 
+    def trunk_bytes(self) -> dict[str, int]:
+        """For each link between switches, "leaf1-s1", the bytes that have gone up it: what the leaf's interface counts."""
+        found = {}
+        for cable in self.layout.cables:
+            if {cable.node, cable.other} <= self.layout.switches.keys():
+                is_up = cable.other == self.layout.root.name
+                low, high, port = (
+                    (cable.node, cable.other, cable.port) if is_up else (cable.other, cable.node, cable.other_port)
+                )
+                found[f"{low}-{high}"] = _sent_bytes(self.node(low).pid, f"{low}-eth{port}")
+        return found
+
     def start(
         self,
         host: str,
@@ -190,6 +202,15 @@ class Network:
         )
         process.answer(READY_TIMEOUT_S)
         return f"udp://{address}"
+
+
+def _sent_bytes(pid: int, interface: str) -> int:
+    """What an interface has sent, in the network namespace of a process."""
+    for line in Path(f"/proc/{pid}/net/dev").read_text().splitlines():
+        name, _, counters = line.partition(":")
+        if name.strip() == interface:
+            return int(counters.split()[8])
+    raise LookupError(f"process {pid} has no interface {interface}")
 
 
 @contextmanager

@@ -5,14 +5,17 @@ import os
 from pathlib import Path
 from typing import Any
 
+from sa_atp.softswitch.frames import HEADERS_BYTES
+from sa_atp.spec import Kind
 from sa_atp.testbed.collect import collect
-from sa_atp.testbed.local import run_policy
+from sa_atp.testbed.local import prepare, run_policy
 from sa_atp.testbed.mininet import parts, topologies, traffic
 from sa_atp.testbed.mininet.network import READY_TIMEOUT_S, Network
 from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.processes import Process
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import PolicyRun
+from sa_atp.wire.header import size_of
 
 # the workers share the cores, and emulate their devices
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -71,10 +74,7 @@ class _Run:
         everybody = list(itertools.chain(*self.workers))
         for worker in everybody:
             worker.answer(READY_TIMEOUT_S)
-        for worker in everybody:
-            worker.tell({"kind": "prepare", "plan": plan.as_dict(), "out": os.devnull})
-        for worker in everybody:
-            worker.answer(READY_TIMEOUT_S)
+        prepare(plan, everybody)
         self._slow_down()
         runs = []
         for repetition in range(plan.run.repetitions):
@@ -100,11 +100,20 @@ class _Run:
                 (worker, {**common, "rank": place.rank, "interface": f"{place.name}-eth0"})
                 for worker, place in zip(self.workers[job], places, strict=True)
             ]
+        before = self.network.trunk_bytes()
         raw = run_policy(self.plan, policy, tasks, self.folder, self.progress)
+        after = self.network.trunk_bytes()
         size = self.plan.topology.workers
-        return [
-            collect(self.plan, policy, number, raw[job * size : (job + 1) * size]) for job, number in enumerate(numbers)
+        runs = [
+            collect(self.plan, policy, repetition, raw[job * size : (job + 1) * size], job)
+            for job in range(len(numbers))
         ]
+        if not self.plan.traffic.is_wanted:  # the interfaces would count that as well
+            fragments = -(-raw[0]["values"] // self.plan.switch.lanes) * self.plan.run.steps * len(numbers)
+            stream_bytes = fragments * (HEADERS_BYTES + size_of(Kind.DATA, self.plan.switch.lanes))
+            for run in runs:
+                run.streams = {link: (after[link] - before[link]) / stream_bytes for link in after}
+        return runs
 
     def _slow_down(self) -> None:
         """Makes stragglers of hosts and links, and starts other traffic."""
