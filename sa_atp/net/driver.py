@@ -2,9 +2,9 @@
 
 import contextlib
 import os
+import select
 import selectors
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -15,7 +15,7 @@ from sa_atp.net.udp import UdpSocket
 from sa_atp.wire.datagrams import Burst
 
 LONGEST_WAIT_S = 1.0
-PAUSE_US = 1_000  # for datagrams to gather
+LONGEST_PAUSE_US, ENOUGH, WORTH_IT = 8_000, 96, 8  # of datagrams that gather, see Moderation
 
 
 class Connection(Protocol):
@@ -23,6 +23,7 @@ class Connection(Protocol):
     def transmit(self, now_us: int) -> list[Burst]: ...
     def next_timer_us(self) -> int | None: ...
     def handle_timer(self, now_us: int) -> None: ...
+    def may_gather(self) -> int: ...
 
 
 class Driver:
@@ -45,7 +46,7 @@ class Driver:
         self._selector.register(socket, selectors.EVENT_READ)
         self._selector.register(self._wake_read, selectors.EVENT_READ)
         self._thread: threading.Thread | None = None
-        self._moderation = Moderation(PAUSE_US)
+        self._moderation = Moderation(LONGEST_PAUSE_US, ENOUGH, WORTH_IT)
 
     # --- from any thread ----------------------------------------------------------------------------------------------
 
@@ -118,9 +119,9 @@ class Driver:
             self.connection.handle_timer(now_us())
         self._flush()
         self.after()
-        pause_s = self._moderation.pause_s(received)
+        pause_s = self._moderation.pause_s(received, self.connection.may_gather())
         if pause_s:
-            time.sleep(pause_s)
+            select.select([self._wake_read], [], [], pause_s)  # calls need not wait
 
     def _flush(self) -> None:
         while bursts := self.connection.transmit(now_us()):

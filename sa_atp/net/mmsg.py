@@ -104,11 +104,11 @@ class MessageVector:
         if self._names is None:
             self._names = np.zeros((self.capacity, 16), np.uint8)
             self._controls = np.zeros((self.capacity, CONTROL_BYTES), np.uint8)
+            self._name_places = self._names.ctypes.data + np.arange(self.capacity) * 16
+            self._control_places = self._controls.ctypes.data + np.arange(self.capacity) * CONTROL_BYTES
         names, controls = self._names, self._controls
-        self._messages["name"] = names.ctypes.data + np.arange(self.capacity) * 16
-        self._messages["name_length"] = 16
-        self._messages["control"] = controls.ctypes.data + np.arange(self.capacity) * CONTROL_BYTES
-        self._messages["control_length"] = CONTROL_BYTES
+        self._messages["name"], self._messages["name_length"] = self._name_places, 16
+        self._messages["control"], self._messages["control_length"] = self._control_places, CONTROL_BYTES
         self._messages["flags"] = 0
         count = self._call(_LIBC.recvmmsg, fd, data, data.shape[1], socket.MSG_DONTWAIT, None)
         lengths = self._messages["sent"][:count].astype(np.int64)
@@ -129,13 +129,40 @@ class MessageVector:
         count = min(len(data), self.capacity)
         self._iov["base"][:count] = data.ctypes.data + np.arange(count) * data.strides[0]
         self._iov["length"][:count] = lengths if isinstance(lengths, int) else lengths[:count]
-        done = function(fd, ctypes.c_void_p(self._messages.ctypes.data), count, flags, *more)
-        if done < 0:
-            code = ctypes.get_errno()
-            if code in (errno.EAGAIN, errno.ENOBUFS):
-                raise BlockingIOError(code, os.strerror(code))
-            raise OSError(code, os.strerror(code))
-        return int(done)
+        return _done(function(fd, ctypes.c_void_p(self._messages.ctypes.data), count, flags, *more))
+
+
+class GatherVector:
+    """Sends packets whose parts lie apart, through a socket that is bound to an interface."""
+
+    def __init__(self, capacity: int = 256) -> None:
+        """Args: capacity: packets for one call."""
+        self._messages = np.zeros(capacity, MMSGHDR)
+
+    def send(self, fd: int, bases: np.ndarray, sizes: np.ndarray, counts: np.ndarray) -> int:
+        """Sends packets, in order.
+
+        Args: bases, sizes: address and size of each part; counts: parts of each packet.
+        Returns: how many packets the kernel took; the first that it refuses ends the call, unless it is the very first.
+        Raises: BlockingIOError, OSError.
+        """
+        iov = np.empty(len(bases), IOVEC)
+        iov["base"], iov["length"] = bases, sizes
+        packets = min(len(counts), len(self._messages))
+        starts = np.cumsum(counts) - counts
+        self._messages["iov"][:packets] = iov.ctypes.data + starts[:packets] * IOVEC.itemsize
+        self._messages["iov_count"][:packets] = counts[:packets]
+        return _done(_LIBC.sendmmsg(fd, ctypes.c_void_p(self._messages.ctypes.data), packets, 0))
+
+
+def _done(result: int) -> int:
+    """What a call did. Raises: BlockingIOError, OSError."""
+    if result < 0:
+        code = ctypes.get_errno()
+        if code in (errno.EAGAIN, errno.ENOBUFS):
+            raise BlockingIOError(code, os.strerror(code))
+        raise OSError(code, os.strerror(code))
+    return int(result)
 
 
 @lru_cache(maxsize=1024)

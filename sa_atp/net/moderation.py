@@ -9,21 +9,33 @@ import math
 
 from sa_atp.net.clock import now_us
 
-MEMORY_US = 5_000  # over which arrivals are counted
-MANY = 40  # so many within that time are worth a pause: about 8000 a second
-ENOUGH = 32  # a batch of so many is large enough
+MEMORY_US = 50_000  # over which arrivals are counted: a short burst is no stream
 
 
 class Moderation:
-    def __init__(self, pause_us: int) -> None:
-        """Args: pause_us: how long packets may gather."""
-        self._pause_s = pause_us / 1e6
+    def __init__(self, longest_us: int, enough: int, worth_it: int) -> None:
+        """Args:
+        longest_us: how long packets may gather.
+        enough: a batch of so many packets is large enough.
+        worth_it: a pause in which fewer arrive costs time and saves little.
+        """
+        self._longest_us = longest_us
+        self._enough = enough
+        self._worth_it = worth_it
         self._recent = 0.0  # packets in about the last MEMORY_US
         self._counted_us = now_us()
 
-    def pause_s(self, packets: int) -> float:
-        """How long to wait before looking again. Args: packets: what the last look brought."""
+    def pause_s(self, packets: int, most: int | None = None) -> float:
+        """How long to wait before looking again.
+
+        Args: packets: what the last look brought; most: how many may gather, if fewer than enough.
+        """
         now = now_us()
         self._recent = self._recent * math.exp((self._counted_us - now) / MEMORY_US) + packets
         self._counted_us = now
-        return self._pause_s if packets and packets < ENOUGH and self._recent > MANY else 0.0
+        enough = self._enough if most is None else min(self._enough, most)
+        if not 0 < packets < enough:
+            return 0.0
+        # in packets: what will have gathered by the end of the pause
+        gathered = min(float(enough), self._recent * self._longest_us / MEMORY_US)
+        return gathered / self._recent * MEMORY_US / 1e6 if gathered >= self._worth_it else 0.0

@@ -4,6 +4,7 @@ A port takes and gives Ethernet frames in batches: uint8[n, row] and the length 
 """
 
 import contextlib
+import errno
 import fcntl
 import socket
 import struct
@@ -13,7 +14,9 @@ from typing import Protocol
 import numpy as np
 
 from sa_atp.errors import MissingPartError, UserError
-from sa_atp.net.mmsg import MessageVector
+from sa_atp.net import offload
+from sa_atp.net.mmsg import GatherVector, MessageVector
+from sa_atp.net.offload import VNET, VNET_BYTES
 from sa_atp.net.udp import UdpSocket
 from sa_atp.softswitch.frames import HEADERS_BYTES, Endpoint, address_of, flows, is_datagram, mac_for, wrap
 from sa_atp.softswitch.pipeline import ROW_BYTES
@@ -23,10 +26,14 @@ from sa_atp.wire.datagrams import Address, Burst
 ETH_P_ALL = 3
 SOL_PACKET = 263
 PACKET_ADD_MEMBERSHIP, PACKET_MR_PROMISC = 1, 1
-PACKET_IGNORE_OUTGOING = 23
+PACKET_VNET_HDR, PACKET_IGNORE_OUTGOING = 15, 23
 SIOCOUTQ = 0x5411
-# What a queued frame of ordinary size costs the socket: its data, and the kernel's bookkeeping around it.
+# What a queued frame of ordinary size costs the socket: its data, and the kernel's bookkeeping around it. A super-packet
+# has the bookkeeping once, and its data in pages of its own.
 QUEUED_FRAME_BYTES = 2304
+QUEUED_PACKET_BYTES = 3072
+RECEIVE_PACKETS = 64  # taken at once
+RECEIVE_BYTES = 65_600  # of each: the largest IPv4 packet, with its Ethernet header
 
 Frames = tuple[np.ndarray, np.ndarray]
 
@@ -41,16 +48,26 @@ class Port(Protocol):
 
 
 class InterfacePort:
-    """A network interface, through a packet socket. Needs CAP_NET_RAW."""
+    """A network interface, through a packet socket. Needs CAP_NET_RAW.
 
-    def __init__(self, interface: str, batch: int = 256) -> None:
-        """Raises: UserError: no such interface; MissingPartError: not allowed."""
+    Frames that belong together cross it as one packet where the kernel knows how, see `offload`.
+    """
+
+    def __init__(self, interface: str, batch: int = 256, *, joins: bool = True) -> None:
+        """Args:
+        batch: packets to send in one call.
+        joins: whether what leaves may be joined to super-packets. Where the other end is no Linux network stack, switch
+            them off with `ethtool -K INTERFACE tx off`, or here.
+
+        Raises: UserError: no such interface; MissingPartError: not allowed.
+        """
         try:
             self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
         except PermissionError:
             raise MissingPartError(
                 f"port on {interface}: packet sockets need root or CAP_NET_RAW; --udp ports work without"
             ) from None
+        self._has_vnet = self._set(PACKET_VNET_HDR, struct.pack("=i", 1))  # only before the socket is bound
         try:
             self._socket.bind((interface, ETH_P_ALL))
         except OSError as error:
@@ -69,41 +86,77 @@ class InterfacePort:
         self.interface = interface
         self.oversized = 0
         self.refused = 0
-        self._in = MessageVector(batch)
-        self._out = MessageVector(batch)
-        self._rows = np.zeros((batch, ROW_BYTES), np.uint8)
+        self._joins = joins and self._has_vnet
+        self._in = MessageVector(RECEIVE_PACKETS)
+        self._out = GatherVector(batch)
+        self._packets = np.empty((RECEIVE_PACKETS, VNET_BYTES + RECEIVE_BYTES), np.uint8)
+        self._rows = np.zeros((2 * RECEIVE_PACKETS, ROW_BYTES), np.uint8)
+        self._frame_cost = float(QUEUED_FRAME_BYTES)
+
+    def _set(self, option: int, value: bytes) -> bool:
+        try:
+            self._socket.setsockopt(SOL_PACKET, option, value)
+        except OSError:
+            return False
+        return True
 
     def fileno(self) -> int:
         return self._socket.fileno()
 
     def receive(self) -> Frames | None:
         """A batch of frames, valid until the next call; None if there are none."""
+        skipped = 0 if self._has_vnet else VNET_BYTES
         try:
-            count, lengths = self._in.receive(self.fileno(), self._rows)
+            count, lengths = self._in.receive(self.fileno(), self._packets[:, skipped:])
         except BlockingIOError:
             return None
-        rows = self._rows[:count]
-        too_long = lengths < 0
-        if too_long.any():
-            self.oversized += int(too_long.sum())
-            rows, lengths = rows[~too_long], lengths[~too_long]
-        return rows, lengths
+        packets = self._packets[:count]
+        if not self._has_vnet:
+            packets[:, :VNET_BYTES] = 0
+            lengths = np.where(lengths < 0, lengths, lengths + VNET_BYTES)
+        return self._cut(packets, lengths - VNET_BYTES)
+
+    def _cut(self, packets: np.ndarray, lengths: np.ndarray) -> Frames:
+        """Packets as they came, with the header that says how, as frames."""
+        vnet = packets[:, :VNET_BYTES].view(VNET)[:, 0]
+        packets = packets[:, VNET_BYTES:]
+        counts = offload.frames_in(vnet, lengths, packets)
+        longest = np.where(vnet["kind"] == offload.WHOLE, lengths, vnet["segment_bytes"] + HEADERS_BYTES)
+        counts[(lengths < 0) | (longest > ROW_BYTES)] = 0
+        self.oversized += int(np.count_nonzero(counts == 0))
+        total = int(counts.sum())
+        if total > len(self._rows):
+            self._rows = np.zeros((2 * total, ROW_BYTES), np.uint8)
+        frames = self._rows[:total]
+        return frames, offload.cut(vnet, lengths, packets, counts, frames)
 
     def send(self, frames: np.ndarray, lengths: np.ndarray) -> None:
         """Sends a batch; frames that the interface's queue does not take are lost, as on any switch."""
-        first = 0
-        while first < len(frames):
-            part = slice(first, first + self._out.capacity)
+        if not len(frames):
+            return
+        packets = offload.gather(frames, lengths, join=self._joins)
+        costs = np.where(packets.frames == 1, QUEUED_FRAME_BYTES, QUEUED_PACKET_BYTES + packets.frames * lengths[0])
+        self._frame_cost += (float(costs.sum()) / len(frames) - self._frame_cost) / 4
+        ends = np.cumsum(packets.counts)
+        first = part = 0
+        while first < len(packets.counts):
             try:
-                first += self._out.send(self.fileno(), frames[part], lengths[part])
-            except (BlockingIOError, OSError):
-                self.refused += len(frames) - first
+                first += self._out.send(
+                    self.fileno(), packets.bases[part:], packets.sizes[part:], packets.counts[first:]
+                )
+            except OSError as error:
+                if self._joins and first == 0 and error.errno == errno.EINVAL:
+                    self._joins = False  # this kernel knows no super-packets of datagrams
+                    self.send(frames, lengths)
+                    return
+                self.refused += int(packets.frames[first:].sum())
                 return
+            part = int(ends[first - 1])
 
     def waiting(self) -> int:
         """Frames that wait in the interface's queue, as far as the socket knows."""
         queued = struct.unpack("=i", fcntl.ioctl(self._socket, SIOCOUTQ, b"\0" * 4))[0]
-        return int(queued // QUEUED_FRAME_BYTES)
+        return int(queued / self._frame_cost)
 
     def close(self) -> None:
         self._socket.close()

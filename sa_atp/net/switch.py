@@ -16,7 +16,7 @@ from sa_atp.softswitch.device import Device
 from sa_atp.softswitch.pipeline import PORTS, Packets
 
 LONGEST_WAIT_S = 0.2
-PAUSE_US = 500  # for packets to gather
+LONGEST_PAUSE_US, ENOUGH, WORTH_IT = 2_000, 256, 32  # of packets that gather, see Moderation
 
 
 class SwitchLoop:
@@ -45,7 +45,7 @@ class SwitchLoop:
             if captures is not None:
                 captures.mkdir(parents=True, exist_ok=True)
                 self._captures[number] = Capture(captures / f"port{number}.pcap")
-        self._moderation = Moderation(PAUSE_US)
+        self._moderation = Moderation(LONGEST_PAUSE_US, ENOUGH, WORTH_IT)
         device.emit = self.send
 
     def now_us(self) -> int:

@@ -28,6 +28,7 @@ MAX_SEND_BYTES = 65_000  # of one segmented send, below the limit of an IPv4 pac
 RECEIVE_BYTES = 65_536
 RECEIVE_MESSAGES = 64  # taken at once; each may be a burst of its own
 ECT0 = 2
+IP_MTU_DISCOVER, IP_PMTUDISC_PROBE = 10, 3  # "don't fragment" in every packet
 
 
 @dataclass(slots=True)
@@ -49,6 +50,8 @@ class UdpSocket:
             raise UserError(f"cannot use UDP address {address[0]}:{address[1]}: {error}") from None
         self.socket.setblocking(False)
         self._set(socket.IPPROTO_IP, socket.IP_TOS, ECT0)
+        # a switch cannot add up what arrives in fragments
+        self._set(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE)
         for forced, plain in ((SO_RCVBUFFORCE, socket.SO_RCVBUF), (SO_SNDBUFFORCE, socket.SO_SNDBUF)):
             if not self._set(socket.SOL_SOCKET, forced, BUFFER_BYTES):
                 self._set(socket.SOL_SOCKET, plain, BUFFER_BYTES)

@@ -108,7 +108,8 @@ def _over_veth(request: Request, group: Group, folder: Path) -> dict[str, Any]:
             program = artefacts.program(request.lanes)
             client.push_pipeline(program.p4info(), program.device_config())
         jobs.install(client, spec)
-    ends = [InterfacePort(f"host{member.switch_port}") for member in members]
+    # BMv2 takes frames from its interfaces as they come
+    ends = [InterfacePort(f"host{member.switch_port}", joins=request.target == "embedded") for member in members]
     return _best(request, spec, VethLink(ends, HEADERS_BYTES + size_of(Kind.RESULT, request.lanes)), switch)
 
 

@@ -176,6 +176,10 @@ class Joining:
     def transmit(self, now_us: int) -> list[Burst]:
         return [Burst.of(self.server, packet) for packet in self._requests.due(now_us)]
 
+    def may_gather(self) -> int:
+        """How many datagrams may wait for us: none, the answer is urgent."""
+        return 0
+
     def next_timer_us(self) -> int | None:
         times = [t for t in (self._requests.next_timer_us(), self._ask_again_us, self._deadline_us) if t is not None]
         return None if self.finished else min(times)

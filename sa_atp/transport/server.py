@@ -21,6 +21,7 @@ from sa_atp.wire.datagrams import Address, Burst, merged
 from sa_atp.wire.header import HEADER, first_byte, headers, lanes_of, size_of
 from sa_atp.wire.messages import Body, MalformedError, decode, encode, integer, text
 
+MAX_GATHER = 256  # copies of results that may wait until they are looked at
 MAX_FETCH = 1024  # stored results sent for one request
 MAX_RECALL = 32  # results asked of other workers for one request
 LONGEST_REASON = 600  # characters of a message to people
@@ -77,6 +78,7 @@ class ParameterServer:
         self._events: deque[ServerEvent] = deque()
         self._out: deque[Burst] = deque()
         self._next_check_us: int | None = None
+        self._urgent = False  # whether something other than copies of results has come lately
 
     # --- the control plane --------------------------------------------------------------------------------------------
 
@@ -113,6 +115,7 @@ class ParameterServer:
         head = headers(burst.data)
         for first in np.unique(head["first"]):
             of_kind = np.flatnonzero(head["first"] == first)
+            self._urgent |= bool(first != first_byte(Kind.RESULT))
             if first == first_byte(Kind.CONTROL):
                 for row in of_kind:
                     self._on_control(head[row], burst.data[row].tobytes(), burst.address, now_us)
@@ -494,6 +497,11 @@ class ParameterServer:
             if lost:
                 seconds = self.settings.dead_after_us / 1e6
                 self._fail(job, "lost", lost, f"not heard of for {seconds:.1f} s")
+
+    def may_gather(self) -> int:
+        """How many datagrams may wait for us: copies of results as many as come, where nobody has asked for anything."""
+        urgent, self._urgent = self._urgent, False
+        return 0 if urgent else MAX_GATHER
 
     def transmit(self, now_us: int) -> list[Burst]:
         """Datagrams to send now."""

@@ -449,6 +449,14 @@ class Worker:
         waited = (now_us - self._progress_us) / 1e6
         self.fail(OperationTimeoutError(operation.index, waited, missing or None))
 
+    def may_gather(self) -> int:
+        """How many datagrams may wait for us: a part of what is under way, so that the network does not run dry, and of
+        what is missing, so that the end does not come late.
+        """
+        active = self._active()
+        in_flight = sum(group.in_flight for operation in active for group in operation.groups)
+        return min(in_flight // 2, sum(operation.missing for operation in active) // 8)
+
     # --- sending ------------------------------------------------------------------------------------------------------
 
     def transmit(self, now_us: int) -> list[Burst]:

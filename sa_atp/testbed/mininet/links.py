@@ -1,7 +1,8 @@
 """Interfaces of emulated links: a rate by htb, a queue in front of it, and no offload that spoils what the switch sees.
 
 With offloads, a veth hands over packets whose checksums are still to be computed, and super-packets larger than a link
-carries: a switch that takes frames from the interface would forward both as they are.
+carries. BMv2, which takes frames from the interface, would forward both as they are. The embedded switch knows what they
+are (net/offload.py): there, datagrams of one flow may cross a link together. TCP segments are cut by their sender.
 """
 
 from typing import Any
@@ -11,6 +12,10 @@ from sa_atp.testbed.mininet.api import Intf
 from sa_atp.testbed.mininet.layout import LinkQuality
 
 OFFLOADS = ("rx", "tx", "sg", "tso", "gso", "gro")
+SUPER_PACKETS = ("tx", "sg", "tx-udp-segmentation")  # what datagrams in one packet need
+# A queue that is shorter than some super-packets would lose them whole, again and again.
+LEAST_QUEUE_OF_SUPER_PACKETS = 200
+FRAME_BYTES = 1514  # the largest, by which the length of a queue is counted
 # How far a link may run ahead of its rate. The kernel's timers may be late by milliseconds on busy cores; what a link does
 # not send meanwhile would be lost for ever with a shorter burst.
 BURST_S = 0.01
@@ -21,12 +26,21 @@ BACKGROUND_QUEUE_PACKETS = 50
 
 
 class Port(Intf):  # type: ignore[misc]
-    """An interface of a host or a switch. Its parameter `quality` says what the link is like; see LinkQuality."""
+    """An interface of a host or a switch.
 
-    def config(self, quality: LinkQuality | None = None, **params: Any) -> dict[str, Any]:  # type: ignore[override,unused-ignore]
+    Its parameter `quality` says what the link is like, see LinkQuality; `joins` whether both ends know super-packets.
+    """
+
+    def config(  # type: ignore[override,unused-ignore]
+        self, quality: LinkQuality | None = None, joins: bool = False, **params: Any
+    ) -> dict[str, Any]:
         """Mininet calls this once the interface is in its namespace. Raises: SaAtpError: a tool refuses."""
         result: dict[str, Any] = super().config(**params)
-        self._run("ethtool", "-K", self.name, *(word for name in OFFLOADS for word in (name, "off")))
+        self.joins = joins and (quality is None or quality.queue_packets >= LEAST_QUEUE_OF_SUPER_PACKETS)
+        words = dict.fromkeys(OFFLOADS, "off")
+        if self.joins:
+            words.update(dict.fromkeys(SUPER_PACKETS, "on"))
+        self._run("ethtool", "-K", self.name, *(word for pair in words.items() for word in pair))
         if quality is not None:
             self._shape(quality)
         return result
@@ -54,7 +68,9 @@ class Port(Intf):  # type: ignore[misc]
         )  # fmt: skip
 
     def _queue(self, parent: str, packets: int) -> None:
-        self._run("tc", "qdisc", "add", "dev", self.name, "parent", parent, "pfifo", "limit", str(packets))
+        # a super-packet takes the room of its segments
+        kind, limit = ("bfifo", packets * FRAME_BYTES) if self.joins else ("pfifo", packets)
+        self._run("tc", "qdisc", "add", "dev", self.name, "parent", parent, kind, "limit", str(limit))
 
     def _run(self, *command: str) -> None:
         out, err, status = self.node.pexec(list(command))

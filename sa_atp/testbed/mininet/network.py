@@ -121,10 +121,12 @@ class Network:
                 pcap=self.pcap,
                 **({"options": impairments(self.layout, switch, self.seed)} if self.switch == "embedded" else {}),
             )
+        joins = self.switch == "embedded" and parts.has_super_packets()
         for cable in self.layout.cables:
             net.addLink(
-                cable.node, cable.other, port1=cable.port, port2=cable.other_port, params1={"quality": cable.quality},
-                params2={"quality": replace(cable.quality, own_share=1.0)},
+                cable.node, cable.other, port1=cable.port, port2=cable.other_port,
+                params1={"quality": cable.quality, "joins": joins},
+                params2={"quality": replace(cable.quality, own_share=1.0), "joins": joins},
             )  # fmt: skip
         net.start()
 

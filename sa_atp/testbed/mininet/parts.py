@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 from functools import cache
@@ -41,6 +42,13 @@ def require(*, switch: str = "embedded", traffic: bool = False) -> None:
 def has_netem() -> bool:
     """Whether the kernel can delay and lose packets by itself."""
     return _can("unshare", "-n", "sh", "-c", "ip link set lo up && tc qdisc add dev lo root netem delay 1ms")
+
+
+@cache
+def has_super_packets() -> bool:
+    """Whether a packet socket can take and give several datagrams as one packet (see net/offload.py): Linux 6.2."""
+    numbers = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return numbers is not None and (int(numbers[1]), int(numbers[2])) >= (6, 2)
 
 
 def _can(*command: str) -> bool:
