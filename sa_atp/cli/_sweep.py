@@ -1,5 +1,6 @@
 """Runs the points of a sweep one by one; those that a folder has already are not run again."""
 
+import contextlib
 import json
 import time
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from sa_atp.errors import UserError
+from sa_atp.errors import MissingPartError, UserError
 from sa_atp.report.text import digits, duration, policy_name
 from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.progress import Progress
@@ -23,15 +24,17 @@ def run(plan: Plan, path: str, backend: str, switch: str, folder: Path, progress
     from sa_atp.testbed import runner
 
     wanted = points(plan, path)
+    backend = plan.run.backend if backend == "auto" else backend
+    switch = plan.switch.program if switch == "auto" else switch
     results: list[tuple[Any, RunResult]] = []
     took: list[tuple[Plan, float]] = []
     for number, point in enumerate(wanted):
         at = folder / "points" / point.folder
-        result = _finished(at, point)
+        result = _finished(at, point, backend, switch)
         if result is None:
             start = time.monotonic()
             left = seconds_left(took, [p.plan for p in wanted[number:]])
-            about = f", about {_minutes(left)} left" if left is not None else ""
+            about = f", about {_minutes(left)} left in all" if left is not None else ""
             named = _Named(progress, f"{plan.sweep.key} = {point.value} ({number + 1} of {len(wanted)}{about})")
             result = runner.run(point.plan, path, backend, switch, at, named)
             report.write_report(result, at)
@@ -41,7 +44,8 @@ def run(plan: Plan, path: str, backend: str, switch: str, folder: Path, progress
         results.append((point.value, result))
         numbers = sweep.table(plan, results)
         sweep.write(plan, numbers, folder)
-    sweep.draw(plan, numbers, folder)
+        with contextlib.suppress(MissingPartError):  # without matplotlib there are numbers, and a line says so
+            sweep.draw(plan, numbers, folder)
     return numbers
 
 
@@ -59,7 +63,8 @@ class _Named(Progress):
         self._progress.steps(done, of)
 
 
-def _finished(folder: Path, point: Point) -> RunResult | None:
+def _finished(folder: Path, point: Point, backend: str, switch: str) -> RunResult | None:
+    """The result of a point that has been run. Raises: UserError: it is not what is wanted."""
     from sa_atp import report
 
     if not (folder / "run.json").is_file():
@@ -67,6 +72,10 @@ def _finished(folder: Path, point: Point) -> RunResult | None:
     found = report.load(folder)
     if found.plan != point.plan:
         raise UserError(f"{folder} is of another plan: choose another --out, or remove it")
+    if (found.backend, found.switch) != (backend, switch):
+        raise UserError(
+            f"{folder} was run by --backend {found.backend} --switch {found.switch}: choose another --out, or remove it"
+        )
     return found
 
 
@@ -76,22 +85,30 @@ def _minutes(seconds: float) -> str:
 
 def print_numbers(plan: Plan, numbers: dict[str, Any], folder: Path, console: Console | None = None) -> None:
     """A row a point, a column a policy."""
-    from sa_atp.report.sweep import QUANTITIES
+    from sa_atp.report.sweep import QUANTITIES, label
 
     console = console or Console()
-    is_time = QUANTITIES[plan.sweep.figure].is_time
+    is_time = QUANTITIES[plan.sweep.figure][0].is_time
     table = Table(box=None, pad_edge=False)
     table.add_column(numbers["key"])
     for policy in plan.run.policies:
         table.add_column(policy_name(policy), justify="right")
     for point in numbers["points"]:
-        cells = [point["policies"].get(policy, {}).get("mean") for policy in plan.run.policies]
-        shown = ["–" if c is None else duration(c) if is_time else digits(c) for c in cells]
-        table.add_row(str(point["value"]), *shown)
+        cells = [point["policies"].get(policy, {}) for policy in plan.run.policies]
+        table.add_row(label(point["value"], numbers["key"]), *(_cell(cell, is_time) for cell in cells))
     console.print(f"{numbers['quantity'].capitalize()}", style="bold")
     console.print(table)
     console.print(f"Figure:   {folder / 'sweep.png'}")
     console.print(f"Data:     {folder / 'sweep.json'}; each point: {folder / 'points'}/")
+
+
+def _cell(found: dict[str, Any], is_time: bool) -> str:
+    """A mean and half of its 95 % interval."""
+    if found.get("mean") is None:
+        return "–"
+    write = duration if is_time else digits
+    half = f" ± {write((found['ci95'][1] - found['ci95'][0]) / 2)}" if found["ci95"] else ""
+    return f"{write(found['mean'])}{half}"
 
 
 def wrong_sums(numbers: dict[str, Any]) -> int:

@@ -1,42 +1,62 @@
-"""The figure of a sweep: one quantity over the values of one key, a line for each policy; and its numbers."""
+"""The figure of a sweep: a few quantities over the values of one key, a line for each policy; and its numbers."""
 
+import itertools
+import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sa_atp.report import stats, style
 from sa_atp.report.files import write_text
 from sa_atp.report.stats import PolicyStats
-from sa_atp.report.text import axis_unit, policy_name
+from sa_atp.report.text import axis_unit, in_words, percent, policy_name
 from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.records import RunResult
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 Interval = tuple[float, float] | None
+PANEL_IN = 3.6
+LOGARITHMIC_FROM = 12.0  # ratio of the largest value to the smallest
+CLOSEST = 1 / 14  # values nearer to each other, as a share of the axis, are set apart evenly instead
 
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """What a figure shows of a policy: per repetition, so that intervals can be drawn."""
+    """What a panel shows of a policy: per repetition, so that intervals can be drawn."""
 
     title: str
     of: Callable[[PolicyStats, Plan], list[float]]
     """One value for each repetition that has one."""
     is_time: bool = False
     highest: float | None = None
+    has_bound: bool = False
+    """Whether the fluid bound belongs beside it."""
 
 
 def _iteration_time(policy: PolicyStats, plan: Plan) -> list[float]:
-    return [float(times.mean()) for times in policy.times_s if len(times)]
+    return list(policy.repetition_means_s().values())
 
 
 def _aggregation(policy: PolicyStats, plan: Plan) -> list[float]:
+    """Of all jobs of a repetition together."""
+    return _ratios(policy, "in_switch", ("in_switch", "at_ps"))
+
+
+def _collisions(policy: PolicyStats, plan: Plan) -> list[float]:
+    return _ratios(policy, "collisions", ("sent",))
+
+
+def _ratios(policy: PolicyStats, above: str, below: Sequence[str]) -> list[float]:
     found = []
-    for run in policy.runs:
-        in_switch, elsewhere = run.fragments.get("in_switch", 0), run.fragments.get("at_ps", 0)
-        if in_switch + elsewhere:
-            found.append(in_switch / (in_switch + elsewhere))
+    for repetition in sorted({run.repetition for run in policy.runs}):
+        runs = [run.fragments for run in policy.runs if run.repetition == repetition]
+        whole = sum(counts.get(name, 0) for counts in runs for name in below)
+        if whole:
+            found.append(sum(counts.get(above, 0) for counts in runs) / whole)
     return found
 
 
@@ -45,21 +65,33 @@ def _accuracy(policy: PolicyStats, plan: Plan) -> list[float]:
 
 
 def _fairness(policy: PolicyStats, plan: Plan) -> list[float]:
-    """Jain's index of the jobs' speeds, for each repetition: 1 if all are as fast, 1/n if one has everything."""
-    jobs = plan.job.jobs
-    speeds: dict[int, list[float]] = {}
-    for run, times in zip(policy.runs, policy.times_s, strict=True):
-        if len(times):
-            speeds.setdefault(run.repetition // jobs, []).append(1 / float(times.mean()))
-    return [sum(s) ** 2 / (len(s) * sum(x * x for x in s)) for s in speeds.values() if len(s) == jobs]
+    return policy.fairness()
 
 
+ITERATION_TIME = Quantity("mean iteration time", _iteration_time, is_time=True, has_bound=True)
 QUANTITIES = {
-    "iteration-time": Quantity("mean iteration time", _iteration_time, is_time=True),
-    "aggregation": Quantity("share of sums that the switch completed", _aggregation, highest=1.0),
-    "accuracy": Quantity("time to the target accuracy", _accuracy, is_time=True),
-    "fairness": Quantity("Jain's fairness index of the jobs' speeds", _fairness, highest=1.0),
+    "iteration-time": (ITERATION_TIME,),
+    "aggregation": (
+        Quantity("share of sums that the switch completed", _aggregation, highest=1.0),
+        Quantity("packets added by the server, per fragment sent", _collisions),
+    ),
+    "accuracy": (Quantity("time to the target accuracy", _accuracy, is_time=True),),
+    "fairness": (Quantity("Jain's index of the jobs' speeds", _fairness, highest=1.0), ITERATION_TIME),
 }
+"""For each figure of a plan what its panels show; the first is the one that sweep.json and the terminal tell."""
+
+KEYS = {
+    "topology.workers": "number of workers",
+    "straggler.slowdown": "slow-down",
+    "straggler.slowdown_range": "range of slow-downs",
+    "straggler.workers": "slow workers",
+    "switch.slots": "slots of the switch",
+    "switch.slots_per_job": "slots of each job",
+    "network.loss": "packets lost by each link",
+    "job.micro_batches": "micro-batches of a shard",
+    "job.jobs": "jobs at once",
+}
+"""What people call the keys that the project's own plans sweep."""
 
 
 def table(plan: Plan, results: Sequence[tuple[Any, RunResult]]) -> dict[str, Any]:
@@ -67,16 +99,15 @@ def table(plan: Plan, results: Sequence[tuple[Any, RunResult]]) -> dict[str, Any
 
     Args: plan: with its sweep; results: (value, result) of each point.
     """
-    quantity = QUANTITIES[plan.sweep.figure]
+    quantities = QUANTITIES[plan.sweep.figure]
     rows = []
     for value, result in results:
         policies = {}
         for policy in stats.policies(result):
-            found = quantity.of(policy, result.plan)
+            shown = {quantity.title: _numbers(quantity.of(policy, result.plan)) for quantity in quantities}
             policies[policy.policy] = {
-                "mean": sum(found) / len(found) if found else None,
-                "ci95": stats.interval95(found),
-                "repetitions": len(found),
+                **shown[quantities[0].title],
+                "quantities": shown,
                 "iteration_time_s": policy.mean_s,
                 "fluid_bound_s": policy.fluid_bound_s,
                 "sums_checked": sum(run.sums_checked for run in policy.runs),
@@ -85,7 +116,18 @@ def table(plan: Plan, results: Sequence[tuple[Any, RunResult]]) -> dict[str, Any
                 "help": _sum(run.help for run in policy.runs),
             }
         rows.append({"value": value, "policies": policies})
-    return {"schema": 1, "key": plan.sweep.key, "figure": plan.sweep.figure, "quantity": quantity.title, "points": rows}
+    return {
+        "schema": 1,
+        "key": plan.sweep.key,
+        "figure": plan.sweep.figure,
+        "quantity": quantities[0].title,
+        "points": rows,
+    }
+
+
+def _numbers(found: list[float]) -> dict[str, Any]:
+    mean = sum(found) / len(found) if found else None
+    return {"mean": mean, "ci95": stats.interval95(found), "repetitions": len(found)}
 
 
 def _sum(counts: Any) -> dict[str, int]:
@@ -96,64 +138,110 @@ def _sum(counts: Any) -> dict[str, int]:
     return total
 
 
-def draw(plan: Plan, numbers: dict[str, Any], folder: Path) -> Path:
-    """Draws sweep.png. Args: numbers: of `table`. Raises: MissingPartError without matplotlib; UserError."""
-    style.require_matplotlib()
-    quantity = QUANTITIES[plan.sweep.figure]
-    points = numbers["points"]
-    places, labels, is_log = _places([point["value"] for point in points])
-    known = [p["mean"] for point in points for p in point["policies"].values() if p["mean"] is not None]
-    factor, unit = axis_unit(max(known, default=1.0)) if quantity.is_time else (1.0, "")
-    with style.applied():
-        made = style.figure(4.2, f"{quantity.title.capitalize()} over {plan.sweep.key}", subtitle(plan))
-        axes = made.subplots()
-        for policy in plan.run.policies:
-            shown = [
-                (place, point["policies"][policy])
-                for place, point in zip(places, points, strict=True)
-                if point["policies"].get(policy, {}).get("mean") is not None
-            ]
-            if not shown:
-                continue
-            x = [place for place, _ in shown]
-            y = [each["mean"] / factor for _, each in shown]
-            low = [(each["mean"] - each["ci95"][0]) / factor if each["ci95"] else 0.0 for _, each in shown]
-            high = [(each["ci95"][1] - each["mean"]) / factor if each["ci95"] else 0.0 for _, each in shown]
-            axes.errorbar(
-                x, y, yerr=[low, high], color=style.policy_colour(policy), label=policy_name(policy),
-                marker="o", ms=5, lw=2, capsize=3, elinewidth=1.1,
-            )  # fmt: skip
-        if is_log:
-            axes.set_xscale("log")
-            axes.minorticks_off()
-        axes.set_xticks(places, labels)
-        axes.set_xlabel(plan.sweep.key)
-        axes.set_ylabel(f"{quantity.title}{f' ({unit})' if unit else ''}")
-        axes.set_ylim(0, quantity.highest and quantity.highest * 1.05)
-        axes.grid(axis="y")
-        axes.legend()
-        return style.save(made, folder / "sweep.png")
-
-
 def write(plan: Plan, numbers: dict[str, Any], folder: Path) -> Path:
     """Writes sweep.json."""
-    import json
-
     return write_text(folder / "sweep.json", json.dumps(numbers, indent=2) + "\n")
 
 
+# --- drawing ----------------------------------------------------------------------------------------------------------
+
+
+def draw(plan: Plan, numbers: dict[str, Any], folder: Path) -> Path:
+    """Draws sweep.png. Args: numbers: of `table`. Raises: MissingPartError without matplotlib; UserError."""
+    style.require_matplotlib()
+    quantities = QUANTITIES[plan.sweep.figure]
+    with style.applied():
+        first = quantities[0].title
+        made = style.figure(PANEL_IN, f"{first[0].upper()}{first[1:]} over {name_of(plan.sweep.key)}", subtitle(plan))
+        panels = made.subplots(1, len(quantities), squeeze=False)[0]
+        for axes, quantity in zip(panels, quantities, strict=True):
+            _panel(axes, quantity, plan, numbers["points"])
+        panels[0].legend()
+        return style.save(made, folder / "sweep.png")
+
+
+def _panel(axes: "Axes", quantity: Quantity, plan: Plan, points: Sequence[dict[str, Any]]) -> None:
+    places, labels, is_log = _places([point["value"] for point in points], plan.sweep.key)
+    found = {
+        policy: [(x, _of(point, policy, quantity)) for x, point in zip(places, points, strict=True)]
+        for policy in plan.run.policies
+    }
+    tops = [max(n["mean"], *(n["ci95"] or ())) for lines in found.values() for _, n in lines if n["mean"] is not None]
+    factor, unit = axis_unit(max(tops, default=1.0)) if quantity.is_time else (1.0, "")
+    for policy, line in found.items():
+        shown = [(x, n["mean"] / factor, n["ci95"]) for x, n in line if n["mean"] is not None]
+        if shown:
+            half = [(interval[1] - interval[0]) / 2 / factor if interval else 0.0 for _, _, interval in shown]
+            axes.errorbar(
+                [x for x, _, _ in shown], [y for _, y, _ in shown], yerr=half, color=style.policy_colour(policy),
+                label=policy_name(policy), marker="o", ms=5, lw=2, capsize=3, elinewidth=1.1,
+            )  # fmt: skip
+    if quantity.has_bound and plan.straggler.by != "congestion":
+        _bound(axes, places, points, plan.run.policies[0], factor)
+    if is_log:
+        axes.set_xscale("log")
+        axes.minorticks_off()
+    axes.set_xticks(places, labels)
+    axes.set_xlabel(f"{name_of(plan.sweep.key)} ({plan.sweep.key})" if plan.sweep.key in KEYS else plan.sweep.key)
+    axes.set_ylabel(f"{quantity.title}{f' ({unit})' if unit else ''}")
+    # an interval of few repetitions may be far longer than what it is about
+    limit = quantity.highest * 1.05 if quantity.highest else 1.08 * max(tops, default=1.0) / factor
+    axes.set_ylim(0, limit or 1.0)
+    axes.grid(axis="y")
+
+
+def _of(point: dict[str, Any], policy: str, quantity: Quantity) -> dict[str, Any]:
+    nothing = {"mean": None, "ci95": None}
+    return dict(point["policies"].get(policy, {}).get("quantities", {}).get(quantity.title, nothing))
+
+
+def _bound(axes: "Axes", places: list[float], points: Sequence[dict[str, Any]], policy: str, factor: float) -> None:
+    """The fluid bound: all work over all speed. It says nothing of sending."""
+    bounds = [point["policies"].get(policy, {}).get("fluid_bound_s") for point in points]
+    shown = [(x, bound / factor) for x, bound in zip(places, bounds, strict=True) if bound]
+    if shown:
+        axes.plot(
+            [x for x, _ in shown], [y for _, y in shown], color=style.BOUND_COLOUR, lw=1.2, ls=(0, (4, 2)),
+            label="computing alone, if perfectly shared",
+        )  # fmt: skip
+
+
+def name_of(key: str) -> str:
+    return KEYS.get(key, key)
+
+
 def subtitle(plan: Plan) -> str:
-    again = f", {plan.run.repetitions} repetitions with 95 % intervals" if plan.run.repetitions > 1 else ""
-    return (
-        f"{plan.topology.workers} workers, {plan.topology.kind} topology, {plan.topology.link_mbps:g} Mbit/s links, "
-        f"{plan.run.steps} steps{again}; what is swept aside"
-    )
+    """What was the same at all points."""
+    topology, repetitions = plan.topology, plan.run.repetitions
+    jobs = f"{in_words(plan.job.jobs)} jobs of " if plan.job.jobs > 1 and plan.sweep.key != "job.jobs" else ""
+    each = " in each job" if plan.sweep.key == "job.jobs" else ""
+    who = f"{jobs}{topology.workers} workers{each}, " if plan.sweep.key != "topology.workers" else ""
+    links = f"{topology.link_mbps:g} Mbit/s links, " if topology.link_mbps < 10_000 else ""
+    again = f", {repetitions} repetitions with 95 % intervals of the mean" if repetitions > 1 else ""
+    return f"{who}{topology.kind} topology, {links}{plan.job.model}, {plan.run.steps} steps{again}"
 
 
-def _places(values: Sequence[Any]) -> tuple[list[float], list[str], bool]:
+def _places(values: Sequence[Any], key: str) -> tuple[list[float], list[str], bool]:
     """Where the values are on the axis, what is written there, and whether the axis is logarithmic."""
-    labels = [f"{v:g}" if isinstance(v, int | float) and not isinstance(v, bool) else str(v) for v in values]
-    if not all(isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v) for v in values):
-        return [float(n) for n in range(len(values))], labels, False
-    places = [float(v) for v in values]
-    return places, labels, min(places) > 0 and max(places) / min(places) > 12
+    labels = [label(value, key) for value in values]
+    places = [float(v) if isinstance(v, int | float) and not isinstance(v, bool) else math.nan for v in values]
+    evenly = [float(n) for n in range(len(values))]
+    if not all(map(math.isfinite, places)) or len(places) < 2:
+        return evenly, labels, False
+    if min(places) > 0 and max(places) / min(places) > LOGARITHMIC_FROM:
+        return places, labels, True
+    ordered = sorted(places)
+    closest = min(after - before for before, after in itertools.pairwise(ordered))
+    if closest < CLOSEST * (ordered[-1] - ordered[0]):
+        return evenly, labels, False
+    return places, labels, False
+
+
+def label(value: Any, key: str) -> str:
+    """A value as people read it."""
+    if isinstance(value, list | tuple):
+        between = " to " if key.endswith("_range") else ", "
+        return between.join(label(each, "") for each in value) or "none"
+    if key == "network.loss" and isinstance(value, int | float):
+        return percent(value)
+    return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)

@@ -82,9 +82,14 @@ def prepare(plan: Plan, workers: Sequence[Process]) -> None:
 
 def expected_seconds(plan: Plan) -> float:
     """A generous bound on how long one policy may take: every shard at its slowest, one after the other."""
+    return plan.run.steps * expected_step_s(plan)
+
+
+def expected_step_s(plan: Plan) -> float:
+    """The same for one step."""
     shard_s = plan.job.batch_size * plan.job.compute_us_per_sample / 1e6
     slowest = max(plan.straggler.slowdown, *plan.straggler.slowdown_range) if plan.straggler.pattern != "none" else 1.0
-    return plan.run.steps * (shard_s * slowest + plan.straggler.pause_s + 1.0)
+    return shard_s * slowest + plan.straggler.pause_s + 1.0
 
 
 def run_policy(
@@ -98,17 +103,21 @@ def run_policy(
     files = [folder / f"records-{n}.json" for n in range(len(tasks))]
     for file, (worker, task) in zip(files, tasks, strict=True):
         worker.tell({**task, "policy": policy, "plan": plan.as_dict(), "out": str(file)})
-    deadline = time.monotonic() + expected_seconds(plan) + SECONDS_OF_GRACE
+    longest_s = expected_step_s(plan) + SECONDS_OF_GRACE
+    deadline = time.monotonic() + longest_s
     waiting = [worker for worker, _ in tasks]
     while waiting:
         heard = wait_for(waiting, deadline - time.monotonic())
         if not heard:
             names = ", ".join(worker.name for worker in waiting)
-            raise ProcessError(f"policy {policy}: still waiting for {names}; see the logs in {folder}")
+            raise ProcessError(
+                f"policy {policy}: no step in {longest_s:.0f} s; waiting for {names}; logs are in {folder}"
+            )
         for worker in heard:
             worker.pump()
             while worker.has_answer:
                 answer = worker.answer(0.0)
+                deadline = time.monotonic() + longest_s  # a busy machine may be slow, but not stand still
                 if "step" in answer:
                     progress.steps(answer["step"], plan.run.steps)
                     continue

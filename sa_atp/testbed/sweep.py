@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from sa_atp.errors import UserError
-from sa_atp.testbed.local import expected_seconds
 from sa_atp.testbed.plan import Plan, parse_tables
+
+START_S = 15.0  # processes, namespaces, imports, figures
+SENDING_S = 0.1  # of a step
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,4 +53,12 @@ def seconds_left(done: Sequence[tuple[Plan, float]], to_do: Sequence[Plan]) -> f
 
 
 def _weight(plan: Plan) -> float:
-    return expected_seconds(plan) * len(plan.run.policies) * plan.run.repetitions
+    """About how many seconds a run takes: its start, and computing. What is sent is left to the proportion."""
+    shard_s = plan.job.batch_size * plan.job.compute_us_per_sample / 1e6
+    low, high = plan.straggler.slowdown_range
+    slow = {"constant": plan.straggler.slowdown, "random": (low + high) / 2}.get(plan.straggler.pattern, 1.0)
+    slow = slow if plan.straggler.workers or plan.straggler.pattern == "random" else 1.0
+    pause_s = plan.straggler.pause_s / plan.straggler.every if plan.straggler.pattern == "pause" else 0.0
+    steps = plan.run.steps * plan.run.repetitions
+    each_s = [SENDING_S + pause_s + shard_s * (1.3 if policy == "sa-atp" else slow) for policy in plan.run.policies]
+    return START_S + steps * sum(each_s)

@@ -38,7 +38,8 @@ def read(path: Path, default: LinkQuality) -> Layout:
         raise UserError(f"{path}: {error.strerror}") from None
     except ValueError as error:
         raise UserError(f"{path}: not JSON ({error})") from None
-    if not isinstance(found, dict) or not {"hosts", "switches", "links"} <= found.keys():
+    shape = {"hosts": dict, "switches": dict, "links": list}
+    if not isinstance(found, dict) or not all(isinstance(found.get(key), kind) for key, kind in shape.items()):
         raise UserError(f"{path}: expected an object with hosts, switches and links, as p4lang's tutorials have it")
     layout = Layout()
     for name in found["switches"]:
