@@ -1,6 +1,8 @@
 """What ranks do in the tests of BackupCompute."""
 
 import copy
+import os
+import signal
 import time
 from typing import Any
 
@@ -166,3 +168,18 @@ def paused_rank(rank: int, world_size: int) -> dict[str, Any]:
         optimiser.step()
     state.close()
     return {"losses": losses, "stats": backup.stats.as_dict()}
+
+
+def victim(rank: int, world_size: int) -> None:
+    """The rank that VICTIM names is killed within a step; the others compute its shards until they are told."""
+    model = make_model("dropout")
+
+    def batch(step: int, shard: int) -> tuple[torch.Tensor, torch.Tensor]:
+        if step == 3 and rank == shard == int(os.environ["VICTIM"]):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return batch_of(step, shard)
+
+    with SaAtpState.from_env(help="clone") as state:
+        backup = BackupCompute(model, nn.functional.mse_loss, batch, state=state)
+        while True:
+            backup.forward_backward()

@@ -14,6 +14,7 @@ import rank_process
 from sa_atp.testbed.cluster import LocalCluster
 from sa_atp.testbed.processes import Group
 
+HERE = Path(__file__).parent
 ANSWER_TIMEOUT_S = 120.0
 MOST_RANKS = 4
 LOG_TAIL_LINES = 20

@@ -17,8 +17,7 @@ STEPS = 200
 CURVES: list[tuple[int, str, dict[str, Any]]] = [
     (2, "25 MB buckets", {"bucket_mb": 25.0}),
     (2, "1 MB buckets", {"width": 512, "bucket_mb": 1.0}),
-    (2, "accumulation", {"accumulate": 3}),
-    (2, "unused parameters", {"unused": True}),
+    (2, "accumulation and unused parameters", {"accumulate": 3, "unused": True}),
     (2, "buckets as gradients", {"bucket_view": True, "static": True}),
     (4, "25 MB buckets", {"bucket_mb": 25.0}),
     (4, "many buckets", {"bucket_mb": 0.02}),
