@@ -50,6 +50,19 @@ class _Step:
     def left(self, shard: int) -> int:
         return self.owner[shard].count(NOBODY)
 
+    def wanted(self, shard: int) -> int:
+        """Micro-batches that others could do: the unclaimed ones of a shard, and of all whose owner was told to stop."""
+        return self.left(shard) + sum(self.left(other) for other in self.ended if other != shard)
+
+    def is_shared(self, shard: int) -> bool:
+        """Whether somebody else computes a part of a shard, too or instead of its owner."""
+        return (
+            shard in self.cloned_by
+            or shard in self.overtaken
+            or any(self.backed_up[shard])
+            or any(owner not in (shard, NOBODY) for owner in self.owner[shard])
+        )
+
 
 @dataclass(slots=True)
 class _Worker:
@@ -130,13 +143,18 @@ class Ledger:
         self._finished(rank, took_us, now_us)
         self._workers[rank].sends_since_us = now_us
 
+    def shared(self, step: int) -> list[int]:
+        """The shards of a step of which somebody else than the owner computes a part."""
+        state = self._steps.get(step)
+        return [] if state is None else [shard for shard in range(self.world_size) if state.is_shared(shard)]
+
     # --- decisions ----------------------------------------------------------------------------------------------------
 
     def _should_go_on(self, state: _Step, rank: int, now_us: int) -> bool:
         mine = self._duration(rank)
         if mine is None:
             return True
-        return should_do(now_us + mine, state.left(rank), self._others(state, rank, rank, now_us))
+        return should_do(now_us + mine, state.wanted(rank), self._others(state, rank, rank, now_us))
 
     def _others(self, state: _Step, rank: int, shard: int, now_us: int) -> list[Capacity]:
         """Everyone else, free when their own work is done; of the shard in question only what its owner is at counts."""
@@ -169,7 +187,7 @@ class Ledger:
             ended = shard in state.ended
             if not ended and not worth_helping(free_us + mine, finish, mine):
                 continue
-            if should_do(free_us + mine, left, self._others(state, rank, shard, now_us)):
+            if should_do(free_us + mine, state.wanted(shard), self._others(state, rank, shard, now_us)):
                 candidates.append((ended, finish, shard))
         if not candidates:
             return None

@@ -1,0 +1,41 @@
+"""Projected finish times: exhaustive search says what the greedy rule must find. (protocol section 10.3)"""
+
+import itertools
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sa_atp.straggler.assignment import Capacity, makespan, should_do, worth_helping
+
+capacities = st.lists(st.builds(Capacity, st.integers(0, 50), st.integers(1, 30)), min_size=1, max_size=3)
+
+
+def finish_of(tasks: tuple[int, ...], workers: list[Capacity]) -> int:
+    """When all are done, if worker i does tasks[i] of them."""
+    return max(c.free_us + n * c.micro_batch_us if n else 0 for n, c in zip(tasks, workers, strict=True))
+
+
+@settings(max_examples=50)
+@given(st.integers(0, 5), capacities)
+def test_giving_each_to_whoever_finishes_it_first_is_the_best_there_is(tasks: int, workers: list[Capacity]) -> None:
+    shares = [s for s in itertools.product(range(tasks + 1), repeat=len(workers)) if sum(s) == tasks]
+    assert makespan(tasks, workers) == min(finish_of(share, workers) for share in shares)
+
+
+def test_nobody_is_never_done() -> None:
+    assert makespan(3, []) is None
+
+
+@given(st.integers(0, 200), st.integers(1, 6), capacities)
+def test_a_worker_should_take_one_unless_the_others_are_done_sooner_without(
+    finish_us: int, left: int, others: list[Capacity]
+) -> None:
+    without = makespan(left, others)
+    assert without is not None
+    assert should_do(finish_us, left, others) == (finish_us <= without)
+    assert should_do(finish_us, left, [])
+
+
+@given(st.integers(0, 100), st.integers(0, 100), st.integers(0, 20))
+def test_help_must_be_clearly_faster(helper_us: int, owner_us: int, margin_us: int) -> None:
+    assert worth_helping(helper_us, owner_us, margin_us) == (owner_us - helper_us > margin_us)
