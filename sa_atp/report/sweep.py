@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sa_atp.report import stats, style
 from sa_atp.report.files import write_text
 from sa_atp.report.stats import PolicyStats
-from sa_atp.report.text import axis_unit, in_words, percent, policy_name
+from sa_atp.report.text import NBSP, axis_unit, in_words, policy_name
 from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.records import RunResult
 
@@ -156,7 +156,8 @@ def draw(plan: Plan, numbers: dict[str, Any], folder: Path) -> Path:
         panels = made.subplots(1, len(quantities), squeeze=False)[0]
         for axes, quantity in zip(panels, quantities, strict=True):
             _panel(axes, quantity, plan, numbers["points"])
-        panels[0].legend()
+        if panels[0].get_legend_handles_labels()[0]:
+            panels[0].legend()
         return style.save(made, folder / "sweep.png")
 
 
@@ -166,7 +167,7 @@ def _panel(axes: "Axes", quantity: Quantity, plan: Plan, points: Sequence[dict[s
         policy: [(x, _of(point, policy, quantity)) for x, point in zip(places, points, strict=True)]
         for policy in plan.run.policies
     }
-    tops = [max(n["mean"], *(n["ci95"] or ())) for lines in found.values() for _, n in lines if n["mean"] is not None]
+    tops = [max([n["mean"], *(n["ci95"] or ())]) for lines in found.values() for _, n in lines if n["mean"] is not None]
     factor, unit = axis_unit(max(tops, default=1.0)) if quantity.is_time else (1.0, "")
     for policy, line in found.items():
         shown = [(x, n["mean"] / factor, n["ci95"]) for x, n in line if n["mean"] is not None]
@@ -243,5 +244,5 @@ def label(value: Any, key: str) -> str:
         between = " to " if key.endswith("_range") else ", "
         return between.join(label(each, "") for each in value) or "none"
     if key == "network.loss" and isinstance(value, int | float):
-        return percent(value)
+        return f"{100 * value:g}{NBSP}%"
     return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)

@@ -75,9 +75,8 @@ def test_what_links_do_to_packets_is_done_once_for_each_direction() -> None:
         ("--impair-arrivals", f"{ports['leaf1']}:{wanted}"),
         ("--impair-arrivals", f"{ports['leaf2']}:{wanted}"),
     }
-    assert ("--impair", f"{dict((n, p) for p, n in tree.neighbours('leaf1'))['w0']}:{wanted}") in set(
-        zip(leaf[2::2], leaf[3::2], strict=True)
-    )
+    own = {node: port for port, node in tree.neighbours("leaf1")}
+    assert ("--impair", f"{own['w0']}:{wanted}") in set(zip(leaf[2::2], leaf[3::2], strict=True))
 
 
 TRIANGLE: dict[str, Any] = {

@@ -1,0 +1,76 @@
+"""A sweep from the command line, small and simulated: it goes on where it stopped, and runs nothing twice."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sa_atp.cli import _sweep
+from sa_atp.errors import UserError
+from sa_atp.testbed import plan as plans
+from sa_atp.testbed.sweep import points
+
+PLAN = """
+[run]
+steps = 2
+warm_up = 0
+backend = "sim"
+policies = ["atp", "sa-atp"]
+[topology]
+workers = 2
+[switch]
+lanes = 64
+[job]
+model = "resnet-50"
+model_scale = 0.0001
+batch_size = 4
+micro_batches = 2
+compute_us_per_sample = 1000
+[straggler]
+workers = [1]
+[sweep]
+key = "straggler.slowdown"
+values = [1.0, 3.0]
+"""
+
+
+def run(plan: Path, out: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "sa_atp", "run", str(plan), "--out", str(out), "--json", *arguments],
+        capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+
+
+def test_a_sweep_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    plan, out = tmp_path / "plan.toml", tmp_path / "out"
+    plan.write_text(PLAN)
+    first = run(plan, out, "--set", "sweep.values=[1.0]")
+    assert first.returncode == 0, first.stderr
+    before = (out / "points" / "0-1.0" / "run.json").stat().st_mtime_ns
+
+    second = run(plan, out)
+    assert second.returncode == 0, second.stderr
+    assert "straggler.slowdown = 1.0: was run before" in second.stderr
+    assert (out / "points" / "0-1.0" / "run.json").stat().st_mtime_ns == before
+    found: dict[str, Any] = json.loads(second.stdout)
+    assert [point["value"] for point in found["points"]] == [1.0, 3.0]
+    assert json.loads((out / "sweep.json").read_text())["points"] == found["points"]
+    assert (out / "sweep.png").is_file()
+    for point in found["points"]:
+        for policy in point["policies"].values():
+            assert policy["sums_checked"] == 4
+            assert policy["sums_wrong"] == 0
+    slow = found["points"][1]["policies"]
+    assert slow["atp"]["iteration_time_s"] > found["points"][0]["policies"]["atp"]["iteration_time_s"]
+
+    point = points(plans.load(plan), str(plan))[0]
+    assert _sweep._finished(out / "points" / point.folder, point, "sim", "embedded") is not None
+    assert _sweep._finished(out / "points" / "nowhere", point, "sim", "embedded") is None
+    with pytest.raises(UserError, match="was run by --backend sim"):
+        _sweep._finished(out / "points" / point.folder, point, "mininet", "embedded")
+    other = points(plans.load(plan, ["job.batch_size=8"]), str(plan))[0]
+    with pytest.raises(UserError, match="is of another plan"):
+        _sweep._finished(out / "points" / point.folder, other, "sim", "embedded")
