@@ -146,7 +146,9 @@ def test_a_claim_is_refused_where_the_rest_is_done_sooner_without() -> None:
 
 def test_a_claim_of_what_another_one_has_is_refused_and_a_repeated_one_is_granted() -> None:
     ledger = Ledger(2, 4, Grade.STEAL)
-    run_step(ledger, 0, [FAST_US, 8 * FAST_US], 0)
+    for rank, took_us in ((0, FAST_US), (1, 8 * FAST_US)):
+        assert ledger.claim(0, rank, 0, 0, 0)
+        ledger.idle(rank, took_us, took_us)
     assert ledger.claim(1, 1, 0, 0, 100_000)
     assert ledger.claim(1, 1, 0, 0, 100_500)
     for m in range(4):
