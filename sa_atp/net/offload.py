@@ -12,6 +12,7 @@ packet that they were cut from: it has no meaning where fragmentation is forbidd
 
 import socket
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -44,48 +45,50 @@ SAME = np.array([i for i in range(HEADERS_BYTES) if i not in (18, 19, 24, 25)])
 # --- in -----------------------------------------------------------------------------------------------------------------
 
 
-def frames_in(vnet: np.ndarray, lengths: np.ndarray, packets: np.ndarray) -> np.ndarray:
-    """How many frames each packet stands for; 0 for one that cannot be cut: it is no UDP over IPv4.
+def frames_in(packets: np.ndarray, lengths: np.ndarray, most_bytes: int) -> np.ndarray:
+    """How many frames each packet stands for; 0 for one that cannot be cut, or whose frames are too long.
 
-    Args: vnet: VNET[n]; lengths: int64[n], without that header; packets: uint8[n, >= 42].
+    Args: packets: uint8[n, row] with VNET and then the packet; lengths: int64[n], -1 for one that is lost.
     """
-    counts = np.ones(len(vnet), np.int64)
-    for i in np.flatnonzero(vnet["kind"] != WHOLE).tolist():
-        payload = int(lengths[i]) - HEADERS_BYTES
-        size = int(vnet["segment_bytes"][i])
-        head = packets[i]
+    vnet = packets[:, :VNET_BYTES].view(VNET)[:, 0]
+    counts = (lengths <= VNET_BYTES + most_bytes).astype(np.int64)
+    for i in np.flatnonzero(vnet["kind"]).tolist():
+        payload, size = int(lengths[i]) - VNET_BYTES - HEADERS_BYTES, int(vnet["segment_bytes"][i])
+        head = packets[i, VNET_BYTES:]
         plain = head[12] == 8 and head[13] == 0 and head[14] == 0x45 and head[23] == socket.IPPROTO_UDP
-        cuttable = vnet["kind"][i] == UDP_SEGMENTS and plain and size > 0 and payload > 0
+        cuttable = vnet["kind"][i] == UDP_SEGMENTS and plain and 0 < size <= most_bytes - HEADERS_BYTES and payload > 0
         counts[i] = -(-payload // size) if cuttable else 0
+    counts[lengths < VNET_BYTES] = 0
     return counts
 
 
-def cut(vnet: np.ndarray, lengths: np.ndarray, packets: np.ndarray, counts: np.ndarray, out: np.ndarray) -> np.ndarray:
+def cut(packets: np.ndarray, lengths: np.ndarray, counts: np.ndarray, out: np.ndarray) -> np.ndarray:
     """Writes the frames that packets stand for.
 
     Args:
-        vnet, lengths, packets: as for `frames_in`, whose result is `counts`.
+        packets, lengths: as for `frames_in`, whose result is `counts`.
         out: uint8[counts.sum(), row], with room for each frame.
 
     Returns: the length of each frame.
     """
+    vnet = packets[:, :VNET_BYTES].view(VNET)[:, 0]
     total = int(counts.sum())
     starts = np.cumsum(counts) - counts
     out_lengths = np.empty(total, np.int64)
-    row = out.shape[1]
     whole = np.flatnonzero((vnet["kind"] == WHOLE) & (counts == 1))
     if len(whole):
-        width = min(row, int(lengths[whole].max()))
-        out[starts[whole], :width] = packets[whole, :width]
-        out_lengths[starts[whole]] = lengths[whole]
-        unsummed = whole[vnet["flags"][whole] & NEEDS_CHECKSUM != 0]
-        if len(unsummed):
-            complete_checksums(out, starts[unsummed], lengths[unsummed], vnet[unsummed])
+        sizes = lengths[whole] - VNET_BYTES
+        width = int(sizes.max())
+        out[starts[whole], :width] = packets[whole, VNET_BYTES : VNET_BYTES + width]
+        out_lengths[starts[whole]] = sizes
+        unsummed = vnet["flags"][whole] & NEEDS_CHECKSUM != 0
+        if unsummed.any():
+            complete_checksums(out, starts[whole[unsummed]], sizes[unsummed], vnet[whole[unsummed]])
     for i in np.flatnonzero((vnet["kind"] != WHOLE) & (counts > 0)).tolist():
         first, end = int(starts[i]), int(starts[i] + counts[i])
         size = int(vnet["segment_bytes"][i])
-        header = packets[i, :HEADERS_BYTES].tobytes()
-        payload = packets[i, HEADERS_BYTES : lengths[i]]
+        header = packets[i, VNET_BYTES : VNET_BYTES + HEADERS_BYTES].tobytes()
+        payload = packets[i, VNET_BYTES + HEADERS_BYTES : lengths[i]]
         last = first + len(payload) // size
         if last > first:
             out[first:last, :HEADERS_BYTES] = _segment_header(header, size)
@@ -146,16 +149,31 @@ class Gathered:
     """uint64[parts]"""
     counts: np.ndarray
     """int64[packets]: parts of each packet."""
+    firsts: np.ndarray
+    """int64[packets]: the first frame of each packet."""
     frames: np.ndarray
     """int64[packets]: frames that each packet stands for."""
     heads: np.ndarray
     """What the first parts point to; must live for as long as they are used."""
 
+    def packets(self, first: int, end: int) -> "Gathered":
+        """Some of them."""
+        part, part_end = int(self.firsts[first]) + first, int(self.firsts[end - 1] + self.frames[end - 1]) + end
+        some = slice(first, end)
+        return Gathered(
+            self.bases[part:part_end], self.sizes[part:part_end], self.counts[some], self.firsts[some],
+            self.frames[some], self.heads[some],
+        )  # fmt: skip
 
-def gather(frames: np.ndarray, lengths: np.ndarray, *, join: bool) -> Gathered:
-    """Describes packets that carry frames, in order. Args: join: whether neighbours of one flow become one packet."""
+
+def gather(frames: np.ndarray, lengths: np.ndarray, *, join: bool, breaks: Sequence[int] = ()) -> Gathered:
+    """Describes packets that carry frames, in order.
+
+    Args: join: whether neighbours of one flow become one packet; breaks: frames before which a packet must end.
+    """
     n = len(frames)
     joinable = _continues(frames, lengths) if join else np.zeros(max(n - 1, 0), bool)
+    joinable[np.asarray(breaks, np.int64) - 1] = False
     firsts = np.concatenate([[0], np.flatnonzero(~joinable) + 1]) if n else np.zeros(0, np.int64)
     if join:
         firsts = _bounded(firsts, n, lengths)
@@ -175,7 +193,7 @@ def gather(frames: np.ndarray, lengths: np.ndarray, *, join: bool) -> Gathered:
     head_places = firsts + np.arange(len(firsts))
     bases[head_places] = heads.ctypes.data + np.arange(len(firsts)) * heads.shape[1]
     sizes[head_places] = np.where(many, heads.shape[1], VNET_BYTES)
-    return Gathered(bases, sizes, counts + 1, counts, heads)
+    return Gathered(bases, sizes, counts + 1, firsts, counts, heads)
 
 
 def _continues(frames: np.ndarray, lengths: np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ import numpy as np
 from sa_atp.errors import MissingPartError, UserError
 from sa_atp.net import offload
 from sa_atp.net.mmsg import GatherVector, MessageVector
-from sa_atp.net.offload import VNET, VNET_BYTES
+from sa_atp.net.offload import Gathered
 from sa_atp.net.udp import UdpSocket
 from sa_atp.softswitch.frames import HEADERS_BYTES, Endpoint, address_of, flows, is_datagram, mac_for, wrap
 from sa_atp.softswitch.pipeline import ROW_BYTES
@@ -33,7 +33,8 @@ SIOCOUTQ = 0x5411
 QUEUED_FRAME_BYTES = 2304
 QUEUED_PACKET_BYTES = 3072
 RECEIVE_PACKETS = 64  # taken at once
-RECEIVE_BYTES = 65_600  # of each: the largest IPv4 packet, with its Ethernet header
+RECEIVE_BYTES = 65_600  # of each: the largest IPv4 packet, with all headers before it
+NO_LENGTHS = np.zeros(0, np.int64)
 
 Frames = tuple[np.ndarray, np.ndarray]
 
@@ -67,7 +68,7 @@ class InterfacePort:
             raise MissingPartError(
                 f"port on {interface}: packet sockets need root or CAP_NET_RAW; --udp ports work without"
             ) from None
-        self._has_vnet = self._set(PACKET_VNET_HDR, struct.pack("=i", 1))  # only before the socket is bound
+        self._socket.setsockopt(SOL_PACKET, PACKET_VNET_HDR, 1)  # only before the socket is bound
         try:
             self._socket.bind((interface, ETH_P_ALL))
         except OSError as error:
@@ -86,72 +87,71 @@ class InterfacePort:
         self.interface = interface
         self.oversized = 0
         self.refused = 0
-        self._joins = joins and self._has_vnet
+        self.joins = joins
         self._in = MessageVector(RECEIVE_PACKETS)
         self._out = GatherVector(batch)
-        self._packets = np.empty((RECEIVE_PACKETS, VNET_BYTES + RECEIVE_BYTES), np.uint8)
-        self._rows = np.zeros((2 * RECEIVE_PACKETS, ROW_BYTES), np.uint8)
+        self._packets = np.empty((0, 0), np.uint8)
+        self._rows = np.zeros((0, ROW_BYTES), np.uint8)
         self._frame_cost = float(QUEUED_FRAME_BYTES)
-
-    def _set(self, option: int, value: bytes) -> bool:
-        try:
-            self._socket.setsockopt(SOL_PACKET, option, value)
-        except OSError:
-            return False
-        return True
 
     def fileno(self) -> int:
         return self._socket.fileno()
 
     def receive(self) -> Frames | None:
         """A batch of frames, valid until the next call; None if there are none."""
-        skipped = 0 if self._has_vnet else VNET_BYTES
-        try:
-            count, lengths = self._in.receive(self.fileno(), self._packets[:, skipped:])
-        except BlockingIOError:
+        if not len(self._packets):
+            self._packets = np.empty((RECEIVE_PACKETS, RECEIVE_BYTES), np.uint8)
+        lengths = self.fill(self._packets)
+        if not len(lengths):
             return None
-        packets = self._packets[:count]
-        if not self._has_vnet:
-            packets[:, :VNET_BYTES] = 0
-            lengths = np.where(lengths < 0, lengths, lengths + VNET_BYTES)
-        return self._cut(packets, lengths - VNET_BYTES)
-
-    def _cut(self, packets: np.ndarray, lengths: np.ndarray) -> Frames:
-        """Packets as they came, with the header that says how, as frames."""
-        vnet = packets[:, :VNET_BYTES].view(VNET)[:, 0]
-        packets = packets[:, VNET_BYTES:]
-        counts = offload.frames_in(vnet, lengths, packets)
-        longest = np.where(vnet["kind"] == offload.WHOLE, lengths, vnet["segment_bytes"] + HEADERS_BYTES)
-        counts[(lengths < 0) | (longest > ROW_BYTES)] = 0
+        packets = self._packets[: len(lengths)]
+        counts = offload.frames_in(packets, lengths, ROW_BYTES)
         self.oversized += int(np.count_nonzero(counts == 0))
         total = int(counts.sum())
         if total > len(self._rows):
             self._rows = np.zeros((2 * total, ROW_BYTES), np.uint8)
-        frames = self._rows[:total]
-        return frames, offload.cut(vnet, lengths, packets, counts, frames)
+        return self._rows[:total], offload.cut(packets, lengths, counts, self._rows[:total])
+
+    def fill(self, packets: np.ndarray) -> np.ndarray:
+        """Takes packets as the kernel has them, with the header that says what they stand for.
+
+        Args: packets: uint8[RECEIVE_PACKETS or more, RECEIVE_BYTES]. Returns: the length of each, -1 for one that is lost.
+        """
+        try:
+            return self._in.receive(self.fileno(), packets[:RECEIVE_PACKETS])[1]
+        except BlockingIOError:
+            return NO_LENGTHS
 
     def send(self, frames: np.ndarray, lengths: np.ndarray) -> None:
         """Sends a batch; frames that the interface's queue does not take are lost, as on any switch."""
-        if not len(frames):
-            return
-        packets = offload.gather(frames, lengths, join=self._joins)
-        costs = np.where(packets.frames == 1, QUEUED_FRAME_BYTES, QUEUED_PACKET_BYTES + packets.frames * lengths[0])
-        self._frame_cost += (float(costs.sum()) / len(frames) - self._frame_cost) / 4
+        if len(frames) and not self.send_packets(offload.gather(frames, lengths, join=self.joins)):
+            self.send(frames, lengths)
+
+    def send_packets(self, packets: Gathered) -> bool:
+        """The same for frames that have been made to packets.
+
+        Returns: False if nothing was sent, because the kernel knows no super-packets: from now on this port makes none.
+        """
+        count = len(packets.counts)
         ends = np.cumsum(packets.counts)
+        # what waits is not told apart, so this is an average: of bytes that a frame costs the socket while it waits
+        frames = int(packets.frames.sum())
+        cost = QUEUED_PACKET_BYTES * count + float(packets.sizes.sum())
+        self._frame_cost += (min(cost / frames, QUEUED_FRAME_BYTES) - self._frame_cost) / 4
         first = part = 0
-        while first < len(packets.counts):
+        while first < count:
             try:
                 first += self._out.send(
                     self.fileno(), packets.bases[part:], packets.sizes[part:], packets.counts[first:]
                 )
             except OSError as error:
-                if self._joins and first == 0 and error.errno == errno.EINVAL:
-                    self._joins = False  # this kernel knows no super-packets of datagrams
-                    self.send(frames, lengths)
-                    return
+                if self.joins and first == 0 and error.errno == errno.EINVAL:
+                    self.joins = False
+                    return False
                 self.refused += int(packets.frames[first:].sum())
-                return
+                return True
             part = int(ends[first - 1])
+        return True
 
     def waiting(self) -> int:
         """Frames that wait in the interface's queue, as far as the socket knows."""

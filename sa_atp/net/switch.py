@@ -10,8 +10,9 @@ import numpy as np
 
 from sa_atp.net.clock import now_us
 from sa_atp.net.impair import ImpairedPort
+from sa_atp.net.interfaces import Interfaces
 from sa_atp.net.moderation import Moderation
-from sa_atp.net.ports import Capture, Port
+from sa_atp.net.ports import Capture, InterfacePort, Port
 from sa_atp.softswitch.device import Device
 from sa_atp.softswitch.pipeline import PORTS, Packets
 
@@ -30,6 +31,12 @@ class SwitchLoop:
         self.packets_out = 0
         self.to_nowhere = 0  # packets for ports that are not attached
         self._impaired = {number: port for number, port in self.ports.items() if isinstance(port, ImpairedPort)}
+        # those that need no look at single frames
+        self._interfaces = Interfaces(
+            {n: port for n, port in self.ports.items() if isinstance(port, InterfacePort) and captures is None}
+        )
+        self._is_interface = np.zeros(PORTS, bool)
+        self._is_interface[list(self._interfaces.ports)] = True
         # epoll counts milliseconds; delays of links are finer
         self._selector: selectors.BaseSelector = (
             selectors.SelectSelector() if self._impaired else selectors.DefaultSelector()
@@ -64,31 +71,29 @@ class SwitchLoop:
         """Waits for packets, and takes what all ports have through the pipeline at once."""
         readable = {key.data for key, _ in self._selector.select(self._wait_s(longest_s))}
         batches = []
-        for number in readable | self._overdue():
-            frames = self.ports[number].receive()
-            if frames is not None:
-                batches.append((number, *frames))
+        together = self._interfaces.receive(readable & self._interfaces.ports.keys())
+        if together is not None:
+            batches.append(together)
+        for number in (readable | self._overdue()) - self._interfaces.ports.keys():
+            found = self.ports[number].receive()
+            if found is not None:
+                self._capture(number, *found)
+                batches.append((np.full(len(found[1]), number), *found))
         for port in self._impaired.values():
             port.flush()
-        for number, data, lengths in batches:
-            self._capture(number, data, lengths)
-        if batches:
-            self._process(batches)
-        pause_s = self._moderation.pause_s(sum(len(lengths) for _, _, lengths in batches))
+        arrived = self._process(batches) if batches else 0
+        pause_s = self._moderation.pause_s(arrived)
         if pause_s and not self._impaired:
             time.sleep(pause_s)
 
-    def _process(self, batches: list[tuple[int, np.ndarray, np.ndarray]]) -> None:
-        numbers = np.concatenate([np.full(len(lengths), number) for number, _, lengths in batches])
-        if len(batches) == 1:
-            _, data, lengths = batches[0]
-        else:
-            data = np.concatenate([data for _, data, _ in batches])
-            lengths = np.concatenate([lengths for _, _, lengths in batches])
+    def _process(self, batches: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> int:
+        """Args: port numbers, frames and lengths of each batch. Returns: how many frames."""
+        numbers, data, lengths = batches[0] if len(batches) == 1 else map(np.concatenate, zip(*batches, strict=True))
         self.packets_in += len(lengths)
         for number, port in self.ports.items():
             self._depths[number] = port.waiting()
         self.send(self.device.process(data, lengths, numbers, self.now_us(), self._depths))
+        return len(lengths)
 
     def _wait_s(self, longest_s: float) -> float:
         due = min((d for port in self._impaired.values() if (d := port.due_us) is not None), default=None)
@@ -105,6 +110,14 @@ class SwitchLoop:
             self._send(out)
 
     def _send(self, out: Packets) -> None:
+        together = self._is_interface[out.ports]
+        if together.any():
+            rows = np.flatnonzero(together)
+            self.packets_out += self._interfaces.send(out, rows)
+            if len(rows) == len(out):
+                return
+            rows = np.flatnonzero(~together)
+            out = Packets(out.data[rows], out.lengths[rows], out.ports[rows], out.sources[rows])
         for number in np.unique(out.ports).tolist():
             rows = np.flatnonzero(out.ports == number)
             port = self.ports.get(number)

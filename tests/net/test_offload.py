@@ -37,11 +37,10 @@ def cut(packets: list[bytes]) -> list[bytes]:
     rows = np.zeros((len(packets), max(map(len, packets))), np.uint8)
     for row, packet in zip(rows, packets, strict=True):
         row[: len(packet)] = np.frombuffer(packet, np.uint8)
-    vnet = rows[:, :VNET_BYTES].view(VNET)[:, 0]
-    lengths = np.array([len(p) - VNET_BYTES for p in packets])
-    counts = offload.frames_in(vnet, lengths, rows[:, VNET_BYTES:])
+    lengths = np.array([len(p) for p in packets])
+    counts = offload.frames_in(rows, lengths, ROW_BYTES)
     out = np.full((counts.sum(), ROW_BYTES), 0xEE, np.uint8)
-    found = offload.cut(vnet, lengths, rows[:, VNET_BYTES:], counts, out)
+    found = offload.cut(rows, lengths, counts, out)
     return [row[:length].tobytes() for row, length in zip(out, found.tolist(), strict=True)]
 
 
@@ -108,6 +107,16 @@ def test_nothing_is_joined_where_the_other_end_could_not_cut_it() -> None:
     assert [vnet_header(p)["kind"] for p in packets] == [WHOLE] * 4
 
 
+def test_packets_end_where_another_port_begins() -> None:
+    frames = frames_of(10, 50)
+    made = offload.gather(frames, np.full(10, 92), join=True, breaks=[4, 9])
+    assert made.frames.tolist() == [4, 5, 1]
+    parts = [made.packets(first, first + 1) for first in range(3)]
+    assert [each.counts.tolist() for each in parts] == [[5], [6], [2]]
+    for whole, some in ((made.bases, [p.bases for p in parts]), (made.sizes, [p.sizes for p in parts])):
+        np.testing.assert_array_equal(whole, np.concatenate(some))
+
+
 def test_the_last_segment_may_be_shorter() -> None:
     packet = bytearray(packets_of(frames_of(4, 100), np.full(4, 142))[0])[:-30]
     frames = cut([bytes(packet)])
@@ -170,8 +179,12 @@ if sys.argv[1] == "without":
     run("ethtool", "-K", "sw1", "tx", "off")
 port, host = InterfacePort("sw1"), UdpSocket(("10.0.0.1", 5000))
 taken = []
-cut = port._cut
-port._cut = lambda packets, lengths: taken.append(len(packets)) or cut(packets, lengths)
+fill = port.fill
+def count(packets):
+    lengths = fill(packets)
+    taken.append(len(lengths))
+    return lengths
+port.fill = count
 sent = np.random.default_rng(1).integers(0, 256, (100, 1044), np.uint8)
 
 def until(found, wanted):
