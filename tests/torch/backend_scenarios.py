@@ -9,6 +9,7 @@ import torch.distributed._functional_collectives as functional
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from sa_atp.ddp import SaAtpState
@@ -23,9 +24,9 @@ def collectives(rank: int, world_size: int) -> dict[str, Any]:
     def put(name: str, tensor: torch.Tensor) -> None:
         found[name] = tensor.tolist()
 
-    for name, operation in (("sum", dist.ReduceOp.SUM), ("max", dist.ReduceOp.MAX), ("min", dist.ReduceOp.MIN)):
+    for name in ("SUM", "MAX", "MIN", "PRODUCT"):
         tensor = mine.clone()
-        dist.all_reduce(tensor, op=operation)
+        dist.all_reduce(tensor, op=getattr(dist.ReduceOp, name))
         put(name, tensor)
     for kind in (torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.float32):
         tensor = mine.to(kind)
@@ -62,6 +63,20 @@ def collectives(rank: int, world_size: int) -> dict[str, Any]:
     whole = torch.zeros(3, dtype=torch.int64)
     dist.reduce_scatter_tensor(whole, torch.arange(3 * world_size) * (rank + 1))
     put("reduce_scatter_tensor of int64", whole)
+    tensor = mine.clone()
+    dist.reduce(tensor, 1)
+    if rank == 1:
+        put("reduce", tensor)
+    dist.gather(mine, parts if rank == 0 else None, 0)
+    put("gather", torch.stack(parts))
+    dist.scatter(tensor, [mine * i for i in range(world_size)] if rank == 0 else None, 0)
+    put("scatter", tensor)
+    swapped = torch.zeros(world_size)
+    dist.all_to_all_single(swapped, torch.arange(float(world_size)) + 10 * rank)
+    put("all_to_all", swapped)
+    mesh = init_device_mesh("cpu", (world_size,))
+    rows = distribute_tensor(torch.arange(2.0 * world_size).view(world_size, 2), mesh, [Shard(0)])
+    put("DTensor", rows.sum().full_tensor())
     works = [dist.all_reduce(t, async_op=True) for t in (mine.clone(), mine * 2)]
     for work in works:
         assert work is not None
