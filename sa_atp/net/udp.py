@@ -1,7 +1,7 @@
 """A UDP socket that takes and gives datagrams in bursts.
 
 Out: one system call sends a burst, segmented by the kernel (UDP_SEGMENT) or, where the route cannot do that, as a vector
-of messages (sendmmsg). In: one call brings all that is there, coalesced by the kernel (UDP_GRO) or one by one (recvmmsg).
+of messages (sendmmsg). In: one call brings a burst, coalesced by the kernel (UDP_GRO), or many datagrams (recvmmsg).
 Either way Python works per burst.
 """
 
@@ -15,10 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from sa_atp.errors import UserError
-from sa_atp.net.mmsg import SOL_UDP, UDP_GRO, MessageVector, address_of
+from sa_atp.net.mmsg import CONTROL_BYTES, SOL_UDP, UDP_GRO, MessageVector, address_of
 from sa_atp.wire.datagrams import Address, Burst
 
 UDP_SEGMENT = 103
+COALESCED = (SOL_UDP, UDP_GRO)  # level and kind of the control message with the size of coalesced datagrams
+_NUMBER = struct.Struct("=i")
 SO_SNDBUFFORCE = 32
 SO_RCVBUFFORCE = 33
 
@@ -26,7 +28,9 @@ BUFFER_BYTES = 8 << 20  # asked of the kernel; without CAP_NET_ADMIN it gives wh
 MAX_SEGMENTS = 64  # UDP_MAX_SEGMENTS of older kernels
 MAX_SEND_BYTES = 65_000  # of one segmented send, below the limit of an IPv4 packet
 RECEIVE_BYTES = 65_536
-RECEIVE_MESSAGES = 64  # taken at once; each may be a burst of its own
+# Taken one by one, which is cheap where each message is a burst; what is left after so many is taken at once.
+RECEIVE_SINGLY = 4
+RECEIVE_MESSAGES = 64
 ECT0 = 2
 IP_MTU_DISCOVER, IP_PMTUDISC_PROBE = 10, 3  # "don't fragment" in every packet
 
@@ -59,7 +63,7 @@ class UdpSocket:
         self._segments = True  # until a route refuses
         self._vector = MessageVector()
         self._vector_in = MessageVector(RECEIVE_MESSAGES)
-        self._rows = np.empty((RECEIVE_MESSAGES, RECEIVE_BYTES), np.uint8)
+        self._rows = np.empty((RECEIVE_SINGLY + RECEIVE_MESSAGES, RECEIVE_BYTES), np.uint8)
         self.is_drained = True  # whether the last look took all that was there
         self.stats = SocketStats()
 
@@ -85,33 +89,51 @@ class UdpSocket:
 
     def receive(self) -> list[Burst]:
         """What has arrived, up to a bound; empty if nothing has. The arrays are valid until the next call."""
+        bursts: list[Burst] = []
+        for row in range(RECEIVE_SINGLY):
+            try:
+                count, control, _, sender = self.socket.recvmsg_into([self._rows[row]], CONTROL_BYTES)
+            except BlockingIOError:
+                self.is_drained = True
+                return bursts
+            except ConnectionError:
+                continue  # an ICMP error of an earlier send; nothing is lost by it here
+            size = next(
+                (_NUMBER.unpack_from(data)[0] for level, kind, data in control if (level, kind) == COALESCED), 0
+            )
+            bursts += self._split(sender, self._rows[row, :count], size or count)
+        return [*bursts, *self._receive_many()]
+
+    def _receive_many(self) -> list[Burst]:
+        """The same where there is more than a few messages: in one call."""
         while True:
             try:
-                found = self._vector_in.receive_datagrams(self.fileno(), self._rows)
+                found = self._vector_in.receive_datagrams(self.fileno(), self._rows[RECEIVE_SINGLY:])
                 self.is_drained = len(found) < RECEIVE_MESSAGES
                 break
             except BlockingIOError:
                 self.is_drained = True
                 return []
             except ConnectionError:
-                continue  # an ICMP error of an earlier send; nothing is lost by it here
+                continue
         breaks = np.flatnonzero((np.diff(found.lengths) != 0) | (np.diff(found.senders) != 0)) + 1
         bursts: list[Burst] = []
         for first, end in zip([0, *breaks.tolist()], [*breaks.tolist(), len(found)], strict=True):
-            count, size = int(found.lengths[first]), int(found.segments[first])
-            address = address_of(int(found.senders[first]))
-            if count == 0:
-                continue
-            if size == count:  # a datagram a row
-                bursts.append(Burst(address, np.ascontiguousarray(self._rows[first:end, :count])))
+            count, address = int(found.lengths[first]), address_of(int(found.senders[first]))
+            rows = self._rows[RECEIVE_SINGLY + first : RECEIVE_SINGLY + end, :count]
+            segments = found.segments[first:end]
+            if count and (segments == count).all():  # a datagram a row
+                bursts.append(Burst(address, np.ascontiguousarray(rows)))
                 self.stats.received += end - first
                 continue
-            for row in range(first, end):
-                bursts += self._split(address, self._rows[row, :count], int(found.segments[row]))
+            for row, size in zip(rows, segments.tolist(), strict=True):
+                bursts += self._split(address, row, size)
         return bursts
 
     def _split(self, address: Address, data: np.ndarray, size: int) -> list[Burst]:
         """Datagrams of one size that the kernel has coalesced; the last one may be shorter."""
+        if not len(data):
+            return []
         whole, rest = divmod(len(data), size)
         self.stats.received += whole + (rest > 0)
         found = [Burst(address, data[: whole * size].reshape(whole, size))] if whole else []
