@@ -5,7 +5,6 @@ They need root and Mininet, and are skipped where those are missing, with a line
 
 import contextlib
 import json
-import os
 import re
 import shutil
 import signal
@@ -15,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -80,31 +79,32 @@ def left_by(run: "subprocess.Popen[str]", patience_s: float = 20.0) -> set[str]:
 
 
 def start(
-    folder: Path, *, steps: int = 3, compute_us: int = 2000, options: tuple[str, ...] = ()
+    folder: Path, *options: str, steps: int = 3, compute_us: int = 2000, said: IO[str] | int = subprocess.PIPE
 ) -> "subprocess.Popen[str]":
+    """Starts a run. Args: said: where its standard error goes."""
     (folder / "plan.toml").write_text(PLAN.format(steps=steps, compute_us=compute_us))
     return subprocess.Popen(
         [sys.executable, "-m", "sa_atp", "run", "plan.toml", "--out", "out", "--json", *options],
-        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        cwd=folder, stdout=subprocess.PIPE, stderr=said, text=True, start_new_session=True,
     )  # fmt: skip
 
 
 @pytest.fixture
 def endless(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
     """A run in the middle of its first policy."""
-    run = start(tmp_path, steps=10_000)
-    assert run.stderr is not None
-    os.set_blocking(run.stderr.fileno(), False)
-    said, deadline = "", time.monotonic() + START_S
-    while "atp, repetition 1" not in said:
-        assert run.poll() is None, said
-        assert time.monotonic() < deadline, said
-        said += run.stderr.read() or ""
-        time.sleep(0.1)
-    yield run
-    if run.poll() is None:
-        run.kill()
-    run.communicate()
+    with (tmp_path / "said").open("w") as said_file:
+        run = start(tmp_path, steps=10_000, said=said_file)
+    try:
+        deadline = time.monotonic() + START_S
+        while "atp, repetition 1" not in (said := (tmp_path / "said").read_text()):
+            assert run.poll() is None, said
+            assert time.monotonic() < deadline, said
+            time.sleep(0.1)
+        yield run
+    finally:
+        if run.poll() is None:
+            run.kill()
+        run.communicate()
 
 
 def test_sums_are_right_on_two_levels_and_each_rack_sends_one_stream(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_an_ended_run_leaves_nothing(endless: "subprocess.Popen[str]", number: s
 
 @pytest.mark.skipif(shutil.which(parts.BMV2) is not None, reason="BMv2 is here: it would run")
 def test_without_bmv2_one_line_says_so(tmp_path: Path) -> None:
-    run = start(tmp_path, options=("--switch", "bmv2"))
+    run = start(tmp_path, "--switch", "bmv2")
     _, err = run.communicate(timeout=60)
     assert run.returncode == 3
     lines = err.strip().splitlines()

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from sa_atp.control.fabric import mac_text
-from sa_atp.errors import UserError
+from sa_atp.errors import SaAtpError, UserError
 from sa_atp.spec import UDP_PORT
 from sa_atp.testbed.mininet import cleaning, parts
 from sa_atp.testbed.mininet.layout import Layout
@@ -157,7 +157,7 @@ class Network:
         return [switch.process for switch in self._net.switches]
 
     def trunk_bytes(self) -> dict[str, int]:
-        """For each link between switches, "leaf1-s1", the bytes that have gone up it: what the leaf's interface counts."""
+        """For each link between switches, "leaf1-s1", the bytes that have gone up it: what the leaf's queue counts."""
         found = {}
         for cable in self.layout.cables:
             if {cable.node, cable.other} <= self.layout.switches.keys():
@@ -165,7 +165,7 @@ class Network:
                 low, high, port = (
                     (cable.node, cable.other, cable.port) if is_up else (cable.other, cable.node, cable.other_port)
                 )
-                found[f"{low}-{high}"] = _sent_bytes(self.node(low).pid, f"{low}-eth{port}")
+                found[f"{low}-{high}"] = _sent_bytes(self.node(low), f"{low}-eth{port}")
         return found
 
     def start(
@@ -206,13 +206,12 @@ class Network:
         return f"udp://{address}"
 
 
-def _sent_bytes(pid: int, interface: str) -> int:
-    """What an interface has sent, in the network namespace of a process."""
-    for line in Path(f"/proc/{pid}/net/dev").read_text().splitlines():
-        name, _, counters = line.partition(":")
-        if name.strip() == interface:
-            return int(counters.split()[8])
-    raise LookupError(f"process {pid} has no interface {interface}")
+def _sent_bytes(node: Any, interface: str) -> int:
+    """What an interface has sent, with the headers of every frame: its queue counts those of super-packets, too."""
+    out, err, status = node.pexec(["tc", "-statistics", "-json", "qdisc", "show", "dev", interface, "root"])
+    if status != 0:
+        raise SaAtpError(f"{node.name}: tc cannot tell what {interface} has sent: {err.strip()}")
+    return sum(int(each["bytes"]) for each in json.loads(out) if each.get("root"))
 
 
 @contextmanager

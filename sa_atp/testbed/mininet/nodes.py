@@ -68,7 +68,7 @@ class P4Switch(NamespaceNode, Switch):  # type: ignore[misc]
         options: more options of its command line.
         params: of Mininet's Switch.
         """
-        params.setdefault("inNamespace", True)
+        params["inNamespace"] = True  # whatever Mininet says by itself: two networks may have a switch of the same name
         self.lanes = lanes
         self.device_id = device_id
         self.cpu_port = cpu_port
