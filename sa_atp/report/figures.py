@@ -78,9 +78,9 @@ def _means(axes: "Axes", shown: Sequence[PolicyStats], base: PolicyStats | None)
         axes.barh(y, mean, height=0.62, color=style.policy_colour(each.policy))
         end = mean
         if interval := each.mean_interval_s:
-            axes.errorbar(
-                mean, y, xerr=[[mean - interval[0]], [interval[1] - mean]], color=style.INK, capsize=3, lw=1.1
-            )
+            # where all repetitions are alike, as simulated ones may be, rounding decides the sign
+            below, above = max(0.0, mean - interval[0]), max(0.0, interval[1] - mean)
+            axes.errorbar(mean, y, xerr=[[below], [above]], color=style.INK, capsize=3, lw=1.1)
             end = max(end, interval[1])
         note = axes.annotate(duration(mean), (end, y), (6, 0), textcoords="offset points", va="center", weight="bold")
         if against := _against(base, each):

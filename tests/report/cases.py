@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from sa_atp.testbed.plan import Plan, RunPlan, StragglerPlan, TopologyPlan
 from sa_atp.testbed.records import Evaluation, Interval, Iteration, PolicyRun, RunResult
@@ -63,6 +64,17 @@ def _no_intervals() -> RunResult:
     found = synthetic.result(steps=6)
     for run in found.runs:
         run.intervals.clear()
+    return found
+
+
+def _alike() -> RunResult:
+    """Repetitions that differ in nothing, with times whose mean is not exact."""
+    found = small()
+    for run in found.runs:
+        run.iterations = [iteration(i.step, i.worker, 0.1 + i.step / 8) for i in run.iterations]
+        run.repetition = 0 if run in found.runs[:2] else 1
+    more = [replace(run, repetition=2) for run in found.runs[:2]]
+    found.runs += more
     return found
 
 
@@ -133,6 +145,7 @@ CASES: dict[str, Callable[[], RunResult]] = {
     "no evaluations": lambda: synthetic.result(evaluate=False, steps=6),
     "cancelled work": _cancelled,
     "no intervals": _no_intervals,
+    "repetitions are alike": _alike,
     "no losses": _no_losses,
     "no times": _no_times,
     "nothing": _nothing,

@@ -17,6 +17,7 @@ pytest.importorskip("matplotlib")
 
 NOT_DRAWN = {
     ("no intervals", "timeline.png"), ("small", "timeline.png"), ("no losses", "timeline.png"),
+    ("repetitions are alike", "timeline.png"),
     ("no losses", "training.png"),
     *((name, kind.name) for name in ("nothing", "empty runs") for kind in FIGURES),
 }  # fmt: skip
