@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 
+from sa_atp.control import fabric
 from sa_atp.control.fabric import Keeper
 from sa_atp.errors import SaAtpError
 from sa_atp.transport.server import Admit, Retire, ServerEvent
@@ -25,13 +26,14 @@ class Installer:
         keepers: Sequence[Keeper],
         server: Address,
         *,
-        admitted: Callable[[int], None],
+        admitted: Callable[[int, list[list[int]]], None],
         refused: Callable[[int, str], None],
     ) -> None:
         """Args:
         keepers: of switches that are up.
         server: the parameter server's address as packets carry it.
-        admitted, refused: called from the thread with the job's number (and the reason).
+        admitted: called from the thread with the job's number, and the ranks below each leaf.
+        refused: called from the thread with the job's number and the reason.
         """
         self._keepers = tuple(keepers)
         self._server = server
@@ -69,7 +71,7 @@ class Installer:
                     except SaAtpError as error:
                         self._refused(job.number, str(error))
                     else:
-                        self._admitted(job.number)
+                        self._admitted(job.number, fabric.leaves([keeper.place for keeper in self._keepers], job))
                 case Retire(number, _):
                     for keeper in self._keepers:
                         try:

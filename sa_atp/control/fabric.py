@@ -8,7 +8,7 @@ which it recognises by the program's cookie: a switch that has just started has 
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -123,6 +123,15 @@ def load_places(path: Path) -> list[SwitchPlace]:
 def levels(places: list[SwitchPlace]) -> int:
     """Switches that aggregate on the way from a worker, at most."""
     return 2 if any(place.attachment.level == "leaf" for place in places) else 1
+
+
+def leaves(places: Sequence[SwitchPlace], job: Job) -> list[list[int]]:
+    """The ranks of a job below each leaf."""
+    found = [place.attachment for place in places if place.attachment.level == "leaf"]
+    return [
+        [m.rank for m in job.members.values() if leaf.member(m.address).switch_port != leaf.default_port]
+        for leaf in found
+    ]
 
 
 _KEYS: dict[str, type] = {

@@ -32,7 +32,7 @@ class ServerProcess:
         self._installer = Installer(
             keepers,
             self.address,
-            admitted=lambda job: self._driver.call(lambda: self.server.admitted(job, now_us())),
+            admitted=lambda job, leaves: self._driver.call(lambda: self.server.admitted(job, now_us(), leaves)),
             refused=lambda job, reason: self._driver.call(lambda: self.server.refused(job, reason)),
         )
 

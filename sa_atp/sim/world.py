@@ -132,7 +132,10 @@ class World:
             if spec is not None:
                 jobs.install(rack.writer, spec, share_slots=True)
                 rack.installed[job.number] = spec
-        self.server.admitted(job.number, self.clock.now_us)
+        leaves = [
+            [m.rank for m in rack.installed[job.number].members] for rack in self.leaves if job.number in rack.installed
+        ]
+        self.server.admitted(job.number, self.clock.now_us, leaves)
         self.server_host.serve()
 
     def _member(self, rack: Rack, ip: str, udp_port: int, rank: int = -1) -> Member:

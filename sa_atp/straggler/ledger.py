@@ -266,8 +266,8 @@ class Ledger:
         if worker.holds is not None:
             # one that is overdue is taken to be as long in coming as it is late already: it may have stopped
             free += abs(worker.since_us + duration - now_us)
-        elif state.left(rank) and rank not in state.ended:
-            # it should claim its next one: if it does not, the same holds
+        else:
+            # it should claim its next one, or ask for something to do: if it does not, the same holds
             free += max(0, now_us - max(worker.free_since_us, state.began_us) - duration)
         return free + (0 if rank in state.ended else left * duration)
 

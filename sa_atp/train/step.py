@@ -18,6 +18,7 @@ import numpy as np
 from sa_atp.transport.membership import Membership
 from sa_atp.wire.messages import Body
 
+IDLE_ANSWER_US = 20_000  # for which data waits to hear which way it should go
 POLL_US = 3_000  # between two offers of a leader that was told there is nothing to do
 
 
@@ -172,8 +173,10 @@ class Stepper:
             bits |= self.host.membership.bit(self.rank, m)
         if parts:
             if self.helps:  # ahead of the data: it is computed, so what is late is not the device
-                self.host.ask({"type": "idle", "took_us": self._took_us})
+                idle = self.host.ask({"type": "idle", "step": step, "took_us": self._took_us})
                 self._took_us = 0
+                if self.host.membership.levels > 1:  # the answer says which way the data goes
+                    yield Wait(_first(idle, sum_.future), IDLE_ANSWER_US)
             self.host.contribute(sum_, parts, bits, on_behalf=False)
 
     def _claim(self, step: int, micro_batch: int) -> "Future[Body | None]":

@@ -37,14 +37,16 @@ class Contribution:
         self.parts = tuple(parts)
         self.contributions = contributions
         self.on_behalf = on_behalf
-        self.hand_over = False  # ask slots at once to hand over what they hold
+        self.past_leaf = on_behalf  # what is sent from now on is summed at the root only (section 10.5)
+        self.flush = np.zeros(plan.span, bool)  # the next transmission makes the leaf pass on what it holds
+        self.flushed = np.zeros(plan.span, bool)  # ... as one has done before
         self.sent_us = np.zeros(plan.span, np.int64)
         self.tries = np.zeros(plan.span, np.uint8)
         self.in_flight = 0  # sent, neither answered nor given up
         self.high = 0  # nothing at or above has been sent
         self.newest_done_us = NEVER  # of the fragments that were sent once and are complete, when the latest was sent
         self.losses_found_before_us = NEVER
-        self.left_us = NEVER  # when the last fragment that could be sent was sent
+        self.left_us = NEVER  # when the last fragment that could be sent was sent for the first time
         self.given_up = np.zeros(plan.span, bool)  # sent, thought lost, and waiting in `again`
         self.again: deque[int] = deque()
         self.excluded: dict[int, int] = {}  # fragment: contributions of ours that someone else's packets have added
@@ -170,12 +172,14 @@ class Contribution:
     def on_sent(self, first: int, end: int, now_us: int) -> None:
         """Fragments first to end - 1 have left."""
         tries = self.tries[first:end]
-        tries += tries < 255
+        if not self._fresh and not tries.all():
+            self.left_us = now_us
+        tries[tries == 255] = 253  # however often: every second resend is another kind
+        tries += 1
         self.sent_us[first:end] = now_us
+        self.flush[first:end] = False
         self.in_flight += end - first
         self.high = max(self.high, end)
-        if not self._fresh:
-            self.left_us = now_us
 
     def on_done(self, first: int, end: int) -> int:
         """The sums of fragments first to end - 1, none counted before, are known.
@@ -198,18 +202,18 @@ class Contribution:
         sent = self.sent_us[span]
         return oldest + np.flatnonzero(pending[span] & (sent != NEVER) & (sent < sent_before_us))
 
-    def give_up(self, locals_: np.ndarray, *, hand_over: bool = False) -> int:
-        """Counts fragments as lost, to be sent again; returns how many were not given up before.
-
-        Args: hand_over: at once in the way that makes a slot give up what it holds.
-        """
+    def give_up(self, locals_: np.ndarray) -> int:
+        """Counts fragments as lost, to be sent again; returns how many were not given up before."""
         new = locals_[~self.given_up[locals_]]
         self.given_up[new] = True
-        if hand_over:
-            self.tries[new] = np.maximum(self.tries[new], RESEND_AFTER_TRIES)
         self.in_flight -= len(new)
         self.again.extend(new.tolist())
         return len(new)
+
+    def flush_leaf(self, locals_: np.ndarray) -> None:
+        """Sends these again, in the way that makes a leaf pass on what it holds of them."""
+        self.flush[locals_] = self.flushed[locals_] = True
+        self.give_up(locals_)
 
     def exclude(self, local: int, held: int) -> bool:
         """Sees which contributions a fragment's sum has. Returns: whether it has some of ours, and not all.

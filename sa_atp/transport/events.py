@@ -30,7 +30,7 @@ class WorkerStats:
     results: int = 0
     """Fragments whose sum arrived."""
     results_from_server: int = 0
-    """... of which the parameter server finished the sum, because the slot was taken."""
+    """... of which the parameter server finished the sum: the slot was taken, or handed over."""
     results_fetched: int = 0
     """... of which the parameter server sent a stored copy."""
     duplicates: int = 0

@@ -73,6 +73,7 @@ class Member:
     given: int = 0  # contributions to the oldest of them that it has handed to its transport
     held: int | None = None  # contributions that the switch held of its oldest fragment when it last asked
     replies: dict[int, bytes] = field(default_factory=dict)
+    helping: int | None = None  # the number of its newest question about help
 
 
 @dataclass(slots=True)
@@ -126,6 +127,7 @@ class Job:
         self.members: dict[int, Member] = {}
         self.failure: Body | None = None
         self.refusal: str | None = None  # why the switches did not take it the last time
+        self.leaves: tuple[frozenset[int], ...] | None = None  # the ranks below each leaf; None: not known
         self.recalled: dict[int, set[int]] = {}  # results that we miss ourselves: the ranks that wait for them
         self._start(first_seq)
 
@@ -160,6 +162,12 @@ class Job:
         """Contributions of a rank, as a bitmap."""
         return ((1 << self.micro_batches) - 1) << (rank * self.micro_batches)
 
+    def below_leaf_of(self, rank: int) -> frozenset[int]:
+        """The ranks that are attached to the same leaf; none if the rank is attached to the root."""
+        if self.leaves is None:
+            return frozenset(range(self.world_size))
+        return next((leaf for leaf in self.leaves if rank in leaf), frozenset())
+
     def rank_of(self, bits: int) -> int:
         """The rank of the lowest contribution in a bitmap."""
         return ((bits & -bits).bit_length() - 1) // self.micro_batches
@@ -184,6 +192,7 @@ class Job:
             alive_every_us=alive_every_us,
             grade=self.grade,
             levels=levels,
+            leaf_ranks=sum(1 << other for other in self.below_leaf_of(rank)) if levels > 1 else 0,
         ).to_body()
 
     def progress(self, rank: int, oldest: int) -> None:

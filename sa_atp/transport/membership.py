@@ -63,6 +63,8 @@ class Membership:
     grade: Grade = Grade.NONE
     levels: int = 1
     """Switches that aggregate between a worker and the parameter server."""
+    leaf_ranks: int = 0
+    """Ranks whose contributions the first of two switches sums, as a bitmap; 0: there is no such switch."""
 
     @property
     def contributions(self) -> int:
@@ -77,6 +79,11 @@ class Membership:
         """Contributions of a rank, as a bitmap."""
         return ((1 << self.micro_batches) - 1) << (rank * self.micro_batches)
 
+    @property
+    def leaf_bits(self) -> int:
+        """Contributions that are summed below the root, as a bitmap; 0: none."""
+        return sum(self.bits_of(rank) for rank in range(self.world_size) if self.leaf_ranks >> rank & 1)
+
     def bit(self, rank: int, micro_batch: int) -> int:
         return 1 << (rank * self.micro_batches + micro_batch)
 
@@ -90,7 +97,7 @@ class Membership:
             "micro_batches": self.micro_batches, "lanes": self.lanes, "slot_base": self.slot_base,
             "slot_count": self.slot_count, "first_seq": self.first_seq, "data_ip": self.data_address[0],
             "data_port": self.data_address[1], "alive_every_us": self.alive_every_us,
-            "grade": self.grade.value, "levels": self.levels,
+            "grade": self.grade.value, "levels": self.levels, "leaf_ranks": self.leaf_ranks,
         }  # fmt: skip
 
     @classmethod
@@ -119,6 +126,7 @@ class Membership:
             alive_every_us=integer(body, "alive_every_us", 1_000, 60_000_000),
             grade=Grade(grade),
             levels=integer(body, "levels", 1, 8),
+            leaf_ranks=integer(body, "leaf_ranks", 0, (1 << CONTRIBUTION_BITS) - 1),
         )
 
 

@@ -22,7 +22,7 @@ from sa_atp.transport.timing import RoundTrip
 from sa_atp.transport.window import Window
 from sa_atp.wire.datagrams import Burst
 
-SILENCES_BEFORE_HANDOVER = 2  # a leaf that says the same so many times in a row may wait for what went another way
+SILENCES_OF_LEAF = 2  # after so many, what a leaf holds is not trusted to be on its way
 MAX_PROBES = 256  # asked at once, where each fragment may be in a different state
 
 
@@ -102,7 +102,11 @@ class Recovery:
         lost = 0
         held = True
         oldest = operation.oldest_pending() or 0
+        same = bits == operation.held_bits
+        in_leaf = not from_server and self._may_be_leaf(bits)
         for group in operation.groups:
+            if in_leaf and group.past_leaf and bits & group.bits != group.bits and self.silences < SILENCES_OF_LEAF:
+                continue  # the leaf has not seen it: where it was sent nobody has said
             if not NEVER < group.sent_us[local] < asked_us:
                 held = False  # it was not there to be seen
             elif bits & group.bits != group.bits or bits == self._member.fan_in:
@@ -114,9 +118,9 @@ class Recovery:
                     # Not there, or complete without us having seen it: whatever happened to it happened to what was
                     # sent around it. Sending a fragment twice does no harm.
                     lost += group.give_up(group.waiting(operation.pending, oldest, asked_us))
-        if held and bits == operation.held_bits and not from_server and self._stuck_in_leaf():
-            for group in operation.groups:
-                lost += group.give_up(group.waiting(operation.pending, oldest, asked_us), hand_over=True)
+            elif in_leaf and bits & -bits & group.bits and (group.past_leaf or (same and self._stuck_in_leaf())):
+                waiting = group.waiting(operation.pending, oldest, asked_us)
+                group.flush_leaf(waiting if self.silences >= SILENCES_OF_LEAF else waiting[~group.flushed[waiting]])
         if lost:
             self._stats.lost_by_probe += lost
             self._window.on_loss(now_us, self._round_trip.smoothed_us)
@@ -132,12 +136,32 @@ class Recovery:
         send_us = (now_us - int(sent_us.min())) * total // len(sent_us) if len(sent_us) > total // 8 else 0
         return WaitingFor(operation.index, missing, min(1.0, operation.missing / total), send_us)
 
-    def _stuck_in_leaf(self) -> bool:
-        """A leaf keeps its sum until its own workers' contributions are in; if a helper under another leaf has sent one
-        of them, they never are. (section 10.5)
+    # --- two levels (section 10.5) ------------------------------------------------------------------------------------
+
+    def leave_leaf(self, operation: Operation, now_us: int) -> None:
+        """Our leaf will not complete this operation: what is sent from now on passes it, and what it holds it must pass on.
+
+        Who has it do that follows from what it holds.
         """
-        member = self._member
-        return member.levels > 1 and member.grade is not Grade.NONE and self.silences >= SILENCES_BEFORE_HANDOVER
+        oldest = operation.oldest_pending()
+        for group in operation.groups:
+            if group.past_leaf or oldest is None:
+                continue
+            group.past_leaf = True
+            waiting = group.waiting(operation.pending, oldest, now_us + 1)
+            if len(waiting):
+                self.ask(operation, int(waiting[0]), now_us)
+
+    def _may_be_leaf(self, bits: int) -> bool:
+        """Whether it is a leaf that holds these contributions: it has no others than those of its own workers, and not all
+        of them. A root may hold just those as well.
+        """
+        leaf_bits = self._member.leaf_bits if self._member.levels > 1 else 0
+        return bits & ~leaf_bits == 0 and bits not in (0, leaf_bits)
+
+    def _stuck_in_leaf(self) -> bool:
+        """A leaf that says the same again and again may wait for what a helper has sent another way."""
+        return self._member.grade is not Grade.NONE and self.silences >= SILENCES_OF_LEAF
 
     def _ask_each(self, operation: Operation, group: Contribution, oldest: int, now_us: int) -> None:
         """Where others contribute a part of what we do, fragments differ in whose came first: ask for each."""

@@ -5,7 +5,7 @@ on when it is told that this is done.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -82,11 +82,12 @@ class ParameterServer:
 
     # --- the control plane --------------------------------------------------------------------------------------------
 
-    def admitted(self, number: int, now_us: int) -> None:
-        """The switches know the job: its workers may begin."""
+    def admitted(self, number: int, now_us: int, leaves: Iterable[Iterable[int]] | None = None) -> None:
+        """The switches know the job: its workers may begin. Args: leaves: the ranks below each; None: not known."""
         job = self.jobs[number]
         if job.state is not State.ADMITTING:
             return
+        job.leaves = None if leaves is None else tuple(frozenset(leaf) for leaf in leaves)
         job.state = State.RUNNING
         job.refusal = None
         for member in job.members.values():
@@ -226,10 +227,11 @@ class ParameterServer:
     # --- results going out --------------------------------------------------------------------------------------------
 
     def _result_packets(self, job: Job, stored: Stored, flags: Flag) -> np.ndarray:
+        """Args: flags: of all; those that collided say so besides."""
         packets = np.empty((len(stored.seqs), size_of(Kind.RESULT, job.lanes)), np.uint8)
         head = headers(packets)
         head["first"] = first_byte(Kind.RESULT)
-        head["flags"] = flags
+        head["flags"] = np.where(stored.collided, flags | Flag.COLLISION, flags)
         head["slot"] = job.slot_base + stored.seqs % job.slot_count
         head["job"] = job.number
         head["epoch"] = job.epoch
@@ -243,11 +245,11 @@ class ParameterServer:
     def _fan_out(self, job: Job, stored: Stored) -> None:
         """A sum that was finished here goes to everyone: through the switch, which copies it."""
         if self.settings.aggregates:
-            packets = self._result_packets(job, stored, Flag.COLLISION | Flag.FAN_OUT)
+            packets = self._result_packets(job, stored, Flag.FROM_PS | Flag.FAN_OUT)
             first_member = job.members[min(job.members)].address[0]
             self._out.append(Burst(self.settings.switch_address or (first_member, UDP_PORT), packets))
             return
-        packets = self._result_packets(job, stored, Flag(0))
+        packets = self._result_packets(job, stored, Flag.FROM_PS | Flag.FAN_OUT)
         self._out.extend(Burst(member.address, packets) for member in job.members.values())
 
     def _serve(self, job: Job, rank: int, seqs: np.ndarray) -> int:
@@ -294,7 +296,7 @@ class ParameterServer:
         if number and number in member.replies:
             self._out.append(Burst.of(member.address, member.replies[number]))
             return
-        reply = self._handle(job, member, body, now_us)
+        reply = self._handle(job, member, number, body, now_us)
         if number and reply is not None:
             packet = encode(reply, request=number, job=job.number, epoch=job.epoch, reply=True)
             member.replies[number] = packet
@@ -302,7 +304,7 @@ class ParameterServer:
                 del member.replies[next(iter(member.replies))]
             self._out.append(Burst.of(member.address, packet))
 
-    def _handle(self, job: Job, member: Member, body: Body, now_us: int) -> Body | None:
+    def _handle(self, job: Job, member: Member, number: int, body: Body, now_us: int) -> Body | None:
         """Raises: MalformedError."""
         kind = body["type"]
         if kind == "alive":
@@ -340,26 +342,39 @@ class ParameterServer:
             helped = {"helped_micro_batches": job.ledger.helped_micro_batches, "backups": job.ledger.backups}
             return {"type": "stats", **counters, **helped}
         if kind in ("claim", "ask", "idle"):
-            return self._help(job, member.rank, body, now_us)
+            return self._help(job, member, number, body, now_us)
         raise MalformedError(f"unknown message {kind[:32]!r}")
 
-    def _help(self, job: Job, rank: int, body: Body, now_us: int) -> Body:
-        """Questions of the help protocol. (section 10)"""
+    def _help(self, job: Job, member: Member, number: int, body: Body, now_us: int) -> Body:
+        """Questions of the help protocol. (section 10) Raises: MalformedError."""
+        late = member.helping is not None and number > 0 and serial_distance(member.helping, number) < 0
+        reply = self._decide(job, member.rank, body, now_us, late=late)
+        if late:
+            return reply
+        member.helping = number or member.helping
+        if self.settings.levels > 1:
+            shared = job.ledger.shared(body["step"])
+            reply["past_leaf"] = not job.below_leaf_of(member.rank).isdisjoint(shared)
+        return reply
+
+    def _decide(self, job: Job, rank: int, body: Body, now_us: int, *, late: bool) -> Body:
+        """Args: late: it was lost, and its sender has asked something else since: what it says is not true any more."""
+        step = integer(body, "step", 0, 1 << 40)
         took_us = integer(body, "took_us", 0, 1 << 40)
         if body["type"] == "idle":
-            job.ledger.idle(rank, took_us, now_us)
+            if not late:
+                job.ledger.idle(rank, took_us, now_us)
             return {"type": "idle"}
-        step = integer(body, "step", 0, 1 << 40)
         if body["type"] == "claim":
             micro_batch = integer(body, "micro_batch", 0, job.micro_batches - 1)
-            granted = job.ledger.claim(step, rank, micro_batch, took_us, now_us)
+            granted = not late and job.ledger.claim(step, rank, micro_batch, took_us, now_us)
             return {"type": "granted" if granted else "taken"}
         missing = integer(body, "missing", 0, (1 << CONTRIBUTION_BITS) - 1)
         busy_us = integer(body, "busy_us", 0, 1 << 40)
         outlook = None
         if "send_us" in body:
             outlook = integer(body, "pending", 0, 1000) / 1000, integer(body, "send_us", 0, 1 << 40)
-        work = job.ledger.ask(step, rank, missing, took_us, busy_us, now_us, outlook)
+        work = None if late else job.ledger.ask(step, rank, missing, took_us, busy_us, now_us, outlook)
         if work is None:
             return {"type": "nothing"}
         return {"type": "work", "shard": work.shard, "micro_batches": list(work.micro_batches), "backup": work.backup}

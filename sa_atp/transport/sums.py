@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sa_atp.spec import Flag
 from sa_atp.tensor.quantise import saturating_add
 from sa_atp.transport.serial import SEQ_MASK, serial_distance
 
@@ -17,6 +18,8 @@ HORIZON = 1 << 20  # fragments beyond the oldest that anyone needs; bounds the m
 # Outcome of each fragment that was offered
 ADDED, COMPLETED, DUPLICATE, OVERLAP, KNOWN, PASSED, BEYOND, MISMATCH = range(8)
 
+COLLISION = int(Flag.COLLISION)
+
 
 @dataclass(slots=True)
 class _Page:
@@ -24,15 +27,17 @@ class _Page:
     bits: np.ndarray  # uint64[PAGE]
     stream: np.ndarray  # uint16[PAGE]: exponent and tag, which all contributions to a sum must share
     complete: np.ndarray  # bool[PAGE]
+    collided: np.ndarray  # bool[PAGE]: something of it came here because its slot was taken
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Complete sums: sequence numbers, exponents, tags, and lanes as int32[n, lanes]."""
+    """Complete sums: sequence numbers, exponents, tags, whether they collided, and lanes as int32[n, lanes]."""
 
     seqs: np.ndarray
     exponents: np.ndarray
     tags: np.ndarray
+    collided: np.ndarray
     lanes: np.ndarray
 
 
@@ -74,6 +79,7 @@ class SumStore:
                 at = place[turn] % PAGE
                 take = self._merge if merge else self._replace
                 outcome[turn] = take(page, at, head["bits"][turn].astype(np.uint64), stream[turn], lanes[turn])
+                page.collided[at] |= (head["flags"][turn] & COLLISION) != 0
                 rows = np.delete(rows, first)
         return outcome
 
@@ -121,7 +127,7 @@ class SumStore:
     def complete(self, seqs: np.ndarray) -> Stored:
         """The complete sums among these sequence numbers."""
         place = self._places(seqs)
-        found_seqs, found_streams, found_lanes = [], [], []
+        found_seqs, found_streams, found_collided, found_lanes = [], [], [], []
         for page_number in np.unique(place // PAGE):
             page = self._pages.get(int(page_number))
             if page is None:
@@ -130,16 +136,19 @@ class SumStore:
             rows = rows[page.complete[place[rows] % PAGE]]
             found_seqs.append(np.asarray(seqs)[rows].astype(np.int64))
             found_streams.append(page.stream[place[rows] % PAGE])
+            found_collided.append(page.collided[place[rows] % PAGE])
             found_lanes.append(page.lanes[place[rows] % PAGE])
         if not found_seqs:
             return Stored(
-                np.zeros(0, np.int64), np.zeros(0, np.int8), np.zeros(0, np.uint8), np.zeros((0, self.lanes), np.int32)
-            )
+                np.zeros(0, np.int64), np.zeros(0, np.int8), np.zeros(0, np.uint8), np.zeros(0, bool),
+                np.zeros((0, self.lanes), np.int32),
+            )  # fmt: skip
         streams = np.concatenate(found_streams)
         return Stored(
             np.concatenate(found_seqs),
             (streams >> 8).astype(np.uint8).view(np.int8),
             (streams & 0xFF).astype(np.uint8),
+            np.concatenate(found_collided),
             np.concatenate(found_lanes),
         )
 
@@ -168,6 +177,7 @@ class SumStore:
                 np.zeros((PAGE, self.lanes), np.int32),
                 np.zeros(PAGE, np.uint64),
                 np.zeros(PAGE, np.uint16),
+                np.zeros(PAGE, bool),
                 np.zeros(PAGE, bool),
             )
         return self._pages[number]

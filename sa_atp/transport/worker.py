@@ -50,7 +50,8 @@ LONGEST_FETCH_WAIT_US = 2_000_000  # a batch may wait in a long queue: asking ag
 FETCH_FRAGMENTS = 256  # results asked of the parameter server at once
 
 # flags as plain integers: arithmetic on enum members is slow
-_CONGESTION, _COLLISION, _FROM_PS = int(Flag.CONGESTION), int(Flag.COLLISION), int(Flag.FROM_PS)
+_CONGESTION, _COLLISION = int(Flag.CONGESTION), int(Flag.COLLISION)
+_FROM_PS, _FINISHED_AT_PS = int(Flag.FROM_PS), int(Flag.FROM_PS | Flag.FAN_OUT)
 
 
 class Worker:
@@ -83,7 +84,9 @@ class Worker:
         self._server_heard_us = now_us
         self._progress_us = now_us
         self._active_us = now_us  # last time something was sent or a new result came
+        self._past_leaf = False  # help has begun below our leaf: its sums will not be complete
         self._fetching_until_us = 0
+        self._ahead_to = membership.first_seq  # the end of what was complete before we had begun it
         self._fetched_to = membership.first_seq  # where the batch ends that was asked for last
         self._fetch_wait_us = MAX_TIMEOUT_US
 
@@ -105,6 +108,8 @@ class Worker:
         self._next_seq = (self._next_seq + plan.span) & SEQ_MASK
         self._queued.append((index, plan, first_seq, key, []))
         self._open_queued(now_us)
+        if serial_distance(first_seq, self._ahead_to) > 0:
+            self._fetch(now_us)  # others have done without us what we begin now
         return index
 
     def contribute(
@@ -115,10 +120,9 @@ class Worker:
         if plan is None:
             return  # done already: others have sent these contributions
         group = Contribution(plan, bits, parts, self.membership.contributions, on_behalf=on_behalf)
-        # a leaf waits for all of its workers' contributions; of a shard that is shared with a helper under another leaf
-        # it will never see them all (section 10.5)
-        group.hand_over = (
-            self.membership.levels > 1 and not on_behalf and bits != self.membership.bits_of(self.membership.rank)
+        # a leaf waits for all of its workers' contributions; where a shard is shared with helpers it never sees them all
+        group.past_leaf |= self._past_leaf or (
+            self.membership.levels > 1 and bits != self.membership.bits_of(self.membership.rank)
         )
         self._active_us = max(self._active_us, now_us)
         if operation in self._operations:
@@ -251,6 +255,8 @@ class Worker:
             if fresh:
                 news += fresh
                 self._count_results(head["flags"][start:end], fresh, now_us)
+            elif serial_distance(self._next_seq, int(seqs[start])) >= 0:
+                self._ahead_to = (int(seqs[start]) + 1) & SEQ_MASK
         self.stats.duplicates += len(head) - news
 
     def _take(self, seq: int, head: np.void, lanes: np.ndarray, now_us: int) -> int:
@@ -287,12 +293,14 @@ class Worker:
 
     def _count_results(self, flags: np.ndarray, news: int, now_us: int) -> None:
         union = int(np.bitwise_or.reduce(flags))
-        marked, collided, stored = (
+        marked, collided, at_server = (
             int(np.count_nonzero(flags & flag)) if union & flag else 0 for flag in (_CONGESTION, _COLLISION, _FROM_PS)
         )
+        finished = int(np.count_nonzero(flags & _FINISHED_AT_PS == _FINISHED_AT_PS)) if at_server else 0
+        stored = at_server - finished
         self.stats.results += news
         self.stats.congested += marked
-        self.stats.results_from_server += collided
+        self.stats.results_from_server += finished
         self.stats.results_fetched += stored
         self._recovery.silences = 0
         self._active_us = self._progress_us = now_us
@@ -367,7 +375,16 @@ class Worker:
         elif body["type"] == "alive":
             self._forget_passed(integer(body, "passed", 0, SEQ_MASK))
         elif request["type"] != "alive":
+            if "past_leaf" in body:
+                self._go_past_leaf(body["past_leaf"] is True, now_us)
             self._events.append(Reply(number, body))
+
+    def _go_past_leaf(self, past: bool, now_us: int) -> None:
+        """Whether our leaf can complete sums of this step; if not, what it holds of us is asked for. (section 10.5)"""
+        if past and not self._past_leaf:
+            for operation in self._active():
+                self._recovery.leave_leaf(operation, now_us)
+        self._past_leaf = past
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
@@ -519,19 +536,26 @@ class Worker:
 
     def _flags(self, group: Contribution, run: Run) -> np.ndarray | int:
         """Flags of each fragment of a run, and their counters."""
-        flags = int(Flag.ON_BEHALF) if group.on_behalf else 0
+        flags = int(Flag.ON_BEHALF) if group.past_leaf else 0
         if group.is_poisoned(run):
             flags |= Flag.OVERFLOW
             self.stats.poisoned += len(run)
         tries = group.tries[run.first : run.end]
         if not tries.any():
             self.stats.fragments_sent += len(run)
-            return flags | int(Flag.RESEND) if group.hand_over else flags
+            return flags
         resend = tries >= RESEND_AFTER_TRIES
+        # A leaf that has its sum already answers a resend with that sum. Where the next level has a part of it, it can
+        # never be added there; so every second resend passes the leaf by (section 10.5).
+        past_leaf = resend & ((tries - RESEND_AFTER_TRIES) % 2 == 1)
         self.stats.fragments_sent += int((tries == 0).sum())
         self.stats.retransmitted += int((tries > 0).sum())
         self.stats.resends += int(resend.sum())
-        return np.where(resend | group.hand_over, flags | Flag.RESEND, flags)
+        found = np.where(resend, flags | Flag.RESEND, flags)
+        if self.membership.levels == 1:
+            return found
+        found = np.where(past_leaf, found | Flag.ON_BEHALF, found)
+        return np.where(group.flush[run.first : run.end], (flags | Flag.RESEND) & ~Flag.ON_BEHALF, found)
 
     def describe(self) -> str:
         """The state of everything that waits, for people who wonder why."""

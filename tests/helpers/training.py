@@ -1,0 +1,169 @@
+"""Training steps in virtual time: what `train.step` decides, on a simulated cluster; every integer of every sum checked."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from helpers.cluster import Cluster, reference_sum
+from sa_atp.sim.network import LinkSettings
+from sa_atp.sim.worker import SimSum, SimWorker
+from sa_atp.softswitch.pipeline import Pipeline
+from sa_atp.straggler.ledger import Grade
+from sa_atp.train.step import Compute, Stepper, StepRecord
+from sa_atp.train.virtual_time import Process
+from sa_atp.transport.server import ServerSettings
+
+FOR_EVER_US = 1 << 50  # a micro-batch that takes so long is never done
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    """What is trained, and who is slow."""
+
+    workers: int = 4
+    micro_batches: int = 8
+    grade: Grade = Grade.STEAL
+    helps: bool = True
+    steps: int = 4
+    values: int = 1000
+    micro_batch_us: int = 2_000
+    slowdown: Callable[[int, int], float] = lambda step, rank: 1.0
+    """Of a worker (rank) in a step."""
+    pause_us: Callable[[int, int], int] = lambda step, rank: 0
+    hangs: Callable[[int, int, int], bool] = lambda step, rank, micro_batch: False
+    """Whether a worker never gets done with a micro-batch of its own (step, rank, micro-batch)."""
+    patience: float = 0.02
+    links: LinkSettings = field(default_factory=LinkSettings)
+    seed: int = 1
+
+    @property
+    def contributions(self) -> int:
+        return self.workers * self.micro_batches
+
+    def fluid_us(self, step: int) -> float:
+        """Total work over total speed."""
+        speed = sum(1 / self.slowdown(step, rank) for rank in range(self.workers))
+        return self.contributions * self.micro_batch_us / speed
+
+    def alone_us(self, step: int) -> float:
+        """What the slowest worker takes for its own shard."""
+        return self.micro_batches * self.micro_batch_us * max(self.slowdown(step, r) for r in range(self.workers))
+
+
+class _Workload:
+    """Gradients that are functions of (step, shard, micro-batch)."""
+
+    micro_batch_size = 1
+
+    def __init__(self, values: int) -> None:
+        self.values = values
+
+    def gradient(self, step: int, shard: int, micro_batch: int) -> tuple[np.ndarray, float]:
+        rng = np.random.default_rng([step, shard, micro_batch])
+        return rng.standard_normal(self.values, np.float32), 0.0
+
+    def apply(self, gradient: np.ndarray) -> None:
+        pass
+
+
+class Training:
+    """Runs the steps of a job, and keeps what each rank did and got."""
+
+    def __init__(self, pipelines: Sequence[Pipeline], setting: Setting) -> None:
+        self.setting = setting
+        self.cluster = Cluster(
+            pipelines, seed=setting.seed, links=setting.links, settings=ServerSettings(slots=256, slots_per_job=256)
+        )
+        self.workload = _Workload(setting.values)
+        self.records: list[list[StepRecord]] = []
+        self.errors: list[Any] = []
+        self._sums: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}  # (step, rank)
+        self._steppers: dict[int, Stepper] = {}
+        self.workers = self.cluster.start_job(
+            setting.workers, micro_batches=setting.micro_batches, grade=setting.grade, joined=self._joined
+        )
+        self.records = [[] for _ in self.workers]
+
+    def run(self, seconds: float = 60.0) -> "Training":
+        """All steps, at most so many simulated seconds."""
+        self.cluster.run(lambda: bool(self.errors) or all(len(r) == self.setting.steps for r in self.records), seconds)
+        assert not self.errors, self.errors
+        self.check()
+        return self
+
+    def _joined(self, worker: SimWorker) -> None:
+        rank = worker.membership.rank
+        self._steppers[rank] = Stepper(
+            worker, self.workload, helps=self.setting.helps, patience=self.setting.patience,
+            pause_us=lambda step: self.setting.pause_us(step, rank),
+        )  # fmt: skip
+        self._start(rank, 0)
+
+    def _start(self, rank: int, step: int) -> None:
+        s = self.setting
+
+        def duration_us(work: Compute) -> int:
+            if work.shard == rank and s.hangs(step, rank, work.micro_batch):
+                return FOR_EVER_US
+            return int(s.micro_batch_us * s.slowdown(step, rank))
+
+        Process(
+            self.cluster.clock,
+            self._steppers[rank].run(step),
+            duration_us=duration_us,
+            gradient=lambda work: self.workload.gradient(work.step, work.shard, work.micro_batch),
+            finished=lambda outcome: self._finished(rank, step, outcome),
+        )
+
+    def _finished(self, rank: int, step: int, outcome: Any) -> None:
+        if isinstance(outcome, Exception):
+            self.errors.append(outcome)
+            return
+        record: StepRecord = outcome[0]
+        sum_: SimSum = outcome[1]
+        assert sum_.finished is not None
+        integers, exponents = sum_.finished.integers()
+        self._sums[step, rank] = integers.copy(), exponents.copy()
+        self.records[rank].append(record)
+        if step + 1 < self.setting.steps:
+            self._start(rank, step + 1)
+
+    # --- what is asserted -----------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Every rank's sum of every step is that of all quantised contributions, bit for bit."""
+        s = self.setting
+        for step in range(s.steps):
+            parts = [self.workload.gradient(step, r, m)[0] for r in range(s.workers) for m in range(s.micro_batches)]
+            reference: np.ndarray | None = None
+            for rank in range(s.workers):
+                integers, exponents = self._sums[step, rank]
+                if reference is None:
+                    reference, _ = reference_sum(parts, exponents)
+                    first = exponents
+                assert np.array_equal(exponents, first)
+                assert np.array_equal(integers, reference), f"step {step}, rank {rank}: a wrong sum"
+
+    def step_us(self, step: int) -> int:
+        """From when the first began until the last had the sum."""
+        records = [r[step] for r in self.records]
+        return max(r.end_us for r in records) - min(r.start_us for r in records)
+
+    @property
+    def computed(self) -> int:
+        """Micro-batches that were contributed, however often each."""
+        return sum(len(record.computed) for records in self.records for record in records)
+
+    @property
+    def helped(self) -> int:
+        return sum(record.helped for records in self.records for record in records)
+
+    @property
+    def backups(self) -> int:
+        return sum(job.ledger.backups for job in self.cluster.world.server.jobs.values())
+
+
+def lossy(loss: float, **more: Any) -> LinkSettings:
+    return replace(LinkSettings(loss=loss), **more)

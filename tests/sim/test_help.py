@@ -1,0 +1,133 @@
+"""Help on a simulated network: whoever computes, every sum is right bit for bit, and nobody waits for what others can do.
+
+`Training.run` compares every integer of every rank's sum of every step with a reference, and fails when the steps are not
+over in time. (protocol section 10)
+"""
+
+import random
+from collections.abc import Sequence
+
+import pytest
+from helpers.training import Setting, Training, lossy
+
+from sa_atp.control.events import EVENTS_A_JOB, Event
+from sa_atp.softswitch.pipeline import Pipeline
+from sa_atp.straggler.ledger import Grade
+
+LEVELS = (1, 2)
+GRADES = (Grade.STEAL, Grade.CLONE)
+MICRO_BATCH_US = 5_000
+
+
+def slow(**times: float) -> object:
+    """Slowdown of workers, by "r" and rank, in every step."""
+    return lambda step, rank: times.get(f"r{rank}", 1.0)
+
+
+def train(pipelines: Sequence[Pipeline], levels: int, **options: object) -> Training:
+    """Four workers at one switch, or six below two leaves. Ranks 1 and 3 are below the same leaf, rank 2 is not."""
+    setting = Setting(
+        **{"workers": 4 if levels == 1 else 6, "micro_batch_us": MICRO_BATCH_US, "steps": 3, **options}  # type: ignore[arg-type]
+    )
+    return Training(pipelines[:1] if levels == 1 else pipelines, setting).run()
+
+
+def switch_events(training: Training, event: Event) -> int:
+    """Packets that switches have counted so."""
+    pipelines = [rack.switch.pipeline for rack in training.cluster.world.racks]
+    return int(sum(p.counter("job_events")[:, 0].reshape(-1, EVENTS_A_JOB)[:, event].sum() for p in pipelines))
+
+
+# --- nothing is lost ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("levels", LEVELS)
+@pytest.mark.parametrize("stragglers", [{"r1": 4.0}, {"r1": 4.0, "r2": 3.0}, {"r1": 4.0, "r3": 4.0}])
+def test_steal_computes_everything_once(pipelines: list[Pipeline], levels: int, stragglers: dict[str, float]) -> None:
+    training = train(pipelines, levels, slowdown=slow(**stragglers))
+    setting = training.setting
+    assert training.computed == setting.steps * setting.contributions
+    assert training.helped > 0
+    assert training.backups == 0
+    assert sum(w.worker.stats.retransmitted for w in training.workers) <= 30 * setting.steps * (levels - 1)
+    for step in range(1, setting.steps):
+        best_us = setting.fluid_us(step)
+        # a slow worker's last micro-batch may end so much after the others are done
+        assert training.step_us(step) < best_us + 0.7 * max(stragglers.values()) * MICRO_BATCH_US
+
+
+@pytest.mark.parametrize("levels", LEVELS)
+def test_what_clones_add_twice_is_dropped(pipelines: list[Pipeline], levels: int) -> None:
+    """The owner is fast enough to send its shard as well."""
+    training = train(pipelines, levels, grade=Grade.CLONE, slowdown=slow(r1=3.0))
+    setting = training.setting
+    assert training.helped == setting.steps * setting.micro_batches
+    assert (
+        setting.contributions * setting.steps
+        < training.computed
+        <= setting.steps * (setting.contributions + training.helped)
+    )
+    assert training.step_us(1) < 0.8 * setting.alone_us(1)
+
+
+@pytest.mark.parametrize("levels", LEVELS)
+@pytest.mark.parametrize("grade", GRADES)
+def test_a_worker_that_never_gets_done_holds_nobody_and_is_there_in_the_next_step(
+    pipelines: list[Pipeline], levels: int, grade: Grade
+) -> None:
+    training = train(pipelines, levels, grade=grade, hangs=lambda step, rank, m: step == 1 and rank == 1 and m == 3)
+    assert training.step_us(1) < 2.5 * training.setting.alone_us(1)
+    assert training.step_us(2) < 1.1 * training.setting.alone_us(2)
+    labels = [activity.label for activity in training.records[1][1].activities]
+    assert "shard 1, micro-batch 3, cancelled" in labels
+    assert len(training.records[1][2].computed) == training.setting.micro_batches
+
+
+@pytest.mark.parametrize("levels", LEVELS)
+def test_a_straggler_that_was_given_up_takes_what_it_missed_at_once(pipelines: list[Pipeline], levels: int) -> None:
+    """It is paused for longer than two steps take; results of the second came before it had begun it."""
+    training = train(pipelines, levels, steps=5, pause_us=lambda step, rank: 140_000 if (step, rank) == (1, 2) else 0)
+    records = training.records[2]
+    assert records[2].computed == []
+    assert records[2].end_us - records[2].start_us < 1_000
+    assert records[4].micro_batches > 0
+
+
+@pytest.mark.parametrize("grade", GRADES)
+def test_a_worker_without_a_network_is_done_without(pipelines: list[Pipeline], grade: Grade) -> None:
+    """Nothing reaches it or leaves it for half a second: its part is computed by others, and it comes back."""
+    setting = Setting(grade=grade, micro_batch_us=MICRO_BATCH_US, steps=4)
+    training = Training(pipelines[:1], setting)
+    host = training.workers[2].host
+
+    def away() -> None:
+        host.paused = True
+        training.cluster.clock.at(training.cluster.clock.now_us + 500_000, back)
+
+    def back() -> None:
+        host.paused = False
+        host.serve()
+
+    training.cluster.clock.at(60_000, away)
+    training.run()
+    others = [training.records[rank][1] for rank in (0, 1, 3)]
+    assert max(r.end_us - r.start_us for r in others) < 300_000
+    assert training.records[2][-1].end_us > 560_000
+
+
+# --- losses ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("grade", GRADES)
+@pytest.mark.parametrize("seed", range(6))
+def test_random_stragglers_on_a_network_that_loses_packets(pipelines: list[Pipeline], grade: Grade, seed: int) -> None:
+    rng = random.Random(seed)
+    speeds = {(step, rank): rng.choice((1, 1, 1, 1.3, 2, 4, 8)) for step in range(3) for rank in range(4)}
+    hanging = {(step, rng.randrange(4), rng.randrange(8)) for step in (1, 2) if rng.random() < 0.5}
+    training = train(
+        pipelines, 1, seed=seed, grade=grade, values=rng.choice((1, 64, 700, 3000)),
+        links=lossy(rng.choice((0.01, 0.1)), duplicate=0.01, reorder=0.05),
+        slowdown=lambda step, rank: speeds[step, rank], hangs=lambda *where: where in hanging,
+    )  # fmt: skip
+    if grade is Grade.STEAL and not training.backups:
+        assert training.computed == training.setting.steps * training.setting.contributions
