@@ -110,9 +110,9 @@ class Driver:
                 while bursts := self.socket.receive():
                     received += sum(len(burst) for burst in bursts)
                     self.connection.receive(bursts, now_us())
-                    self._flush()
                     if self.socket.is_drained:
                         break
+                    self._flush()
         self._run_calls()
         due = self.connection.next_timer_us()
         if due is not None and now_us() >= due:
