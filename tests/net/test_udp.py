@@ -1,0 +1,87 @@
+"""UDP sockets on loopback: bursts arrive whole and in order, whichever system calls carry them."""
+
+import select
+
+import numpy as np
+import pytest
+
+from sa_atp.errors import UserError
+from sa_atp.net.udp import MAX_SEGMENTS, UdpSocket
+from sa_atp.wire.datagrams import Address, Burst
+
+HERE = ("127.0.0.1", 0)
+
+
+def collect(socket: UdpSocket, count: int) -> list[tuple[Address, bytes]]:
+    """So many datagrams, in order."""
+    found: list[tuple[Address, bytes]] = []
+    while len(found) < count:
+        assert select.select([socket], [], [], 10)[0], f"only {len(found)} of {count} came"
+        for burst in socket.receive():
+            assert burst.data.flags.c_contiguous
+            found += [(burst.address, row.tobytes()) for row in burst.data]
+    return found
+
+
+@pytest.mark.parametrize("segments", [True, False])
+@pytest.mark.parametrize("size", [1, 20, 276, 1044, 1472])
+def test_a_burst_arrives_as_it_was_sent(segments: bool, size: int) -> None:
+    """Larger than one system call takes, with segmentation by the kernel and without."""
+    sender, receiver = UdpSocket(HERE), UdpSocket(HERE)
+    sender._segments = segments
+    count = 3 * MAX_SEGMENTS + 7
+    data = np.random.default_rng(size).integers(0, 256, (count, size), dtype=np.uint8)
+    sender.send([Burst(receiver.address, data)])
+    found = collect(receiver, count)
+    assert [payload for _, payload in found] == [row.tobytes() for row in data]
+    assert {address for address, _ in found} == {sender.address}
+    assert sender.stats.sent == receiver.stats.received == count
+    assert sender.stats.send_errors == 0
+    assert receiver.receive() == []
+    sender.close()
+    receiver.close()
+
+
+def test_datagrams_of_several_sizes_and_senders_are_kept_apart() -> None:
+    senders = [UdpSocket(HERE), UdpSocket(HERE)]
+    receiver = UdpSocket(HERE)
+    sizes = (276, 276, 20, 276, 100, 20, 20)
+    for number, sender in enumerate(senders):
+        for place, size in enumerate(sizes):
+            sender.send([Burst(receiver.address, np.full((3, size), 16 * number + place, np.uint8))])
+    found = collect(receiver, 3 * len(sizes) * len(senders))
+    for number, sender in enumerate(senders):
+        mine = [payload for address, payload in found if address == sender.address]
+        assert mine == [bytes([16 * number + place]) * size for place, size in enumerate(sizes) for _ in range(3)]
+    for each in (*senders, receiver):
+        each.close()
+
+
+def test_strided_rows_are_sent_as_they_look() -> None:
+    sender, receiver = UdpSocket(HERE), UdpSocket(HERE)
+    wide = np.arange(20 * 64, dtype=np.uint8).reshape(20, 64)
+    sender.send([Burst(receiver.address, wide[::2, 8:40])])
+    assert [payload for _, payload in collect(receiver, 10)] == [row.tobytes() for row in wide[::2, 8:40]]
+    sender.close()
+    receiver.close()
+
+
+def test_a_closed_port_does_not_stop_a_sender() -> None:
+    """The kernel reports it with a later call; whatever that call was for must not be lost by it."""
+    sender, receiver, gone = UdpSocket(HERE), UdpSocket(HERE), UdpSocket(HERE)
+    address = gone.address
+    gone.close()
+    for number in range(5):
+        sender.send([Burst.of(address, b"nobody")])
+        sender.send([Burst.of(receiver.address, bytes([number]))])
+        assert sender.receive() == []
+    assert [payload for _, payload in collect(receiver, 5)] == [bytes([n]) for n in range(5)]
+    sender.close()
+    receiver.close()
+
+
+def test_an_address_that_is_taken_is_named() -> None:
+    first = UdpSocket(HERE)
+    with pytest.raises(UserError, match=f"cannot use UDP address 127.0.0.1:{first.address[1]}"):
+        UdpSocket(first.address)
+    first.close()
