@@ -4,6 +4,7 @@ import copy
 import os
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -39,20 +40,23 @@ def slow_rank(
     micro_batches: int = 1,
     steps: int = 12,
     seconds: float = 0.1,
+    slowdown: float = 1.0,
     slow: int = -1,
     kind: str = "dropout",
     streams: bool = True,
 ) -> dict[str, Any]:
-    """Trains while one rank takes four times as long as the others.
+    """Trains while one rank is slower than the others.
 
     Args:
         seconds: that a shard takes on the others.
+        slowdown: how many times as long it takes on the slow one.
         streams: emulate the device from within the forward pass; else with an emulated device, which sends at the end.
 
     Returns: loss and duration of each step, what this rank did, its weights, and its statistics.
     """
     model = make_model(kind)
-    slowdown = 4.0 if rank == slow % world_size else 1.0
+    if rank != slow % world_size:
+        slowdown = 1.0
     device = None
     if streams:
         emulate_device(model, seconds / SAMPLES, slowdown=slowdown)
@@ -148,14 +152,15 @@ def unused_parameters(rank: int, world_size: int) -> dict[str, Any]:
     return {"gradients": [None if g is None else g.reshape(-1).tolist() for g in found]}
 
 
-def paused_rank(rank: int, world_size: int) -> dict[str, Any]:
-    """The last rank stops for a second within a step; the others go on through several steps without it."""
+def paused_rank(rank: int, world_size: int, *, folder: str) -> dict[str, Any]:
+    """The last rank stops within step 4; the others wake it when they have done step 8 without it."""
     model = make_model("dropout")
-    emulate_device(model, 0.05 / SAMPLES)
+    emulate_device(model, 0.02 / SAMPLES)
+    woken = Path(folder) / "woken"
 
     def batch(step: int, shard: int) -> tuple[torch.Tensor, torch.Tensor]:
-        if step == 4 and shard == rank == world_size - 1:
-            time.sleep(1.0)
+        while step == 4 and shard == rank == world_size - 1 and not woken.exists():
+            time.sleep(0.02)
         return batch_of(step, shard)
 
     state = SaAtpState.from_env(help="clone")
@@ -166,6 +171,8 @@ def paused_rank(rank: int, world_size: int) -> dict[str, Any]:
         optimiser.zero_grad()
         losses.append(float(backup.forward_backward(step)))
         optimiser.step()
+        if rank == 0 and step == 8:
+            woken.touch()
     state.close()
     return {"losses": losses, "stats": backup.stats.as_dict()}
 

@@ -1,6 +1,6 @@
 """Help in PyTorch training: leaders compute what a straggler has not sent, sums stay the same, the straggler rejoins."""
 
-import statistics
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,39 +9,33 @@ from rank_pool import Ranks
 MODULE = "backup_scenarios"
 
 
-# Without help a step takes as long as the slow rank: four times a shard, whatever the machine does. So what it would have
-# taken need not be waited for, and the sums to compare with come from runs in which no device is emulated.
-SLOWDOWN = 4.0
+SECONDS = 0.05  # that a shard takes on a device of normal speed
+# So slow that no step can do without help: on a machine as busy as it may be, a test that ends in time has been helped.
+SLOWDOWN = 1000.0
 
 
-def check_helped(
-    answers: list[dict[str, Any]], alone: list[dict[str, Any]], straggler: int, *, seconds: float | None = None
-) -> None:
-    """Args: seconds: that a shard takes on the others; None: times do not matter."""
+def check_helped(answers: list[dict[str, Any]], alone: list[dict[str, Any]], straggler: int) -> None:
+    """Args: alone: the same with devices of equal speed, and without help."""
     steps = len(answers[0]["losses"])
     for answer in answers:
         assert answer["weights"] == answers[0]["weights"], "ranks have drifted apart"
         for helped, expected in zip(answer["losses"], alone[0]["losses"], strict=True):
             assert helped == pytest.approx(expected, rel=1e-4)
-    assert answers[straggler]["stats"]["abandoned"] >= steps - 4, "the straggler should have been spared most steps"
-    assert sum(a["stats"]["helped"] for a in answers) >= steps - 4
+    assert answers[straggler]["stats"]["abandoned"] == steps, "the straggler has been spared every step"
+    assert sum(a["stats"]["helped"] for a in answers) >= steps
     assert answers[straggler]["stats"]["helped"] == 0
-    if seconds is not None:
-        times = answers[0]["times"][3:]  # speeds are measured in the first ones
-        assert min(times) >= seconds, "devices are not emulated"
-        assert statistics.median(times) < SLOWDOWN * seconds
-        assert min(times) < 0.75 * SLOWDOWN * seconds
+    assert min(answers[0]["times"]) >= SECONDS, "devices are not emulated"
+    assert max(answers[0]["times"]) < SECONDS * SLOWDOWN
 
 
 @pytest.fixture(scope="module")
 def alone(ranks: Ranks) -> list[dict[str, Any]]:
-    """Without help."""
     return ranks.run("slow_rank", 4, module=MODULE, help="none", seconds=0.0)
 
 
 def test_clone(ranks: Ranks, alone: list[dict[str, Any]]) -> None:
-    answers = ranks.run("slow_rank", 4, module=MODULE, help="clone", seconds=0.1)
-    check_helped(answers, alone, 3, seconds=0.1)
+    answers = ranks.run("slow_rank", 4, module=MODULE, help="clone", seconds=SECONDS, slowdown=SLOWDOWN)
+    check_helped(answers, alone, 3)
     # Whoever computes a shard computes the same: not only close, but equal.
     assert [a["losses"] for a in answers] == [a["losses"] for a in alone]
     assert answers[0]["weights"] == alone[0]["weights"]
@@ -50,15 +44,16 @@ def test_clone(ranks: Ranks, alone: list[dict[str, Any]]) -> None:
 def test_steal(ranks: Ranks) -> None:
     arguments = {"micro_batches": 4, "streams": False, "steps": 10}
     alone = ranks.run("slow_rank", 4, module=MODULE, help="none", seconds=0.0, **arguments)
-    answers = ranks.run("slow_rank", 4, module=MODULE, help="steal", seconds=0.2, **arguments)
-    check_helped(answers, alone, 3, seconds=0.2)
+    answers = ranks.run("slow_rank", 4, module=MODULE, help="steal", seconds=SECONDS, slowdown=SLOWDOWN, **arguments)
+    check_helped(answers, alone, 3)
     assert sum(a["stats"]["computed"] + a["stats"]["helped"] for a in answers) <= 4 * 4 * 10 + 10, "computed twice"
 
 
 def test_statistics_of_a_straggler_that_computes_nothing(ranks: Ranks) -> None:
     """Rank 0's batches decide the running statistics, as under DDP; here others compute them."""
-    alone = ranks.run("slow_rank", 3, module=MODULE, help="none", kind="norm", slow=0, seconds=0.0)
-    answers = ranks.run("slow_rank", 3, module=MODULE, help="clone", kind="norm", slow=0, seconds=0.05)
+    arguments = {"kind": "norm", "slow": 0}
+    alone = ranks.run("slow_rank", 3, module=MODULE, help="none", seconds=0.0, **arguments)
+    answers = ranks.run("slow_rank", 3, module=MODULE, help="clone", seconds=SECONDS, slowdown=SLOWDOWN, **arguments)
     check_helped(answers, alone, 0)
     for answer in answers:
         assert answer["statistics"] == alone[0]["statistics"]
@@ -86,9 +81,10 @@ def test_unused_parameters_and_accumulation(ranks: Ranks) -> None:
         assert third is None
 
 
-def test_a_rank_that_pauses_catches_up(ranks: Ranks) -> None:
-    answers = ranks.run("paused_rank", 3, module=MODULE)
+def test_a_rank_that_pauses_catches_up(ranks: Ranks, tmp_path: Path) -> None:
+    answers = ranks.run("paused_rank", 3, module=MODULE, folder=str(tmp_path))
     assert answers[0]["losses"] == answers[1]["losses"] == answers[2]["losses"]
-    assert answers[2]["stats"]["abandoned"] >= 1
-    helped = sum(a["stats"]["helped"] for a in answers[:2])
-    assert helped >= 3, "the others should have gone on without it"
+    assert answers[2]["stats"]["abandoned"] >= 5, (
+        "the steps from its pause until the others woke it were done without it"
+    )
+    assert sum(a["stats"]["helped"] for a in answers[:2]) >= 5
