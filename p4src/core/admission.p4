@@ -1,8 +1,9 @@
-// Who may take part, and in what. Fills `meta.intent` and the job's parameters.
+// Who may take part, and in what: three tables that do not depend on one another.
 //
-// Two tables that do not depend on one another: `member` says whether this sender, on this port, belongs to the job;
-// `job` says whether the job, in this epoch, owns the slot that the packet names, and what it takes to complete a sum.
-// Fan-in, group and level come from here and never from the packet. (protocol section 4.1)
+// `ask` says what the packet wants, `member` whether this sender, on this port, belongs to the job, and `job` whether the
+// job, in this epoch, owns the slot that the packet names, what it takes to complete a sum, and whether the packet's
+// contributions are summed at this level. SlotState puts the three together. Fan-in, group and level come from here and
+// never from the packet. (protocol section 4.1)
 
 #ifndef SA_ADMISSION_P4
 #define SA_ADMISSION_P4
@@ -17,7 +18,7 @@ const event_t EVENT_STALE       = 2;   // unknown job, another epoch, or a slot 
 const event_t EVENT_CLAIMED     = 3;   // first contribution of a fragment
 const event_t EVENT_ADDED       = 4;
 const event_t EVENT_COMPLETED   = 5;
-const event_t EVENT_DUPLICATE   = 6;   // dropped: already in
+const event_t EVENT_DUPLICATE   = 6;   // dropped: offered before
 const event_t EVENT_ANSWERED    = 7;   // result served again from the slot
 const event_t EVENT_COLLISION   = 8;
 const event_t EVENT_EVICTED     = 9;   // claimed from an idle owner, whose sum was handed over
@@ -25,18 +26,46 @@ const event_t EVENT_HANDED_OVER = 10;  // partial sum given up to a resend
 const event_t EVENT_PASSED_UP   = 11;  // not summed at this level
 const event_t EVENT_PROBED      = 12;
 const event_t EVENT_FANNED_OUT  = 13;  // result of a higher level copied to the members
+const event_t EVENT_FINISHED    = 14;  // own copy of a result: the slot may be claimed (Tofino only)
 
 // What a switch acts on: contributions, probes and results to copy. Everything else of the protocol is host to host.
 #define IS_FOR_SWITCH (hdr.sa.kind != KIND_CONTROL && hdr.sa.kind != KIND_PROBE_REPLY \
                        && !(hdr.sa.kind == KIND_RESULT && hdr.sa.fan_out == 0))
 
 control Admission(inout headers_t hdr, inout meta_t meta, in PortId_t port) {
+    action wants(intent_t intent) {
+        meta.asks = intent;
+    }
+    table ask {
+        key = {
+            hdr.sa.version:      ternary @name("version");
+            hdr.sa.kind:         ternary @name("kind");
+            hdr.lanes.isValid(): ternary @name("lanes");
+            hdr.udp.bytes:       ternary @name("bytes");
+            hdr.sa.resend:       ternary @name("resend");
+            hdr.sa.bits_hi:      ternary @name("bits_hi");
+            hdr.sa.bits_lo:      ternary @name("bits_lo");
+            meta.own_copy:       ternary @name("own_copy");
+        }
+        actions = { wants; }
+        const default_action = wants(INTENT_REFUSED);
+        const entries = {
+            //           kind         lanes  bytes           resend hi lo own
+            (SA_VERSION, KIND_DATA,   true,  _,              _, 0, 0, _): wants(INTENT_REFUSED);
+            (SA_VERSION, KIND_DATA,   true,  _,              0, _, _, _): wants(INTENT_CONTRIBUTE);
+            (SA_VERSION, KIND_DATA,   true,  _,              1, _, _, _): wants(INTENT_RESEND);
+            (SA_VERSION, KIND_RESULT, true,  _,              _, _, _, 0): wants(INTENT_RELEASE);
+            (SA_VERSION, KIND_RESULT, true,  _,              _, _, _, 1): wants(INTENT_FINISH);
+            (SA_VERSION, KIND_PROBE,  false, BARE_UDP_BYTES, _, _, _, _): wants(INTENT_PROBE);
+        }
+    }
+
     action admit(@name("fans_out") bit<1> fans_out) {
+        meta.admitted = 1;
         meta.fans_out = fans_out;
     }
     action foreign() {
-        meta.intent = INTENT_REFUSED;
-        meta.event = EVENT_FOREIGN;
+        meta.admitted = 0;
     }
     table member {
         key = {
@@ -50,7 +79,13 @@ control Admission(inout headers_t hdr, inout meta_t meta, in PortId_t port) {
         size = 4096;
     }
 
-    action join(word_t fan_in_hi, word_t fan_in_lo, bit<1> is_leaf, bit<16> group, tick_t ttl) {
+    // Two entries a job. The first one matches what this level sums: no bits beyond its fan-in and, at a leaf, nothing that
+    // a helper sends for another worker: that is summed at the last level only, because at a leaf it would have to come
+    // before that worker's own part, which hands over what the leaf holds (protocol section 10.5). The second one matches
+    // the rest.
+    action join(word_t fan_in_hi, word_t fan_in_lo, bit<1> is_leaf, bit<16> group, tick_t ttl, bit<1> within) {
+        meta.known = 1;
+        meta.within = within;
         meta.fan_in_hi = fan_in_hi;
         meta.fan_in_lo = fan_in_lo;
         meta.is_leaf = is_leaf;
@@ -58,57 +93,28 @@ control Admission(inout headers_t hdr, inout meta_t meta, in PortId_t port) {
         meta.ttl = ttl;
     }
     action stale() {
-        meta.intent = INTENT_REFUSED;
-        meta.event = EVENT_STALE;
+        meta.known = 0;
     }
     table job {
         key = {
-            hdr.sa.job:   exact   @name("job");
-            hdr.sa.epoch: exact   @name("epoch");
-            hdr.sa.slot:  ternary @name("slot");
+            hdr.sa.job:       exact   @name("job");
+            hdr.sa.epoch:     exact   @name("epoch");
+            hdr.sa.slot:      ternary @name("slot");
+            hdr.sa.bits_hi:   ternary @name("bits_hi");
+            hdr.sa.bits_lo:   ternary @name("bits_lo");
+            hdr.sa.on_behalf: ternary @name("on_behalf");
         }
         actions = { join; stale; }
         const default_action = stale();
-        size = 256;
+        size = 512;
     }
 
     apply {
-        if (hdr.sa.version != SA_VERSION) {
-            meta.intent = INTENT_REFUSED;
-            meta.event = EVENT_MALFORMED;
-        } else if (hdr.lanes.isValid()) {
-            if (hdr.sa.kind == KIND_DATA && (hdr.sa.bits_hi != 0 || hdr.sa.bits_lo != 0)) {
-                meta.intent = INTENT_CONTRIBUTE;
-            } else if (hdr.sa.kind == KIND_RESULT && hdr.sa.fan_out == 1) {
-                meta.intent = INTENT_RELEASE;
-            } else {
-                meta.intent = INTENT_REFUSED;
-                meta.event = EVENT_MALFORMED;
-            }
-        } else if (hdr.sa.kind == KIND_PROBE && hdr.udp.bytes == BARE_UDP_BYTES) {
-            meta.intent = INTENT_PROBE;
-        } else {
-            meta.intent = INTENT_REFUSED;
-            meta.event = EVENT_MALFORMED;
-        }
-
-        if (meta.intent != INTENT_REFUSED) {
-            member.apply();
-            job.apply();
-        }
-        if (meta.intent == INTENT_RELEASE && meta.fans_out == 0) {
-            foreign();
-        } else if (meta.intent == INTENT_CONTRIBUTE) {
-            word_t beyond_hi = hdr.sa.bits_hi & ~meta.fan_in_hi;
-            word_t beyond_lo = hdr.sa.bits_lo & ~meta.fan_in_lo;
-            // What a helper sends for another worker is summed at the last level only: at a leaf it would have to come before
-            // that worker's own part, which hands over what the leaf holds. (protocol section 10.5)
-            if (beyond_hi != 0 || beyond_lo != 0 || (meta.is_leaf == 1 && hdr.sa.on_behalf == 1)) {
-                meta.intent = INTENT_BEYOND;
-            } else if (hdr.sa.resend == 1) {
-                meta.intent = INTENT_RESEND;
-            }
-        }
+        meta.stream = hdr.sa.job ++ hdr.sa.epoch ++ (bit<8>)hdr.sa.exponent ++ hdr.sa.tag;
+        meta.claim_id = hdr.sa.seq + 1;
+        ask.apply();
+        member.apply();
+        job.apply();
     }
 }
 

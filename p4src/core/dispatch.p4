@@ -8,7 +8,8 @@
 
 #include "headers.p4"
 
-control Dispatch(inout headers_t hdr, inout meta_t meta, out PortId_t egress_port, out bit<1> drop) {
+control Dispatch(inout headers_t hdr, inout meta_t meta, in PortId_t came_by, out PortId_t egress_port,
+                 out bit<1> drop) {
     action to_port(PortId_t port) {
         egress_port = port;
     }
@@ -16,12 +17,26 @@ control Dispatch(inout headers_t hdr, inout meta_t meta, out PortId_t egress_por
         drop = 1;
     }
 
-    // Next level of a job: the spine switch or the parameter server.
+    // Next level of a job: the spine switch or the parameter server. What a member sent goes on in its name, so that answers
+    // find the way back to it. An evicted sum goes in the name of a member of its own job: the next level admits nobody else.
+    action in_the_name_of(PortId_t port, mac_t from_mac, ip_t from_ip, bit<16> from_udp_port, mac_t to_mac,
+                          ip_t to_ip, bit<16> to_udp_port) {
+        egress_port = port;
+        hdr.ethernet.src = from_mac;
+        hdr.ipv4.src = from_ip;
+        hdr.udp.src_port = from_udp_port;
+        hdr.ethernet.dst = to_mac;
+        hdr.ipv4.dst = to_ip;
+        hdr.udp.dst_port = to_udp_port;
+    }
     table uplink {
-        key = { hdr.sa.job: exact @name("job"); }
-        actions = { to_port; nowhere; }
+        key = {
+            hdr.sa.job:   exact @name("job");
+            meta.evicted: exact @name("evicted");
+        }
+        actions = { to_port; in_the_name_of; nowhere; }
         const default_action = nowhere();
-        size = JOBS;
+        size = 512;
     }
 
     // Everything that is not aggregated, ARP included, goes where its IP address lives.
@@ -54,6 +69,7 @@ control Dispatch(inout headers_t hdr, inout meta_t meta, out PortId_t egress_por
             bridge.apply();
         } else if (meta.route == ROUTE_ANSWER) {
             swap_addresses();
+            egress_port = came_by;
         } else if (meta.route == ROUTE_DROP) {
             drop = 1;
         }

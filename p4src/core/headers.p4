@@ -41,6 +41,10 @@ header ipv4_h {
     ip_t    dst;
 }
 
+// What its checksum covers.
+#define IPV4_FIELDS(h) h.version, h.ihl, h.dscp, h.ecn, h.total_bytes, h.identification, h.reserved, h.dont_fragment, \
+                       h.more_fragments, h.fragment_offset, h.ttl, h.protocol, h.src, h.dst
+
 header udp_h {
     bit<16> src_port;
     bit<16> dst_port;
@@ -63,30 +67,52 @@ struct headers_t {
 }
 
 struct meta_t {
-    // Bridge: the IP address that decides where ordinary traffic goes
+    // Parser: damaged headers, and the IP address that decides where ordinary traffic goes
+    bit<1>    damaged;
     ip_t      next_hop;
 
-    // Admission: what the job's tables say
-    intent_t  intent;
+    // Admission: what the packet asks for, and what the tables say
+    bit<1>    own_copy;    // of a result, from this switch (Tofino's way to come back to a slot)
+    intent_t  asks;
+    bit<1>    admitted;    // the sender belongs to the job
+    bit<1>    fans_out;    // ... and may have its results copied to everyone
+    bit<1>    known;       // the job exists, in this epoch, and owns the slot
+    bit<1>    within;      // this level sums these contributions
     word_t    fan_in_hi;   // contributions that this level must see before a sum is complete
     word_t    fan_in_lo;
     bit<1>    is_leaf;     // complete sums go up instead of down
     bit<16>   group;       // multicast group of the job's members below this switch
     tick_t    ttl;
-    bit<1>    fans_out;    // this sender may have its results copied to everyone
+    tick_t    now;
+    word_t    claim_id;    // the sequence number, plus one: 0 is nobody's, and what slots hold at the beginning
+    word_t    stream;      // job, epoch, exponent and tag: with the sequence number, what a slot's owner is known by
 
     // SlotState: what the slot held
-    found_t   found;
-    bit<1>    overlap;     // at least one contribution of the packet is in the slot already
-    bit<1>    full;        // with the packet's, all contributions are there
+    intent_t  intent;
+    bit<8>    entry;       // ENTRY_...: did it claim the slot?
+    place_t   place;
+    word_t    stranger;    // owner's stream, XOR the packet's
+    word_t    held_seq;
+    word_t    overlap_hi;  // contributions that were offered before
+    word_t    overlap_lo;
+    word_t    need_hi;     // contributions that must be in the slot for this packet to complete it
+    word_t    need_lo;
+    bit<1>    alone;       // none
     word_t    held_hi;     // contributions in the slot before the packet
     word_t    held_lo;
-    bit<32>   held_stream; // job, epoch, exponent and tag of the slot's owner
-    bit<32>   held_seq;
+    bit<8>    was_live;    // the sum that was there is still wanted
+    word_t    short_hi;    // what distinguishes held from need
+    word_t    short_lo;
+    word_t    rest_hi;     // what distinguishes held from the fan-in
+    word_t    rest_lo;
+    found_t   found;
+    bit<1>    overlap;     // at least one contribution of the packet was offered before
+    bit<1>    full;        // with the packet's, all contributions are there
 
-    // Verdict: what is to be done
+    // what is to be done
     lane_op_t lane_op;
     route_t   route;
+    bit<1>    evicted;     // what leaves belongs to another fragment, perhaps another job, than what came
     bit<5>    event;       // which counter of the job goes up
 }
 

@@ -9,6 +9,7 @@
 #include "headers.p4"
 
 parser PacketParser(packet_in packet, out headers_t hdr, inout meta_t meta) {
+    VERIFIER
     state start {
         packet.extract(hdr.ethernet);
         transition select(hdr.ethernet.ether_type) {
@@ -26,6 +27,7 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout meta_t meta) {
 
     state ipv4 {
         packet.extract(hdr.ipv4);
+        VERIFY(hdr.ipv4)
         meta.next_hop = hdr.ipv4.dst;
         // Options and fragments are bridged: an SA-ATP packet has neither.
         transition select(hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.more_fragments, hdr.ipv4.fragment_offset,

@@ -1,7 +1,7 @@
 // Types, codes and limits that every part of the program uses.
 //
-// A build includes, in this order: the architecture, generated/lanes_N.p4, the target's types (PortId_t, GroupId_t,
-// CopyId_t) and this file. Widths and codes of the packet come from p4src/wire.toml.
+// A build includes, in this order: the architecture, generated/lanes_N.p4, the target's types and stateful operations
+// (target.p4), and this file. Widths and codes of the packet come from p4src/wire.toml.
 
 #ifndef SA_TYPES_P4
 #define SA_TYPES_P4
@@ -22,21 +22,34 @@ const bit<16> UDP_HEADER_BYTES  = 8;
 const bit<16> BARE_UDP_BYTES    = UDP_HEADER_BYTES + SA_HEADER_BYTES;
 const bit<16> LANES_UDP_BYTES   = BARE_UDP_BYTES + 4 * LANES;
 
-// What an admitted packet wants of its slot. (protocol section 4.2)
+// What a packet wants of its slot. (protocol section 4.2)
 typedef bit<3> intent_t;
-// 0 (no intent) leaves the slot alone, as does everything that is not SA-ATP.
+const intent_t INTENT_REFUSED    = 0;  // be dropped: stale, foreign or malformed
 const intent_t INTENT_CONTRIBUTE = 1;  // be added
 const intent_t INTENT_RESEND     = 2;  // have the slot handed over, and pass
 const intent_t INTENT_PROBE      = 3;  // see the bitmap
-const intent_t INTENT_RELEASE    = 4;  // free the slot: the sum was finished elsewhere
-const intent_t INTENT_BEYOND     = 5;  // pass up unmerged: this level does not sum these contributions
-const intent_t INTENT_REFUSED    = 6;  // be dropped: stale, foreign or malformed
+const intent_t INTENT_RELEASE    = 4;  // be copied to all; the sum is over, here too
+const intent_t INTENT_FINISH     = 5;  // the switch's own copy of a result: the slot may be claimed from now on
+const intent_t INTENT_BEYOND     = 6;  // pass up unmerged: this level does not sum these contributions
+
+// Whether the packet may have the slot: one of four cases, as one bit each.
+const bit<8> ENTRY_OTHER      = 1;  // another fragment holds it
+const bit<8> ENTRY_OWN        = 2;  // this fragment holds it
+const bit<8> ENTRY_LAPSED     = 4;  // another fragment had it: it is claimed
+const bit<8> ENTRY_OWN_LAPSED = 8;  // this fragment had it
+
+// What became of that.
+typedef bit<2> place_t;
+const place_t PLACE_NONE    = 0;  // nothing of this fragment is here
+const place_t PLACE_CLAIMED = 1;
+const place_t PLACE_MET     = 2;  // its slot
+const place_t PLACE_MERGED  = 3;  // its slot, and the packet's contributions are added
 
 // What the packet finds in its slot. (protocol section 4.3)
 typedef bit<3> found_t;
-const found_t FOUND_FREE    = 0;  // nothing, or another fragment's complete sum: may be claimed
-const found_t FOUND_EXPIRED = 1;  // another fragment's incomplete sum, idle for longer than the time to live
-const found_t FOUND_OTHER   = 2;  // another fragment's incomplete sum
+const found_t FOUND_FREE    = 0;  // nothing that anybody needs: claimed
+const found_t FOUND_EXPIRED = 1;  // another fragment's incomplete sum, idle for longer than the time to live: claimed
+const found_t FOUND_OTHER   = 2;  // another fragment's sum
 const found_t FOUND_OPEN    = 3;  // this fragment's incomplete sum
 const found_t FOUND_DONE    = 4;  // this fragment's complete sum
 

@@ -21,14 +21,12 @@
 
 control Lanes(inout headers_t hdr, in lane_op_t lane_op) {
     EACH_LANE(LANE_REGISTER)
-    bit<32> slot = (bit<32>)hdr.sa.slot;
+    bit<32> slot = SLOT;  // as an expression it would be worked out anew for each lane
     int<32> held;
-
     action set()  { EACH_LANE(LANE_DO_SET) }
     action add()  { EACH_LANE(LANE_DO_ADD) }
     action read() { EACH_LANE(LANE_DO_READ) }
     action swap() { EACH_LANE(LANE_DO_SWAP) }
-
     table lanes {
         key = { lane_op: exact @name("operation"); }
         actions = { set; add; read; swap; @defaultonly NoAction; }
@@ -40,7 +38,6 @@ control Lanes(inout headers_t hdr, in lane_op_t lane_op) {
             LANE_SWAP: swap();
         }
     }
-
     apply {
         lanes.apply();
     }

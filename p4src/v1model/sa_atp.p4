@@ -1,8 +1,8 @@
 // SA-ATP for v1model: BMv2 and the embedded target.
 //
-//   parser ──> Admission ──> SlotState ──> Verdict ──> Lanes ──> Dispatch ──┬─> Readdress ──> MarkCongestion ──> deparser
-//     │        member, job   owner, bits,  truth       values    uplink,    │   (each copy)   (queue depth)
-//     │                      phase, time   table                 bridge     └─> multicast group of the job
+//   parser ──> Admission ──> SlotState ──> Lanes ──> Verdict ──> Dispatch ──┬─> Readdress ──> MarkCongestion ──> deparser
+//     │        ask, member,  claim, owner, values    truth       uplink,    │   (each copy)   (queue depth)
+//     │        job           bits                    table       bridge     └─> multicast group of the job
 //     └── everything else ────────────────────────────────────── bridge
 //
 // Build: p4c-bm2-ss -I p4src/core -DBUILD_LANES=64 p4src/v1model/sa_atp.p4 (or 256); `scripts/compile` does it.
@@ -18,17 +18,10 @@
 #error "BUILD_LANES must be one of the builds in p4src/wire.toml"
 #endif
 
-// TNA's names for what the shared controls see of the architecture.
-typedef bit<9>  PortId_t;
-typedef bit<16> CopyId_t;
-
+#include "target.p4"
 #include "headers.p4"
 #include "parser.p4"
-#include "admission.p4"
-#include "slot_state.p4"
-#include "verdict.p4"
-#include "lanes.p4"
-#include "dispatch.p4"
+#include "ingress.p4"
 #include "egress.p4"
 
 parser SwitchParser(packet_in packet, out headers_t hdr, inout meta_t meta, inout standard_metadata_t standard) {
@@ -41,52 +34,22 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout meta_t meta, inou
 
 control VerifyIpv4(inout headers_t hdr, inout meta_t meta) {
     apply {
-        verify_checksum(hdr.ipv4.isValid() && hdr.ipv4.ihl == 5,
-            { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.dscp, hdr.ipv4.ecn, hdr.ipv4.total_bytes,
-              hdr.ipv4.identification, hdr.ipv4.reserved, hdr.ipv4.dont_fragment, hdr.ipv4.more_fragments,
-              hdr.ipv4.fragment_offset, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src, hdr.ipv4.dst },
-            hdr.ipv4.checksum, HashAlgorithm.csum16);
+        verify_checksum(hdr.ipv4.isValid() && hdr.ipv4.ihl == 5, { IPV4_FIELDS(hdr.ipv4) }, hdr.ipv4.checksum,
+            HashAlgorithm.csum16);
     }
 }
 
 control SwitchIngress(inout headers_t hdr, inout meta_t meta, inout standard_metadata_t standard) {
-    counter(JOBS * 32, CounterType.packets_and_bytes) job_events;
-    Admission() admission;
-    SlotState() slot_state;
-    Verdict() verdict;
-    Lanes() lanes;
-    Dispatch() dispatch;
-
+    Aggregation() aggregation;
     apply {
         PortId_t egress_port;
         bit<1> drop;
-        meta.route = ROUTE_BRIDGE;
-
-        if (standard.checksum_error == 1) {
-            meta.route = ROUTE_DROP;
-        } else if (hdr.sa.isValid()) {
-            if (IS_FOR_SWITCH) {
-                job_t job = hdr.sa.job;  // an eviction changes the job in the packet
-                admission.apply(hdr, meta, standard.ingress_port);
-                if (meta.intent != INTENT_REFUSED && meta.intent != INTENT_BEYOND) {
-                    slot_state.apply(hdr, meta, standard.ingress_global_timestamp[41:10]);
-                }
-                verdict.apply(hdr, meta);
-                lanes.apply(hdr, meta.lane_op);
-                hdr.udp.checksum = 0;  // optional over IPv4 (RFC 768); the lanes have changed
-                job_events.count((bit<32>)(job ++ meta.event));
-            }
-        } else if (hdr.udp.isValid() && hdr.udp.dst_port == SA_UDP_PORT) {
-            meta.route = ROUTE_DROP;   // too short for a header
-            job_events.count((bit<32>)EVENT_MALFORMED);
-        }
-
-        dispatch.apply(hdr, meta, egress_port, drop);
+        meta.damaged = standard.checksum_error;
+        meta.now = standard.ingress_global_timestamp[41:10] + LONG_AGO;  // so that what was never touched has lapsed
+        aggregation.apply(hdr, meta, standard.ingress_port, egress_port, drop);
         standard.egress_spec = egress_port;
         if (meta.route == ROUTE_DOWN) {
             standard.mcast_grp = meta.group;
-        } else if (meta.route == ROUTE_ANSWER) {
-            standard.egress_spec = standard.ingress_port;
         } else if (drop == 1) {
             mark_to_drop(standard);
         }
@@ -97,7 +60,7 @@ control SwitchEgress(inout headers_t hdr, inout meta_t meta, inout standard_meta
     Readdress() readdress;
     MarkCongestion() mark_congestion;
     apply {
-        if (meta.route == ROUTE_UP || meta.route == ROUTE_DOWN) {
+        if (standard.egress_rid != 0) {
             readdress.apply(hdr, standard.egress_rid);
         }
         mark_congestion.apply(hdr, standard.enq_qdepth);
@@ -106,11 +69,8 @@ control SwitchEgress(inout headers_t hdr, inout meta_t meta, inout standard_meta
 
 control UpdateIpv4(inout headers_t hdr, inout meta_t meta) {
     apply {
-        update_checksum(hdr.ipv4.isValid() && hdr.ipv4.ihl == 5,
-            { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.dscp, hdr.ipv4.ecn, hdr.ipv4.total_bytes,
-              hdr.ipv4.identification, hdr.ipv4.reserved, hdr.ipv4.dont_fragment, hdr.ipv4.more_fragments,
-              hdr.ipv4.fragment_offset, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src, hdr.ipv4.dst },
-            hdr.ipv4.checksum, HashAlgorithm.csum16);
+        update_checksum(hdr.ipv4.isValid() && hdr.ipv4.ihl == 5, { IPV4_FIELDS(hdr.ipv4) }, hdr.ipv4.checksum,
+            HashAlgorithm.csum16);
     }
 }
 

@@ -23,6 +23,7 @@ class Event(IntEnum):
     PASSED_UP = 11
     PROBED = 12
     FANNED_OUT = 13
+    FINISHED = 14
 
 
 def cell(job: int, event: Event) -> int:

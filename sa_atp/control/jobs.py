@@ -1,14 +1,16 @@
 """Aggregation jobs on a switch: what the tables of the P4 program hold for each, written and read back.
 
     table      key                        for a job
-    job        job, epoch, slot & mask    what completes a sum, where results go, how long a slot may be idle
+    job        job, epoch, slot & mask,   two entries: one for the contributions that are summed here, one for all others.
+               bits & mask, on_behalf     What completes a sum, where results go, how long a slot may be idle
     member     job, port, ip, udp_port    who may send; and whose results may be copied to everyone
-    uplink     job                        port of the next level
-    addresses  job, copy                  copy 0: the next level; rank + 1: a member; 1000: the parameter server
+    uplink     job, evicted               two entries: port of the next level, and the addresses of an evicted sum
+    addresses  job, copy                  rank + 1: a member; 1000: the parameter server
     group      (multicast)                one replica a receiver: its port, and its copy number
 
-A copy also carries a source address: the parameter server's where it goes to a member, and a member's where it goes up
-(the next level admits members only, and a host drops packets that seem to come from itself). (protocol section 4)
+A copy also carries a source address: the parameter server's where it goes to a member, and a member's where it goes to
+the parameter server, because a host drops packets that seem to come from itself. An evicted sum goes up in the name of a
+member of its job: the next level admits members only. (protocol section 4)
 """
 
 import dataclasses
@@ -33,10 +35,11 @@ from sa_atp.softswitch.p4runtime.entities import (
     UpdateKind,
 )
 
-UPLINK_COPY = 0
 PARAMETER_SERVER_COPY = 1000
 JOB_TABLES = ("job", "member", "uplink", "addresses")
-_PRIORITY = 1  # entries of different jobs never match the same packet, so any will do
+# Entries of different jobs never match the same packet; of the same job the one for what is summed here comes first.
+_WITHIN, _BEYOND = 2, 1
+_WORD = 0xFFFFFFFF
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,27 +66,38 @@ def group(spec: JobSpec) -> MulticastGroup:
 
 
 def entries(spec: JobSpec) -> list[TableEntry]:
-    """All table entries of a job; that of the table `job` is the last."""
-    return [*_members(spec), _uplink(spec), *_addresses(spec), _job(spec)]
+    """All table entries of a job; those of the table `job` are the last."""
+    return [*_members(spec), *_uplinks(spec), *_addresses(spec), *_jobs(spec)]
 
 
-def _job(spec: JobSpec) -> TableEntry:
+def _jobs(spec: JobSpec) -> list[TableEntry]:
+    """What is summed here has no bits beyond the fan-in and, at a leaf, is not sent on behalf of another worker."""
+    beyond = ~spec.fan_in & ((1 << wire.CONTRIBUTION_BITS) - 1)
+    within = {"bits_hi": Ternary(0, beyond >> 32), "bits_lo": Ternary(0, beyond & _WORD), "on_behalf": Ternary(0, 1)}
+    if spec.level == "root":
+        del within["on_behalf"]
+    return [_job(spec, _WITHIN, {k: m for k, m in within.items() if m.mask}), _job(spec, _BEYOND, {})]
+
+
+def _job(spec: JobSpec, priority: int, conditions: dict[str, Ternary]) -> TableEntry:
     return TableEntry(
         table="job",
         match={
             "job": Exact(spec.job),
             "epoch": Exact(spec.epoch),
             "slot": Ternary(spec.slot_base, spec.slot_mask),
+            **conditions,
         },
         action="join",
         params={
             "fan_in_hi": spec.fan_in >> 32,
-            "fan_in_lo": spec.fan_in & 0xFFFFFFFF,
+            "fan_in_lo": spec.fan_in & _WORD,
             "is_leaf": int(spec.level == "leaf"),
             "group": spec.group,
             "ttl": spec.ttl_ticks,
+            "within": int(priority == _WITHIN),
         },
-        priority=_PRIORITY,
+        priority=priority,
     )
 
 
@@ -105,21 +119,20 @@ def _members(spec: JobSpec) -> list[TableEntry]:
     ]
 
 
-def _uplink(spec: JobSpec) -> TableEntry:
-    return TableEntry(
-        table="uplink",
-        match={"job": Exact(spec.job)},
-        action="to_port",
-        params={"port": spec.uplink.switch_port},
-    )
+def _uplinks(spec: JobSpec) -> list[TableEntry]:
+    port = {"port": spec.uplink.switch_port}
+    addresses = _from_to(spec.members[0], spec.uplink)
+    return [
+        TableEntry(
+            table="uplink", match={"job": Exact(spec.job), "evicted": Exact(evicted)}, action=action, params=params
+        )
+        for evicted, action, params in ((0, "to_port", port), (1, "in_the_name_of", {**port, **addresses}))
+    ]
 
 
 def _addresses(spec: JobSpec) -> list[TableEntry]:
     someone, server = spec.members[0], spec.parameter_server
-    found = [
-        _address(spec.job, UPLINK_COPY, someone, spec.uplink),
-        _address(spec.job, PARAMETER_SERVER_COPY, someone, server),
-    ]
+    found = [_address(spec.job, PARAMETER_SERVER_COPY, someone, server)]
     # A copy for a leaf goes to the port that switches listen to, so that the leaf takes it up and copies it on. Members
     # that share a port of a root are below a leaf; a member that has the port to itself takes its copy as it is.
     behind = Counter(m.switch_port for m in spec.members) if spec.receivers is not None else Counter()
@@ -134,15 +147,19 @@ def _address(job: int, copy: int, sender: Member, receiver: Member) -> TableEntr
         table="addresses",
         match={"job": Exact(job), "copy": Exact(copy)},
         action="send",
-        params={
-            "from_mac": sender.mac_number,
-            "from_ip": sender.ip_number,
-            "from_port": sender.udp_port,
-            "to_mac": receiver.mac_number,
-            "to_ip": receiver.ip_number,
-            "to_port": receiver.udp_port,
-        },
+        params=_from_to(sender, receiver),
     )
+
+
+def _from_to(sender: Member, receiver: Member) -> dict[str, int]:
+    return {
+        "from_mac": sender.mac_number,
+        "from_ip": sender.ip_number,
+        "from_udp_port": sender.udp_port,
+        "to_mac": receiver.mac_number,
+        "to_ip": receiver.ip_number,
+        "to_udp_port": receiver.udp_port,
+    }
 
 
 # --- changes ----------------------------------------------------------------------------------------------------------
@@ -282,9 +299,12 @@ class _Incomplete(Exception):
 
 def _spec(job: int, present: Sequence[TableEntry], groups: dict[int, MulticastGroup]) -> JobSpec:
     joins = [e for e in present if e.table == "job" and e.action == "join"]
-    ups = [e for e in present if e.table == "uplink" and e.action == "to_port"]
-    if len(joins) != 1:
-        raise _Incomplete(f"the table job has {len(joins)} entries for it, expected 1")
+    joins.sort(key=lambda e: e.params["within"], reverse=True)
+    ups = [e for e in present if e.table == "uplink" and e.action == "in_the_name_of"]
+    if [e.params["within"] for e in joins] != [1, 0]:
+        raise _Incomplete(
+            f"the table job has {len(joins)} entries for it, expected one within and one beyond its fan-in"
+        )
     if len(ups) != 1:
         raise _Incomplete("the table uplink has no entry for it")
     join, number = joins[0], joins[0].params["group"]
@@ -300,16 +320,15 @@ def _spec(job: int, present: Sequence[TableEntry], groups: dict[int, MulticastGr
     up_port = ups[0].params["port"]
     members = []
     for copy, entry in copies.items():
-        if copy in (UPLINK_COPY, PARAMETER_SERVER_COPY):
+        if copy == PARAMETER_SERVER_COPY:
             continue
         place = _place_of(entry, admitted)
         if place is None:
             raise _Incomplete(f"the table member has no entry for rank {copy - 1}")
         member = _receiver(entry, place[1], copy - 1)
         members.append(dataclasses.replace(member, udp_port=place[0]))
-    for copy, what in ((UPLINK_COPY, "next level"), (PARAMETER_SERVER_COPY, "parameter server")):
-        if copy not in copies:
-            raise _Incomplete(f"the table addresses has no entry for the {what}")
+    if PARAMETER_SERVER_COPY not in copies:
+        raise _Incomplete("the table addresses has no entry for the parameter server")
     server = copies[PARAMETER_SERVER_COPY]
     server_port = replicas.get(PARAMETER_SERVER_COPY)
     if server_port is None:  # a leaf, where it is not in the group
@@ -326,14 +345,14 @@ def _spec(job: int, present: Sequence[TableEntry], groups: dict[int, MulticastGr
         level=level,
         members=tuple(members),
         parameter_server=_receiver(server, server_port),
-        uplink=_receiver(copies[UPLINK_COPY], up_port),
+        uplink=_receiver(ups[0], up_port),
         receivers=tuple(copy - 1 for copy in replicas if copy != PARAMETER_SERVER_COPY) or None,
     )
 
 
 def _place_of(entry: TableEntry, admitted: dict[tuple[int, int, int], int]) -> tuple[int, int] | None:
     """UDP port and switch port of the worker that an entry of `addresses` is for."""
-    ip, udp_port = entry.params["to_ip"], entry.params["to_port"]
+    ip, udp_port = entry.params["to_ip"], entry.params["to_udp_port"]
     if udp_port == wire.UDP_PORT and (ip, udp_port, 0) not in admitted:  # addressed to its leaf
         udp_port = next((other for at, other, fans_out in admitted if at == ip and not fans_out), udp_port)
     port = admitted.get((ip, udp_port, 0))
@@ -346,7 +365,7 @@ def _server_port(present: Sequence[TableEntry], server: TableEntry, up_port: int
         _number(e, "port")
         for e in present
         if e.table == "member"
-        and (_number(e, "ip"), _number(e, "udp_port")) == (server.params["to_ip"], server.params["to_port"])
+        and (_number(e, "ip"), _number(e, "udp_port")) == (server.params["to_ip"], server.params["to_udp_port"])
     }
     return min(ports - {up_port}, default=up_port)
 
@@ -356,7 +375,7 @@ def _receiver(entry: TableEntry, port: int, rank: int = NO_RANK) -> Member:
     return Member(
         rank=rank,
         ip=".".join(str(ip >> shift & 255) for shift in (24, 16, 8, 0)),
-        udp_port=entry.params["to_port"],
+        udp_port=entry.params["to_udp_port"],
         mac=":".join(mac[i : i + 2] for i in range(0, 12, 2)),
         switch_port=port,
     )

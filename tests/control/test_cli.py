@@ -79,7 +79,7 @@ def test_deploy_as_json_and_of_another_program(run: Run, switch: Switch, tmp_pat
 
 def test_a_job_from_admission_to_removal(run: Run, tmp_path: Path) -> None:
     assert run("job", "add", "3", *MEMBERS, "--epoch", "2", "--ttl-ms", "20") == (
-        "job 3: epoch 2, root, 2 members, fan-in 0x3, slots 0 to 1023, group 4: 10 updates written\n"
+        "job 3: epoch 2, root, 2 members, fan-in 0x3, slots 0 to 1023, group 4: 11 updates written\n"
     )
     assert run("job", "add", "3", *MEMBERS, "--epoch", "2", "--ttl-ms", "20").endswith(": 0 updates written\n")
     said = run("job", "add", "4", *MEMBERS, "--slots", "512", "--fan-in", "0xff", "--level", "leaf", "--group", "77")
@@ -97,10 +97,10 @@ def test_a_job_from_admission_to_removal(run: Run, tmp_path: Path) -> None:
     found = json.loads(as_json)
     assert found["spec"]["ttl_ticks"] == 20
     assert found["counters"]["claimed"] == {"packets": 0, "bytes": 0}
-    assert run("job", "remove", "3") == "job 3: removed, 10 updates written\n"
+    assert run("job", "remove", "3") == "job 3: removed, 11 updates written\n"
     (tmp_path / "job.json").write_text(as_json)
     again = json.loads(run("job", "add", "--file", str(tmp_path / "job.json"), "--json"))
-    assert again == {"job": 3, "written": 10, "spec": found["spec"]}
+    assert again == {"job": 3, "written": 11, "spec": found["spec"]}
     assert [each["job"] for each in json.loads(run("job", "list", "--json"))["jobs"]] == [3, 4]
     assert json.loads(run("job", "remove", "4", "--json"))["job"] == 4
 

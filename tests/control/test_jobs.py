@@ -114,7 +114,7 @@ def test_changes_write_only_what_differs(writer: Writer) -> None:
     jobs.install(writer, FLAT)
     jobs.install(writer, LEAF)
     three = dataclasses.replace(FLAT, members=(*FLAT.members, worker(2)), fan_in=0b111)
-    assert jobs.install(writer, three) == 4  # group, member, address, job
+    assert jobs.install(writer, three) == 6  # group, member, address; job: one entry anew, one gone, one changed
     assert installed(writer) == [(three, ()), (LEAF, ())]
 
     moved = dataclasses.replace(three, epoch=3, group=31, members=(worker(0), worker(1, udp_port=7777)))
@@ -188,10 +188,10 @@ def test_what_is_refused_has_the_same_exception_everywhere(writer: Writer) -> No
 def test_a_job_that_is_not_whole_says_what_is_missing(local: tuple[LocalWriter, Pipeline]) -> None:
     writer, _ = local
     wanted = {str(e): e for e in jobs.entries(FLAT)}
+    one_of_each = "expected one within and one beyond its fan-in"
     for name, problem in (
-        ("job[job=0x3, epoch=0x2, slot=0x100&0xff00]", "the table job has 0 entries for it, expected 1"),
-        ("uplink[job=0x3]", "the table uplink has no entry for it"),
-        ("addresses[job=0x3, copy=0x0]", "the table addresses has no entry for the next level"),
+        ("job[job=0x3, epoch=0x2, slot=0x100&0xff00]", f"the table job has 1 entries for it, {one_of_each}"),
+        ("uplink[job=0x3, evicted=0x1]", "the table uplink has no entry for it"),
         ("addresses[job=0x3, copy=0x3e8]", "the table addresses has no entry for the parameter server"),
         ("member[job=0x3, port=0x2, ip=0xa000002, udp_port=0x1389]", "the table member has no entry for rank 1"),
     ):
@@ -287,9 +287,9 @@ def test_a_leaf_sends_its_sum_up_and_copies_what_comes_down(local: tuple[LocalWr
     jobs.install(writer, leaf)
     assert pipeline.process_one(contribution(0), 1, 0) == []
     ((port, up),) = pipeline.process_one(contribution(1), 2, 0)
-    assert (port, addressed(up)) == (40, ("10.0.0.1", 5000, "10.0.0.100", 21313))  # in the first member's name
+    assert (port, addressed(up)) == (40, ("10.0.0.2", 5001, "10.0.0.100", 21313))  # in the name of who completed it
 
-    # the level above copies the result in the server's name, to the leaf's first worker
+    # the level above copies the result in the server's name, to one of the leaf's workers
     result = bytearray(up)
     result[26:30], result[30:34] = up[30:34], up[26:30]
     result[34:36], result[36:38] = up[36:38], spec.UDP_PORT.to_bytes(2, "big")

@@ -54,9 +54,12 @@ def leaf_resends() -> Scenario:
     s.data(W2, job, "handed over", "worker 2's values were in already", seq=2, bits=0b100, flags=RESEND)
     s.data(W1, job, "passed up", "a helper's, for worker 0, with the resend flag", seq=2, bits=0b001,
            flags=RESEND | ON_BEHALF)  # fmt: skip
-    s.data(W2, job, "claimed", "a packet without the flag starts anew", seq=2, bits=0b100)
-    s.data(W1, job, "added", "worker 1", seq=2, bits=0b010)
-    s.data(W0, job, "completed", "a resend that completes goes up as any complete sum", seq=2, bits=0b001, flags=RESEND)
+    s.data(W2, job, "collision", "fragment 2 is over here, also for packets without the flag", seq=2, bits=0b100)
+    s.data(W1, job, "collision", "of all workers: the level above adds them", seq=2, bits=0b010)
+    s.data(W2, job, "claimed", "fragment 3", seq=3, slot=259, bits=0b100)
+    s.data(W1, job, "added", "worker 1", seq=3, slot=259, bits=0b010)
+    s.data(W0, job, "completed", "a resend that completes goes up as any complete sum", seq=3, slot=259, bits=0b001,
+           flags=RESEND)  # fmt: skip
     s.check_counters()
     return s
 
@@ -91,7 +94,7 @@ def partials() -> Scenario:
         jobs=[THREE],
     )
     s.data(W0, THREE, "claimed", "worker 0", seq=1, bits=0b001)
-    s.data(W1, THREE, "duplicate", "a partial sum that overlaps", seq=1, bits=0b011, flags=PARTIAL)
+    s.data(W1, THREE, "duplicate", "a partial sum that is in already", seq=1, bits=0b001, flags=PARTIAL)
     s.data(
         W1, THREE, "completed", "a partial sum that fits: the result is not partial", seq=1, bits=0b110, flags=PARTIAL
     )

@@ -3,9 +3,9 @@
 Plain Python, one packet at a time, with a dictionary for the slots. It shares no code with the P4 program, its translation
 or the targets: the golden vectors are what this model says, and every target has to agree with it.
 
-Where the rules stand: p4src/core/parser.p4 (what is an SA-ATP packet), admission.p4 (who may do what),
-v1model/slot_state.p4 (what a packet finds), verdict.p4 (what happens), dispatch.p4 and egress.p4 (where it goes, and with
-which addresses); docs/protocol.md, section 4.
+Where the rules stand: p4src/core/parser.p4 (what is an SA-ATP packet), admission.p4 (who may do what), slot_state.p4 (what
+a packet finds), verdict.p4 (what happens), dispatch.p4 and egress.p4 (where it goes, and with which addresses);
+docs/protocol.md, section 4.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LANE_MAX, LANE_MIN = 2**31 - 1, -(2**31)
 # event counters (admission.p4)
 EVENTS = (
     "malformed", "foreign", "stale", "claimed", "added", "completed", "duplicate", "answered", "collision", "evicted",
-    "handed over", "passed up", "probed", "fanned out",
+    "handed over", "passed up", "probed", "fanned out", "finished",
 )  # fmt: skip
 
 
@@ -58,13 +58,19 @@ class Name:
 
 @dataclass
 class Slot:
-    """open: a sum that is not complete; done: one that is; neither: free."""
+    """name: whose sum it is; None once it was given up. bits: what is in the sum; offered: what ever came for it.
 
-    name: Name
+    lapsed: anyone may claim it, however fresh it is. live: its sum is still wanted, and is handed over when it is claimed.
+    """
+
+    seq: int
+    name: Name | None
     bits: int
+    offered: int
     lanes: tuple[int, ...]
     touched: int
-    phase: str
+    lapsed: bool = False
+    live: bool = True
 
 
 @dataclass(frozen=True)
@@ -171,23 +177,35 @@ class Switch:
     # --- what the slot says -------------------------------------------------------------------------------------------
 
     def _look(self, intent: int, sa: Header, job: JobSpec) -> tuple[int, bool, bool]:
-        """What the packet finds; whether some of its bits are in already; whether it makes the sum complete."""
-        slot, name = self.slots.get(sa.slot), _name(sa)
-        if slot is None or slot.phase == "free":
-            found = FREE
-        elif slot.name == name:
-            found = OPEN if slot.phase == "open" else DONE
-        elif slot.phase == "done":
-            found = FREE
-        else:
-            found = EXPIRED if self.now - slot.touched > job.ttl_ticks else OTHER
+        """What the packet finds; whether some of its bits were offered before; whether it makes the sum complete.
+
+        Changes what does not depend on the verdict: who was heard of, and what was offered.
+        """
+        slot = self.slots.get(sa.slot)
+        lapsed = slot is None or slot.lapsed or self.now - slot.touched > job.ttl_ticks
+        if slot is None or slot.seq != sa.seq:
+            if intent != CONTRIBUTE or not lapsed:
+                return OTHER, False, False
+            if slot is not None and slot.live and sa.bits != job.fan_in:
+                return EXPIRED, False, False
+            return FREE, False, sa.bits == job.fan_in
+        if intent == CONTRIBUTE and not lapsed:
+            slot.touched = self.now
+        if intent in (RESENT, RELEASE):
+            slot.lapsed = True
         adds = intent in (CONTRIBUTE, RESENT)
-        overlap = found == OPEN and not (adds and not slot.bits & sa.bits)  # type: ignore[union-attr]
-        if intent == CONTRIBUTE and found in (FREE, EXPIRED):
-            return found, False, sa.bits == job.fan_in
-        if found == OPEN and not overlap:
-            return found, False, slot.bits | sa.bits == job.fan_in  # type: ignore[union-attr]
-        return found, overlap, False
+        overlap = bool(adds and slot.offered & sa.bits)
+        if adds:
+            slot.offered |= sa.bits
+        if slot.name != _name(sa):
+            return OTHER, False, False
+        if intent in (RESENT, RELEASE):
+            slot.live = False
+        if intent == RESENT:
+            slot.name = None
+        if adds and not overlap:
+            return OPEN, False, slot.bits | sa.bits == job.fan_in
+        return DONE if slot.bits == job.fan_in else OPEN, True, False
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
@@ -199,8 +217,6 @@ class Switch:
         if intent == BEYOND:
             return "passed up", self._up(job, packet)
         if intent == RELEASE:
-            if found == OPEN:
-                slot.phase = "free"
             return "fanned out", self._down(job, packet)
         if intent == ASK:
             if found == OPEN or (found == DONE and job.level == "root"):
@@ -215,19 +231,17 @@ class Switch:
         if found == OPEN and overlap:
             if intent == CONTRIBUTE:
                 return "duplicate", []
-            slot.phase = "free"
             return "handed over", self._hand_over(job, packet.having(lanes=slot.lanes, bits=slot.bits))
         if found == OPEN:
             slot.lanes = _sum(slot.lanes, packet.lanes or ())
             slot.bits |= sa.bits
-            slot.touched = self.now
             packet = packet.having(lanes=slot.lanes)
             if full:
-                slot.phase = "done"
+                if job.level == "root":
+                    slot.lapsed, slot.live = True, False
                 return "completed", self._complete(job, packet)
             if intent == CONTRIBUTE:
                 return "added", []
-            slot.phase = "free"
             return "handed over", self._hand_over(job, packet.having(bits=slot.bits))
         if intent == RESENT:  # nothing of this fragment is here
             return "passed up", self._up(job, packet)
@@ -237,11 +251,14 @@ class Switch:
         # free, or expired: the packet takes the slot
         assert packet.lanes is not None
         evicted = slot if found == EXPIRED else None
-        self.slots[sa.slot] = Slot(_name(sa), sa.bits, packet.lanes, self.now, "done" if full else "open")
+        self.slots[sa.slot] = Slot(sa.seq, _name(sa), sa.bits, sa.bits, packet.lanes, self.now)
         if evicted is not None:
-            # Even if the packet completes its own sum: that is served when its sender asks again.
             return "evicted", self._evict(packet, evicted)
-        return ("completed", self._complete(job, packet)) if full else ("claimed", [])
+        if not full:
+            return "claimed", []
+        if job.level == "root":
+            self.slots[sa.slot].lapsed, self.slots[sa.slot].live = True, False
+        return "completed", self._complete(job, packet)
 
     def _complete(self, job: JobSpec, packet: Packet) -> list[tuple[int, AnyPacket]]:
         if job.level == "leaf":
@@ -258,23 +275,22 @@ class Switch:
         return self._up(job, packet.having(flags=_flags(packet) & ~(RESEND | ON_BEHALF) | PARTIAL))
 
     def _evict(self, packet: Packet, old: Slot) -> list[tuple[int, AnyPacket]]:
-        """An idle sum leaves under its own name, in the packet that pushed it out."""
+        """An idle sum leaves under its own name, in the packet that pushed it out, sent by a member of its job."""
+        assert old.name is not None
         job = self.jobs[old.name.job, old.name.epoch]
-        return self._up(
-            job,
-            packet.having(
-                lanes=old.lanes,
-                bits=old.bits,
-                flags=_flags(packet) & ~(COLLISION | ON_BEHALF) | PARTIAL,
-                **dataclasses.asdict(old.name),
-            ),
+        evicted = packet.having(
+            lanes=old.lanes,
+            bits=old.bits,
+            flags=_flags(packet) & ~(COLLISION | ON_BEHALF) | PARTIAL,
+            **dataclasses.asdict(old.name),
         )
+        return self._up(job, _between(job.members[0], job.uplink, evicted))
 
     # --- where it goes ------------------------------------------------------------------------------------------------
 
     def _up(self, job: JobSpec, packet: Packet) -> list[tuple[int, AnyPacket]]:
-        """To the next level, in the name of a member: a level admits members only."""
-        return [(job.uplink.switch_port, _between(job.members[0], job.uplink, packet))]
+        """To the next level, in the name of whoever sent it."""
+        return [(job.uplink.switch_port, packet)]
 
     def _down(self, job: JobSpec, packet: Packet) -> list[tuple[int, AnyPacket]]:
         """A copy for each receiver, from the parameter server; its own copy comes from a member."""

@@ -69,7 +69,8 @@ def high_bits() -> Scenario:
     s = Scenario("high_bits", "Contributions 32 to 63 of the bitmap: both halves count.", jobs=[job])
     s.data(W0, job, "claimed", "contributions 62 and 63", bits=0xC000_0000_0000_0000)
     s.data(W1, job, "added", "contributions 0 and 1", bits=0b11)
-    s.data(W0, job, "duplicate", "contribution 63 again, with 31, which is new: not added", bits=0x8000_0000_8000_0000)
+    s.data(W0, job, "duplicate", "contribution 63 again", bits=1 << 63)
+    s.data(W1, job, "duplicate", "contribution 1 again", bits=0b10)
     s.data(W1, job, "added", "contribution 31", bits=0x8000_0000)
     s.data(W1, job, "passed up", "contribution 2 is not of this job: passed up unmerged", bits=0b100)
     s.data(W0, job, "passed up", "contribution 33 is not of this job: passed up unmerged", bits=1 << 33)
@@ -91,16 +92,26 @@ def duplicates() -> Scenario:
     s.data(W0, THREE, "claimed", "worker 0 sends 1, 2, 3, ...", bits=0b001)
     s.data(W0, THREE, "duplicate", "worker 0 again", bits=0b001)
     s.data(W1, THREE, "added", "worker 1", bits=0b010)
-    s.data(W2, THREE, "duplicate", "a partly contained packet is dropped whole, though 0x4 is new", bits=0b110)
     s.data(
         W1, THREE, "duplicate", "a helper sends for worker 0, whose contribution is there", bits=0b001, flags=ON_BEHALF
     )
     s.data(W2, THREE, "completed", "worker 2: the sum is 3, 6, 9, ...", bits=0b100)
     s.comment("From now on the slot answers: the result in the form for one receiver, whatever the packet brought.")
     s.data(W1, THREE, "answered", "worker 1 did not get the result", bits=0b010, lanes=s.values(lambda _: 0x7777))
-    s.data(W2, THREE, "answered", "worker 2 asks with the resend flag", bits=0b100, flags=RESEND)
     s.data(W0, THREE, "answered", "a helper asks for worker 1", bits=0b010, flags=ON_BEHALF)
     s.data(W0, THREE, "answered", "once more, with other bits of the sum", bits=0b101)
+    s.data(W2, THREE, "answered", "worker 2 asks with the resend flag", bits=0b100, flags=RESEND)
+
+    s.comment("A partly contained packet is dropped whole, and its new contribution is refused from then on: it was "
+              "offered. A resend gets things going again.")  # fmt: skip
+    s.data(W1, THREE, "claimed", "fragment 2: worker 1", seq=2, slot=258, bits=0b010)
+    s.data(W2, THREE, "duplicate", "worker 1's and worker 2's", seq=2, slot=258, bits=0b110)
+    s.data(W2, THREE, "duplicate", "worker 2's alone", seq=2, slot=258, bits=0b100)
+    s.probe(W2, THREE, "probed", "the slot says that it is not in", seq=2, slot=258)
+    s.data(W0, THREE, "added", "worker 0", seq=2, slot=258, bits=0b001)
+    s.data(W2, THREE, "handed over", "worker 2 resends: the sum of the others leaves", seq=2, slot=258, bits=0b100,
+           flags=RESEND)  # fmt: skip
+    s.data(W2, THREE, "passed up", "and then worker 2's values", seq=2, slot=258, bits=0b100, flags=RESEND)
     s.check_counters()
     return s
 
@@ -120,13 +131,22 @@ def collisions(lanes: int) -> Scenario:
     s.data(W0, TWO, "claimed", "the owner: fragment 1 of job 3", seq=1, bits=0b01)
     s.data(W1, TWO, "collision", "another fragment", seq=257, bits=0b10, lanes=s.values(lambda k: -k))
     s.data(W0, TWO, "collision", "another fragment, sent by a helper", seq=257, bits=0b10, flags=ON_BEHALF)
-    s.data(W1, TWO, "collision", "another exponent", seq=1, bits=0b10, exponent=1)
-    s.data(W1, TWO, "collision", "another tag", seq=1, bits=0b10, tag=1)
-    s.data(W0, other, "collision", "another job", seq=1, bits=0b01)
-    s.data(W0, other, "collision", "another job, all contributions at once", seq=1, bits=0b11)
+    s.data(W0, other, "collision", "another job", seq=7, bits=0b01)
+    s.data(W0, other, "collision", "another job, all contributions at once", seq=7, bits=0b11)
     s.data(W1, TWO, "completed", "the owner has not lost anything: 2, 4, 6, ...", seq=1, bits=0b10)
-    s.data(W0, other, "claimed", "the sum is complete, so the slot is free for others", seq=1, bits=0b01)
+    s.data(W0, other, "claimed", "the sum is complete, so the slot is free for others", seq=7, bits=0b01)
     s.data(W1, TWO, "collision", "and its first owner has to go to the parameter server", seq=1, bits=0b10)
+
+    s.comment(
+        "Strangers of the same number: nothing is added to the owner's sum, but what they bring counts as offered."
+    )
+    s.data(W0, TWO, "claimed", "fragment 2", seq=2, slot=258, bits=0b01)
+    s.data(W1, TWO, "collision", "another exponent", seq=2, slot=258, bits=0b10, exponent=1)
+    s.data(W1, TWO, "collision", "another tag", seq=2, slot=258, bits=0b10, tag=1)
+    s.data(W0, other, "collision", "another job", seq=2, slot=258, bits=0b01)
+    s.data(W1, TWO, "duplicate", "so the owner's next contribution is refused", seq=2, slot=258, bits=0b10)
+    s.data(W1, TWO, "handed over", "until it resends", seq=2, slot=258, bits=0b10, flags=RESEND)
+    s.data(W1, TWO, "collision", "nothing is left here for fragment 2", seq=2, slot=258, bits=0b10)
     s.check_counters()
     return s
 
@@ -153,10 +173,13 @@ def resends(lanes: int) -> Scenario:
     s.data(W0, THREE, "claimed", "so this is the first contribution: -1, -2, ...", seq=1, bits=0b001, lanes=s.falling)
     s.data(W1, THREE, "handed over", "worker 1's values could be added: 999, 1998, ... leave, with both bits", seq=1,
            bits=0b010, flags=RESEND, lanes=s.values(lambda k: 1000 * (k + 1)))  # fmt: skip
-    s.data(W2, THREE, "claimed", "the slot is free now: -1, -2, ...", seq=1, bits=0b100, lanes=s.falling)
-    s.data(W2, THREE, "handed over", "worker 2's values were in already: the slot leaves, not the packet", seq=1,
+    s.data(W2, THREE, "collision", "fragment 1 is over here: what still comes passes up, marked", seq=1, bits=0b100,
+           lanes=s.falling)  # fmt: skip
+    s.data(W2, THREE, "passed up", "a resend passes without a mark", seq=1, bits=0b100, flags=RESEND, lanes=s.falling)
+    s.data(W2, THREE, "claimed", "another fragment takes the slot: -1, -2, ...", seq=257, bits=0b100, lanes=s.falling)
+    s.data(W2, THREE, "handed over", "worker 2's values were in already: the slot leaves, not the packet", seq=257,
            bits=0b100, flags=RESEND, lanes=s.values(lambda _: 0x7777))  # fmt: skip
-    s.data(W2, THREE, "passed up", "the next resend finds nothing, and passes by itself", seq=1, bits=0b100, flags=RESEND,
+    s.data(W2, THREE, "passed up", "the next resend finds nothing, and passes by itself", seq=257, bits=0b100, flags=RESEND,
            lanes=s.values(lambda _: 0x7777))  # fmt: skip
 
     s.comment("A partly contained resend: the slot leaves, the packet's own new contribution has to be sent again.")
@@ -168,16 +191,13 @@ def resends(lanes: int) -> Scenario:
     s.data(W0, THREE, "claimed", "fragment 3", seq=3, bits=0b001, lanes=s.falling)
     s.data(W1, THREE, "added", "fragment 3", seq=3, bits=0b010, lanes=s.falling)
     s.data(W2, THREE, "completed", "-3, -6, -9, ... to everyone", seq=3, bits=0b100, flags=RESEND, lanes=s.falling)
-    s.data(W2, THREE, "answered", "and again, to one", seq=3, bits=0b100, flags=RESEND)
-    s.data(
-        W0,
-        THREE,
-        "answered",
-        "with the collision flag of a first attempt",
-        seq=3,
-        bits=0b001,
-        flags=RESEND | COLLISION,
-    )
+    s.data(W2, THREE, "passed up", "but the slot has given it up: who missed it asks the next level", seq=3, bits=0b100,
+           flags=RESEND)  # fmt: skip
+    s.comment("A resend that finds a complete sum gets it, and the slot gives it up, too.")
+    s.data(W0, THREE, "completed", "fragment 6, all at once", seq=6, bits=0b111)
+    s.data(W0, THREE, "answered", "with the collision flag of a first attempt", seq=6, bits=0b001,
+           flags=RESEND | COLLISION)  # fmt: skip
+    s.data(W1, THREE, "collision", "worker 1 asks the next level", seq=6, bits=0b010)
 
     s.comment("Another fragment holds the slot: a resend passes without a mark, and the slot keeps its owner.")
     s.data(W0, THREE, "claimed", "fragment 4", seq=4, bits=0b001)
@@ -214,9 +234,9 @@ def evictions(lanes: int) -> Scenario:
     s.comment("The old owner finds the complete sum of another fragment, and starts again.")
     s.data(W1, patient, "claimed", "job 3, fragment 1", seq=1, exponent=-2, tag=7, bits=0b10)
     s.wait("A tenth of a second.")
-    s.data(W1, hasty, "evicted", "all contributions at once: the old sum leaves first, in this packet", seq=6, bits=0b11,
-           lanes=s.values(lambda k: -5 - k))  # fmt: skip
-    s.data(W0, hasty, "answered", "so the complete sum is served when its sender asks again", seq=6, bits=0b01)
+    s.data(W1, hasty, "completed", "all contributions at once: the packet has its own sum to carry, and the old one is "
+           "lost; its senders send again", seq=6, bits=0b11, lanes=s.values(lambda k: -5 - k))  # fmt: skip
+    s.data(W0, hasty, "answered", "the complete sum is served when somebody asks again", seq=6, bits=0b01)
     s.data(W0, hasty, "claimed", "fragment 7", seq=7, bits=0b01)
     s.wait("A tenth of a second.")
     s.comment(

@@ -109,4 +109,4 @@ def test_every_row_of_the_verdict_table_is_hit() -> None:
 
 def test_every_event_is_counted_somewhere() -> None:
     counted = {event for make in ALL.values() for _, event in make().switch.events}
-    assert counted == set(EVENTS)
+    assert counted == set(EVENTS) - {"finished"}  # a software target finishes its sums at once

@@ -6,7 +6,9 @@
 const bit<4>  SA_VERSION  = 1;
 const bit<16> SA_UDP_PORT = 21313;
 
+#ifndef SLOTS
 #define SLOTS 4096
+#endif
 #define JOBS 256
 
 const bit<4> KIND_CONTROL = 0;  // host to parameter server and back: a JSON body; the switch only forwards it
