@@ -17,7 +17,7 @@ from sa_atp.softswitch.device import Device
 from sa_atp.softswitch.pipeline import PORTS, Packets
 
 LONGEST_WAIT_S = 0.2
-LONGEST_PAUSE_US, ENOUGH, WORTH_IT = 2_000, 256, 32  # of packets that gather, see Moderation
+LONGEST_PAUSE_US, ENOUGH, WORTH_IT = 1_000, 256, 8  # of packets that gather, see Moderation
 
 
 class SwitchLoop:
