@@ -118,14 +118,17 @@ def test_a_worker_without_a_network_is_done_without(pipelines: list[Pipeline], g
 # --- losses ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("levels", LEVELS)
 @pytest.mark.parametrize("grade", GRADES)
 @pytest.mark.parametrize("seed", range(6))
-def test_random_stragglers_on_a_network_that_loses_packets(pipelines: list[Pipeline], grade: Grade, seed: int) -> None:
+def test_random_stragglers_on_a_network_that_loses_packets(
+    pipelines: list[Pipeline], levels: int, grade: Grade, seed: int
+) -> None:
     rng = random.Random(seed)
-    speeds = {(step, rank): rng.choice((1, 1, 1, 1.3, 2, 4, 8)) for step in range(3) for rank in range(4)}
+    speeds = {(step, rank): rng.choice((1, 1, 1, 1.3, 2, 4, 8)) for step in range(3) for rank in range(6)}
     hanging = {(step, rng.randrange(4), rng.randrange(8)) for step in (1, 2) if rng.random() < 0.5}
     training = train(
-        pipelines, 1, seed=seed, grade=grade, values=rng.choice((1, 64, 700, 3000)),
+        pipelines, levels, seed=seed, grade=grade, values=rng.choice((1, 64, 700, 3000)),
         links=lossy(rng.choice((0.01, 0.1)), duplicate=0.01, reorder=0.05),
         slowdown=lambda step, rank: speeds[step, rank], hangs=lambda *where: where in hanging,
     )  # fmt: skip
