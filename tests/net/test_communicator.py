@@ -1,0 +1,170 @@
+"""`sa_atp.connect` over real sockets: the embedded switch and the parameter server as processes, ranks as threads."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sa_atp
+from sa_atp.errors import UserError
+from sa_atp.net.communicator import Communicator
+from sa_atp.testbed.cluster import LocalCluster
+from sa_atp.testbed.processes import Group
+from sa_atp.transport.errors import MismatchError, NonFiniteError, RefusedError, TransportError
+
+RANKS = 3
+_names = count()
+
+Together = Callable[..., list[Any]]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    logs: Path = tmp_path_factory.mktemp("logs")
+    with Group() as group:
+        host, port = LocalCluster(group, logs, lanes=64, slots=256).ready()
+        yield f"udp://{host}:{port}"
+
+
+@pytest.fixture
+def together(server: str) -> Together:
+    """Runs a function on all ranks of a new job at once: what each returned, or raised."""
+
+    def run(work: Callable[[Communicator], Any], *, ranks: int = RANKS, **options: Any) -> list[Any]:
+        job = f"job {next(_names)}"
+
+        def one(rank: int) -> Any:
+            with sa_atp.connect(server, job=job, rank=rank, world_size=ranks, **options) as comm:
+                try:
+                    return work(comm)
+                except TransportError as error:
+                    return error
+
+        with ThreadPoolExecutor(ranks) as pool:
+            return [each.result(60) for each in [pool.submit(one, rank) for rank in range(ranks)]]
+
+    return run
+
+
+def test_arrays_of_any_length_are_summed_in_place(together: Together) -> None:
+    lengths = (1, 63, 64, 65, 1000, 16_385)
+
+    def work(comm: Communicator) -> list[np.ndarray]:
+        arrays = [np.arange(n, dtype=np.float32) + comm.membership.rank for n in lengths]
+        for array in arrays:
+            comm.all_reduce(array)
+        return arrays
+
+    for arrays in together(work):
+        for n, array in zip(lengths, arrays, strict=True):
+            np.testing.assert_array_equal(array, 3 * np.arange(n, dtype=np.float32) + 3)
+
+
+def test_half_precision_and_shapes(together: Together) -> None:
+    def work(comm: Communicator) -> np.ndarray:
+        array = np.full((3, 5, 7), 0.5 + comm.membership.rank, np.float16)
+        comm.all_reduce(array)
+        return array
+
+    for array in together(work):
+        assert array.dtype == np.float16
+        np.testing.assert_array_equal(array, np.full((3, 5, 7), 4.5, np.float16))
+
+
+def test_bfloat16_tensors(together: Together) -> None:
+    torch = pytest.importorskip("torch", reason="pip install 'sa-atp[torch]'")
+
+    def work(comm: Communicator) -> Any:
+        tensor = torch.full((9, 9), 1.0 + comm.membership.rank, dtype=torch.bfloat16)
+        comm.all_reduce(tensor)
+        return tensor
+
+    for tensor in together(work):
+        assert tensor.dtype == torch.bfloat16
+        assert (tensor == 6).all()
+
+
+def test_several_sums_are_under_way_at_once(together: Together) -> None:
+    def work(comm: Communicator) -> list[np.ndarray]:
+        futures = [comm.all_reduce_async(np.full(100 + n, n + 1.0, np.float32), key=n % 3) for n in range(12)]
+        return [future.result(30) for future in futures]
+
+    for sums in together(work):
+        for n, values in enumerate(sums):
+            np.testing.assert_array_equal(values, np.full(100 + n, RANKS * (n + 1.0), np.float32))
+
+
+def test_jobs_do_not_meet(together: Together) -> None:
+    def work(comm: Communicator) -> tuple[int, float]:
+        array = np.full(5000, 1.0, np.float32)
+        for _ in range(5):
+            array[:] = 1.0
+            comm.all_reduce(array)
+        return comm.membership.job, float(array.sum())
+
+    with ThreadPoolExecutor(2) as pool:
+        jobs = [each.result(60) for each in [pool.submit(together, work, ranks=ranks) for ranks in (2, 3)]]
+    assert [{total for _, total in job} for job in jobs] == [{10_000.0}, {15_000.0}]
+    assert jobs[0][0][0] != jobs[1][0][0]
+
+
+def test_the_switch_sums_and_counters_say_so(together: Together) -> None:
+    def work(comm: Communicator) -> Any:
+        comm.all_reduce(np.ones(640, np.float32))
+        return comm.stats()
+
+    for stats in together(work):
+        assert stats.results >= 11  # ten of data, one of scales
+        assert stats.fragments_sent >= 11
+        assert stats.malformed == stats.foreign == 0
+
+
+def test_errors_reach_every_rank_and_name_who_caused_them(together: Together) -> None:
+    def nan(comm: Communicator) -> None:
+        array = np.ones(100, np.float32)
+        array[7] = np.nan if comm.membership.rank == 1 else 1.0
+        comm.all_reduce(array)
+
+    for error in together(nan):
+        assert isinstance(error, NonFiniteError)
+        assert error.ranks == (1,)
+
+    def sizes(comm: Communicator) -> None:
+        comm.all_reduce(np.ones(100 + comm.membership.rank // 2, np.float32))
+
+    for error in together(sizes):
+        assert isinstance(error, MismatchError)
+        assert "rank 2" in str(error) or "ranks 0, 2" in str(error) or "ranks 1, 2" in str(error)
+
+
+def test_arrays_that_cannot_be_summed_are_refused_at_once(together: Together) -> None:
+    def work(comm: Communicator) -> None:
+        for wrong in (np.ones(3), np.ones(3, np.int32), np.ones(0, np.float32), [1.0, 2.0]):
+            with pytest.raises(UserError):
+                comm.all_reduce(wrong)
+
+    assert together(work, ranks=1) == [None]
+
+
+def test_a_rank_that_does_not_come_is_named(server: str) -> None:
+    with pytest.raises(TransportError, match="these ranks have not joined: 1"):
+        sa_atp.connect(server, job="half a job", rank=0, world_size=2, timeout_s=1.0)
+
+
+def test_ranks_that_want_different_jobs_under_one_name_are_refused(server: str) -> None:
+    with sa_atp.connect(server, job="taken", rank=0, world_size=1), pytest.raises(RefusedError, match="has 1 ranks"):
+        sa_atp.connect(server, job="taken", rank=1, world_size=2, timeout_s=5.0)
+
+
+def test_a_closed_connection_says_so(together: Together) -> None:
+    def work(comm: Communicator) -> str:
+        comm.close()
+        with pytest.raises(TransportError, match="closed") as caught:
+            comm.all_reduce(np.ones(3, np.float32))
+        return str(caught.value)
+
+    assert together(work, ranks=1) == ["the connection is closed"]
