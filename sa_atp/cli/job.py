@@ -63,6 +63,9 @@ def _add_add(commands: Any) -> None:
     parser.add_argument(
         "--ttl-ms", type=float, default=100.0, metavar="MS", help="an incomplete sum may be idle so long (default: 100)"
     )
+    parser.add_argument(
+        "--loop-port", type=int, metavar="PORT", help="of a Tofino: its recirculation port (68; Tofino 2: 6)"
+    )
     add_connection(parser)
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     parser.set_defaults(run=run_add)
@@ -207,6 +210,7 @@ def _spec(options: argparse.Namespace) -> "JobSpec":
         members=members,
         parameter_server=server,
         uplink=server if options.uplink is None else _host(options.uplink, "--uplink"),
+        loop_port=options.loop_port,
     )
 
 

@@ -46,6 +46,8 @@ class Attachment:
     """At a root: the ports behind which another switch aggregates."""
     ttl_ticks: int = 100
     """How long an incomplete sum may be idle before another fragment may take its slot, about a millisecond each."""
+    loop_port: int | None = None
+    """A Tofino's recirculation port, by which its own copies of results come back; None: the switch needs none."""
 
     def member(self, address: Address, rank: int = -1) -> Member:
         ip, udp_port = address
@@ -80,6 +82,7 @@ class Attachment:
             parameter_server=self.member(server),
             uplink=self.member(server),
             receivers=receivers,
+            loop_port=self.loop_port,
         )
 
 
@@ -136,7 +139,7 @@ def leaves(places: Sequence[SwitchPlace], job: Job) -> list[list[int]]:
 
 _KEYS: dict[str, type] = {
     "grpc": str, "device_id": int, "level": str, "uplink_port": int, "leaf_ports": list, "hosts": dict,
-    "mark_above": int,
+    "mark_above": int, "loop_port": int,
 }  # fmt: skip
 
 
@@ -157,7 +160,11 @@ def _place(source: Any, where: str) -> SwitchPlace:
         raise UserError(f"{where}: ports must be whole numbers")
     uplink = source.get("uplink_port", 0)
     attachment = Attachment(
-        default_port=uplink, ports=hosts, level=level, leaf_ports=frozenset(source.get("leaf_ports", ()))
+        default_port=uplink,
+        ports=hosts,
+        level=level,
+        leaf_ports=frozenset(source.get("leaf_ports", ())),
+        loop_port=source.get("loop_port"),
     )
     return SwitchPlace(
         grpc=source["grpc"],

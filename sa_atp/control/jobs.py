@@ -36,6 +36,7 @@ from sa_atp.softswitch.p4runtime.entities import (
 )
 
 PARAMETER_SERVER_COPY = 1000
+OWN_COPY = 1001
 JOB_TABLES = ("job", "member", "uplink", "addresses")
 # Entries of different jobs never match the same packet; of the same job the one for what is summed here comes first.
 _WITHIN, _BEYOND = 2, 1
@@ -58,10 +59,12 @@ class InstalledJob:
 
 
 def group(spec: JobSpec) -> MulticastGroup:
-    """Who gets a copy of a result: the receivers, and at the last level the parameter server."""
+    """Who gets a copy of a result: the receivers, at the last level the parameter server, on a Tofino the switch itself."""
     replicas = {Replica(member.switch_port, member.rank + 1) for member in spec.copied_to}
     if spec.level == "root":
         replicas.add(Replica(spec.parameter_server.switch_port, PARAMETER_SERVER_COPY))
+    if spec.loop_port is not None:
+        replicas.add(Replica(spec.loop_port, OWN_COPY))
     return MulticastGroup(group=spec.group, replicas=frozenset(replicas))
 
 
@@ -346,7 +349,8 @@ def _spec(job: int, present: Sequence[TableEntry], groups: dict[int, MulticastGr
         members=tuple(members),
         parameter_server=_receiver(server, server_port),
         uplink=_receiver(ups[0], up_port),
-        receivers=tuple(copy - 1 for copy in replicas if copy != PARAMETER_SERVER_COPY) or None,
+        receivers=tuple(copy - 1 for copy in replicas if copy not in (PARAMETER_SERVER_COPY, OWN_COPY)) or None,
+        loop_port=replicas.get(OWN_COPY),
     )
 
 

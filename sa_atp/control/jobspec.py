@@ -93,6 +93,9 @@ class JobSpec:
     receivers: tuple[int, ...] | None = None
     """ranks that a result is copied to; default: every member. Above leaves it is one rank a leaf, whose leaf makes
     the other copies"""
+    loop_port: int | None = None
+    """the port by which the switch's own copy of a result comes back to it: a Tofino's recirculation port. None where the
+    program needs none (protocol section 4.9)"""
 
     def __post_init__(self) -> None:
         _check("job", self.job, 0, spec.JOBS - 1)
@@ -106,6 +109,8 @@ class JobSpec:
             raise UserError(f"job {self.job}: slot_base {self.slot_base}: expected a multiple of {self.slot_count}")
         _check("group", self.group, 1, 65535)
         _check("ttl_ticks", self.ttl_ticks, 1, (1 << 32) - 1)
+        if self.loop_port is not None:
+            _check("loop_port", self.loop_port, 0, _DROP_PORT - 1)
         if self.level not in get_args(Level):
             raise UserError(f"job {self.job}: level {self.level!r}: expected {' or '.join(get_args(Level))}")
         if not self.members:

@@ -103,7 +103,10 @@ def installed(writer: Writer) -> list[tuple[JobSpec | None, tuple[str, ...]]]:
 # --- writing and reading back -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("wanted", [FLAT, LEAF, SPINE], ids=["flat", "leaf", "spine"])
+LOOPED = dataclasses.replace(FLAT, loop_port=68)
+
+
+@pytest.mark.parametrize("wanted", [FLAT, LEAF, SPINE, LOOPED], ids=["flat", "leaf", "spine", "with its own copies"])
 def test_a_job_comes_back_as_it_was_installed(writer: Writer, wanted: JobSpec) -> None:
     assert jobs.install(writer, wanted) > 5
     assert installed(writer) == [(wanted, ())]
@@ -328,7 +331,10 @@ def test_in_process_control_needs_neither_grpc_nor_protobuf() -> None:
 # --- specifications ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("wanted", [FLAT, LEAF, SPINE], ids=["flat", "leaf", "spine"])
+LOOPED = dataclasses.replace(FLAT, loop_port=68)
+
+
+@pytest.mark.parametrize("wanted", [FLAT, LEAF, SPINE, LOOPED], ids=["flat", "leaf", "spine", "with its own copies"])
 def test_a_spec_goes_through_json(wanted: JobSpec) -> None:
     assert jobspec.from_json(wanted.to_json()) == wanted
 

@@ -24,10 +24,15 @@ def test_compiled_programs_were_made_from_the_present_sources() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_programs_for_tofino_were_made_from_the_present_sources_and_are_whole() -> None:
+    done = run(ROOT / "scripts/tofino", "check", "--no-rebuild")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """The parts of the repository that the scripts look at, to be changed."""
-    for name in ("scripts/generate", "scripts/compile", "sa_atp/spec.py"):
+    for name in ("scripts/generate", "scripts/compile", "scripts/tofino", "sa_atp/spec.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text((ROOT / name).read_text())
     for path in (ROOT / "p4src").rglob("*"):
@@ -62,3 +67,6 @@ def test_compiled_programs_that_are_older_than_their_sources_are_named(copy: Pat
     done = run(copy / "scripts/compile", "--check", "--no-rebuild")
     assert done.returncode == 1
     assert "p4src/compiled/v1model-64 is older than its sources" in done.stderr
+    done = run(copy / "scripts/tofino", "check", "--no-rebuild")
+    assert done.returncode == 1
+    assert "p4src/compiled/tofino-16 is older than its sources" in done.stderr
