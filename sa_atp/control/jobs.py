@@ -4,7 +4,8 @@
     job        job, epoch, slot & mask,   two entries: one for the contributions that are summed here, one for all others.
                bits & mask, on_behalf     What completes a sum, where results go, how long a slot may be idle
     member     job, port, ip, udp_port    who may send; and whose results may be copied to everyone
-    uplink     job, evicted               two entries: port of the next level, and the addresses of an evicted sum
+    uplink     job, evicted               two entries: port of the next level, and addresses: at a root of all that goes up,
+                                          at a leaf of evicted sums
     addresses  job, copy                  rank + 1: a member; 1000: the parameter server
     group      (multicast)                one replica a receiver: its port, and its copy number
 
@@ -125,11 +126,14 @@ def _members(spec: JobSpec) -> list[TableEntry]:
 def _uplinks(spec: JobSpec) -> list[TableEntry]:
     port = {"port": spec.uplink.switch_port}
     addresses = _from_to(spec.members[0], spec.uplink)
+    # What leaves the last switch is for the parameter server, whatever address workers send to; what leaves a leaf keeps
+    # its sender, to whom the root answers.
+    passed = ("to_port", port) if spec.level == "leaf" else ("in_the_name_of", {**port, **addresses})
     return [
         TableEntry(
             table="uplink", match={"job": Exact(spec.job), "evicted": Exact(evicted)}, action=action, params=params
         )
-        for evicted, action, params in ((0, "to_port", port), (1, "in_the_name_of", {**port, **addresses}))
+        for evicted, (action, params) in enumerate((passed, ("in_the_name_of", {**port, **addresses})))
     ]
 
 
@@ -303,7 +307,7 @@ class _Incomplete(Exception):
 def _spec(job: int, present: Sequence[TableEntry], groups: dict[int, MulticastGroup]) -> JobSpec:
     joins = [e for e in present if e.table == "job" and e.action == "join"]
     joins.sort(key=lambda e: e.params["within"], reverse=True)
-    ups = [e for e in present if e.table == "uplink" and e.action == "in_the_name_of"]
+    ups = [e for e in present if e.table == "uplink" and e.match["evicted"] == Exact(1)]
     if [e.params["within"] for e in joins] != [1, 0]:
         raise _Incomplete(
             f"the table job has {len(joins)} entries for it, expected one within and one beyond its fan-in"

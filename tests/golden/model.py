@@ -284,12 +284,14 @@ class Switch:
             flags=_flags(packet) & ~(COLLISION | ON_BEHALF) | PARTIAL,
             **dataclasses.asdict(old.name),
         )
-        return self._up(job, _between(job.members[0], job.uplink, evicted))
+        return [(job.uplink.switch_port, _between(job.members[0], job.uplink, evicted))]
 
     # --- where it goes ------------------------------------------------------------------------------------------------
 
     def _up(self, job: JobSpec, packet: Packet) -> list[tuple[int, AnyPacket]]:
-        """To the next level, in the name of whoever sent it."""
+        """To the next level: from a leaf in the name of whoever sent it, from a root in that of the first member."""
+        if job.level == "root":
+            packet = _between(job.members[0], job.uplink, packet)
         return [(job.uplink.switch_port, packet)]
 
     def _down(self, job: JobSpec, packet: Packet) -> list[tuple[int, AnyPacket]]:

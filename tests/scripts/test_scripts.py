@@ -10,7 +10,8 @@ from .conftest import ROOT, Checkout
 
 SHOW = {"'-m sa_atp run '*": 'shift 2; printf "%s\\n" "$@"; exit 5'}
 CHECKS = {
-    f"'{check}'*": "exit 0" for check in ("-m ruff ", "-m mypy", "scripts/generate --check", "scripts/compile --check")
+    f"'{check}'*": "exit 0"
+    for check in ("-m ruff ", "-m mypy", "scripts/generate --check", "scripts/compile --check", "scripts/tofino check")
 }
 
 
@@ -75,7 +76,8 @@ def test_all_checks_pass(checkout: Checkout) -> None:
     lines = done.stdout.splitlines()
     steps = [line for line in lines if line.startswith("--- ") and not line.endswith(" s")]
     assert steps == [
-        "--- ruff check", "--- ruff format", "--- mypy", "--- generated files", "--- compiled P4 programs", "--- pytest",
+        "--- ruff check", "--- ruff format", "--- mypy", "--- generated files", "--- compiled P4 programs",
+        "--- P4 programs for Tofino", "--- pytest",
     ]  # fmt: skip
     at = lines.index("Skipped: 4 of 5 tests")
     assert lines[at + 1 : at + 3] == ["     3  no moon: wait for the night", "     1  no sun: wait for the day"]
