@@ -16,6 +16,7 @@ from sa_atp.wire.datagrams import Burst
 
 LONGEST_WAIT_S = 1.0
 LONGEST_PAUSE_US, ENOUGH, WORTH_IT = 8_000, 96, 8  # of datagrams that gather, see Moderation
+LOOKS = 8  # at a socket in a turn: calls and timers come to their right however much arrives
 
 
 class Connection(Protocol):
@@ -107,12 +108,7 @@ class Driver:
             if key.fd == self._wake_read:
                 os.read(self._wake_read, 4096)
             else:
-                while bursts := self.socket.receive():
-                    received += sum(len(burst) for burst in bursts)
-                    self.connection.receive(bursts, now_us())
-                    if self.socket.is_drained:
-                        break
-                    self._flush()
+                received = self._receive()
         self._run_calls()
         due = self.connection.next_timer_us()
         if due is not None and now_us() >= due:
@@ -122,6 +118,18 @@ class Driver:
         pause_s = self._moderation.pause_s(received, self.connection.may_gather())
         if pause_s:
             select.select([self._wake_read], [], [], pause_s)  # calls need not wait
+
+    def _receive(self) -> int:
+        """Takes what has arrived, or a bounded part of it; returns how many datagrams."""
+        received = 0
+        for _ in range(LOOKS):
+            bursts = self.socket.receive()
+            received += sum(len(burst) for burst in bursts)
+            self.connection.receive(bursts, now_us())
+            if self.socket.is_drained:
+                break
+            self._flush()
+        return received
 
     def _flush(self) -> None:
         while bursts := self.connection.transmit(now_us()):

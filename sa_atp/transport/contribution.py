@@ -216,7 +216,7 @@ class Contribution:
         self.give_up(locals_)
 
     def exclude(self, local: int, held: int) -> bool:
-        """Sees which contributions a fragment's sum has. Returns: whether it has some of ours, and not all.
+        """Sees which contributions a fragment's sum has. Returns: whether it has some of ours, and not all, which is news.
 
         Then it can never take all of ours together, and from now on gets those that it lacks. That needs a part for each
         contribution; a group with one part for all can only be in a sum as a whole.
@@ -224,6 +224,8 @@ class Contribution:
         overlap = held & self.bits
         if overlap in (0, self.bits) or len(self.parts) == 1:
             self.excluded.pop(local, None)
+            return False
+        if self.excluded.get(local) == overlap:
             return False
         self.excluded[local] = overlap
         if overlap != self._expected_overlap:  # what has not been sent will probably meet the same

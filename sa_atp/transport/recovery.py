@@ -164,7 +164,10 @@ class Recovery:
         return self._member.grade is not Grade.NONE and self.silences >= SILENCES_OF_LEAF
 
     def _ask_each(self, operation: Operation, group: Contribution, oldest: int, now_us: int) -> None:
-        """Where others contribute a part of what we do, fragments differ in whose came first: ask for each."""
+        """Where others contribute a part of what we do, fragments differ in whose came first: ask for each.
+
+        Only on news: answers that change nothing would otherwise bring on one another, for ever.
+        """
         since_us = now_us - self._round_trip.timeout_us
         for local in group.waiting(operation.pending, oldest, now_us + 1)[:MAX_PROBES].tolist():
             if self._asked_us.get((operation.first_seq + local) & SEQ_MASK, NEVER) <= since_us:

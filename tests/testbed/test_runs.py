@@ -18,14 +18,6 @@ SMALL = [
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Known defect: in about one of eight runs on a busy machine a worker falls silent, and the others say so after ten
-    seconds. Such a run is begun once more; any other failure is one.
-    """
-    done = _run(folder, *arguments)
-    return _run(folder, *arguments) if "not heard of for" in done.stderr else done
-
-
-def _run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     overrides = [part for key in SMALL for part in ("--set", key)]
     return subprocess.run(
         [sys.executable, "-m", "sa_atp", "run", "demo", "--out", str(folder), *overrides, *arguments],

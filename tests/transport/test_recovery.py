@@ -1,0 +1,54 @@
+"""What a worker asks of the switch, and when it stops asking."""
+
+import numpy as np
+
+from sa_atp.spec import Kind
+from sa_atp.transport.membership import Membership
+from sa_atp.transport.worker import Worker
+from sa_atp.wire.datagrams import Burst
+from sa_atp.wire.header import HEADER, first_byte, headers
+
+SWITCH, SERVER = ("127.0.0.1", 1000), ("127.0.0.1", 2000)
+MEMBER = Membership(
+    job=1, epoch=1, rank=0, world_size=2, micro_batches=4, lanes=64, slot_base=0, slot_count=512, first_seq=0,
+    data_address=SWITCH, server_address=SERVER, alive_every_us=1_000_000,
+)  # fmt: skip
+HELD = 0b0000_0001  # one of our four contributions: someone else has sent it
+ROUND_TRIP_US = 3_000
+
+
+def test_answers_that_say_nothing_new_bring_on_no_further_questions() -> None:
+    """Somebody else has added a part of what we send, to every fragment, and the rest of it does not arrive."""
+    now_us = 1_000_000
+    worker = Worker(MEMBER, now_us, first_request=1)
+    values = 64 * 16_384
+    operation = worker.begin(values, None, now_us)
+    parts = [np.ones(values, np.float32) for _ in range(4)]
+    worker.contribute(operation, parts, 0b1111, now_us)
+    probes, resent = [], 0
+    for turn in range(200):
+        now_us += ROUND_TRIP_US
+        asked = []
+        if turn:
+            worker.window.network = 2.0  # losses: most of what is to be sent again has to wait
+        while bursts := worker.transmit(now_us):
+            for burst in bursts:
+                first = burst.data[0, 0]
+                if first == first_byte(Kind.PROBE):
+                    asked.append(headers(burst.data).copy())
+                elif first == first_byte(Kind.DATA) and turn:
+                    resent += len(burst)
+        probes.append(sum(len(head) for head in asked))
+        for head in asked:
+            answer = np.zeros(len(head), HEADER)
+            for field in ("job", "epoch", "seq", "slot"):
+                answer[field] = head[field]
+            answer["first"] = first_byte(Kind.PROBE_REPLY)
+            answer["bits"] = HELD
+            worker.receive([Burst(SWITCH, answer.view(np.uint8).reshape(len(head), -1))], now_us)
+        if turn == 0:
+            now_us += 200_000
+            worker.handle_timer(now_us)  # silence: it begins to ask
+    assert sum(probes) > 1
+    assert resent
+    assert not any(probes[20:])
