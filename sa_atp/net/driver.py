@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from sa_atp.net.backlog import Backlog
 from sa_atp.net.clock import now_us
 from sa_atp.net.moderation import Moderation
 from sa_atp.net.udp import UdpSocket
@@ -21,7 +22,7 @@ LOOKS = 8  # at a socket in a turn: calls and timers come to their right however
 
 class Connection(Protocol):
     def receive(self, bursts: Sequence[Burst], now_us: int) -> None: ...
-    def transmit(self, now_us: int) -> list[Burst]: ...
+    def transmit(self, now_us: int, room: int | None = None) -> list[Burst]: ...
     def next_timer_us(self) -> int | None: ...
     def handle_timer(self, now_us: int) -> None: ...
     def may_gather(self) -> int: ...
@@ -48,6 +49,8 @@ class Driver:
         self._selector.register(self._wake_read, selectors.EVENT_READ)
         self._thread: threading.Thread | None = None
         self._moderation = Moderation(LONGEST_PAUSE_US, ENOUGH, WORTH_IT)
+        self._backlog = Backlog()
+        self._resume_us: int | None = None  # when there may be room again for what waits to be sent
 
     # --- from any thread ----------------------------------------------------------------------------------------------
 
@@ -101,8 +104,10 @@ class Driver:
 
     def turn(self, longest_s: float) -> None:
         """Waits for something to happen, and handles it."""
-        due = self.connection.next_timer_us()
-        wait = longest_s if due is None else min(longest_s, max(0.0, (due - now_us()) / 1e6))
+        wait = longest_s
+        for due in (self.connection.next_timer_us(), self._resume_us):
+            if due is not None:
+                wait = min(wait, max(0.0, (due - now_us()) / 1e6))
         received = 0
         for key, _ in self._selector.select(0 if self._calls else wait):
             if key.fd == self._wake_read:
@@ -132,5 +137,14 @@ class Driver:
         return received
 
     def _flush(self) -> None:
-        while bursts := self.connection.transmit(now_us()):
+        """Sends what there is to send; contributions only as fast as they leave this host, control messages at once."""
+        self._resume_us = None
+        while True:
+            room = self._backlog.room(self.socket.unsent_bytes(), now_us())
+            bursts = self.connection.transmit(now_us(), room)
+            if not bursts:
+                break
             self.socket.send(bursts)
+            self._backlog.wrote(sum(burst.data.size for burst in bursts), self.socket.unsent_bytes(), now_us())
+        if room is not None:
+            self._resume_us = self._backlog.resume_us()

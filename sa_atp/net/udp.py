@@ -5,7 +5,9 @@ of messages (sendmmsg). In: one call brings a burst, coalesced by the kernel (UD
 Either way Python works per burst.
 """
 
+import array
 import errno
+import fcntl
 import select
 import socket
 import struct
@@ -21,6 +23,7 @@ from sa_atp.wire.datagrams import Address, Burst
 UDP_SEGMENT = 103
 COALESCED = (SOL_UDP, UDP_GRO)  # level and kind of the control message with the size of coalesced datagrams
 _NUMBER = struct.Struct("=i")
+SIOCOUTQ = 0x5411
 SO_SNDBUFFORCE = 32
 SO_RCVBUFFORCE = 33
 
@@ -64,6 +67,7 @@ class UdpSocket:
         self._vector = MessageVector()
         self._vector_in = MessageVector(RECEIVE_MESSAGES)
         self._rows = np.empty((RECEIVE_SINGLY + RECEIVE_MESSAGES, RECEIVE_BYTES), np.uint8)
+        self._count = array.array("i", [0])
         self.is_drained = True  # whether the last look took all that was there
         self.stats = SocketStats()
 
@@ -84,6 +88,11 @@ class UdpSocket:
 
     def close(self) -> None:
         self.socket.close()
+
+    def unsent_bytes(self) -> int:
+        """What has been sent and has not left this host, in the kernel's reckoning."""
+        fcntl.ioctl(self.socket, SIOCOUTQ, self._count)
+        return self._count[0]
 
     # --- in -----------------------------------------------------------------------------------------------------------
 

@@ -181,7 +181,7 @@ class Joining:
         else:
             self.error = RefusedError(f"the parameter server refuses: {body.get('reason', body['type'])}")
 
-    def transmit(self, now_us: int) -> list[Burst]:
+    def transmit(self, now_us: int, room: int | None = None) -> list[Burst]:
         return [Burst.of(self.server, packet) for packet in self._requests.due(now_us)]
 
     def may_gather(self) -> int:

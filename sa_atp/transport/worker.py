@@ -476,12 +476,17 @@ class Worker:
 
     # --- sending ------------------------------------------------------------------------------------------------------
 
-    def transmit(self, now_us: int) -> list[Burst]:
-        """Datagrams to send now. Call again until it returns nothing: each call gives a bounded amount."""
+    def transmit(self, now_us: int, room: int | None = None) -> list[Burst]:
+        """Datagrams to send now. Call again until it returns nothing: each call gives a bounded amount.
+
+        Args: room: bytes of contributions that may be sent now, None: as many as the windows allow. Control messages are
+            always given.
+        """
         # requests are few and small, and someone waits for the answer: they go first
         out = [Burst.of(self.membership.server_address, packet) for packet in self._requests.due(now_us)]
         if self.error is None:
-            out.extend(self._contributions(now_us))
+            size = size_of(Kind.DATA, self.membership.lanes)
+            out.extend(self._contributions(now_us, MAX_BURST if room is None else min(MAX_BURST, room // size)))
         # what asks after fragments leaves behind them
         out.extend(self._recovery.packets)
         out.extend(self._packets)
@@ -489,10 +494,10 @@ class Worker:
         self._packets.clear()
         return out
 
-    def _contributions(self, now_us: int) -> list[Burst]:
+    def _contributions(self, now_us: int, at_most: int) -> list[Burst]:
         """Fragments to send now, as far as the windows allow."""
         active = self._active()
-        if not active:
+        if not active or not at_most:
             return []
         out: list[Burst] = []
         self._recovery.find_losses(active, now_us)
@@ -500,7 +505,7 @@ class Worker:
         # The n-th groups of all operations share a window. One window for all would lock up: what a helper sends for a
         # straggler would wait for room that its own fragments hold, and those wait for the straggler's.
         for n in range(max(len(operation.groups) for operation in active)):
-            window, most = self.window.limit, MAX_BURST
+            window, most = self.window.limit, at_most
             for operation in active:
                 if n >= len(operation.groups):
                     continue

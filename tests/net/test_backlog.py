@@ -1,0 +1,86 @@
+"""How far ahead of a slow link a sender writes."""
+
+import random
+
+import pytest
+
+from sa_atp.net.backlog import AHEAD_US, LEAST_BYTES, Backlog
+
+LUMP = 67_000  # a super-packet leaves as a whole, as soon as the one before it has had its time
+
+
+class SlowLink:
+    """What a kernel would say of a socket whose packets leave at a pace, in lumps."""
+
+    def __init__(self, pace: float) -> None:
+        self.pace = pace  # bytes in a microsecond
+        self.lumps: list[int] = []
+        self._credit = 0.0
+
+    @property
+    def held(self) -> int:
+        return sum(self.lumps)
+
+    def write(self, bytes_: int) -> None:
+        while bytes_ > 0:
+            self.lumps.append(min(bytes_, LUMP))
+            bytes_ -= self.lumps[-1]
+
+    def go_on(self, us: int) -> int:
+        """Returns: bytes that could have left and did not, because nothing was there."""
+        self._credit += us * self.pace
+        while self.lumps and self._credit >= 0:
+            self._credit -= self.lumps.pop(0)
+        if self.lumps or self._credit < 0:
+            return 0
+        idle, self._credit = int(self._credit), 0.0
+        return idle
+
+
+@pytest.mark.parametrize("mbps", [5, 20, 100, 1000])
+@pytest.mark.parametrize("most", [64, 256])
+def test_the_queue_stays_short_and_the_link_busy(mbps: int, most: int) -> None:
+    rng = random.Random(mbps)
+    link, backlog, now_us, could, wasted, longest = SlowLink(mbps / 8), Backlog(), 1_000_000, 0.0, 0, 0
+    for turn in range(3000):
+        while True:
+            room = backlog.room(link.held, now_us)
+            count = most if room is None else min(most, room // 1044)
+            if count == 0:
+                break
+            link.write(1044 * count)
+            backlog.wrote(1044 * count, link.held, now_us)
+            if turn > 300:
+                longest = max(longest, link.held)
+        due = backlog.resume_us()
+        assert due is not None
+        assert due > now_us
+        late = due - now_us + rng.randrange(1000)  # the host comes back a little late
+        now_us += late
+        idle = link.go_on(late)
+        if turn > 300:
+            could += late * link.pace
+            wasted += idle
+    limit = max(LEAST_BYTES, link.pace * AHEAD_US)
+    assert longest <= 3 * limit
+    assert wasted < 0.02 * could
+
+
+def test_what_goes_straight_out_is_not_held_back() -> None:
+    backlog = Backlog()
+    for now_us in range(0, 100_000, 100):
+        assert backlog.room(0, now_us) is None
+        backlog.wrote(267_264, 0, now_us)
+    assert backlog.resume_us() is None
+
+
+def test_a_link_that_was_slow_once_is_not_taken_to_be_so_for_ever() -> None:
+    backlog = Backlog()
+    backlog.wrote(267_264, 267_264, 0)
+    room = backlog.room(200_000, 30_000)
+    assert room is not None
+    room = backlog.room(0, 10_000_000)
+    assert room is not None
+    assert room >= LEAST_BYTES
+    backlog.wrote(room, 0, 10_000_001)
+    assert backlog.room(0, 10_000_002) is None
