@@ -335,3 +335,18 @@ class Operation:
         self.resolved += 1
         for group in self.groups:
             group.forget_chunk(int(self.attempt[chunk]), chunk)
+
+    # --- for people ---------------------------------------------------------------------------------------------------
+
+    def describe(self) -> str:
+        """What waits, for people who wonder why."""
+        oldest = self.oldest_pending()
+        held = "unknown" if self.held_bits is None else f"{self.held_bits:x}"
+        lines = [
+            f"  operation {self.index}: {self.missing} fragments missing, the oldest is {oldest}, whose slot holds {held}",
+            f"    exponents {self.exponent.tolist()}, attempts {self.attempt.tolist()}",
+        ]
+        for group in self.groups:
+            tries = "" if oldest is None else f", the oldest sent {group.tries[oldest]} times"
+            lines.append(f"    contributions {group.bits:x}: {group.in_flight} in flight, {group.fresh} to send{tries}")
+        return "\n".join(lines)

@@ -10,12 +10,14 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from sa_atp.spec import CONTRIBUTION_BITS, HEADER_BYTES, SLOTS, UDP_PORT, Flag, Kind
+from sa_atp.spec import CONTRIBUTION_BITS, HEADER_BYTES, UDP_PORT, Flag, Kind
 from sa_atp.straggler.ledger import Grade
-from sa_atp.transport import describe, sums
+from sa_atp.transport import describe, help_desk, sums
 from sa_atp.transport.errors import describe_ranks
 from sa_atp.transport.job import REPLIES_KEPT, Job, Member, Position, State
+from sa_atp.transport.registry import Registry
 from sa_atp.transport.serial import serial_distance
+from sa_atp.transport.stamp import result_packets
 from sa_atp.transport.sums import Stored
 from sa_atp.wire.datagrams import Address, Burst, merged
 from sa_atp.wire.header import HEADER, first_byte, headers, lanes_of, size_of
@@ -69,12 +71,13 @@ class ParameterServer:
     def __init__(self, settings: ServerSettings, random_bits: Callable[[int], int]) -> None:
         """Args: random_bits: like random.getrandbits; chooses where epochs and sequence numbers start."""
         self.settings = settings
-        self.jobs: dict[int, Job] = {}
+        self._registry = Registry(
+            lanes=settings.lanes, slots=settings.slots, slots_per_job=settings.slots_per_job, random_bits=random_bits
+        )
+        self.jobs = self._registry.jobs
         self.own_ip: str | None = None  # where the owner has bound our socket; decides who is on our host
         self.malformed = 0
         self.foreign = 0
-        self._random_bits = random_bits
-        self._names: dict[str, int] = {}
         self._events: deque[ServerEvent] = deque()
         self._out: deque[Burst] = deque()
         self._next_check_us: int | None = None
@@ -226,30 +229,14 @@ class ParameterServer:
 
     # --- results going out --------------------------------------------------------------------------------------------
 
-    def _result_packets(self, job: Job, stored: Stored, flags: Flag) -> np.ndarray:
-        """Args: flags: of all; those that collided say so besides."""
-        packets = np.empty((len(stored.seqs), size_of(Kind.RESULT, job.lanes)), np.uint8)
-        head = headers(packets)
-        head["first"] = first_byte(Kind.RESULT)
-        head["flags"] = np.where(stored.collided, flags | Flag.COLLISION, flags)
-        head["slot"] = job.slot_base + stored.seqs % job.slot_count
-        head["job"] = job.number
-        head["epoch"] = job.epoch
-        head["exponent"] = stored.exponents
-        head["tag"] = stored.tags
-        head["seq"] = stored.seqs
-        head["bits"] = job.fan_in
-        lanes_of(packets)[:] = stored.lanes
-        return packets
-
     def _fan_out(self, job: Job, stored: Stored) -> None:
         """A sum that was finished here goes to everyone: through the switch, which copies it."""
         if self.settings.aggregates:
-            packets = self._result_packets(job, stored, Flag.FROM_PS | Flag.FAN_OUT)
+            packets = result_packets(job, stored, Flag.FROM_PS | Flag.FAN_OUT)
             first_member = job.members[min(job.members)].address[0]
             self._out.append(Burst(self.settings.switch_address or (first_member, UDP_PORT), packets))
             return
-        packets = self._result_packets(job, stored, Flag.FROM_PS | Flag.FAN_OUT)
+        packets = result_packets(job, stored, Flag.FROM_PS | Flag.FAN_OUT)
         self._out.extend(Burst(member.address, packets) for member in job.members.values())
 
     def _serve(self, job: Job, rank: int, seqs: np.ndarray) -> int:
@@ -257,7 +244,7 @@ class ParameterServer:
         stored = job.sums.complete(seqs)
         if len(stored.seqs):
             job.stats.served += len(stored.seqs)
-            self._out.append(Burst(job.members[rank].address, self._result_packets(job, stored, Flag.FROM_PS)))
+            self._out.append(Burst(job.members[rank].address, result_packets(job, stored, Flag.FROM_PS)))
         return len(stored.seqs)
 
     # --- control messages ---------------------------------------------------------------------------------------------
@@ -341,43 +328,9 @@ class ParameterServer:
             counters = {f.name: getattr(job.stats, f.name) for f in fields(job.stats)}
             helped = {"helped_micro_batches": job.ledger.helped_micro_batches, "backups": job.ledger.backups}
             return {"type": "stats", **counters, **helped}
-        if kind in ("claim", "ask", "idle"):
-            return self._help(job, member, number, body, now_us)
+        if kind in help_desk.QUESTIONS:
+            return help_desk.answer(job, member, number, body, now_us, levels=self.settings.levels)
         raise MalformedError(f"unknown message {kind[:32]!r}")
-
-    def _help(self, job: Job, member: Member, number: int, body: Body, now_us: int) -> Body:
-        """Questions of the help protocol. (section 10) Raises: MalformedError."""
-        late = member.helping is not None and number > 0 and serial_distance(member.helping, number) < 0
-        reply = self._decide(job, member.rank, body, now_us, late=late)
-        if late:
-            return reply
-        member.helping = number or member.helping
-        if self.settings.levels > 1:
-            shared = job.ledger.shared(body["step"])
-            reply["past_leaf"] = not job.below_leaf_of(member.rank).isdisjoint(shared)
-        return reply
-
-    def _decide(self, job: Job, rank: int, body: Body, now_us: int, *, late: bool) -> Body:
-        """Args: late: it was lost, and its sender has asked something else since: what it says is not true any more."""
-        step = integer(body, "step", 0, 1 << 40)
-        took_us = integer(body, "took_us", 0, 1 << 40)
-        if body["type"] == "idle":
-            if not late:
-                job.ledger.idle(rank, took_us, now_us)
-            return {"type": "idle"}
-        if body["type"] == "claim":
-            micro_batch = integer(body, "micro_batch", 0, job.micro_batches - 1)
-            granted = not late and job.ledger.claim(step, rank, micro_batch, took_us, now_us)
-            return {"type": "granted" if granted else "taken"}
-        missing = integer(body, "missing", 0, (1 << CONTRIBUTION_BITS) - 1)
-        busy_us = integer(body, "busy_us", 0, 1 << 40)
-        outlook = None
-        if "send_us" in body:
-            outlook = integer(body, "pending", 0, 1000) / 1000, integer(body, "send_us", 0, 1 << 40)
-        work = None if late else job.ledger.ask(step, rank, missing, took_us, busy_us, now_us, outlook)
-        if work is None:
-            return {"type": "nothing"}
-        return {"type": "work", "shard": work.shard, "micro_batches": list(work.micro_batches), "backup": work.backup}
 
     def _disagrees(self, job: Job, member: Member, body: Body) -> bool:
         """Whether a rank sums something else than others; then the job fails. Raises: MalformedError."""
@@ -417,8 +370,7 @@ class ParameterServer:
         micro_batches = integer(body, "micro_batches", 1, CONTRIBUTION_BITS // world_size)
         incarnation = integer(body, "incarnation", 0, (1 << 31) - 1)
         grade = _grade(text(body, "grade", 16))
-        number = self._names.get(name)
-        job = self.jobs[number] if number is not None else self._new_job(name, world_size, micro_batches, grade)
+        job = self._registry.named(name) or self._registry.add(name, world_size, micro_batches, grade)
         if job is None:
             return {"type": "refused", "reason": "the parameter server has 255 jobs already"}
         if (job.world_size, job.micro_batches, job.grade) != (world_size, micro_batches, grade):
@@ -448,37 +400,6 @@ class ParameterServer:
                 self._events.append(Admit(job))
         waiting: Body = {"type": "waiting", "missing": job.missing}
         return waiting if job.refusal is None else {**waiting, "refusal": job.refusal}
-
-    def _new_job(self, name: str, world_size: int, micro_batches: int, grade: Grade) -> Job | None:
-        number = next((n for n in range(1, 256) if n not in self.jobs), None)
-        if number is None:
-            ended = next((n for n, job in self.jobs.items() if job.state in (State.ENDED, State.FAILED)), None)
-            if ended is None:
-                return None
-            del self._names[self.jobs.pop(ended).name]
-            number = ended
-        quota = min(self.settings.slots_per_job, self.settings.slots)
-        job = Job(
-            name=name,
-            number=number,
-            epoch=self._random_bits(8),
-            world_size=world_size,
-            micro_batches=micro_batches,
-            lanes=self.settings.lanes,
-            slot_base=self._free_quota(quota),
-            slot_count=quota,
-            first_seq=self._random_bits(32),
-            grade=grade,
-        )
-        self.jobs[number] = job
-        self._names[name] = number
-        return job
-
-    def _free_quota(self, quota: int) -> int:
-        """First slot of the quota that the fewest jobs use."""
-        bases = range(0, min(self.settings.slots, SLOTS), quota)
-        live = [job.slot_base for job in self.jobs.values() if job.state not in (State.ENDED, State.FAILED)]
-        return min(bases, key=lambda base: (live.count(base), base))
 
     # --- failures and time ----------------------------------------------------------------------------------------------
 

@@ -1,14 +1,16 @@
-"""Writes the headers of a worker's packets: which fragments of which operation they are. (protocol section 3)"""
+"""Writes the headers of packets: which fragments of which operation they are. (protocol section 3)"""
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from sa_atp.spec import Kind
+from sa_atp.spec import Flag, Kind
 from sa_atp.tensor.fragments import Run
+from sa_atp.transport.job import Job
 from sa_atp.transport.membership import Membership
 from sa_atp.transport.operation import Operation
 from sa_atp.transport.serial import SEQ_MASK
+from sa_atp.transport.sums import Stored
 from sa_atp.wire.header import HEADER, first_byte, headers, lanes_of, size_of
 
 
@@ -59,4 +61,24 @@ def known_results(member: Membership, operations: Sequence[Operation], first: in
         head["exponent"][i] = exponent
         head["tag"][i] = operation.tag
         lanes_of(packets)[i] = lanes
+    return packets
+
+
+def result_packets(job: Job, stored: Stored, flags: Flag) -> np.ndarray:
+    """Stored results of a job, as the parameter server sends them: uint8[n, size].
+
+    Args: flags: of all; those that collided say so besides.
+    """
+    packets = np.empty((len(stored.seqs), size_of(Kind.RESULT, job.lanes)), np.uint8)
+    head = headers(packets)
+    head["first"] = first_byte(Kind.RESULT)
+    head["flags"] = np.where(stored.collided, flags | Flag.COLLISION, flags)
+    head["slot"] = job.slot_base + stored.seqs % job.slot_count
+    head["job"] = job.number
+    head["epoch"] = job.epoch
+    head["exponent"] = stored.exponents
+    head["tag"] = stored.tags
+    head["seq"] = stored.seqs
+    head["bits"] = job.fan_in
+    lanes_of(packets)[:] = stored.lanes
     return packets

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from sa_atp.spec import CONTRIBUTION_BITS, HEADER_BYTES, Flag, Kind
-from sa_atp.tensor.fragments import Plan, Run
+from sa_atp.tensor.fragments import Plan
 from sa_atp.transport.buffers import Buffers
-from sa_atp.transport.contribution import NEVER, RESEND_AFTER_TRIES, Contribution
+from sa_atp.transport.contribution import NEVER, Contribution
 from sa_atp.transport.errors import (
     JobRestartedError,
     MismatchError,
@@ -32,22 +32,20 @@ from sa_atp.transport.events import (
     WorkerLimits,
     WorkerStats,
 )
+from sa_atp.transport.fetching import Fetching
 from sa_atp.transport.membership import Membership
 from sa_atp.transport.operation import History, NotFinite, Operation
 from sa_atp.transport.recovery import Recovery
 from sa_atp.transport.requests import Requests
+from sa_atp.transport.sending import Sender
 from sa_atp.transport.serial import SEQ_MASK, serial_distance
-from sa_atp.transport.stamp import known_results, stamp
 from sa_atp.transport.timing import MAX_TIMEOUT_US, RoundTrip
 from sa_atp.transport.window import Window
 from sa_atp.wire.datagrams import Burst, merged
 from sa_atp.wire.header import first_byte, headers, lanes_of, size_of
 from sa_atp.wire.messages import Body, MalformedError, decode, encode, integer, integers
 
-MAX_BURST = 256  # fragments written at once: enough to spread the cost of a batch, few enough to stay in the cache
 SILENCES_BEFORE_FETCH = 2  # unanswered waits before the parameter server is asked for results
-LONGEST_FETCH_WAIT_US = 2_000_000  # a batch may wait in a long queue: asking again would make the queue longer
-FETCH_FRAGMENTS = 256  # results asked of the parameter server at once
 
 # flags as plain integers: arithmetic on enum members is slow
 _CONGESTION, _COLLISION = int(Flag.CONGESTION), int(Flag.COLLISION)
@@ -68,7 +66,6 @@ class Worker:
         self.round_trip = RoundTrip()
         self.window = Window(membership.slot_count)
         self._operations: dict[int, Operation] = {}
-        self._kept: deque[Operation] = deque()  # over for us, but others may still miss results of them
         self._queued: deque[tuple[int, Plan, int, object, list[Contribution]]] = deque()
         self._next_operation = 0
         self._next_seq = membership.first_seq
@@ -77,6 +74,8 @@ class Worker:
         self._open_keys: set[object] = set()
         self._events: deque[Event] = deque()
         self._recovery = Recovery(membership, self.round_trip, self.window, self.stats)
+        self._fetching = Fetching(membership)
+        self._sender = Sender(membership, self.window, self._recovery, self.stats)
         self._packets: deque[Burst] = deque()  # control messages
         self._requests = Requests(first_number=first_request)
         self._requests.job, self._requests.epoch = membership.job, membership.epoch
@@ -85,10 +84,7 @@ class Worker:
         self._progress_us = now_us
         self._active_us = now_us  # last time something was sent or a new result came
         self._past_leaf = False  # help has begun below our leaf: its sums will not be complete
-        self._fetching_until_us = 0
         self._ahead_to = membership.first_seq  # the end of what was complete before we had begun it
-        self._fetched_to = membership.first_seq  # where the batch ends that was asked for last
-        self._fetch_wait_us = MAX_TIMEOUT_US
 
     # --- operations ---------------------------------------------------------------------------------------------------
 
@@ -153,7 +149,7 @@ class Worker:
         done = self._operations.pop(operation)
         done.groups.clear()
         done.result(out)
-        self._kept.append(done)
+        self._fetching.keep(done)
         return done
 
     def _plan_of(self, operation: int) -> Plan | None:
@@ -306,41 +302,14 @@ class Worker:
         self._active_us = self._progress_us = now_us
         self.window.on_results(news, marked, collided, now_us, self.round_trip.smoothed_us)
         if stored:
-            # the batch is coming: another one may be asked for when it has come, or when no more of it does
-            self._fetch_wait_us = MAX_TIMEOUT_US
-            self._fetching_until_us = now_us + MAX_TIMEOUT_US
+            self._fetching.is_coming(now_us)
             self._fetch(now_us)
 
-    # --- results that others have -------------------------------------------------------------------------------------
-
     def _fetch(self, now_us: int) -> None:
-        """The parameter server has a result that we missed: it has more of them, so ask for a batch."""
-        for operation in self._active():
-            oldest = operation.oldest_pending()
-            if oldest is None:
-                continue
-            first = (operation.first_seq + oldest) & SEQ_MASK
-            if now_us < self._fetching_until_us and serial_distance(first, self._fetched_to) > 0:
-                return
-            count = min(operation.plan.span - oldest, FETCH_FRAGMENTS)
-            self._fetched_to = (first + count) & SEQ_MASK
-            self._fetching_until_us = now_us + self._fetch_wait_us
-            self._fetch_wait_us = min(2 * self._fetch_wait_us, LONGEST_FETCH_WAIT_US)
-            self.tell({"type": "fetch", "first": first, "count": count})
-            return
-
-    def _recall(self, body: Body) -> None:
-        """The parameter server asks for results that it missed itself, because another worker missed them too."""
-        first = integer(body, "first", 0, SEQ_MASK)
-        count = integer(body, "count", 1, FETCH_FRAGMENTS)
-        packets = known_results(self.membership, (*self._kept, *self._operations.values()), first, count)
-        if packets is not None:
-            self._packets.append(Burst(self.membership.server_address, packets))
-
-    def _forget_passed(self, seq: int) -> None:
-        """Every rank has passed this sequence number."""
-        while self._kept and serial_distance(self._kept[0].first_seq + self._kept[0].plan.span, seq) >= 0:
-            self._kept.popleft().release()
+        """The parameter server has a result that we missed, and probably more of them."""
+        question = self._fetching.question(self._active(), now_us)
+        if question is not None:
+            self.tell(question)
 
     # --- control ------------------------------------------------------------------------------------------------------
 
@@ -369,11 +338,13 @@ class Worker:
         if body["type"] == "failed":
             self.fail(_failure(body))
         elif body["type"] == "recall":
-            self._recall(body)
+            packets = self._fetching.recalled(body, list(self._operations.values()))
+            if packets is not None:
+                self._packets.append(Burst(self.membership.server_address, packets))
         elif request is None:
             self.stats.stale += 1
         elif body["type"] == "alive":
-            self._forget_passed(integer(body, "passed", 0, SEQ_MASK))
+            self._fetching.forget_passed(integer(body, "passed", 0, SEQ_MASK))
         elif request["type"] != "alive":
             if "past_leaf" in body:
                 self._go_past_leaf(body["past_leaf"] is True, now_us)
@@ -485,8 +456,10 @@ class Worker:
         # requests are few and small, and someone waits for the answer: they go first
         out = [Burst.of(self.membership.server_address, packet) for packet in self._requests.due(now_us)]
         if self.error is None:
-            size = size_of(Kind.DATA, self.membership.lanes)
-            out.extend(self._contributions(now_us, MAX_BURST if room is None else min(MAX_BURST, room // size)))
+            contributions = self._sender.contributions(self._active(), self.oldest_seq(), room, now_us)
+            if contributions:
+                self._active_us = now_us
+            out.extend(contributions)
         # what asks after fragments leaves behind them
         out.extend(self._recovery.packets)
         out.extend(self._packets)
@@ -494,95 +467,14 @@ class Worker:
         self._packets.clear()
         return out
 
-    def _contributions(self, now_us: int, at_most: int) -> list[Burst]:
-        """Fragments to send now, as far as the windows allow."""
-        active = self._active()
-        if not active or not at_most:
-            return []
-        out: list[Burst] = []
-        self._recovery.find_losses(active, now_us)
-        oldest = self.oldest_seq()
-        # The n-th groups of all operations share a window. One window for all would lock up: what a helper sends for a
-        # straggler would wait for room that its own fragments hold, and those wait for the straggler's.
-        for n in range(max(len(operation.groups) for operation in active)):
-            window, most = self.window.limit, at_most
-            for operation in active:
-                if n >= len(operation.groups):
-                    continue
-                group = operation.groups[n]
-                # A slot serves the fragments whose numbers differ by the quota: the older must be done first.
-                below = self.membership.slot_count - serial_distance(oldest, operation.first_seq)
-                ranges = group.take(window, most, below, operation.pending) if group.has_work else []
-                if ranges:
-                    most -= sum(end - first for first, end in ranges)
-                    out.append(self._burst(operation, group, ranges, now_us))
-                window -= group.in_flight
-                if window <= 0 or most <= 0:
-                    break
-        return out
-
-    def _burst(self, operation: Operation, group: Contribution, ranges: list[tuple[int, int]], now_us: int) -> Burst:
-        count = sum(end - first for first, end in ranges)
-        packets = np.empty((count, size_of(Kind.DATA, self.membership.lanes)), np.uint8)
-        head, lanes = headers(packets), lanes_of(packets)
-        head["first"] = first_byte(Kind.DATA)
-        at = 0
-        for first, end in ranges:
-            for run in operation.plan.runs(first, end):
-                rows = slice(at, at + len(run))
-                group.write_lanes(run, head["bits"][rows], lanes[rows])
-                stamp(head[rows], self.membership, operation, run)
-                head["flags"][rows] = self._flags(group, run)
-                at += len(run)
-            group.on_sent(first, end, now_us)
-        self._active_us = now_us
-        self.stats.on_behalf += count if group.on_behalf else 0
-        return Burst(self.membership.data_address, packets)
-
-    def _flags(self, group: Contribution, run: Run) -> np.ndarray | int:
-        """Flags of each fragment of a run, and their counters."""
-        flags = int(Flag.ON_BEHALF) if group.past_leaf else 0
-        if group.is_poisoned(run):
-            flags |= Flag.OVERFLOW
-            self.stats.poisoned += len(run)
-        tries = group.tries[run.first : run.end]
-        if not tries.any():
-            self.stats.fragments_sent += len(run)
-            return flags
-        resend = tries >= RESEND_AFTER_TRIES
-        # A leaf that has its sum already answers a resend with that sum. Where the next level has a part of it, it can
-        # never be added there; so every second resend passes the leaf by (section 10.5).
-        past_leaf = resend & ((tries - RESEND_AFTER_TRIES) % 2 == 1)
-        self.stats.fragments_sent += int((tries == 0).sum())
-        self.stats.retransmitted += int((tries > 0).sum())
-        self.stats.resends += int(resend.sum())
-        found = np.where(resend, flags | Flag.RESEND, flags)
-        if self.membership.levels == 1:
-            return found
-        found = np.where(past_leaf, found | Flag.ON_BEHALF, found)
-        return np.where(group.flush[run.first : run.end], (flags | Flag.RESEND) & ~Flag.ON_BEHALF, found)
-
     def describe(self) -> str:
         """The state of everything that waits, for people who wonder why."""
-        lines = [
+        head = (
             f"rank {self.membership.rank}: window {self.window.limit}, round trip {self.round_trip.smoothed_us} us, "
             f"{self._recovery.silences} silences, oldest {self.oldest_seq()}, {len(self._queued)} queued"
-        ]
-        for operation in self._active():
-            oldest = operation.oldest_pending()
-            held = "unknown" if operation.held_bits is None else f"{operation.held_bits:x}"
-            lines.append(
-                f"  operation {operation.index}: {operation.missing} fragments missing, the oldest is {oldest}, "
-                f"whose slot holds {held}"
-            )
-            lines.append(f"    exponents {operation.exponent.tolist()}, attempts {operation.attempt.tolist()}")
-            for group in operation.groups:
-                tries = "" if oldest is None else f", the oldest sent {group.tries[oldest]} times"
-                lines.append(
-                    f"    contributions {group.bits:x}: {group.in_flight} in flight, {group.fresh} to send{tries}"
-                )
+        )
         counted = ", ".join(f"{name} {value}" for name, value in self.stats.as_dict().items() if value)
-        return "\n".join([*lines, f"  {counted}"])
+        return "\n".join([head, *(operation.describe() for operation in self._active()), f"  {counted}"])
 
     # --- events -------------------------------------------------------------------------------------------------------
 

@@ -194,7 +194,6 @@ def test_a_parameter_server_that_was_restarted_knows_nobody(make: Callable[..., 
     workers = joined(cluster, 2)
     ones(10, 2).start(workers[0])
     cluster.world.server.jobs.clear()
-    cluster.world.server._names.clear()
     for error in run_until_failed(cluster, workers, NOTICED_S):
         assert isinstance(error, JobRestartedError)
         assert "parameter server" in str(error)

@@ -1,0 +1,70 @@
+"""Results that others have: asking the parameter server for those that we missed, and giving ours to it. (section 5.6)"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from sa_atp.transport.membership import Membership
+from sa_atp.transport.operation import Operation
+from sa_atp.transport.serial import SEQ_MASK, serial_distance
+from sa_atp.transport.stamp import known_results
+from sa_atp.transport.timing import MAX_TIMEOUT_US
+from sa_atp.wire.messages import Body, integer
+
+LONGEST_WAIT_US = 2_000_000  # a batch may wait in a long queue: asking again would make the queue longer
+FETCH_FRAGMENTS = 256  # results asked of the parameter server at once
+
+
+class Fetching:
+    def __init__(self, membership: Membership) -> None:
+        self._member = membership
+        self._kept: deque[Operation] = deque()  # over for us, but others may still miss results of them
+        self._until_us = 0  # a batch that was asked for may come until then
+        self._asked_to = membership.first_seq  # where it ends
+        self._wait_us = MAX_TIMEOUT_US
+
+    def question(self, active: Iterable[Operation], now_us: int) -> Body | None:
+        """What to ask for: a batch from the oldest fragment that is missing; None while one may still be coming.
+
+        Args: active: the operations that are not done, in order.
+        """
+        for operation in active:
+            oldest = operation.oldest_pending()
+            if oldest is None:
+                continue
+            first = (operation.first_seq + oldest) & SEQ_MASK
+            if now_us < self._until_us and serial_distance(first, self._asked_to) > 0:
+                return None
+            count = min(operation.plan.span - oldest, FETCH_FRAGMENTS)
+            self._asked_to = (first + count) & SEQ_MASK
+            self._until_us = now_us + self._wait_us
+            self._wait_us = min(2 * self._wait_us, LONGEST_WAIT_US)
+            return {"type": "fetch", "first": first, "count": count}
+        return None
+
+    def is_coming(self, now_us: int) -> None:
+        """Some of a batch has come: another one may be asked for when it all has, or when no more of it does."""
+        self._wait_us = MAX_TIMEOUT_US
+        self._until_us = now_us + MAX_TIMEOUT_US
+
+    # --- the other way ------------------------------------------------------------------------------------------------
+
+    def keep(self, operation: Operation) -> None:
+        """Keeps the sums of an operation that is over for us."""
+        self._kept.append(operation)
+
+    def forget_passed(self, seq: int) -> None:
+        """Every rank has passed this sequence number."""
+        while self._kept and serial_distance(self._kept[0].first_seq + self._kept[0].plan.span, seq) >= 0:
+            self._kept.popleft().release()
+
+    def recalled(self, body: Body, operations: Sequence[Operation]) -> np.ndarray | None:
+        """Results that the parameter server asks for, because it missed them itself and another worker did too.
+
+        Args: operations: those that are not over.
+        Raises: MalformedError.
+        """
+        first = integer(body, "first", 0, SEQ_MASK)
+        count = integer(body, "count", 1, FETCH_FRAGMENTS)
+        return known_results(self._member, (*self._kept, *operations), first, count)

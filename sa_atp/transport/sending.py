@@ -1,0 +1,103 @@
+"""Which contributions leave now, and the packets that carry them. (protocol sections 5.2, 5.5 and 10.5)"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sa_atp.spec import Flag, Kind
+from sa_atp.tensor.fragments import Run
+from sa_atp.transport.contribution import RESEND_AFTER_TRIES, Contribution
+from sa_atp.transport.events import WorkerStats
+from sa_atp.transport.membership import Membership
+from sa_atp.transport.operation import Operation
+from sa_atp.transport.recovery import Recovery
+from sa_atp.transport.serial import serial_distance
+from sa_atp.transport.stamp import stamp
+from sa_atp.transport.window import Window
+from sa_atp.wire.datagrams import Burst
+from sa_atp.wire.header import first_byte, headers, lanes_of, size_of
+
+MAX_BURST = 256  # fragments written at once: enough to spread the cost of a batch, few enough to stay in the cache
+
+
+class Sender:
+    """Shares the connection's window, recovery and counters."""
+
+    def __init__(self, membership: Membership, window: Window, recovery: Recovery, stats: WorkerStats) -> None:
+        self._member = membership
+        self._window = window
+        self._recovery = recovery
+        self._stats = stats
+        self._size = size_of(Kind.DATA, membership.lanes)
+
+    def contributions(self, active: Sequence[Operation], oldest_seq: int, room: int | None, now_us: int) -> list[Burst]:
+        """Fragments to send now, as far as the windows allow.
+
+        Args:
+            active: the operations that are not done, in order.
+            oldest_seq: of the fragments whose sum is not known.
+            room: bytes that may be sent; None: any number.
+        """
+        at_most = MAX_BURST if room is None else min(MAX_BURST, room // self._size)
+        if not active or not at_most:
+            return []
+        out: list[Burst] = []
+        self._recovery.find_losses(active, now_us)
+        # The n-th groups of all operations share a window. One window for all would lock up: what a helper sends for a
+        # straggler would wait for room that its own fragments hold, and those wait for the straggler's.
+        for n in range(max(len(operation.groups) for operation in active)):
+            window, most = self._window.limit, at_most
+            for operation in active:
+                if n >= len(operation.groups):
+                    continue
+                group = operation.groups[n]
+                # A slot serves the fragments whose numbers differ by the quota: the older must be done first.
+                below = self._member.slot_count - serial_distance(oldest_seq, operation.first_seq)
+                ranges = group.take(window, most, below, operation.pending) if group.has_work else []
+                if ranges:
+                    most -= sum(end - first for first, end in ranges)
+                    out.append(self._burst(operation, group, ranges, now_us))
+                window -= group.in_flight
+                if window <= 0 or most <= 0:
+                    break
+        return out
+
+    def _burst(self, operation: Operation, group: Contribution, ranges: list[tuple[int, int]], now_us: int) -> Burst:
+        count = sum(end - first for first, end in ranges)
+        packets = np.empty((count, self._size), np.uint8)
+        head, lanes = headers(packets), lanes_of(packets)
+        head["first"] = first_byte(Kind.DATA)
+        at = 0
+        for first, end in ranges:
+            for run in operation.plan.runs(first, end):
+                rows = slice(at, at + len(run))
+                group.write_lanes(run, head["bits"][rows], lanes[rows])
+                stamp(head[rows], self._member, operation, run)
+                head["flags"][rows] = self._flags(group, run)
+                at += len(run)
+            group.on_sent(first, end, now_us)
+        self._stats.on_behalf += count if group.on_behalf else 0
+        return Burst(self._member.data_address, packets)
+
+    def _flags(self, group: Contribution, run: Run) -> np.ndarray | int:
+        """Flags of each fragment of a run, and their counters."""
+        flags = int(Flag.ON_BEHALF) if group.past_leaf else 0
+        if group.is_poisoned(run):
+            flags |= Flag.OVERFLOW
+            self._stats.poisoned += len(run)
+        tries = group.tries[run.first : run.end]
+        if not tries.any():
+            self._stats.fragments_sent += len(run)
+            return flags
+        resend = tries >= RESEND_AFTER_TRIES
+        # A leaf that has its sum already answers a resend with that sum. Where the next level has a part of it, it can
+        # never be added there; so every second resend passes the leaf by (section 10.5).
+        past_leaf = resend & ((tries - RESEND_AFTER_TRIES) % 2 == 1)
+        self._stats.fragments_sent += int((tries == 0).sum())
+        self._stats.retransmitted += int((tries > 0).sum())
+        self._stats.resends += int(resend.sum())
+        found = np.where(resend, flags | Flag.RESEND, flags)
+        if self._member.levels == 1:
+            return found
+        found = np.where(past_leaf, found | Flag.ON_BEHALF, found)
+        return np.where(group.flush[run.first : run.end], (flags | Flag.RESEND) & ~Flag.ON_BEHALF, found)
