@@ -86,16 +86,17 @@ def run(options: argparse.Namespace) -> int:
             return run_command(command, environment, cluster.processes)
         try:
             say("every program also needs its rank, SA_ATP_RANK or torchrun's RANK; Ctrl-C ends this")
-            _announce(environment, cluster, logs, as_json=options.json)
+            _announce(environment, cluster, logs, lanes=options.lanes if options.json else None)
             stay(cluster.processes)
         except KeyboardInterrupt:
             say("ended")
     return 0
 
 
-def _announce(environment: dict[str, str], cluster: "LocalCluster", logs: Path, *, as_json: bool) -> None:
-    if as_json:
-        switch = {"udp": list(cluster.switch_address), "grpc": cluster.grpc}
+def _announce(environment: dict[str, str], cluster: "LocalCluster", logs: Path, *, lanes: int | None) -> None:
+    """Args: lanes: of the switch, for JSON; None: text, for a shell."""
+    if lanes is not None:
+        switch = {"udp": list(cluster.switch_address), "grpc": cluster.grpc, "lanes": lanes}
         print(json.dumps({"environment": environment, "switch": switch, "logs": str(logs)}), flush=True)
     else:
         print("\n".join(f"export {name}={value}" for name, value in environment.items()), flush=True)
