@@ -46,6 +46,7 @@ class _Step:
     cloned_by: dict[int, int] = field(default_factory=dict)  # shard: helper
     ended: set[int] = field(default_factory=set)  # shards whose owner was told to stop
     overtaken: set[int] = field(default_factory=set)  # shards that are computed anew because their data is late
+    sends_since_us: dict[int, int] = field(default_factory=dict)  # worker: when it began to send its own
 
     def left(self, shard: int) -> int:
         return self.owner[shard].count(NOBODY)
@@ -70,7 +71,6 @@ class _Worker:
     holds: tuple[int, int, int] | None = None  # (step, shard, micro-batch) that it is at
     since_us: int = 0
     free_since_us: int = 0  # when it was last heard to be done with what it held
-    sends_since_us: int = 0
     overtaken_in: int = -1 << 40  # the last step in which its data was late
 
 
@@ -82,7 +82,7 @@ class Ledger:
         self.helped_micro_batches = 0
         self.backups = 0
         self._steps: dict[int, _Step] = {}
-        self._send_us = 0.0  # how long a worker takes to send a contribution
+        self._send_us: float | None = None  # how long a worker takes to send a contribution; None: not measured yet
         self._workers = [_Worker() for _ in range(world_size)]
 
     # --- what workers say ---------------------------------------------------------------------------------------------
@@ -125,7 +125,8 @@ class Ledger:
         """
         self._finished(rank, took_us, now_us)
         if outlook is not None:
-            self._send_us += SMOOTHING * (outlook[1] - self._send_us)
+            old_us = self._send_us
+            self._send_us = outlook[1] if old_us is None else old_us + SMOOTHING * (outlook[1] - old_us)
         state = self._step(step, now_us)
         if self.grade is Grade.CLONE:
             return None if busy_us else self._clone(state, step, rank, missing, now_us)
@@ -138,10 +139,10 @@ class Ledger:
             )
         return None
 
-    def idle(self, rank: int, took_us: int, now_us: int) -> None:
+    def idle(self, step: int, rank: int, took_us: int, now_us: int) -> None:
         """A worker is done with what it held, and sends what it has computed."""
         self._finished(rank, took_us, now_us)
-        self._workers[rank].sends_since_us = now_us
+        self._step(step, now_us).sends_since_us[rank] = now_us
 
     def shared(self, step: int) -> list[int]:
         """The shards of a step of which somebody else than the owner computes a part."""
@@ -164,20 +165,27 @@ class Ledger:
             if other == rank or duration is None or (other == shard and other in state.ended):
                 continue
             left = 0 if other == shard else state.left(other)
-            free_us = max(self._owner_finish(state, other, left, now_us), self._link_free_us(other))
-            found.append(Capacity(free_us, duration))
+            done_us = self._owner_finish(state, other, left, now_us)
+            # it can compute while its link is busy with its own
+            found.append(Capacity(max(done_us, self._link_free_us(state, other, done_us) - duration), duration))
         return found
 
-    def _link_free_us(self, rank: int) -> int:
-        """When a worker's own contribution has left. What it adds for others goes the same way after that."""
-        if self._send_us < LEAST_SENDING_US:
-            return 0
-        return self._workers[rank].sends_since_us + int(self._send_us)
+    @property
+    def _slow_link_us(self) -> int:
+        """How long a contribution keeps a worker's link busy, where that counts; else 0."""
+        return 0 if self._send_us is None or self._send_us < LEAST_SENDING_US else int(self._send_us)
+
+    def _link_free_us(self, state: _Step, rank: int, done_us: int) -> int:
+        """When a worker's own contribution has left. What it adds for others goes the same way after that.
+
+        Args: done_us: when it will have computed its own.
+        """
+        return state.sends_since_us.get(rank, done_us) + self._slow_link_us if self._slow_link_us else 0
 
     def _steal(self, state: _Step, step: int, rank: int, now_us: int, free_us: int) -> Work | None:
         """The last unclaimed micro-batch of the shard that would be finished last, if this worker is the one for it."""
         mine = self._duration(rank) or self._typical() or 0
-        begin_us, free_us = free_us, max(free_us, self._link_free_us(rank) - mine)
+        begin_us, free_us = free_us, max(free_us, self._link_free_us(state, rank, now_us) - mine)
         candidates: list[tuple[bool, int, int]] = []
         for shard in range(self.world_size):
             left = state.left(shard)
@@ -204,7 +212,8 @@ class Ledger:
             if holder == rank or worker.holds is None or worker.holds[0] != step:
                 continue
             expected = self._duration(holder) or self._duration(rank)
-            if expected is None or now_us - worker.since_us < OVERDUE * expected:
+            # what it has sent, and what it says of it, may wait behind its own contribution
+            if expected is None or now_us - worker.since_us < OVERDUE * (expected + self._slow_link_us):
                 continue
             for shard, m in self._held_by(state, holder):
                 if missing >> (shard * self.micro_batches + m) & 1 and not state.backed_up[shard][m]:
@@ -226,11 +235,11 @@ class Ledger:
         pending, send_us = outlook
         for shard, sender in enumerate(self._workers):
             late = [m for m in range(self.micro_batches) if missing >> (shard * self.micro_batches + m) & 1]
-            if shard == rank or not late or shard in state.overtaken or sender.holds is not None:
+            if shard == rank or not late or shard in state.overtaken or shard not in state.sends_since_us:
                 continue
             if any(state.owner[shard][m] != shard for m in late):
                 continue
-            since_us = now_us - sender.sends_since_us
+            since_us = now_us - state.sends_since_us[shard]
             # as slow as it was so far; nothing at all has come of it after a time in which we would have sent everything
             left_us = since_us * pending / (1 - pending) if pending < 1 else math.inf
             cost_us = len(late) * mine + pending * send_us
@@ -245,12 +254,13 @@ class Ledger:
     def _clone(self, state: _Step, step: int, rank: int, missing: int, now_us: int) -> Work | None:
         """The whole shard of the worker that would be finished last, unless another helper has it."""
         mine = self._duration(rank) or 0
+        ready_us = max(now_us + self.micro_batches * mine, self._link_free_us(state, rank, now_us))
         finish = {s: self._owner_finish(state, s, state.left(s), now_us) for s in range(self.world_size)}
         for shard in sorted(finish, key=lambda s: -finish[s]):
             bits = ((1 << self.micro_batches) - 1) << (shard * self.micro_batches)
             if shard == rank or shard in state.cloned_by or not missing & bits:
                 continue
-            if worth_helping(now_us + self.micro_batches * mine, finish[shard], mine // 2):
+            if worth_helping(ready_us, finish[shard], mine // 2):
                 state.cloned_by[shard] = rank
                 self.helped_micro_batches += self.micro_batches
                 return Work(step, shard, tuple(range(self.micro_batches)), backup=True)

@@ -27,7 +27,7 @@ def _decide(job: Job, rank: int, body: Body, now_us: int, *, late: bool) -> Body
     took_us = integer(body, "took_us", 0, 1 << 40)
     if body["type"] == "idle":
         if not late:
-            job.ledger.idle(rank, took_us, now_us)
+            job.ledger.idle(step, rank, took_us, now_us)
         return {"type": "idle"}
     if body["type"] == "claim":
         micro_batch = integer(body, "micro_batch", 0, job.micro_batches - 1)

@@ -46,7 +46,7 @@ def run_step(
                 heapq.heappush(turns, (end_us, rank, m + 1, times_us[rank]))
             continue
         if m <= ledger.micro_batches:  # not yet said
-            ledger.idle(rank, took_us if m == ledger.micro_batches else 0, now_us)
+            ledger.idle(step, rank, took_us if m == ledger.micro_batches else 0, now_us)
             took_us = 0
         missing = sum(1 << (s * ledger.micro_batches + i) for s in range(ledger.world_size)
                       for i in range(ledger.micro_batches) if (s, i) not in course.done)  # fmt: skip
@@ -148,7 +148,7 @@ def test_a_claim_of_what_another_one_has_is_refused_and_a_repeated_one_is_grante
     ledger = Ledger(2, 4, Grade.STEAL)
     for rank, took_us in ((0, FAST_US), (1, 8 * FAST_US)):
         assert ledger.claim(0, rank, 0, 0, 0)
-        ledger.idle(rank, took_us, took_us)
+        ledger.idle(0, rank, took_us, took_us)
     assert ledger.claim(1, 1, 0, 0, 100_000)
     assert ledger.claim(1, 1, 0, 0, 100_500)
     for m in range(4):
@@ -188,13 +188,42 @@ def test_nothing_is_backed_up_before_it_is_three_times_overdue() -> None:
     start = 1_000_000
     assert ledger.claim(1, 0, 0, 0, start)
     assert ledger.claim(1, 1, 0, 0, start)
-    ledger.idle(0, FAST_US, start + FAST_US)
+    ledger.idle(1, 0, FAST_US, start + FAST_US)
     assert ledger.ask(1, 0, 0b10, 0, 0, start + 3 * FAST_US - 1) is None
     assert ledger.ask(1, 0, 0b01, 0, 0, start + 3 * FAST_US) is None, "it is not missing"
     work = ledger.ask(1, 0, 0b10, 0, 0, start + 3 * FAST_US)
     assert work is not None
     assert (work.shard, work.micro_batches, work.backup) == (1, (0,), True)
     assert ledger.ask(1, 0, 0b10, 0, 0, start + 30 * FAST_US) is None, "once"
+
+
+# --- slow links ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("send_us", [1_000, 100_000])
+def test_where_sending_is_what_takes_long_nothing_is_given_away_for_a_few_milliseconds(send_us: int) -> None:
+    """What is given away is sent as a contribution more, behind the helper's own; its owner would send nothing more."""
+    ledger = Ledger(3, 4, Grade.STEAL)
+    run_step(ledger, 0, [FAST_US] * 3, 0)
+    assert ledger.ask(0, 0, 0, 0, 0, 900_000, (0.5, send_us)) is None
+    start = 1_000_000
+    for rank in (0, 1, 2):
+        for m in (0, 1):
+            assert ledger.claim(1, rank, m, FAST_US, start + m * FAST_US)
+    for rank in (0, 1):
+        for m in (2, 3):
+            assert ledger.claim(1, rank, m, FAST_US, start + m * FAST_US)
+        ledger.idle(1, rank, FAST_US, start + 4 * FAST_US)
+    # rank 2 has been held up for a while
+    work = ledger.ask(1, 0, 0xF00, 0, 0, start + 4 * FAST_US)
+    if send_us == 1_000:
+        assert work is not None
+        assert (work.shard, work.micro_batches) == (2, (3,))
+        return
+    assert work is None
+    for m in (2, 3):
+        assert ledger.claim(1, 2, m, FAST_US, start + (m + 2) * FAST_US)
+    assert ledger.ask(1, 1, 0xF00, 0, 0, start + 9 * FAST_US) is None, "it may be behind its own data: no backup yet"
 
 
 # --- late data ----------------------------------------------------------------------------------------------------------
@@ -207,7 +236,7 @@ def test_data_that_is_late_is_computed_anew_by_one_helper() -> None:
     for rank in range(3):
         for m in (0, 1):
             assert ledger.claim(1, rank, m, FAST_US * m, start + m * FAST_US)
-        ledger.idle(rank, FAST_US, start + 2 * FAST_US)
+        ledger.idle(1, rank, FAST_US, start + 2 * FAST_US)
     late = 0b110000  # of rank 2
     idle = start + 2 * FAST_US
     ours = 60_000  # that long it took to send our own data
@@ -229,15 +258,15 @@ def test_clone_gives_a_shard_to_one_helper_and_never_refuses_its_owner() -> None
     start, late = 1_000_000, 0xFF00  # the shards of ranks 2 and 3
     for rank, each in enumerate((FAST_US, FAST_US, 5 * FAST_US, 6 * FAST_US)):
         assert ledger.claim(0, rank, 0, 0, 0)
-        ledger.idle(rank, each, each)
+        ledger.idle(0, rank, each, each)
     for rank in range(4):
         assert ledger.claim(1, rank, 0, 0, start)
-    ledger.idle(0, 0, start + 4 * FAST_US)
+    ledger.idle(1, 0, 0, start + 4 * FAST_US)
     first = ledger.ask(1, 0, late, 0, 0, start + 4 * FAST_US)
     assert first is not None
     assert (first.shard, first.micro_batches, first.backup) == (3, (0, 1, 2, 3), True), "the one that would be last"
     assert ledger.ask(1, 0, late, 0, 4 * FAST_US, start + 5 * FAST_US) is None, "it is busy"
-    ledger.idle(1, 0, start + 5 * FAST_US)
+    ledger.idle(1, 1, 0, start + 5 * FAST_US)
     second = ledger.ask(1, 1, late, 0, 0, start + 5 * FAST_US)
     assert second is not None
     assert second.shard == 2
@@ -251,7 +280,7 @@ def test_a_clone_that_would_not_be_faster_is_not_made() -> None:
     ledger = Ledger(2, 4, Grade.CLONE)
     for rank, each in ((0, FAST_US), (1, 2 * FAST_US)):
         assert ledger.claim(0, rank, 0, 0, 0)
-        ledger.idle(rank, each, each)
+        ledger.idle(0, rank, each, each)
     assert ledger.claim(1, 1, 0, 0, 1_000_000)
     # at 4000 it has 2 of its 4 left, which take 4000: as long as the whole shard takes the helper
     for m in (1, 2):
