@@ -35,6 +35,8 @@ RECEIVE_BYTES = 65_536
 RECEIVE_SINGLY = 4
 RECEIVE_MESSAGES = 64
 ECT0 = 2
+CS5 = 0b101000  # DSCP of signalling (RFC 4594)
+URGENT = [(socket.IPPROTO_IP, socket.IP_TOS, struct.pack("=i", CS5 << 2 | ECT0))]
 IP_MTU_DISCOVER, IP_PMTUDISC_PROBE = 10, 3  # "don't fragment" in every packet
 
 
@@ -156,9 +158,9 @@ class UdpSocket:
             data = np.ascontiguousarray(burst.data)
             per_call = min(MAX_SEGMENTS, max(1, MAX_SEND_BYTES // data.shape[1]))
             for first in range(0, len(data), per_call):
-                self._send(burst.address, data[first : first + per_call])
+                self._send(burst.address, data[first : first + per_call], URGENT if burst.urgent else [])
 
-    def _send(self, address: Address, data: np.ndarray) -> None:
+    def _send(self, address: Address, data: np.ndarray, control: list[tuple[int, int, bytes]]) -> None:
         while len(data):
             try:
                 if self._segments and len(data) > 1:
@@ -167,7 +169,7 @@ class UdpSocket:
                 elif len(data) > 1:
                     taken = self._vector.send(self.fileno(), data, data.shape[1], address)
                 else:
-                    self.socket.sendto(data[0].data, address)
+                    self.socket.sendmsg([data[0].data], control, 0, address)
                     taken = 1
             except BlockingIOError:
                 select.select([], [self.socket], [], 0.01)

@@ -13,15 +13,17 @@ class Burst:
     """Datagrams of one size, from or to one address.
 
     data: uint8[n, size], C-contiguous; a row is the payload of one datagram.
+    urgent: it asks networks to let it go before contributions and results. (protocol section 9)
     """
 
     address: Address
     data: np.ndarray
+    urgent: bool = False
 
     @classmethod
     def of(cls, address: Address, payload: bytes) -> "Burst":
-        """A single datagram."""
-        return cls(address, np.frombuffer(payload, np.uint8).reshape(1, -1))
+        """A single datagram, which someone waits for: a control message."""
+        return cls(address, np.frombuffer(payload, np.uint8).reshape(1, -1), urgent=True)
 
     def __len__(self) -> int:
         return len(self.data)

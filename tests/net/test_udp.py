@@ -1,6 +1,7 @@
 """UDP sockets on loopback: bursts arrive whole and in order, whichever system calls carry them."""
 
 import select
+import socket
 
 import numpy as np
 import pytest
@@ -85,3 +86,21 @@ def test_an_address_that_is_taken_is_named() -> None:
     with pytest.raises(UserError, match=f"cannot use UDP address 127.0.0.1:{first.address[1]}"):
         UdpSocket(first.address)
     first.close()
+
+
+def test_control_messages_are_marked_as_signalling_and_data_is_not() -> None:
+    """DSCP CS5 (RFC 4594): networks that have a queue for it let it go first. All of it is ECN-capable."""
+    receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    receiver.bind(HERE)
+    receiver.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
+    receiver.settimeout(10)
+    sender = UdpSocket(HERE)
+    data = np.zeros((1, 20), np.uint8)
+    sender.send([Burst(receiver.getsockname(), data), Burst.of(receiver.getsockname(), b"{}")])
+    seen = []
+    for _ in range(2):
+        payload, control, _, _ = receiver.recvmsg(100, 100)
+        seen.append((len(payload), control[0][2][0]))
+    assert seen == [(20, 0b000000_10), (2, 0b101000_10)]
+    sender.close()
+    receiver.close()

@@ -1,5 +1,7 @@
 """Interfaces of emulated links: a rate by htb, a queue in front of it, and no offload that spoils what the switch sees.
 
+Control messages have a queue of their own, as operators give it to signalling.
+
 With offloads, a veth hands over packets whose checksums are still to be computed, and super-packets larger than a link
 carries. BMv2, which takes frames from the interface, would forward both as they are. The embedded switch knows what they
 are (net/offload.py): there, datagrams of one flow may cross a link together. TCP segments are cut by their sender.
@@ -23,6 +25,9 @@ LEAST_BURST_BYTES = 3200
 # UDP and TCP ports of background traffic, by which links tell it from everything else: 5200 to 5215
 BACKGROUND_PORTS, BACKGROUND_MASK = 5200, 0xFFF0
 BACKGROUND_QUEUE_PACKETS = 50
+SIGNALLING_TOS, SIGNALLING_MASK = 0b1010_0000, 0b1111_1100  # DSCP CS5: control messages
+SIGNALLING_SHARE = 0.1  # of the link, before anything else; it needs far less
+SIGNALLING_QUEUE_PACKETS = 100
 
 
 class Port(Intf):  # type: ignore[misc]
@@ -49,22 +54,27 @@ class Port(Intf):  # type: ignore[misc]
         if quality.rate_mbps is not None:
             self._run("tc", "qdisc", "add", "dev", self.name, "root", "handle", "1:", "htb", "default", "10")
             self._class("1:", "1:1", quality.rate_mbps, quality.rate_mbps)
+            self._class("1:1", "1:5", quality.rate_mbps * SIGNALLING_SHARE, quality.rate_mbps, before=True)
+            self._queue("1:5", SIGNALLING_QUEUE_PACKETS)
+            self._filter("1:5", "match", "ip", "tos", f"0x{SIGNALLING_TOS:x}", f"0x{SIGNALLING_MASK:x}")
             self._class("1:1", "1:10", quality.rate_mbps * quality.own_share, quality.rate_mbps)
             self._queue("1:10", quality.queue_packets)
             if quality.own_share < 1:
                 self._class("1:1", "1:20", quality.rate_mbps * (1 - quality.own_share), quality.rate_mbps)
                 self._queue("1:20", BACKGROUND_QUEUE_PACKETS)
-                self._run(
-                    "tc", "filter", "add", "dev", self.name, "parent", "1:", "protocol", "ip", "u32",
-                    "match", "ip", "dport", str(BACKGROUND_PORTS), f"0x{BACKGROUND_MASK:x}", "flowid", "1:20",
-                )  # fmt: skip
+                self._filter("1:20", "match", "ip", "dport", str(BACKGROUND_PORTS), f"0x{BACKGROUND_MASK:x}")
 
-    def _class(self, parent: str, number: str, rate_mbps: float, most_mbps: float) -> None:
+    def _filter(self, number: str, *match: str) -> None:
+        self._run(
+            "tc", "filter", "add", "dev", self.name, "parent", "1:", "protocol", "ip", "u32", *match, "flowid", number
+        )
+
+    def _class(self, parent: str, number: str, rate_mbps: float, most_mbps: float, *, before: bool = False) -> None:
         burst = str(max(LEAST_BURST_BYTES, int(most_mbps * 1e6 / 8 * BURST_S)))
         self._run(
             "tc", "class", "add", "dev", self.name, "parent", parent, "classid", number, "htb",
             "rate", f"{rate_mbps * 1e6:.0f}bit", "ceil", f"{most_mbps * 1e6:.0f}bit",
-            "burst", burst, "cburst", burst, "quantum", "1600",
+            "burst", burst, "cburst", burst, "quantum", "1600", "prio", "0" if before else "1",
         )  # fmt: skip
 
     def _queue(self, parent: str, packets: int) -> None:
