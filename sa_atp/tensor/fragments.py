@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
+
 from sa_atp.spec import CONTRIBUTION_BITS
 from sa_atp.tensor.scaling import CODE_BITS, CODES_PER_LANE
 
@@ -42,6 +44,8 @@ class Plan:
     def __post_init__(self) -> None:
         if self.values < 1:
             raise ValueError("an operation has at least one value")
+        if not self.chunks_per_scale_fragment:
+            raise ValueError(f"{self.lanes} lanes: too few for the magnitudes of {CONTRIBUTION_BITS} contributions")
 
     @cached_property
     def chunks(self) -> int:
@@ -58,7 +62,7 @@ class Plan:
 
     @cached_property
     def chunks_per_scale_fragment(self) -> int:
-        return self.lanes // CONTRIBUTION_BITS * CODES_PER_LANE
+        return self.lanes * CODES_PER_LANE // CONTRIBUTION_BITS
 
     @cached_property
     def scale_fragments(self) -> int:
@@ -89,14 +93,23 @@ class Plan:
         first = chunk * CHUNK_VALUES
         return first, min(first + CHUNK_VALUES, self.values)
 
-    def scale_place(self, chunk: int) -> tuple[int, int, int]:
-        """(scale fragment, first lane, shift): contribution c's code is in lane first + c, `shift` bits up."""
+    def scale_fragment_of(self, chunk: int) -> int:
+        """The scale fragment in which the chunk's exponents are gathered."""
+        return chunk // self.chunks_per_scale_fragment
+
+    def scale_place(self, chunk: int) -> tuple[int, np.ndarray, np.ndarray]:
+        """(scale fragment, lanes, shifts): contribution c's code is in lane lanes[c], shifts[c] bits up.
+
+        The codes of a chunk lie side by side, and those of the next chunks above them. Where there are fewer lanes than
+        contributions, the second half lies above the first one.
+        """
         fragment, within = divmod(chunk, self.chunks_per_scale_fragment)
         group, position = divmod(within, CODES_PER_LANE)
-        return fragment, group * CONTRIBUTION_BITS, position * CODE_BITS
+        row, lane = np.divmod(np.arange(CONTRIBUTION_BITS), min(self.lanes, CONTRIBUTION_BITS))
+        return fragment, group * CONTRIBUTION_BITS + lane, (position + row) * CODE_BITS
 
     def chunks_of_scale(self, fragment: int) -> range:
-        """The chunks whose exponents are gathered in a scale fragment."""
+        """Those whose exponents are gathered in a scale fragment."""
         first = fragment * self.chunks_per_scale_fragment
         return range(first, min(first + self.chunks_per_scale_fragment, self.chunks))
 

@@ -283,17 +283,17 @@ class Contribution:
         return rounded.astype(LANE)
 
     def _scale_lanes(self, fragment: int, excluded: int) -> np.ndarray:
-        """Lane c of a group holds the magnitudes of contribution c; everyone else writes zero there."""
+        """Each contribution has a place for its magnitude of each chunk; everyone else writes zero there."""
         lanes = np.zeros(self.plan.lanes, np.int32)
         for chunk in self.plan.chunks_of_scale(fragment):
-            _, group, shift = self.plan.scale_place(chunk)
+            _, at, shifts = self.plan.scale_place(chunk)
             if chunk not in self._codes:
                 start, end = self.plan.values_of(chunk)
                 self._codes[chunk] = [magnitude_code(part[start:end]) for part in self.parts]
             codes = self._codes[chunk]
             for place, c in enumerate(self._owners()):
                 if not excluded >> c & 1:
-                    lanes[group + c] |= codes[place if len(codes) > 1 else 0] << shift
+                    lanes[at[c]] |= codes[place if len(codes) > 1 else 0] << int(shifts[c])
         return lanes
 
     def _owners(self) -> list[int]:

@@ -257,7 +257,7 @@ class Operation:
         """Asks for the magnitudes of a chunk, unless they are known."""
         self.attempt[chunk] = attempt
         self.exponent[chunk] = UNKNOWN
-        fragment = self.plan.scale_place(chunk)[0]
+        fragment = self.plan.scale_fragment_of(chunk)
         if (attempt, fragment) in self._scales:
             self._use_scale(attempt, fragment, chunk)
             return
@@ -282,9 +282,8 @@ class Operation:
         return bool(self.attempt[chunk] == attempt and self.exponent[chunk] == UNKNOWN and not self._accepted[chunk])
 
     def _use_scale(self, attempt: int, fragment: int, chunk: int) -> None:
-        _, group, shift = self.plan.scale_place(chunk)
-        lanes = self._scales[attempt, fragment][group : group + 64]
-        codes = (lanes >> shift) & CODE_MASK
+        _, at, shifts = self.plan.scale_place(chunk)
+        codes = (self._scales[attempt, fragment][at] >> shifts) & CODE_MASK
         bad = np.flatnonzero(codes == CODE_NOT_FINITE)
         if len(bad):
             raise NotFinite(bad.tolist(), chunk)
@@ -305,7 +304,7 @@ class Operation:
             for group in self.groups:
                 group.forget_chunk(attempt, chunk)
             return
-        fragment = self.plan.scale_place(chunk)[0]
+        fragment = self.plan.scale_fragment_of(chunk)
         if not any(c != chunk and self._waits_for_scale(c, attempt) for c in self.plan.chunks_of_scale(fragment)):
             local = self.plan.scale_start(attempt) + fragment
             self._unwant(local, local + 1)

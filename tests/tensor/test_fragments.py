@@ -78,15 +78,21 @@ def test_every_chunk_and_contribution_has_a_place_of_its_own_in_the_scale_fragme
     plan = Plan(30 * CHUNK_VALUES + 1, lanes)
     bits: set[tuple[int, int, int]] = set()
     for chunk in range(plan.chunks):
-        fragment, first, shift = plan.scale_place(chunk)
+        fragment, at, shifts = plan.scale_place(chunk)
         assert chunk in plan.chunks_of_scale(fragment)
         for contribution in range(CONTRIBUTION_BITS):
-            assert first + contribution < lanes
-            place = {(fragment, first + contribution, shift + bit) for bit in range(8)}
+            lane, shift = int(at[contribution]), int(shifts[contribution])
+            assert lane < lanes
+            place = {(fragment, lane, shift + bit) for bit in range(8)}
             assert not place & bits
             bits |= place
     assert max(bit for _, _, bit in bits) < 24  # far below the limit of a sum
     assert sorted(c for f in range(plan.scale_fragments) for c in plan.chunks_of_scale(f)) == list(range(plan.chunks))
+
+
+def test_packets_have_room_for_the_magnitudes_of_all_contributions() -> None:
+    with pytest.raises(ValueError, match="16 lanes: too few"):
+        Plan(1, 16)
 
 
 @pytest.mark.parametrize("values", [0, -1])
