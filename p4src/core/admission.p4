@@ -110,7 +110,6 @@ control Admission(inout headers_t hdr, inout meta_t meta, in PortId_t port) {
     }
 
     apply {
-        meta.stream = hdr.sa.job ++ hdr.sa.epoch ++ (bit<8>)hdr.sa.exponent ++ hdr.sa.tag;
         meta.claim_id = hdr.sa.seq + 1;
         ask.apply();
         member.apply();

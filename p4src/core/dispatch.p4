@@ -1,4 +1,4 @@
-// Turns the verdict's route into ports and addresses.
+// Turns the verdict's route into ports and addresses: TO_PORT, TO_GROUP and TO_NOBODY tell the architecture (target.p4).
 //
 // `uplink` is looked up by the job that the packet names when it leaves, which after an eviction is another one than
 // when it came. (protocol section 4.5)
@@ -8,20 +8,20 @@
 
 #include "headers.p4"
 
-control Dispatch(inout headers_t hdr, inout meta_t meta, in PortId_t came_by, out PortId_t egress_port,
-                 out bit<1> drop) {
+control Dispatch(inout headers_t hdr, inout meta_t meta, in PortId_t came_by, WAY_OUT) {
     action to_port(PortId_t port) {
-        egress_port = port;
+        TO_PORT(port)
     }
     action nowhere() {
-        drop = 1;
+        TO_NOBODY
     }
 
-    // Next level of a job: the spine switch or the parameter server. What a member sent goes on in its name, so that answers
-    // find the way back to it. An evicted sum goes in the name of a member of its own job: the next level admits nobody else.
+    // Next level of a job: the spine switch or the parameter server. At a leaf, what a member sent goes on in its name, so that
+    // the root's answers find the way back to it; an evicted sum goes in the name of a member of its own job: the root admits
+    // nobody else. What leaves a root is readdressed to the parameter server, whatever address workers send to.
     action in_the_name_of(PortId_t port, mac_t from_mac, ip_t from_ip, bit<16> from_udp_port, mac_t to_mac,
                           ip_t to_ip, bit<16> to_udp_port) {
-        egress_port = port;
+        TO_PORT(port)
         hdr.ethernet.src = from_mac;
         hdr.ipv4.src = from_ip;
         hdr.udp.src_port = from_udp_port;
@@ -48,7 +48,7 @@ control Dispatch(inout headers_t hdr, inout meta_t meta, in PortId_t came_by, ou
     }
 
     // An answer seems to come from where the question was going: the parameter server's address.
-    action swap_addresses() {
+    action answer() {
         mac_t mac = hdr.ethernet.dst;
         hdr.ethernet.dst = hdr.ethernet.src;
         hdr.ethernet.src = mac;
@@ -58,20 +58,28 @@ control Dispatch(inout headers_t hdr, inout meta_t meta, in PortId_t came_by, ou
         bit<16> port = hdr.udp.dst_port;
         hdr.udp.dst_port = hdr.udp.src_port;
         hdr.udp.src_port = port;
+        TO_PORT(came_by)
+    }
+    action to_members() {
+        TO_GROUP(meta.group)
+    }
+    table way {
+        key = { meta.route: exact @name("route"); }
+        actions = { answer; to_members; nowhere; }
+        const default_action = nowhere();
+        const entries = {
+            ROUTE_ANSWER: answer();
+            ROUTE_DOWN:   to_members();
+        }
     }
 
     apply {
-        egress_port = 0;
-        drop = 0;
         if (meta.route == ROUTE_UP) {
             uplink.apply();
         } else if (meta.route == ROUTE_BRIDGE) {
             bridge.apply();
-        } else if (meta.route == ROUTE_ANSWER) {
-            swap_addresses();
-            egress_port = came_by;
-        } else if (meta.route == ROUTE_DROP) {
-            drop = 1;
+        } else {
+            way.apply();
         }
     }
 }

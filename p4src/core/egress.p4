@@ -69,4 +69,15 @@ control MarkCongestion(inout headers_t hdr, in bit<19> queue_depth) {
     }
 }
 
+control Departure(inout headers_t hdr, in CopyId_t copy, in bit<19> queue_depth) {
+    Readdress() readdress;
+    MarkCongestion() mark_congestion;
+    apply {
+        if (copy != 0) {
+            readdress.apply(hdr, copy);
+        }
+        mark_congestion.apply(hdr, queue_depth);
+    }
+}
+
 #endif

@@ -114,6 +114,8 @@ struct meta_t {
     route_t   route;
     bit<1>    evicted;     // what leaves belongs to another fragment, perhaps another job, than what came
     bit<5>    event;       // which counter of the job goes up
+    bit<1>    counts;      // one does
+    job_t     counts_for;
 }
 
 #endif

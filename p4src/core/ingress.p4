@@ -10,7 +10,7 @@
 #include "verdict.p4"
 #include "dispatch.p4"
 
-control Aggregation(inout headers_t hdr, inout meta_t meta, in PortId_t port, out PortId_t egress_port, out bit<1> drop) {
+control Aggregation(inout headers_t hdr, inout meta_t meta, in PortId_t port, WAY_OUT) {
     COUNTER(job_events, JOBS * 32)
     Admission() admission;
     SlotState() slot_state;
@@ -18,31 +18,29 @@ control Aggregation(inout headers_t hdr, inout meta_t meta, in PortId_t port, ou
     Verdict() verdict;
     Dispatch() dispatch;
 
+    // No field is written twice on a way through this: a switch would need a stage more for it.
     apply {
-        job_t job = 0;  // which no job ever is
-        bit<1> counts = 0;
-        meta.route = ROUTE_BRIDGE;
         if (meta.damaged == 1 && hdr.ipv4.ihl == 5) {
             meta.route = ROUTE_DROP;
-        } else if (hdr.sa.isValid()) {
-            if (IS_FOR_SWITCH) {
-                counts = 1;
-                job = hdr.sa.job;  // an eviction changes the job in the packet
-                admission.apply(hdr, meta, port);
-                slot_state.apply(hdr, meta);
-                lanes.apply(hdr, meta.lane_op);
-                verdict.apply(hdr, meta);
-                hdr.udp.checksum = 0;  // optional over IPv4 (RFC 768); the lanes have changed
-            }
-        } else if (hdr.udp.isValid() && hdr.udp.dst_port == SA_UDP_PORT) {
-            counts = 1;
+        } else if (hdr.sa.isValid() && IS_FOR_SWITCH) {
+            meta.counts = 1;
+            meta.counts_for = hdr.sa.job;  // an eviction changes the job in the packet
+            admission.apply(hdr, meta, port);
+            slot_state.apply(hdr, meta);
+            lanes.apply(hdr, meta.lane_op);
+            verdict.apply(hdr, meta);
+            hdr.udp.checksum = 0;  // optional over IPv4 (RFC 768); the lanes have changed
+        } else if (!hdr.sa.isValid() && hdr.udp.isValid() && hdr.udp.dst_port == SA_UDP_PORT) {
+            meta.counts = 1;  // for job 0, which no job ever is
             meta.route = ROUTE_DROP;  // too short for a header
             meta.event = EVENT_MALFORMED;
+        } else {
+            meta.route = ROUTE_BRIDGE;
         }
-        if (counts == 1) {
-            COUNT(job_events, job ++ meta.event)
+        if (meta.counts == 1) {
+            COUNT(job_events, meta.counts_for ++ meta.event)
         }
-        dispatch.apply(hdr, meta, port, egress_port, drop);
+        dispatch.apply(hdr, meta, port, THE_WAY_OUT);
     }
 }
 

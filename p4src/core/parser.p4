@@ -46,6 +46,7 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout meta_t meta) {
     }
 
     state sa {
+        meta.stream = packet.lookahead<bit<64>>()[31:0];  // job, epoch, exponent and tag: one word in the packet, too
         packet.extract(hdr.sa);
         transition select(hdr.sa.kind, hdr.udp.bytes) {
             (KIND_DATA,   LANES_UDP_BYTES): lanes;

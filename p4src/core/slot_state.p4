@@ -40,10 +40,10 @@
 #define ACTIONS_OF_offered_hi_access first_offer_hi; offer_hi; see_hi
 #define ACTIONS_OF_offered_lo_access first_offer_lo; offer_lo; see_lo
 #define ACTIONS_OF_owner             put
-#define WHOSE(name, take, meet, resend, look) \
-    table name { \
+#define WHOSE(array, take, meet, resend, look) \
+    table array { \
         key = { meta.intent: ternary @name("intent"); meta.entry: ternary @name("entry"); } \
-        actions = { ACTIONS_OF_##name; @defaultonly NoAction; } \
+        actions = { ACTIONS_OF_##array; @defaultonly NoAction; } \
         const default_action = NoAction(); \
         const entries = { \
             (INTENT_CONTRIBUTE, ENTRY_LAPSED):     take; \
@@ -64,8 +64,8 @@
     meta.stranger:   ternary @name("stranger"); \
     meta.overlap_hi: ternary @name("overlap_hi"); \
     meta.overlap_lo: ternary @name("overlap_lo");
-#define WHAT(name, first, add, read) \
-    table name { \
+#define WHAT(array, first, add, read) \
+    table array { \
         key = { MERGE_KEY } \
         actions = { first; add; read; @defaultonly NoAction; } \
         const default_action = NoAction(); \

@@ -3,7 +3,7 @@
 // The controls are those of p4src/core. What is here is their frame: parsers, deparsers, and where the traffic manager is
 // told what they decided.
 //
-// Build: p4c-barefoot --target tofino --arch tna -I p4src/core -DBUILD_LANES=16 p4src/tna/sa_atp.p4; `scripts/tofino` does it.
+// Build: p4c-barefoot --target tofino --arch tna -I p4src/core -DBUILD_LANES=32 p4src/tna/sa_atp.p4; `scripts/tofino` does it.
 
 #include <core.p4>
 #if __TARGET_TOFINO__ == 1
@@ -12,12 +12,7 @@
 #include <t2na.p4>
 #endif
 
-#if BUILD_LANES == 16
-#include "generated/lanes_16.p4"
-#else
-#error "BUILD_LANES must be one of the builds in p4src/wire.toml"
-#endif
-
+#include "generated/lanes.p4"
 #include "target.p4"
 #include "headers.p4"
 #include "parser.p4"
@@ -50,17 +45,8 @@ control Ingress(inout headers_t hdr, inout meta_t meta, in ingress_intrinsic_met
                 inout ingress_intrinsic_metadata_for_tm_t to_manager) {
     Aggregation() aggregation;
     apply {
-        PortId_t egress_port;
-        bit<1> drop;
         meta.now = from_parser.global_tstamp[47:16];
-        aggregation.apply(hdr, meta, standard.ingress_port, egress_port, drop);
-        if (meta.route == ROUTE_DOWN) {
-            to_manager.mcast_grp_a = meta.group;
-        } else if (drop == 1) {
-            to_deparser.drop_ctl = 1;
-        } else {
-            to_manager.ucast_egress_port = egress_port;
-        }
+        aggregation.apply(hdr, meta, standard.ingress_port, to_manager, to_deparser);
     }
 }
 
@@ -124,13 +110,9 @@ control Egress(inout headers_t hdr, inout meta_t meta, in egress_intrinsic_metad
                in egress_intrinsic_metadata_from_parser_t from_parser,
                inout egress_intrinsic_metadata_for_deparser_t to_deparser,
                inout egress_intrinsic_metadata_for_output_port_t to_port) {
-    Readdress() readdress;
-    MarkCongestion() mark_congestion;
+    Departure() departure;
     apply {
-        if (standard.egress_rid != 0) {
-            readdress.apply(hdr, standard.egress_rid);
-        }
-        mark_congestion.apply(hdr, standard.enq_qdepth);
+        departure.apply(hdr, standard.egress_rid, standard.enq_qdepth);
     }
 }
 

@@ -19,7 +19,9 @@ typedef bit<16> CopyId_t;
 struct claim_t { bit<32> id; bit<32> touched; }
 // A stateful ALU takes two words from the packet, which are the sequence number and the time: how long an incomplete sum may
 // be idle is a parameter of the switch here, not of the job. In ticks of 65.536 us, bits [47:16] of the time in nanoseconds.
+#ifndef TTL_TICKS
 #define TTL_TICKS 1562
+#endif
 #define TTL TTL_TICKS
 
 #define STATE(T, name) Register<T, bit<16>>(SLOTS) name;
@@ -37,6 +39,14 @@ struct claim_t { bit<32> id; bit<32> touched; }
 
 #define COUNTER(name, size) Counter<bit<64>, bit<13>>(size, CounterType_t.PACKETS_AND_BYTES) name;
 #define COUNT(name, index) name.count(index);
+
+// What is given no port is dropped, too; but that it is meant shall be seen.
+#define WAY_OUT inout ingress_intrinsic_metadata_for_tm_t to_manager, \
+                inout ingress_intrinsic_metadata_for_deparser_t to_deparser
+#define THE_WAY_OUT to_manager, to_deparser
+#define TO_PORT(port) to_manager.ucast_egress_port = port;
+#define TO_GROUP(group) to_manager.mcast_grp_a = group;
+#define TO_NOBODY to_deparser.drop_ctl = 1;
 
 #define VERIFIER Checksum() ipv4_checksum;
 #define VERIFY(header) ipv4_checksum.add(header); meta.damaged = (bit<1>)ipv4_checksum.verify();

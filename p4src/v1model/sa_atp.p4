@@ -5,19 +5,12 @@
 //     │        job           bits                    table       bridge     └─> multicast group of the job
 //     └── everything else ────────────────────────────────────── bridge
 //
-// Build: p4c-bm2-ss -I p4src/core -DBUILD_LANES=64 p4src/v1model/sa_atp.p4 (or 256); `scripts/compile` does it.
+// Build: p4c-bm2-ss -I p4src/core -DBUILD_LANES=64 p4src/v1model/sa_atp.p4 (or 32, or 256); `scripts/compile` does it.
 
 #include <core.p4>
 #include <v1model.p4>
 
-#if BUILD_LANES == 64
-#include "generated/lanes_64.p4"
-#elif BUILD_LANES == 256
-#include "generated/lanes_256.p4"
-#else
-#error "BUILD_LANES must be one of the builds in p4src/wire.toml"
-#endif
-
+#include "generated/lanes.p4"
 #include "target.p4"
 #include "headers.p4"
 #include "parser.p4"
@@ -42,28 +35,16 @@ control VerifyIpv4(inout headers_t hdr, inout meta_t meta) {
 control SwitchIngress(inout headers_t hdr, inout meta_t meta, inout standard_metadata_t standard) {
     Aggregation() aggregation;
     apply {
-        PortId_t egress_port;
-        bit<1> drop;
         meta.damaged = standard.checksum_error;
         meta.now = standard.ingress_global_timestamp[41:10] + LONG_AGO;  // so that what was never touched has lapsed
-        aggregation.apply(hdr, meta, standard.ingress_port, egress_port, drop);
-        standard.egress_spec = egress_port;
-        if (meta.route == ROUTE_DOWN) {
-            standard.mcast_grp = meta.group;
-        } else if (drop == 1) {
-            mark_to_drop(standard);
-        }
+        aggregation.apply(hdr, meta, standard.ingress_port, standard);
     }
 }
 
 control SwitchEgress(inout headers_t hdr, inout meta_t meta, inout standard_metadata_t standard) {
-    Readdress() readdress;
-    MarkCongestion() mark_congestion;
+    Departure() departure;
     apply {
-        if (standard.egress_rid != 0) {
-            readdress.apply(hdr, standard.egress_rid);
-        }
-        mark_congestion.apply(hdr, standard.enq_qdepth);
+        departure.apply(hdr, standard.egress_rid, standard.enq_qdepth);
     }
 }
 

@@ -34,6 +34,12 @@ struct claim_t { bit<32> id; bit<32> touched; }
 #define COUNTER(name, size) counter(size, CounterType.packets_and_bytes) name;
 #define COUNT(name, index) name.count((bit<32>)(index));
 
+#define WAY_OUT inout standard_metadata_t standard
+#define THE_WAY_OUT standard
+#define TO_PORT(port) standard.egress_spec = port;
+#define TO_GROUP(group) standard.mcast_grp = group;
+#define TO_NOBODY mark_to_drop(standard);
+
 // Headers are verified between parser and ingress (sa_atp.p4).
 #define VERIFIER
 #define VERIFY(header)

@@ -7,7 +7,7 @@ from .scenario import ECT0, Scenario, host, packet_of
 from .sites import SERVER, TWO, UNUSED_PORT, W0, W1, W2
 
 
-def admission() -> Scenario:
+def admission(lanes: int) -> Scenario:
     other = dataclasses.replace(TWO, job=4, epoch=9, slot_base=512, group=40, members=(W1, W2))
     s = Scenario(
         "admission",
@@ -15,6 +15,7 @@ def admission() -> Scenario:
         Packets that a switch does not take: of others than the job's members, of another epoch, for slots of another job,
         and malformed ones. Each is counted and dropped, and changes nothing.
         """,
+        lanes=lanes,
         jobs=[TWO, other],
         routes=[("10.0.0.0/24", 9)],
     )
@@ -65,13 +66,14 @@ def admission() -> Scenario:
     return s
 
 
-def forwarding() -> Scenario:
+def forwarding(lanes: int) -> Scenario:
     s = Scenario(
         "forwarding",
         """
         Everything that is not for a switch goes where its IP address lives, as through a bridge: addresses, time to live,
         options and payload stay as they are. What has no route is dropped, and so is what is not IPv4 or ARP.
         """,
+        lanes=lanes,
         jobs=[TWO],
         routes=[("10.0.0.1/32", 1), ("10.0.0.2/32", 2), ("10.0.0.100/32", 9), ("10.1.0.0/16", 5), ("10.1.2.0/24", 6)],
     )

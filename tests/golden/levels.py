@@ -5,13 +5,14 @@ from .scenario import Scenario, host, packet_of
 from .sites import LEAF, LEAF_OF_THREE, SERVER, SPINE, THREE, TWO, W0, W1, W2
 
 
-def leaf() -> Scenario:
+def leaf(lanes: int) -> Scenario:
     s = Scenario(
         "leaf",
         """
         A leaf switch with two of the job's workers: its complete sum goes up as one packet, as if one worker had sent it,
         from port 40. A result of the level above comes by that port and is copied to the two workers.
         """,
+        lanes=lanes,
         jobs=[LEAF],
     )
     s.data(W0, LEAF, "claimed", "worker 0", seq=1, bits=0b01)
@@ -38,12 +39,13 @@ def leaf() -> Scenario:
     return s
 
 
-def leaf_resends() -> Scenario:
+def leaf_resends(lanes: int) -> Scenario:
     s = Scenario(
         "leaf_resends",
         """
         The resend flag at a leaf with three workers: an incomplete sum leaves for the level above, as a partial sum.
         """,
+        lanes=lanes,
         jobs=[LEAF_OF_THREE],
     )
     job = LEAF_OF_THREE
@@ -64,7 +66,7 @@ def leaf_resends() -> Scenario:
     return s
 
 
-def spine() -> Scenario:
+def spine(lanes: int) -> Scenario:
     """What comes from a leaf comes in the name of a worker behind it."""
     w0, w1, w2, w3 = SPINE.members
     s = Scenario(
@@ -73,6 +75,7 @@ def spine() -> Scenario:
         The switch above two leaves: each sends the sum of its workers as one packet. The result goes once to each leaf,
         addressed to a worker there, at the port that switches listen to; the leaf makes the copies.
         """,
+        lanes=lanes,
         jobs=[SPINE],
     )
     s.data(w0, SPINE, "claimed", "the sum of leaf 0", seq=1, bits=0b0011)
@@ -86,11 +89,12 @@ def spine() -> Scenario:
     return s
 
 
-def partials() -> Scenario:
+def partials(lanes: int) -> Scenario:
     """Partial sums that arrive from elsewhere."""
     s = Scenario(
         "partials",
         "Partial sums, which left a slot of the level below or of an earlier time, are contributions like any other.",
+        lanes=lanes,
         jobs=[THREE],
     )
     s.data(W0, THREE, "claimed", "worker 0", seq=1, bits=0b001)
@@ -108,13 +112,14 @@ def partials() -> Scenario:
     return s
 
 
-def fan_out() -> Scenario:
+def fan_out(lanes: int) -> Scenario:
     s = Scenario(
         "fan_out",
         """
         The parameter server has finished a sum: its result is copied to all members, and what the slot holds of the
         fragment is forgotten. Nobody else may have a result copied. A result for one receiver passes like other traffic.
         """,
+        lanes=lanes,
         jobs=[TWO],
         routes=[("10.0.0.1/32", 1), ("10.0.0.2/32", 2), ("10.0.0.100/32", 9)],
     )

@@ -13,6 +13,9 @@ from sa_atp.spec import SLOTS
 from .model import EVENTS, Switch
 from .packets import DATA, FAN_OUT, PROBE, RESULT, AnyPacket, Header, Host, Packet, text
 
+# ("packet", (port, hex, [(port, hex) of each that comes out])), ("wait", None), or ("counters", {job: {event: packets}})
+Step = tuple[str, object]
+
 WIDTH = 118
 ECT0 = 2  # what ECN-capable senders write (RFC 3168)
 EVENTS_PER_JOB = 32
@@ -36,12 +39,14 @@ class Scenario:
         routes: Iterable[tuple[str, int]] = (),
     ) -> None:
         self.name = name
+        self.about = textwrap.dedent(about).strip().splitlines()
         self.lanes = lanes
         self.jobs = list(jobs)
         self.routes = list(routes)
         self.switch = Switch(lanes, self.jobs, self.routes)
+        self.steps: list[tuple[Step, str]] = []  # each with what is said of it
         self._lines = [
-            *(f"# {line}".rstrip() for line in textwrap.dedent(about).strip().splitlines()),
+            *(f"# {line}".rstrip() for line in self.about),
             "#",
             f"# For the build of {lanes} lanes. Written by tests/golden/generate.py, which derives what is expected from",
             "# tests/golden/model.py. The fields of a line:",
@@ -95,6 +100,8 @@ class Scenario:
         ports = ", ".join(str(p) for p, _ in out)
         leaves = f"leaves by port {ports}" if out else "nothing leaves"
         self.comment(f"{what}{words} ({effect}{leaves})")
+        moved = (port, "".join(packet.groups()), [(to, "".join(made.groups())) for to, made in out])
+        self.steps.append((("packet", moved), f"{what}{words} ({effect}{leaves})"))
         self._lines.append(f"packet {port} " + " ".join(packet.groups()))
         self._lines += [f"expect {to} " + " ".join(made.groups()) + " $" for to, made in out]
 
@@ -102,11 +109,15 @@ class Scenario:
         self.switch.wait()
         self.comment(words)
         self._lines.append("wait")
+        self.steps.append((("wait", None), words))
 
     def check_counters(self) -> None:
         """What the switch has counted, of every event of every job."""
         self._lines += ["", f"# Counters: job * {EVENTS_PER_JOB} + event.", "wait"]
-        for job in sorted({job.job for job in self.jobs} | {job for job, _ in self.switch.events}):
+        counted = sorted({job.job for job in self.jobs} | {job for job, _ in self.switch.events})
+        nonzero = {job: {e: n for (of, e), n in self.switch.events.items() if of == job} for job in counted}
+        self.steps.append((("counters", nonzero), "what the switch has counted, of every job"))
+        for job in counted:
             for i, event in enumerate(EVENTS):
                 count = self.switch.events[job, event]
                 self._lines.append(f"check_counter job_events({job * EVENTS_PER_JOB + i}) packets == {count}")

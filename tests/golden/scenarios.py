@@ -3,18 +3,21 @@
 """
 
 from collections.abc import Callable
+from functools import partial
+
+from sa_atp.spec import LANE_BUILDS
 
 from . import edges, levels, slots
 from .scenario import Scenario
 
-# file name: scenario
-ALL: dict[str, Callable[[], Scenario]] = {
-    "aggregate": lambda: slots.aggregate(64),
+# name: scenario for so many lanes
+EACH: dict[str, Callable[[int], Scenario]] = {
+    "aggregate": slots.aggregate,
     "high_bits": slots.high_bits,
     "duplicates": slots.duplicates,
-    "collisions": lambda: slots.collisions(64),
-    "resends": lambda: slots.resends(64),
-    "evictions": lambda: slots.evictions(64),
+    "collisions": slots.collisions,
+    "resends": slots.resends,
+    "evictions": slots.evictions,
     "probes": slots.probes,
     "fan_out": levels.fan_out,
     "admission": edges.admission,
@@ -24,8 +27,13 @@ ALL: dict[str, Callable[[], Scenario]] = {
     "saturation": slots.saturation,
     "forwarding": edges.forwarding,
     "partials": levels.partials,
-    "aggregate_256": lambda: slots.aggregate(256),
-    "collisions_256": lambda: slots.collisions(256),
-    "resends_256": lambda: slots.resends(256),
-    "evictions_256": lambda: slots.evictions(256),
+}
+_OF_MANY = ("aggregate", "collisions", "resends", "evictions")  # what is the same for all lanes is not repeated for 256
+TOFINO_LANES = min(LANE_BUILDS)  # the build that has the packets of the programs for Tofino
+
+# file name: scenario
+ALL: dict[str, Callable[[], Scenario]] = {
+    **{name: partial(make, 64) for name, make in EACH.items()},
+    **{f"{name}_{TOFINO_LANES}": partial(make, TOFINO_LANES) for name, make in EACH.items()},
+    **{f"{name}_256": partial(EACH[name], 256) for name in _OF_MANY},
 }

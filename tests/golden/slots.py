@@ -63,10 +63,10 @@ def aggregate(lanes: int) -> Scenario:
     return s
 
 
-def high_bits() -> Scenario:
+def high_bits(lanes: int) -> Scenario:
     """Contributions in both halves of the bitmap."""
     job = dataclasses.replace(TWO, fan_in=0xC000_0001_8000_0003)
-    s = Scenario("high_bits", "Contributions 32 to 63 of the bitmap: both halves count.", jobs=[job])
+    s = Scenario("high_bits", "Contributions 32 to 63 of the bitmap: both halves count.", lanes=lanes, jobs=[job])
     s.data(W0, job, "claimed", "contributions 62 and 63", bits=0xC000_0000_0000_0000)
     s.data(W1, job, "added", "contributions 0 and 1", bits=0b11)
     s.data(W0, job, "duplicate", "contribution 63 again", bits=1 << 63)
@@ -80,13 +80,14 @@ def high_bits() -> Scenario:
     return s
 
 
-def duplicates() -> Scenario:
+def duplicates(lanes: int) -> Scenario:
     s = Scenario(
         "duplicates",
         """
         Nothing is added twice: what is in already is dropped while the sum is incomplete, and answered with the result
         when it is complete.
         """,
+        lanes=lanes,
         jobs=[THREE],
     )
     s.data(W0, THREE, "claimed", "worker 0 sends 1, 2, 3, ...", bits=0b001)
@@ -249,13 +250,14 @@ def evictions(lanes: int) -> Scenario:
     return s
 
 
-def probes() -> Scenario:
+def probes(lanes: int) -> Scenario:
     s = Scenario(
         "probes",
         """
         A probe comes back with the contributions that the slot holds of its fragment; where it holds none the probe goes on
         to the parameter server. It changes nothing.
         """,
+        lanes=lanes,
         jobs=[THREE],
     )
     s.probe(W0, THREE, "probed", "the slot is free", seq=1)
@@ -277,13 +279,14 @@ def probes() -> Scenario:
     return s
 
 
-def saturation() -> Scenario:
+def saturation(lanes: int) -> Scenario:
     s = Scenario(
         "saturation",
         """
         Sums stop at the bounds of a signed 32-bit number; they never wrap. What has stopped at a bound is added to as any
         other number, so the order of the packets matters there, and receivers can tell.
         """,
+        lanes=lanes,
         jobs=[THREE],
     )
     sets = [

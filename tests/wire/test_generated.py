@@ -69,4 +69,4 @@ def test_compiled_programs_that_are_older_than_their_sources_are_named(copy: Pat
     assert "p4src/compiled/v1model-64 is older than its sources" in done.stderr
     done = run(copy / "scripts/tofino", "check", "--no-rebuild")
     assert done.returncode == 1
-    assert "p4src/compiled/tofino-16 is older than its sources" in done.stderr
+    assert "p4src/compiled/tofino-32 is older than its sources" in done.stderr
