@@ -51,7 +51,7 @@ class Recovery:
         for operation in operations:
             oldest = operation.oldest_pending()
             for group in operation.groups:
-                before = group.newest_done_us - self._round_trip.reordering_us
+                before = group.newest_done_us - self._round_trip.reordering_us(now_us)
                 if oldest is not None and group.in_flight and before > group.losses_found_before_us:
                     group.losses_found_before_us = before
                     lost += group.give_up(group.waiting(operation.pending, oldest, before))

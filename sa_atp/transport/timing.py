@@ -8,6 +8,8 @@ only when they are faster.
 INITIAL_RTT_US = 2_000
 MIN_TIMEOUT_US = 2_000  # a software switch and a busy host answer in less, but not reliably in much less
 MAX_TIMEOUT_US = 100_000
+LONGEST_DETOUR_US = 500_000
+DETOUR_REMEMBERED_US = 1_000_000
 
 
 class RoundTrip:
@@ -17,6 +19,8 @@ class RoundTrip:
         self.smoothed_us = INITIAL_RTT_US
         self.deviation_us = INITIAL_RTT_US // 2
         self.samples = 0
+        self._detour_us = 0
+        self._detour_until_us = 0  # when it is forgotten
 
     def answer(self, elapsed_us: int) -> None:
         """A probe was answered after this time."""
@@ -38,7 +42,19 @@ class RoundTrip:
         """Silence after which a worker asks what its slots hold."""
         return max(MIN_TIMEOUT_US, min(MAX_TIMEOUT_US, self.smoothed_us + 4 * self.deviation_us))
 
-    @property
-    def reordering_us(self) -> int:
-        """A fragment sent this much before one that is complete counts as lost (RFC 8985, section 6.2)."""
-        return max(self.smoothed_us // 4, 250)
+    def detour(self, elapsed_us: int, now_us: int) -> None:
+        """A fragment that the switch could not take came back from the parameter server after this time."""
+        fading_us = self._detour_us - self._detour_us // 8 if now_us < self._detour_until_us else 0
+        self._detour_us = min(max(elapsed_us, fading_us), LONGEST_DETOUR_US)
+        self._detour_until_us = now_us + DETOUR_REMEMBERED_US
+
+    def reordering_us(self, now_us: int) -> int:
+        """A fragment sent this much before one that is complete counts as lost (RFC 8985, section 6.2).
+
+        Where some go by the parameter server, whose link they share with other workers' and jobs', those that the switch sums
+        overtake them by far.
+        """
+        usual_us = max(self.smoothed_us // 4, 250)
+        if now_us >= self._detour_until_us:
+            return usual_us
+        return usual_us + max(0, self._detour_us - self.smoothed_us)

@@ -250,7 +250,7 @@ class Worker:
             fresh = self._take(int(seqs[start]), head[start], lanes_of(packets[start:end]), now_us)
             if fresh:
                 news += fresh
-                self._count_results(head["flags"][start:end], fresh, now_us)
+                self._count_results(head[start:end], fresh, now_us)
             elif serial_distance(self._next_seq, int(seqs[start])) >= 0:
                 self._ahead_to = (int(seqs[start]) + 1) & SEQ_MASK
         self.stats.duplicates += len(head) - news
@@ -287,13 +287,17 @@ class Worker:
         self._events.append(OperationDone(operation.index))
         self._open_queued(now_us)
 
-    def _count_results(self, flags: np.ndarray, news: int, now_us: int) -> None:
+    def _count_results(self, head: np.ndarray, news: int, now_us: int) -> None:
+        flags = head["flags"]
         union = int(np.bitwise_or.reduce(flags))
         marked, collided, at_server = (
             int(np.count_nonzero(flags & flag)) if union & flag else 0 for flag in (_CONGESTION, _COLLISION, _FROM_PS)
         )
         finished = int(np.count_nonzero(flags & _FINISHED_AT_PS == _FINISHED_AT_PS)) if at_server else 0
         stored = at_server - finished
+        if finished:
+            last = np.flatnonzero(flags & _FINISHED_AT_PS == _FINISHED_AT_PS)[-1]
+            self._time_detour(int(head["seq"][last]), now_us)
         self.stats.results += news
         self.stats.congested += marked
         self.stats.results_from_server += finished
@@ -304,6 +308,19 @@ class Worker:
         if stored:
             self._fetching.is_coming(now_us)
             self._fetch(now_us)
+
+    def _time_detour(self, seq: int, now_us: int) -> None:
+        """How long a sum took that the parameter server has finished."""
+        for operation in self._operations.values():
+            local = serial_distance(operation.first_seq, seq)
+            if not 0 <= local < operation.plan.span:
+                continue
+            for group in operation.groups[:1]:
+                if group.tries[local]:
+                    # each time it was sent again it had been waited for
+                    again_us = self.round_trip.smoothed_us + self.round_trip.reordering_us(now_us)
+                    before_us = (int(group.tries[local]) - 1) * again_us
+                    self.round_trip.detour(now_us - int(group.sent_us[local]) + before_us, now_us)
 
     def _fetch(self, now_us: int) -> None:
         """The parameter server has a result that we missed, and probably more of them."""

@@ -1,0 +1,32 @@
+"""When a fragment that others overtake counts as lost."""
+
+from sa_atp.transport.timing import DETOUR_REMEMBERED_US, LONGEST_DETOUR_US, RoundTrip
+
+NOW_US = 1_000_000
+
+
+def round_trip(elapsed_us: int) -> RoundTrip:
+    found = RoundTrip()
+    for _ in range(100):
+        found.answer(elapsed_us)
+    return found
+
+
+def test_reordering_is_a_quarter_of_the_round_trip_where_the_switch_sums_everything() -> None:
+    assert 1990 <= round_trip(8_000).reordering_us(NOW_US) <= 2010
+    assert round_trip(100).reordering_us(NOW_US) == 250
+
+
+def test_what_goes_by_the_parameter_server_is_given_as_long_as_that_takes() -> None:
+    """It would be sent again, by the same way, which would take longer for that."""
+    path = round_trip(1_000)
+    path.detour(300_000, NOW_US)
+    assert 299_000 <= path.reordering_us(NOW_US + 1) <= 300_000
+    path.detour(20_000, NOW_US + 2)
+    assert path.reordering_us(NOW_US + 3) > 200_000, "one that was faster does not say that all are"
+    for n in range(100):
+        path.detour(20_000, NOW_US + n)
+    assert path.reordering_us(NOW_US + 100) < 25_000
+    assert path.reordering_us(NOW_US + 99 + DETOUR_REMEMBERED_US) == 250
+    path.detour(100 * LONGEST_DETOUR_US, NOW_US)
+    assert path.reordering_us(NOW_US) <= LONGEST_DETOUR_US
