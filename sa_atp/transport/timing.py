@@ -51,7 +51,7 @@ class RoundTrip:
     def reordering_us(self, now_us: int) -> int:
         """A fragment sent this much before one that is complete counts as lost (RFC 8985, section 6.2).
 
-        Where some go by the parameter server, whose link they share with other workers' and jobs', those that the switch sums
+        Where some go by the parameter server, whose link all workers and jobs share, those that the switch sums
         overtake them by far.
         """
         usual_us = max(self.smoothed_us // 4, 250)
