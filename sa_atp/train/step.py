@@ -19,7 +19,7 @@ from sa_atp.transport.membership import Membership
 from sa_atp.wire.messages import Body
 
 IDLE_ANSWER_US = 20_000  # for which data waits to hear which way it should go
-POLL_US = 3_000  # between two offers of a leader that was told there is nothing to do
+POLL_US, LONGEST_POLL_US = 3_000, 12_000  # between two offers of a leader that was told there is nothing to do
 
 
 class Workload(Protocol):
@@ -164,7 +164,8 @@ class Stepper:
             if gradient is None:
                 break
             if claim is not None:
-                yield Wait(_first(claim, sum_.future))
+                if not claim.done():
+                    yield Wait(_first(claim, sum_.future))
                 if not claim.done() or not _granted(claim):
                     break
             parts.append(gradient)
@@ -194,6 +195,7 @@ class Stepper:
             return
         gathered: dict[int, np.ndarray] = {}  # contribution: its gradient, computed and not sent yet
         offer = self._offer(step, sum_, busy_us=0)
+        poll_us = POLL_US
         while True:
             yield Wait(_first(offer, sum_.future))  # an answer may be stuck behind the data of a congested link
             if sum_.future.done():
@@ -201,10 +203,12 @@ class Stepper:
             work = _work(offer)
             if work is None:
                 self._send_help(sum_, gathered)
-                if not (yield Wait(sum_.future, POLL_US)):
+                if not (yield Wait(sum_.future, poll_us)):
+                    poll_us = min(2 * poll_us, LONGEST_POLL_US)
                     self.host.look(sum_)
                     offer = self._offer(step, sum_, busy_us=0)
                 continue
+            poll_us = POLL_US
             shard, micro_batches = work
             # the next piece is asked for while this one is computed
             offer = self._offer(step, sum_, busy_us=len(micro_batches) * self._typical_us)
