@@ -8,6 +8,7 @@ types, since lanes are sums of rounded numbers; other reductions (MAX, MIN, ...)
 for bit; and broadcast, all_gather, barrier and point-to-point messages, in which there is nothing to aggregate.
 """
 
+import functools
 import hashlib
 import os
 from collections.abc import Sequence
@@ -23,6 +24,13 @@ from sa_atp.train.tensor_sums import SUMMABLE, TensorFuture, sum_in_background
 
 NAME = "sa_atp"
 MOST_NAME = 64  # characters of a job's name
+
+# What Gloo does, under all names that releases of PyTorch have for it
+BY_GLOO = (
+    "_allgather_base", "abort", "all_gather_single", "all_gather_single_coalesced", "all_to_all_single", "allgather",
+    "allgather_coalesced", "allgather_into_tensor_coalesced", "alltoall", "alltoall_base", "barrier", "broadcast", "gather",
+    "monitored_barrier", "recv", "recv_anysource", "reduce", "scatter", "send",
+)  # fmt: skip
 
 
 class SumWork(dist.Work):
@@ -62,7 +70,6 @@ class SaAtpProcessGroup(dist.ProcessGroup):
         """Raises: UserError: the environment does not say where the parameter server is."""
         super().__init__(rank, size)  # type: ignore[call-arg]  # what the stubs show cannot be subclassed
         gloo = dist.ProcessGroupGloo(PrefixStore("gloo", store), rank, size, timeout)
-        # Methods that are not defined below go to Gloo by themselves; from those that are, it is reached by this group.
         self._inner = dist.ProcessGroup(store, rank, size)
         for group in (self, self._inner):
             for device in _devices():
@@ -159,6 +166,27 @@ class SaAtpProcessGroup(dist.ProcessGroup):
         for tensor in tensors:
             tensor.div_(self.size())
         return SumWork(_done(tensors))
+
+
+def _forward(name: str) -> None:
+    """Has a method of the group call the inner group's.
+
+    Left to itself, PyTorch would find Gloo's method, too, but call it with the interpreter's lock held (WORK_OVERRIDE in
+    its PyProcessGroup.hpp). There it waits for Gloo's own lock, and a thread of Gloo's that has that one may need the
+    interpreter's to let go of a tensor: a deadlock, seen about once in twenty runs of all collectives.
+    """
+    method = getattr(dist.ProcessGroup, name)
+
+    @functools.wraps(method)
+    def forwarded(self: SaAtpProcessGroup, *args: Any, **kwargs: Any) -> Any:
+        return method(self._inner, *args, **kwargs)
+
+    setattr(SaAtpProcessGroup, name, forwarded)
+
+
+for _name in BY_GLOO:
+    if hasattr(dist.ProcessGroup, _name):
+        _forward(_name)
 
 
 def _operation(options: Any) -> Any:

@@ -105,6 +105,17 @@ def collectives(rank: int, world_size: int) -> dict[str, Any]:
     return found
 
 
+def one_after_another(rank: int, world_size: int, *, times: int) -> int:
+    """Collectives of Gloo in close order: its threads let go of one's tensors while the next one is begun."""
+    parts = [torch.zeros(4) for _ in range(world_size)]
+    for _ in range(times):
+        dist.all_reduce(torch.ones(2), op=dist.ReduceOp.MAX)
+        dist.all_gather(parts, torch.ones(4))
+        dist.broadcast(torch.ones(4), 0)
+        dist.barrier()
+    return times
+
+
 def through_switch(rank: int, world_size: int) -> dict[str, int]:
     """How many fragments this rank sends for what."""
     group: Any = dist.group.WORLD

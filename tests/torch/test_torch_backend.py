@@ -15,6 +15,11 @@ def test_collectives_are_those_of_gloo(ranks: Ranks) -> None:
             assert a[name] == b[name], name
 
 
+def test_collectives_of_gloo_in_close_order(ranks: Ranks) -> None:
+    """Where PyTorch calls Gloo with the interpreter's lock held, ranks hang within some dozen of these."""
+    assert ranks.run("one_after_another", 3, module=MODULE, backend="sa_atp", times=300) == [300] * 3
+
+
 def test_what_goes_through_the_switch(ranks: Ranks) -> None:
     for sent in ranks.run("through_switch", 2, module=MODULE, backend="sa_atp"):
         assert sent.pop("everything else") == 0
