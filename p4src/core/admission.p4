@@ -45,17 +45,17 @@ control Admission(inout headers_t hdr, inout meta_t meta, in PortId_t port) {
             hdr.sa.resend:       ternary @name("resend");
             hdr.sa.bits_hi:      ternary @name("bits_hi");
             hdr.sa.bits_lo:      ternary @name("bits_lo");
-            meta.own_copy:       ternary @name("own_copy");
+            port:                ternary @name("port");
         }
         actions = { wants; }
         const default_action = wants(INTENT_REFUSED);
         const entries = {
-            //           kind         lanes  bytes           resend hi lo own
+            //           kind         lanes  bytes           resend hi lo port
             (SA_VERSION, KIND_DATA,   true,  _,              _, 0, 0, _): wants(INTENT_REFUSED);
             (SA_VERSION, KIND_DATA,   true,  _,              0, _, _, _): wants(INTENT_CONTRIBUTE);
             (SA_VERSION, KIND_DATA,   true,  _,              1, _, _, _): wants(INTENT_RESEND);
-            (SA_VERSION, KIND_RESULT, true,  _,              _, _, _, 0): wants(INTENT_RELEASE);
-            (SA_VERSION, KIND_RESULT, true,  _,              _, _, _, 1): wants(INTENT_FINISH);
+            (SA_VERSION, KIND_RESULT, true,  _,              _, _, _, LOOP_PORT): wants(INTENT_FINISH);
+            (SA_VERSION, KIND_RESULT, true,  _,              _, _, _, _): wants(INTENT_RELEASE);
             (SA_VERSION, KIND_PROBE,  false, BARE_UDP_BYTES, _, _, _, _): wants(INTENT_PROBE);
         }
     }

@@ -8,7 +8,7 @@
 
 #include "headers.p4"
 
-control Dispatch(inout headers_t hdr, inout meta_t meta, in PortId_t came_by, WAY_OUT) {
+control Dispatch(inout headers_t hdr, inout meta_t meta, INGRESS_METADATA) {
     action to_port(PortId_t port) {
         TO_PORT(port)
     }
@@ -58,7 +58,7 @@ control Dispatch(inout headers_t hdr, inout meta_t meta, in PortId_t came_by, WA
         bit<16> port = hdr.udp.dst_port;
         hdr.udp.dst_port = hdr.udp.src_port;
         hdr.udp.src_port = port;
-        TO_PORT(came_by)
+        TO_PORT(standard.ingress_port)
     }
     action to_members() {
         TO_GROUP(meta.group)

@@ -8,7 +8,7 @@
 // Addresses of a job's receivers by copy number. The source is written too: workers expect results from the parameter
 // server, which itself must not receive packets that seem to come from itself, because its kernel would drop them.
 // (protocol section 4.5)
-control Readdress(inout headers_t hdr, in CopyId_t copy) {
+control Readdress(inout headers_t hdr, in bit<16> copy) {
     action send(mac_t from_mac, ip_t from_ip, bit<16> from_udp_port, mac_t to_mac, ip_t to_ip, bit<16> to_udp_port) {
         hdr.ethernet.src = from_mac;
         hdr.ipv4.src = from_ip;
@@ -58,7 +58,7 @@ control MarkCongestion(inout headers_t hdr, in bit<19> queue_depth) {
         threshold.apply();
         excess = depth |-| limit;
         queue.apply();
-        if (congested == 1 && hdr.ipv4.isValid()) {
+        if (congested == 1 && hdr.ipv4.isValid() && hdr.ipv4.ihl == 5) {  // the checksum is made anew without options
             if (hdr.ipv4.ecn != 0) {
                 hdr.ipv4.ecn = 3;
             }
@@ -69,14 +69,14 @@ control MarkCongestion(inout headers_t hdr, in bit<19> queue_depth) {
     }
 }
 
-control Departure(inout headers_t hdr, in CopyId_t copy, in bit<19> queue_depth) {
+control SwitchEgress(inout headers_t hdr, inout meta_t meta, EGRESS_METADATA) {
     Readdress() readdress;
     MarkCongestion() mark_congestion;
     apply {
-        if (copy != 0) {
-            readdress.apply(hdr, copy);
+        if (standard.egress_rid != 0) {
+            readdress.apply(hdr, standard.egress_rid);
         }
-        mark_congestion.apply(hdr, queue_depth);
+        mark_congestion.apply(hdr, standard.enq_qdepth);
     }
 }
 

@@ -5,6 +5,11 @@
 
 #include "types.p4"
 
+// From ingress to egress, on targets whose egress parses packets again; on others it is never valid.
+header bridge_h {
+    bit<8> layers;
+}
+
 header ethernet_h {
     mac_t   dst;
     mac_t   src;
@@ -58,6 +63,7 @@ header lanes_h {
 }
 
 struct headers_t {
+    bridge_h   bridge;
     ethernet_h ethernet;
     arp_h      arp;
     ipv4_h     ipv4;
@@ -72,7 +78,6 @@ struct meta_t {
     ip_t      next_hop;
 
     // Admission: what the packet asks for, and what the tables say
-    bit<1>    own_copy;    // of a result, from this switch (Tofino's way to come back to a slot)
     intent_t  asks;
     bit<1>    admitted;    // the sender belongs to the job
     bit<1>    fans_out;    // ... and may have its results copied to everyone

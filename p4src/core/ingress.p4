@@ -1,4 +1,5 @@
-// The way of a packet through the switch, up to where it is sent on: the same on every target.
+// The way of a packet through the switch, up to where it is sent on. ARRIVAL is what the architecture says of the packet: when
+// it came, and whether its IP header is damaged, where the parser has not found that out.
 
 #ifndef SA_INGRESS_P4
 #define SA_INGRESS_P4
@@ -10,7 +11,7 @@
 #include "verdict.p4"
 #include "dispatch.p4"
 
-control Aggregation(inout headers_t hdr, inout meta_t meta, in PortId_t port, WAY_OUT) {
+control SwitchIngress(inout headers_t hdr, inout meta_t meta, INGRESS_METADATA) {
     COUNTER(job_events, JOBS * 32)
     Admission() admission;
     SlotState() slot_state;
@@ -20,12 +21,13 @@ control Aggregation(inout headers_t hdr, inout meta_t meta, in PortId_t port, WA
 
     // No field is written twice on a way through this: a switch would need a stage more for it.
     apply {
+        ARRIVAL
         if (meta.damaged == 1 && hdr.ipv4.ihl == 5) {
             meta.route = ROUTE_DROP;
         } else if (hdr.sa.isValid() && IS_FOR_SWITCH) {
             meta.counts = 1;
             meta.counts_for = hdr.sa.job;  // an eviction changes the job in the packet
-            admission.apply(hdr, meta, port);
+            admission.apply(hdr, meta, standard.ingress_port);
             slot_state.apply(hdr, meta);
             lanes.apply(hdr, meta.lane_op);
             verdict.apply(hdr, meta);
@@ -40,7 +42,7 @@ control Aggregation(inout headers_t hdr, inout meta_t meta, in PortId_t port, WA
         if (meta.counts == 1) {
             COUNT(job_events, meta.counts_for ++ meta.event)
         }
-        dispatch.apply(hdr, meta, port, THE_WAY_OUT);
+        dispatch.apply(hdr, meta, INGRESS_ARGUMENTS);
     }
 }
 

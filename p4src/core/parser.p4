@@ -8,21 +8,22 @@
 
 #include "headers.p4"
 
-parser PacketParser(packet_in packet, out headers_t hdr, inout meta_t meta) {
+parser SwitchParser(packet_in packet, out headers_t hdr, PARSER_METADATA) {
     VERIFIER
     state start {
+        BEFORE_ETHERNET
         packet.extract(hdr.ethernet);
         transition select(hdr.ethernet.ether_type) {
             ETHERTYPE_IPV4: ipv4;
             ETHERTYPE_ARP:  arp;
-            default:        accept;
+            default:        opaque;
         }
     }
 
     state arp {
         packet.extract(hdr.arp);
         meta.next_hop = hdr.arp.target_ip;
-        transition accept;
+        transition opaque;
     }
 
     state ipv4 {
@@ -33,7 +34,8 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout meta_t meta) {
         transition select(hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.more_fragments, hdr.ipv4.fragment_offset,
                           hdr.ipv4.protocol) {
             (4, 5, 0, 0, PROTOCOL_UDP): udp;
-            default:                    accept;
+            (4, 5, _, _, _):            plain;
+            default:                    opaque;
         }
     }
 
@@ -41,13 +43,24 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout meta_t meta) {
         packet.extract(hdr.udp);
         transition select(hdr.udp.dst_port) {
             SA_UDP_PORT: sa;
-            default:     accept;
+            default:     plain;
         }
+    }
+
+    state opaque {
+        TELL_EGRESS(LAYERS_NONE)
+        transition accept;
+    }
+
+    state plain {
+        TELL_EGRESS(LAYERS_IP)
+        transition accept;
     }
 
     state sa {
         meta.stream = packet.lookahead<bit<64>>()[31:0];  // job, epoch, exponent and tag: one word in the packet, too
         packet.extract(hdr.sa);
+        TELL_EGRESS(LAYERS_SA)
         transition select(hdr.sa.kind, hdr.udp.bytes) {
             (KIND_DATA,   LANES_UDP_BYTES): lanes;
             (KIND_RESULT, LANES_UDP_BYTES): lanes;

@@ -14,6 +14,8 @@ typedef bit<8>  job_t;
 typedef bit<32> word_t;   // half of a contribution bitmap
 typedef bit<32> tick_t;   // time in units of about a millisecond
 
+struct claim_t { bit<32> id; bit<32> touched; }  // of a slot: whose it is, and when it was last wanted
+
 const bit<16> ETHERTYPE_IPV4 = 0x0800;
 const bit<16> ETHERTYPE_ARP  = 0x0806;
 const bit<8>  PROTOCOL_UDP   = 17;
@@ -21,6 +23,11 @@ const bit<8>  PROTOCOL_UDP   = 17;
 const bit<16> UDP_HEADER_BYTES  = 8;
 const bit<16> BARE_UDP_BYTES    = UDP_HEADER_BYTES + SA_HEADER_BYTES;
 const bit<16> LANES_UDP_BYTES   = BARE_UDP_BYTES + 4 * LANES;
+
+// What egress may change: headers that the parser found. Told where egress parses packets again.
+@noWarn("unused") const bit<8> LAYERS_NONE = 0;
+@noWarn("unused") const bit<8> LAYERS_IP   = 1;  // Ethernet and IP without options
+@noWarn("unused") const bit<8> LAYERS_SA   = 2;  // ..., UDP and SA-ATP
 
 // What a packet wants of its slot. (protocol section 4.2)
 typedef bit<3> intent_t;

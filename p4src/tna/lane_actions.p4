@@ -1,9 +1,6 @@
 // What is done to a lane, the TNA form: a table for each lane, because what one table does must fit in one stage, which has four
 // stateful ALUs.
 
-#ifndef SA_TNA_LANE_ACTIONS_P4
-#define SA_TNA_LANE_ACTIONS_P4
-
 #define LANE_ACTION(i, does, ...) \
     RegisterAction<int<32>, bit<16>, int<32>>(lane_##i) does##_lane_##i = { \
         void apply(inout int<32> held, out int<32> seen) { __VA_ARGS__ } }; \
@@ -17,5 +14,3 @@
 #define LANE_ACTIONS EACH_LANE(LANE)
 #define EACH_LANE_TABLE(F) EACH_LANE(F)
 #define LANE_TABLE_SIZE size = 8;
-
-#endif

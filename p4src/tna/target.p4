@@ -3,26 +3,21 @@
 // A register is touched by RegisterActions, one of them for each packet; ON_STATE writes them around an update, so that what
 // the update says is the same on every target.
 
-#ifndef SA_TNA_TARGET_P4
-#define SA_TNA_TARGET_P4
-
-typedef bit<16> CopyId_t;
-
 // The recirculation port of the first pipe. Where a result is copied, one copy goes there and comes back to its slot: that is
 // the second touch that CLAIMABLE_WHEN_COMPLETE is elsewhere. All ports of a job belong to one pipe, whose memory it uses.
 #if __TARGET_TOFINO__ == 1
+#include <tna.p4>
 #define LOOP_PORT 68
 #else
+#include <t2na.p4>
 #define LOOP_PORT 6
 #endif
 
-struct claim_t { bit<32> id; bit<32> touched; }
 // A stateful ALU takes two words from the packet, which are the sequence number and the time: how long an incomplete sum may
 // be idle is a parameter of the switch here, not of the job. In ticks of 65.536 us, bits [47:16] of the time in nanoseconds.
-#ifndef TTL_TICKS
-#define TTL_TICKS 1562
+#ifndef TTL
+#define TTL 1562
 #endif
-#define TTL TTL_TICKS
 
 #define STATE(T, name) Register<T, bit<16>>(SLOTS) name;
 #define ON_STATE(T, name, operation, result, ...) \
@@ -40,15 +35,26 @@ struct claim_t { bit<32> id; bit<32> touched; }
 #define COUNTER(name, size) Counter<bit<64>, bit<13>>(size, CounterType_t.PACKETS_AND_BYTES) name;
 #define COUNT(name, index) name.count(index);
 
+// What the shared parser and controls are given besides headers and meta_t; fields of `standard` have the same names everywhere.
+#define PARSER_METADATA out meta_t meta, out ingress_intrinsic_metadata_t standard
+#define INGRESS_METADATA in ingress_intrinsic_metadata_t standard, in ingress_intrinsic_metadata_from_parser_t from_parser, \
+                         inout ingress_intrinsic_metadata_for_deparser_t to_deparser, \
+                         inout ingress_intrinsic_metadata_for_tm_t to_manager
+#define INGRESS_ARGUMENTS standard, from_parser, to_deparser, to_manager
+#define EGRESS_METADATA in egress_intrinsic_metadata_t standard, in egress_intrinsic_metadata_from_parser_t from_parser, \
+                        inout egress_intrinsic_metadata_for_deparser_t to_deparser, \
+                        inout egress_intrinsic_metadata_for_output_port_t to_port
+#define DEPARSER_PARAMETERS inout headers_t hdr, in meta_t meta, in ingress_intrinsic_metadata_for_deparser_t to_deparser
+
+#define ARRIVAL meta.now = from_parser.global_tstamp[47:16];
+
 // What is given no port is dropped, too; but that it is meant shall be seen.
-#define WAY_OUT inout ingress_intrinsic_metadata_for_tm_t to_manager, \
-                inout ingress_intrinsic_metadata_for_deparser_t to_deparser
-#define THE_WAY_OUT to_manager, to_deparser
 #define TO_PORT(port) to_manager.ucast_egress_port = port;
 #define TO_GROUP(group) to_manager.mcast_grp_a = group;
 #define TO_NOBODY to_deparser.drop_ctl = 1;
 
+// Egress gets nothing but bytes. The bridge header tells it what the parser found, so that it need not find out again.
+#define BEFORE_ETHERNET packet.extract(standard); packet.advance(PORT_METADATA_SIZE); hdr.bridge.setValid();
+#define TELL_EGRESS(what) hdr.bridge.layers = what;
 #define VERIFIER Checksum() ipv4_checksum;
 #define VERIFY(header) ipv4_checksum.add(header); meta.damaged = (bit<1>)ipv4_checksum.verify();
-
-#endif

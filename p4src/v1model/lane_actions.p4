@@ -3,9 +3,6 @@
 // The two casts in LANE_DO_ADD change nothing in P4. They are for BMv2, which copies the bits of a register into a signed
 // field without giving them a sign, and would add the large positive number that they spell.
 
-#ifndef SA_V1MODEL_LANE_ACTIONS_P4
-#define SA_V1MODEL_LANE_ACTIONS_P4
-
 #define LANE_REGISTER(i) register<int<32>>(SLOTS) lane_##i;
 #define LANE_DO_SET(i)   lane_##i.write(slot, hdr.lanes.v##i);
 #define LANE_DO_ADD(i)   lane_##i.read(held, slot); \
@@ -23,5 +20,3 @@
     action swap() { EACH_LANE(LANE_DO_SWAP) }
 #define EACH_LANE_TABLE(F) F()
 #define LANE_TABLE_SIZE
-
-#endif

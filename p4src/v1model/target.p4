@@ -3,14 +3,8 @@
 // A register is read and written by separate statements here; ON_STATE writes them around an update, so that what is
 // between them is the same on every target: one read-modify-write.
 
-#ifndef SA_V1MODEL_TARGET_P4
-#define SA_V1MODEL_TARGET_P4
-
-// TNA's names for what the shared controls see of the architecture.
-typedef bit<9>  PortId_t;
-typedef bit<16> CopyId_t;
-
-struct claim_t { bit<32> id; bit<32> touched; }
+typedef bit<9> PortId_t;  // TNA's name
+#define LOOP_PORT 511     // none: packets that are dropped are said to leave by it
 #define SLOT ((bit<32>)hdr.sa.slot)
 #define TTL meta.ttl
 
@@ -34,14 +28,21 @@ struct claim_t { bit<32> id; bit<32> touched; }
 #define COUNTER(name, size) counter(size, CounterType.packets_and_bytes) name;
 #define COUNT(name, index) name.count((bit<32>)(index));
 
-#define WAY_OUT inout standard_metadata_t standard
-#define THE_WAY_OUT standard
+// What the shared parser and controls are given besides headers and meta_t; fields of `standard` have the same names everywhere.
+#define PARSER_METADATA inout meta_t meta, inout standard_metadata_t standard
+#define INGRESS_METADATA inout standard_metadata_t standard
+#define INGRESS_ARGUMENTS standard
+#define EGRESS_METADATA inout standard_metadata_t standard
+#define DEPARSER_PARAMETERS in headers_t hdr
+
+// LONG_AGO: so that what was never touched has lapsed.
+#define ARRIVAL meta.damaged = standard.checksum_error; meta.now = standard.ingress_global_timestamp[41:10] + LONG_AGO;
 #define TO_PORT(port) standard.egress_spec = port;
 #define TO_GROUP(group) standard.mcast_grp = group;
 #define TO_NOBODY mark_to_drop(standard);
 
-// Headers are verified between parser and ingress (sa_atp.p4).
+// Headers are verified between parser and ingress (sa_atp.p4), and egress gets them as ingress left them.
+#define BEFORE_ETHERNET
+#define TELL_EGRESS(what)
 #define VERIFIER
 #define VERIFY(header)
-
-#endif

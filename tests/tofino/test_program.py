@@ -2,19 +2,21 @@
 
 import json
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
 import pytest
 
 from sa_atp import artefacts, spec
-from sa_atp.control import jobs, tofino
+from sa_atp.control import job_entries, tofino
 from sa_atp.control.client import parse_p4info
 from sa_atp.control.jobspec import JobSpec, Member
 from sa_atp.softswitch.p4runtime.codec import encode
 from sa_atp.softswitch.p4runtime.schema import from_p4info
 
-P4SRC = Path(__file__).resolve().parent.parent.parent / "p4src"
+ROOT = Path(__file__).resolve().parent.parent.parent
+P4SRC = ROOT / "p4src"
 CHIPS = sorted({build["chip"] for build in tomllib.loads((P4SRC / "wire.toml").read_text())["tofino"].values()})
 LOOP_PORTS = {"tofino": 68, "tofino2": 6}
 
@@ -45,7 +47,7 @@ def test_it_has_the_same_tables_as_the_program_for_software_targets(program: tof
                 sorted(actions[r.id] for r in t.action_refs if actions[r.id][0] != "NoAction"),
             )
             for t in info.tables
-            if t.preamble.alias in {*jobs.JOB_TABLES, "bridge", "threshold"}
+            if t.preamble.alias in {*job_entries.JOB_TABLES, "bridge", "threshold"}
         }
 
     assert shape(program.p4info()) == shape(artefacts.program().p4info())
@@ -60,9 +62,18 @@ def test_the_entries_of_a_job_fit_its_tables(program: tofino.TofinoProgram) -> N
         members=tuple(hosts), parameter_server=server, uplink=server, loop_port=LOOP_PORTS[program.chip],
     )  # fmt: skip
     schema = from_p4info(parse_p4info(program.p4info()))
-    for entry in jobs.entries(job):
+    for entry in job_entries.entries(job):
         assert encode(entry, schema).table_entry.table_id  # which fails where a field or a parameter does not exist
-    assert (LOOP_PORTS[program.chip], jobs.OWN_COPY) in {(r.port, r.instance) for r in jobs.group(job).replicas}
+    assert (LOOP_PORTS[program.chip], job_entries.OWN_COPY) in {
+        (r.port, r.instance) for r in job_entries.group(job).replicas
+    }
+
+
+def test_what_belongs_to_one_target_only_is_little() -> None:
+    done = subprocess.run([ROOT / "scripts" / "tofino", "lines"], capture_output=True, text=True, check=True)
+    share = re.search(r"^one target only: ([\d.]+) %$", done.stdout, re.MULTILINE)
+    assert share is not None
+    assert float(share[1]) < 15
 
 
 def test_the_port_of_own_copies_is_the_one_that_the_program_knows() -> None:
