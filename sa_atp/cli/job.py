@@ -11,7 +11,7 @@ from sa_atp.cli.deploy import add_connection, connect
 from sa_atp.errors import UserError
 
 if TYPE_CHECKING:
-    from sa_atp.control.jobs import InstalledJob
+    from sa_atp.control.job_reading import InstalledJob
     from sa_atp.control.jobspec import JobSpec, Member
     from sa_atp.control.writer import Writer
 
@@ -75,7 +75,7 @@ def _add_add(commands: Any) -> None:
 
 
 def run_add(options: argparse.Namespace) -> int:
-    from sa_atp.control import jobs, jobspec
+    from sa_atp.control import job_reading, jobs, jobspec
 
     if options.file:
         spec = jobspec.from_json(_read_json(options.file))
@@ -90,7 +90,7 @@ def run_add(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps({"job": spec.job, "written": written, "spec": spec.to_json()}))
     else:
-        print(f"{_line(jobs.InstalledJob(job=spec.job, spec=spec))}: {written} updates written")
+        print(f"{_line(job_reading.InstalledJob(job=spec.job, spec=spec))}: {written} updates written")
     return 0
 
 

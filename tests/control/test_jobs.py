@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from sa_atp import artefacts, spec
-from sa_atp.control import events, jobs, jobspec, routes
+from sa_atp.control import events, job_entries, jobs, jobspec, routes
 from sa_atp.control.client import P4RuntimeClient
 from sa_atp.control.entries import CounterEntry, Counts, Exact, MulticastGroup, Replica, TableEntry, Update, UpdateKind
 from sa_atp.control.errors import RefusedError
 from sa_atp.control.jobspec import JobSpec, Member
 from sa_atp.control.writer import LocalWriter, Writer
 from sa_atp.errors import UserError
+from sa_atp.softswitch.loading import load
 from sa_atp.softswitch.pipeline import Pipeline
-from sa_atp.softswitch.program import load
 
 from .conftest import START_S
 
@@ -92,7 +92,7 @@ def local() -> tuple[LocalWriter, Pipeline]:
 
 
 def everything(writer: Writer) -> list[str]:
-    tables = [TableEntry(table=t) for t in jobs.JOB_TABLES]
+    tables = [TableEntry(table=t) for t in job_entries.JOB_TABLES]
     return sorted(map(repr, writer.read(*tables, MulticastGroup())))
 
 
@@ -190,7 +190,7 @@ def test_what_is_refused_has_the_same_exception_everywhere(writer: Writer) -> No
 
 def test_a_job_that_is_not_whole_says_what_is_missing(local: tuple[LocalWriter, Pipeline]) -> None:
     writer, _ = local
-    wanted = {str(e): e for e in jobs.entries(FLAT)}
+    wanted = {str(e): e for e in job_entries.entries(FLAT)}
     one_of_each = "expected one within and one beyond its fan-in"
     for name, problem in (
         ("job[job=0x3, epoch=0x2, slot=0x100&0xff00]", f"the table job has 1 entries for it, {one_of_each}"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Iterable
 
-from sa_atp.control import jobs as job_tables
+from sa_atp.control import job_entries
 from sa_atp.control.entries import Exact, Match, TableEntry, Ternary
 from sa_atp.control.jobspec import JobSpec, Member
 from sa_atp.spec import SLOTS
@@ -132,8 +132,8 @@ class Scenario:
                 f"Job {job.job}, epoch {job.epoch}: {job.level}, fan-in {job.fan_in:#x}, slots {slots}, "
                 f"time to live {job.ttl_ticks} ticks of 1024 microseconds; what sa_atp/control/jobs.py installs."
             )
-            self._lines += [_add(entry) for entry in job_tables.entries(job)]
-            group = job_tables.group(job)
+            self._lines += [_add(entry) for entry in job_entries.entries(job)]
+            group = job_entries.group(job)
             self._lines.append(f"mc_mgrp_create {group.group}")
             for replica in sorted(group.replicas, key=lambda r: r.instance):
                 self._lines.append(f"mc_node_create {replica.instance} {replica.port}")

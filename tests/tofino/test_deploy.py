@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from sa_atp.cli import main
-from sa_atp.control import events, jobs
+from sa_atp.control import events, job_entries, jobs
 from sa_atp.control.client import P4RuntimeClient
 from sa_atp.control.jobspec import JobSpec, Member
 
@@ -82,10 +82,10 @@ def test_jobs_members_and_groups(typed: Typed, folder: Folder, serve: Serve, kin
         members=tuple(hosts), parameter_server=server_host, uplink=server_host,
     )  # fmt: skip
     with P4RuntimeClient(server.address, server.device_id, election_id=2) as client:
-        assert jobs.install(client, spec) == 1 + len(jobs.entries(spec))
+        assert jobs.install(client, spec) == 1 + len(job_entries.entries(spec))
         assert [job.problems for job in jobs.read_jobs(client)] == [()]
         replicas = {(r.egress_port, r.instance) for r in server.groups[7].replicas}
-        assert replicas == {(128, 1), (132, 2), (136, 3), (60, jobs.PARAMETER_SERVER_COPY)}
+        assert replicas == {(128, 1), (132, 2), (136, 3), (60, job_entries.PARAMETER_SERVER_COPY)}
         assert jobs.install(client, spec) == 0
         assert client.has_registers() == (kind == "stratum")
         jobs.remove(client, 7)
