@@ -59,7 +59,7 @@ def compiled(lanes: int) -> Finding:
     how = "the first switch that starts compiles it, which takes about 15 s"
     try:
         from sa_atp.softswitch.cached import is_cached
-        from sa_atp.softswitch.program import load
+        from sa_atp.softswitch.loading import load
 
         found = is_cached(load(artefacts.program(lanes).json_path), cache_folder())
     except Exception as error:  # whatever a broken installation raises is what we are here to tell

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from sa_atp.errors import UserError
+from sa_atp.softswitch.loading import load
 from sa_atp.softswitch.pipeline import PORTS, ROW_BYTES, Packets, Pipeline
-from sa_atp.softswitch.program import load
 
 PacketInListener = Callable[[bytes], None]
 

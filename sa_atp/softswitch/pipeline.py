@@ -17,7 +17,8 @@ import numpy as np
 
 from sa_atp.softswitch import bits
 from sa_atp.softswitch.errors import EntryError
-from sa_atp.softswitch.program import Program, Table, load
+from sa_atp.softswitch.loading import load
+from sa_atp.softswitch.program import Program, Table
 from sa_atp.softswitch.tables import Entry, TableState, by_name
 from sa_atp.softswitch.translate import Translation, checksums, translate
 

@@ -19,7 +19,7 @@ from sa_atp.doctor.commands import NEEDS, commands
 from sa_atp.doctor.finding import Finding, attempt
 from sa_atp.folders import cache_folder
 from sa_atp.softswitch import cached
-from sa_atp.softswitch.program import load
+from sa_atp.softswitch.loading import load
 
 from .conftest import sa_atp
 

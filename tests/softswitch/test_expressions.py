@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from sa_atp.softswitch import bits
 from sa_atp.softswitch.errors import Unsupported
-from sa_atp.softswitch.program import Program, load
+from sa_atp.softswitch.loading import load
+from sa_atp.softswitch.program import Program
 from sa_atp.softswitch.translate.expressions import Translator
 
 ROUTER = Path(__file__).resolve().parent.parent / "p4" / "router.json"

@@ -15,8 +15,8 @@ from golden.model import EVENTS
 from golden.scenarios import ALL
 
 from sa_atp import artefacts
+from sa_atp.softswitch.loading import load
 from sa_atp.softswitch.pipeline import Pipeline
-from sa_atp.softswitch.program import load
 from sa_atp.softswitch.stf import grammar, runner
 from sa_atp.softswitch.stf.embedded import EmbeddedTarget
 from sa_atp.softswitch.stf.names import Names

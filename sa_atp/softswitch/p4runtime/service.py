@@ -12,13 +12,13 @@ from p4.v1 import p4runtime_pb2
 
 from sa_atp.softswitch.device import Device
 from sa_atp.softswitch.errors import PipelineError
+from sa_atp.softswitch.loading import load
 from sa_atp.softswitch.p4runtime import bytestrings, codec, packets, schema
 from sa_atp.softswitch.p4runtime.arbitration import Arbitration, Stream
 from sa_atp.softswitch.p4runtime.entities import MulticastGroup, TableEntry, Update, UpdateKind
 from sa_atp.softswitch.p4runtime.errors import Code, Refusal, WriteRefusal
 from sa_atp.softswitch.p4runtime.forwarding import Forwarding
 from sa_atp.softswitch.pipeline import Pipeline
-from sa_atp.softswitch.program import load
 
 API_VERSION = "1.3.0"  # the same as BMv2 says
 ENTITIES_A_MESSAGE = 1000  # of a read: keeps messages far below gRPC's default limit of 4 MiB

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from p4.config.v1 import p4info_pb2
 
 from sa_atp import artefacts
+from sa_atp.softswitch.loading import load
 from sa_atp.softswitch.p4runtime import bytestrings, codec, keys, packets, schema
 from sa_atp.softswitch.p4runtime.entities import Exact, Lpm, Optional, Range, RegisterEntry, TableEntry, Ternary
 from sa_atp.softswitch.p4runtime.errors import Code, Refusal
 from sa_atp.softswitch.p4runtime.schema import FieldInfo
-from sa_atp.softswitch.program import load
 
 from .conftest import P4
 

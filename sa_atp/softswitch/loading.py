@@ -1,0 +1,298 @@
+"""Reads BMv2 JSON, as p4c writes it, into a Program.
+
+Only what the translator executes gets through. Everything else is refused here by name, so that a program either runs
+as BMv2 would run it or does not load.
+
+Source: behavioral-model, docs/JSON_format.md (format versions 2.18 and later).
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from sa_atp.softswitch.errors import PipelineError, Unsupported
+from sa_atp.softswitch.program import (
+    Action,
+    Calculation,
+    Checksum,
+    Conditional,
+    ConstEntry,
+    Control,
+    Counter,
+    Field,
+    Header,
+    KeyField,
+    ParserState,
+    Program,
+    Register,
+    Table,
+    Transition,
+    number,
+)
+
+
+def load(source: Path | str | bytes | Mapping[str, Any]) -> Program:
+    """Reads a program that p4c-bm2-ss compiled.
+
+    Args:
+        source: path of the JSON, its text, or the parsed object.
+
+    Raises:
+        PipelineError: not BMv2 JSON, or inconsistent; Unsupported: it uses what this target does not execute.
+    """
+    where = str(source) if isinstance(source, Path) else "pipeline"
+    if isinstance(source, Path):
+        try:
+            source = source.read_bytes()
+        except OSError as error:
+            raise PipelineError(f"{where}: {error.strerror or error}") from None
+    if isinstance(source, str | bytes):
+        try:
+            source = json.loads(source)
+        except ValueError as error:
+            raise PipelineError(f"{where}: not BMv2 JSON ({error})") from None
+    if not isinstance(source, Mapping) or "pipelines" not in source or "parsers" not in source:
+        raise PipelineError(f"{where}: not BMv2 JSON: expected the output of p4c-bm2-ss, with parsers and pipelines")
+    try:
+        return _Loader(source).program()
+    except (KeyError, IndexError, TypeError) as error:
+        raise PipelineError(f"{where}: damaged BMv2 JSON ({type(error).__name__}: {error})") from None
+
+
+class _Loader:
+    def __init__(self, json: Mapping[str, Any]) -> None:
+        self.json = json
+        self.headers: dict[str, Header] = {}
+        self.actions: dict[int, Action] = {}
+
+    def program(self) -> Program:
+        self._refuse_whole_sections()
+        self.headers = {h.name: h for h in self._headers()}
+        self.actions = {a["id"]: self._action(a) for a in self.json["actions"]}
+        parser = self._only("parsers")
+        calculations = {c["name"]: self._calculation(c) for c in self.json.get("calculations", ())}
+        controls = {p["name"]: self._control(p) for p in self.json["pipelines"]}
+        states = [self._state(s) for s in parser["parse_states"]]
+        deparser = self._only("deparsers")
+        if deparser.get("primitives"):
+            raise Unsupported("a statement other than emit", "deparser")
+        return Program(
+            name=self.json.get("program", "program"),
+            headers=self.headers,
+            states={s.name: s for s in states},
+            first_state=parser["init_state"],
+            deparse_order=tuple(deparser["order"]),
+            actions=self.actions,
+            ingress=controls["ingress"],
+            egress=controls["egress"],
+            registers=tuple(self._register(r) for r in self.json.get("register_arrays", ())),
+            counters=tuple(
+                Counter(name=c["name"], size=c["size"])
+                for c in self.json.get("counter_arrays", ())
+                if not c["is_direct"]
+            ),
+            calculations=calculations,
+            checksums=tuple(self._checksum(c, calculations) for c in self.json.get("checksums", ())),
+            errors=dict(self.json.get("errors", ())),
+            aliases={
+                (alias.split(".", 1)[0], alias.split(".", 1)[1]): (target[0], target[1])
+                for alias, target in self.json.get("field_aliases", ())
+            },
+        )
+
+    def _refuse_whole_sections(self) -> None:
+        for section, what in (
+            ("header_stacks", "header stack"),
+            ("header_unions", "header union"),
+            ("header_union_stacks", "header union stack"),
+            ("meter_arrays", "meter"),
+            ("parse_vsets", "parser value set"),
+            ("extern_instances", "extern"),
+        ):
+            for item in self.json.get(section, ()):
+                raise Unsupported(what, item["name"])
+
+    def _only(self, section: str) -> Mapping[str, Any]:
+        items = self.json[section]
+        if len(items) != 1:
+            raise Unsupported(f"{len(items)} {section}", "program")
+        return items[0]  # type: ignore[no-any-return]
+
+    def _headers(self) -> Iterator[Header]:
+        types = {t["name"]: t for t in self.json["header_types"]}
+        for instance in self.json["headers"]:
+            fields: list[Field] = []
+            offset = 0
+            for name, bits, *signed in types[instance["header_type"]]["fields"]:
+                where = f"{instance['name']}.{name}"
+                if bits == "*":
+                    raise Unsupported("a field of variable length", where)
+                if bits > 64:
+                    raise Unsupported(f"a field of {bits} bits (64 at most)", where)
+                fields.append(Field(name=name, bits=bits, signed=bool(signed and signed[0]), offset_bits=offset))
+                offset += bits
+            if offset % 8 and not instance["metadata"]:
+                raise Unsupported(f"a header of {offset} bits (not whole bytes)", instance["name"])
+            yield Header(
+                name=instance["name"],
+                fields=tuple(fields),
+                metadata=instance["metadata"],
+                index={f.name: f for f in fields},
+            )
+
+    def _state(self, state: Mapping[str, Any]) -> ParserState:
+        where = f"parser state {state['name']}"
+        transitions = []
+        for t in state["transitions"]:
+            if t.get("type", "hexstr") == "parse_vset":
+                raise Unsupported("a parser value set", where)
+            is_default = t.get("type") == "default" or t["value"] in (None, "default")
+            transitions.append(
+                Transition(
+                    value=None if is_default else number(t["value"]),
+                    mask=None if is_default or t["mask"] is None else number(t["mask"]),
+                    next_state=t["next_state"],
+                )
+            )
+        return ParserState(
+            name=state["name"],
+            operations=tuple(state["parser_ops"]),
+            key=tuple(state["transition_key"]),
+            transitions=tuple(transitions),
+        )
+
+    def _action(self, action: Mapping[str, Any]) -> Action:
+        for parameter in action["runtime_data"]:
+            if parameter["bitwidth"] > 64:
+                raise Unsupported(f"an action parameter of {parameter['bitwidth']} bits", action["name"])
+        return Action(
+            id=action["id"],
+            name=action["name"],
+            parameters=tuple((p["name"], p["bitwidth"]) for p in action["runtime_data"]),
+            primitives=tuple(action["primitives"]),
+        )
+
+    def _control(self, pipeline: Mapping[str, Any]) -> Control:
+        if pipeline.get("action_profiles"):
+            raise Unsupported("an action profile", pipeline["action_profiles"][0]["name"])
+        if pipeline.get("action_calls"):
+            raise Unsupported("a bare action call", pipeline["action_calls"][0]["name"])
+        return Control(
+            name=pipeline["name"],
+            first=pipeline["init_table"],
+            tables={t["name"]: self._table(t, pipeline["name"]) for t in pipeline["tables"]},
+            conditionals={
+                c["name"]: Conditional(
+                    name=c["name"],
+                    expression=c["expression"],
+                    true_next=c["true_next"],
+                    false_next=c["false_next"],
+                )
+                for c in pipeline["conditionals"]
+            },
+        )
+
+    def _table(self, table: Mapping[str, Any], pipeline: str) -> Table:
+        where = f"table {table['name']}"
+        if table["type"] != "simple":
+            raise Unsupported(f"a table of type {table['type']}", where)
+        if table.get("support_timeout"):
+            raise Unsupported("idle timeout", where)
+        if table.get("direct_meters"):
+            raise Unsupported("a direct meter", where)
+        key = []
+        for k in table["key"]:
+            if k["match_type"] not in ("exact", "lpm", "ternary", "range", "optional"):
+                raise Unsupported(f"match kind {k['match_type']}", where)
+            header, name = k["target"]
+            if k.get("mask") is not None:
+                raise Unsupported(f"a masked key ({header}.{name})", where)
+            bits = 1 if name == "$valid$" else self.headers[header].index[name].bits
+            key.append(
+                KeyField(
+                    name=k.get("name", f"{header}.{name}"),
+                    match_type=k["match_type"],
+                    header=header,
+                    field=name,
+                    bits=bits,
+                )
+            )
+        by_name = {self.actions[i].name: i for i in table["action_ids"]}
+        next_tables = table["next_tables"]
+        hit = None
+        if "__HIT__" in next_tables:
+            hit = (next_tables["__HIT__"], next_tables["__MISS__"])
+        default = table.get("default_entry")
+        if default is None:
+            raise Unsupported("no default action", where)
+        entries = table.get("entries")
+        return Table(
+            name=table["name"],
+            id=table["id"],
+            pipeline=pipeline,
+            key=tuple(key),
+            max_size=table["max_size"],
+            action_ids=tuple(table["action_ids"]),
+            next_by_action={} if hit else {by_name[name]: node for name, node in next_tables.items()},
+            next_hit=hit,
+            default_action=default["action_id"],
+            default_data=tuple(number(d) for d in default["action_data"]),
+            default_const=bool(default.get("action_entry_const")),
+            const_entries=None if entries is None else tuple(self._const_entry(e, key) for e in entries),
+            with_counters=table["with_counters"],
+            hidden=not key and table["name"].startswith("tbl_"),
+        )
+
+    def _const_entry(self, entry: Mapping[str, Any], key: list[KeyField]) -> ConstEntry:
+        match = []
+        for part, k in zip(entry["match_key"], key, strict=True):
+            full = (1 << k.bits) - 1
+            kind = part["match_type"]
+            if kind == "exact":
+                match.append((number(part["key"]), full))
+            elif kind == "lpm":
+                length = part["prefix_length"]
+                match.append((number(part["key"]), full & ~((1 << (k.bits - length)) - 1)))
+            elif kind in ("ternary", "optional"):
+                match.append((number(part["key"]), number(part["mask"])))
+            elif kind == "range":
+                match.append((number(part["start"]), number(part["end"])))
+            else:
+                raise Unsupported(f"match kind {kind}", "const entries")
+        return ConstEntry(
+            match=tuple(match),
+            priority=entry.get("priority", 0),
+            action_id=entry["action_entry"]["action_id"],
+            data=tuple(number(d) for d in entry["action_entry"]["action_data"]),
+        )
+
+    def _register(self, register: Mapping[str, Any]) -> Register:
+        if register.get("is_direct"):
+            raise Unsupported("a direct register", register["name"])
+        if register["bitwidth"] > 64:
+            raise Unsupported(f"a register of {register['bitwidth']} bits (64 at most)", register["name"])
+        return Register(name=register["name"], size=register["size"], bits=register["bitwidth"])
+
+    def _calculation(self, calculation: Mapping[str, Any]) -> Calculation:
+        if calculation["algo"] not in ("csum16", "crc16", "crc32", "identity"):
+            raise Unsupported(f"hash algorithm {calculation['algo']}", calculation["name"])
+        for part in calculation["input"]:
+            if part["type"] not in ("field", "hexstr"):
+                raise Unsupported(f"a checksum over a {part['type']}", calculation["name"])
+        return Calculation(name=calculation["name"], algorithm=calculation["algo"], inputs=tuple(calculation["input"]))
+
+    def _checksum(self, checksum: Mapping[str, Any], calculations: Mapping[str, Calculation]) -> Checksum:
+        calculation = calculations[checksum["calculation"]]
+        if calculation.algorithm != "csum16":
+            raise Unsupported(f"a checksum by {calculation.algorithm}", checksum["name"])
+        header, name = checksum["target"]
+        return Checksum(
+            name=checksum["name"],
+            header=header,
+            field=name,
+            calculation=calculation,
+            verify=checksum["verify"],
+            update=checksum["update"],
+            condition=checksum.get("if_cond"),
+        )
