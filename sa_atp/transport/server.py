@@ -10,17 +10,16 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from sa_atp.spec import CONTRIBUTION_BITS, HEADER_BYTES, UDP_PORT, Flag, Kind
+from sa_atp.spec import CONTRIBUTION_BITS, HEADER_BYTES, Flag, Kind
 from sa_atp.straggler.ledger import Grade
 from sa_atp.transport import describe, help_desk, sums
 from sa_atp.transport.errors import describe_ranks
 from sa_atp.transport.job import REPLIES_KEPT, Job, Member, Position, State
 from sa_atp.transport.registry import Registry
 from sa_atp.transport.serial import serial_distance
-from sa_atp.transport.stamp import result_packets
-from sa_atp.transport.sums import Stored
+from sa_atp.transport.serving import Serving
 from sa_atp.wire.datagrams import Address, Burst, merged
-from sa_atp.wire.header import HEADER, first_byte, headers, lanes_of, size_of
+from sa_atp.wire.header import first_byte, headers, lanes_of, size_of
 from sa_atp.wire.messages import Body, MalformedError, decode, encode, integer, text
 
 MAX_GATHER = 256  # copies of results that may wait until they are looked at
@@ -80,6 +79,7 @@ class ParameterServer:
         self.foreign = 0
         self._events: deque[ServerEvent] = deque()
         self._out: deque[Burst] = deque()
+        self._serving = Serving(self._out, settings.switch_address, aggregates=settings.aggregates)
         self._next_check_us: int | None = None
         self._urgent = False  # whether something other than copies of results has come lately
 
@@ -146,7 +146,7 @@ class ParameterServer:
             head, packets = head[current], packets[current]
         if kind is Kind.PROBE:
             for row in head:
-                self._on_probe(job, row)
+                self._serving.answer_probe(job, row)
             return
         fan_in = np.uint64(job.fan_in)
         bits = head["bits"].astype(np.uint64)
@@ -162,7 +162,7 @@ class ParameterServer:
             job.stats.results_kept += int(news.sum())
             job.stats.duplicates += int(np.isin(outcome, (sums.KNOWN, sums.PASSED)).sum())
             if job.recalled:
-                self._serve_recalled(job, head["seq"][news])
+                self._serving.recalled_came(job, head["seq"][news])
         else:
             outcome = job.sums.add(head, lanes_of(packets))
             self._after_adding(job, head, outcome)
@@ -185,67 +185,13 @@ class ParameterServer:
             return
         if completed.any():
             stats.finished_here += int(completed.sum())
-            self._fan_out(job, job.sums.complete(head["seq"][completed]))
+            self._serving.fan_out(job, job.sums.complete(head["seq"][completed]))
         known = (outcome == sums.KNOWN) & (head["flags"] & Flag.ON_BEHALF == 0)
         if known.any():
             # Its sender has not seen the result, or would not send again.
             ranks = np.array([job.rank_of(int(b)) for b in head["bits"][known]])
             for rank in np.unique(ranks):
-                self._serve(job, int(rank), head["seq"][known][ranks == rank])
-
-    def _on_probe(self, job: Job, head: np.void) -> None:
-        """A switch passed a probe on because it holds nothing of that fragment."""
-        job.stats.probes += 1
-        rank = int(head["bits"])
-        if rank not in job.members:
-            job.stats.malformed += 1
-            return
-        seq = int(head["seq"])
-        if self._serve(job, rank, np.array([seq])):
-            return
-        self._recall(job, rank, seq)
-        reply = np.zeros(1, HEADER)
-        reply[0] = head
-        reply["first"] = first_byte(Kind.PROBE_REPLY)
-        reply["flags"] = Flag.FROM_PS
-        reply["bits"] = job.sums.bits(seq)
-        self._out.append(Burst(job.members[rank].address, reply.view(np.uint8).reshape(1, -1)))
-
-    def _recall(self, job: Job, rank: int, seq: int, count: int = 1) -> None:
-        """A rank waits for fragments that may be complete without our having seen it: those who are ahead know."""
-        others = [m for m in job.members.values() if m.rank != rank]
-        ahead = [m for m in others if m.oldest is not None and serial_distance(seq, m.oldest) > 0]
-        if ahead:
-            for n in range(count):
-                job.recalled.setdefault((seq + n) & 0xFFFFFFFF, set()).add(rank)
-        body: Body = {"type": "recall", "first": seq, "count": count}
-        packet = encode(body, request=0, job=job.number, epoch=job.epoch, reply=True)
-        self._out.extend(Burst.of(m.address, packet) for m in ahead)
-
-    def _serve_recalled(self, job: Job, seqs: np.ndarray) -> None:
-        for seq in seqs.tolist():
-            for rank in job.recalled.pop(seq, ()):
-                self._serve(job, rank, np.array([seq]))
-
-    # --- results going out --------------------------------------------------------------------------------------------
-
-    def _fan_out(self, job: Job, stored: Stored) -> None:
-        """A sum that was finished here goes to everyone: through the switch, which copies it."""
-        if self.settings.aggregates:
-            packets = result_packets(job, stored, Flag.FROM_PS | Flag.FAN_OUT)
-            first_member = job.members[min(job.members)].address[0]
-            self._out.append(Burst(self.settings.switch_address or (first_member, UDP_PORT), packets))
-            return
-        packets = result_packets(job, stored, Flag.FROM_PS | Flag.FAN_OUT)
-        self._out.extend(Burst(member.address, packets) for member in job.members.values())
-
-    def _serve(self, job: Job, rank: int, seqs: np.ndarray) -> int:
-        """Sends stored results to one worker; returns how many there were."""
-        stored = job.sums.complete(seqs)
-        if len(stored.seqs):
-            job.stats.served += len(stored.seqs)
-            self._out.append(Burst(job.members[rank].address, result_packets(job, stored, Flag.FROM_PS)))
-        return len(stored.seqs)
+                self._serving.serve(job, int(rank), head["seq"][known][ranks == rank])
 
     # --- control messages ---------------------------------------------------------------------------------------------
 
@@ -317,12 +263,12 @@ class ParameterServer:
             first = integer(body, "first", 0, 0xFFFFFFFF)
             count = integer(body, "count", 1, MAX_FETCH)
             seqs = (first + np.arange(count)) & 0xFFFFFFFF
-            self._serve(job, member.rank, seqs)
+            self._serving.serve(job, member.rank, seqs)
             # what comes first keeps the rank waiting, however much comes after it
             known = np.isin(seqs, job.sums.complete(seqs).seqs)
             if not known[0]:
                 missing = int(np.argmax(known)) if known.any() else count
-                self._recall(job, member.rank, first, min(missing, MAX_RECALL))
+                self._serving.recall(job, member.rank, first, min(missing, MAX_RECALL))
             return None
         if kind == "stats":
             counters = {f.name: getattr(job.stats, f.name) for f in fields(job.stats)}

@@ -1,7 +1,7 @@
 """A worker's connection: contributions out, sums in. (protocol section 5)
 
-It owns the operations of the job and decides what is sent when: which fragments fit in the windows, and when silence has
-lasted long enough to ask what became of them (recovery.py). It knows neither sockets nor clocks.
+It takes in what arrives, and decides when silence has lasted long enough to ask what became of fragments (recovery.py).
+Which operations there are is in operations.py, and what leaves when in sending.py. It knows neither sockets nor clocks.
 """
 
 import functools
@@ -12,8 +12,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from sa_atp.spec import CONTRIBUTION_BITS, HEADER_BYTES, Flag, Kind
-from sa_atp.tensor.fragments import Plan
-from sa_atp.transport.buffers import Buffers
 from sa_atp.transport.contribution import NEVER, Contribution
 from sa_atp.transport.errors import (
     JobRestartedError,
@@ -34,7 +32,8 @@ from sa_atp.transport.events import (
 )
 from sa_atp.transport.fetching import Fetching
 from sa_atp.transport.membership import Membership
-from sa_atp.transport.operation import History, NotFinite, Operation
+from sa_atp.transport.operation import NotFinite, Operation
+from sa_atp.transport.operations import Operations
 from sa_atp.transport.recovery import Recovery
 from sa_atp.transport.requests import Requests
 from sa_atp.transport.sending import Sender
@@ -65,13 +64,7 @@ class Worker:
         self.error: TransportError | None = None
         self.round_trip = RoundTrip()
         self.window = Window(membership.slot_count)
-        self._operations: dict[int, Operation] = {}
-        self._queued: deque[tuple[int, Plan, int, object, list[Contribution]]] = deque()
-        self._next_operation = 0
-        self._next_seq = membership.first_seq
-        self._histories: dict[object, History] = {}
-        self._buffers = Buffers()
-        self._open_keys: set[object] = set()
+        self._operations = Operations(membership)
         self._events: deque[Event] = deque()
         self._recovery = Recovery(membership, self.round_trip, self.window, self.stats)
         self._fetching = Fetching(membership)
@@ -97,13 +90,8 @@ class Worker:
 
         Returns: the operation's number, for `contribute`.
         """
-        plan = Plan(values, self.membership.lanes)
-        index = self._next_operation
-        self._next_operation += 1
-        first_seq = self._next_seq
-        self._next_seq = (self._next_seq + plan.span) & SEQ_MASK
-        self._queued.append((index, plan, first_seq, key, []))
-        self._open_queued(now_us)
+        index, first_seq = self._operations.begin(values, key)
+        self._open_waiting(now_us)
         if serial_distance(first_seq, self._ahead_to) > 0:
             self._fetch(now_us)  # others have done without us what we begin now
         return index
@@ -112,7 +100,7 @@ class Worker:
         self, operation: int, parts: Sequence[np.ndarray], bits: int, now_us: int, *, on_behalf: bool = False
     ) -> None:
         """Adds values to an operation. Args: see Contribution; the arrays must stay as they are until it is done."""
-        plan = self._plan_of(operation)
+        plan = self._operations.plan_of(operation)
         if plan is None:
             return  # done already: others have sent these contributions
         group = Contribution(plan, bits, parts, self.membership.contributions, on_behalf=on_behalf)
@@ -121,12 +109,7 @@ class Worker:
             self.membership.levels > 1 and bits != self.membership.bits_of(self.membership.rank)
         )
         self._active_us = max(self._active_us, now_us)
-        if operation in self._operations:
-            self._operations[operation].add(group)
-            return
-        for index, _, _, _, groups in self._queued:
-            if index == operation:
-                groups.append(group)
+        self._operations.add(operation, group)
 
     def look(self, operation: int, now_us: int) -> None:
         """Asks what the switch holds of an operation's oldest fragment, without waiting for silence.
@@ -146,40 +129,13 @@ class Worker:
 
     def result(self, operation: int, out: np.ndarray) -> Operation:
         """Writes the sums of a done operation into float32[values]."""
-        done = self._operations.pop(operation)
-        done.groups.clear()
-        done.result(out)
+        done = self._operations.take(operation, out)
         self._fetching.keep(done)
         return done
 
-    def _plan_of(self, operation: int) -> Plan | None:
-        open_operation = self._operations.get(operation)
-        if open_operation is not None:
-            return None if open_operation.is_done() else open_operation.plan
-        return next((plan for index, plan, _, _, _ in self._queued if index == operation), None)
-
-    def _open_queued(self, now_us: int) -> None:
-        """Opens operations in order; one whose key is in use waits, because its scale follows from that sum."""
-        while self._queued and (self._queued[0][3] is None or self._queued[0][3] not in self._open_keys):
-            index, plan, first_seq, key, groups = self._queued.popleft()
-            if key is not None:
-                self._open_keys.add(key)
-            operation = Operation(
-                index=index,
-                plan=plan,
-                first_seq=first_seq,
-                contributions=self.membership.contributions,
-                histories=self._histories,
-                key=key,
-                buffers=self._buffers,
-            )
-            for group in groups:
-                operation.add(group)
-            self._operations[index] = operation
+    def _open_waiting(self, now_us: int) -> None:
+        if self._operations.open_waiting():
             self._progress_us = now_us
-
-    def _active(self) -> list[Operation]:
-        return [operation for operation in self._operations.values() if not operation.is_done()]
 
     # --- receiving ----------------------------------------------------------------------------------------------------
 
@@ -218,7 +174,7 @@ class Worker:
         if first == first_byte(Kind.PROBE_REPLY) and burst.data.shape[1] == HEADER_BYTES:
             if ours:
                 self.stats.probe_replies += 1
-                lead = self._recovery.on_answer(head, self._active(), now_us)
+                lead = self._recovery.on_answer(head, self._operations.active(), now_us)
                 if lead is not None:
                     self._events.append(lead)
             else:
@@ -251,14 +207,14 @@ class Worker:
             if fresh:
                 news += fresh
                 self._count_results(head[start:end], fresh, now_us)
-            elif serial_distance(self._next_seq, int(seqs[start])) >= 0:
+            elif not self._operations.has_begun(int(seqs[start])):
                 self._ahead_to = (int(seqs[start]) + 1) & SEQ_MASK
         self.stats.duplicates += len(head) - news
 
     def _take(self, seq: int, head: np.void, lanes: np.ndarray, now_us: int) -> int:
         """Sums of consecutive fragments; returns how many were news."""
         news = 0
-        for operation in list(self._operations.values()):
+        for operation in self._operations:
             first = serial_distance(operation.first_seq, seq)
             # rows of this operation; one that follows it may have the same tag
             start, end = max(0, -first), min(len(lanes), operation.plan.span - first)
@@ -281,11 +237,10 @@ class Worker:
         return fresh
 
     def _finish(self, operation: Operation, now_us: int) -> None:
-        operation.save_history()
+        self._operations.finish(operation)
         self.stats.chunks_redone += int(np.count_nonzero(operation.attempt))
-        self._open_keys.discard(operation.key)
         self._events.append(OperationDone(operation.index))
-        self._open_queued(now_us)
+        self._open_waiting(now_us)
 
     def _count_results(self, head: np.ndarray, news: int, now_us: int) -> None:
         flags = head["flags"]
@@ -311,7 +266,7 @@ class Worker:
 
     def _time_detour(self, seq: int, now_us: int) -> None:
         """How long a sum took that the parameter server has finished."""
-        for operation in self._operations.values():
+        for operation in self._operations:
             local = serial_distance(operation.first_seq, seq)
             if not 0 <= local < operation.plan.span:
                 continue
@@ -324,7 +279,7 @@ class Worker:
 
     def _fetch(self, now_us: int) -> None:
         """The parameter server has a result that we missed, and probably more of them."""
-        question = self._fetching.question(self._active(), now_us)
+        question = self._fetching.question(self._operations.active(), now_us)
         if question is not None:
             self.tell(question)
 
@@ -341,7 +296,7 @@ class Worker:
 
     def leave(self, now_us: int) -> int:
         """Says that this worker will contribute no more. Returns: number of the request, as `ask` does."""
-        return self.ask({"type": "leave", "oldest": self.oldest_seq()}, now_us, timeout_us=1_000_000)
+        return self.ask({"type": "leave", "oldest": self._operations.oldest_seq()}, now_us, timeout_us=1_000_000)
 
     def fail(self, error: TransportError) -> None:
         """Ends the connection with an error, which is reported once."""
@@ -355,7 +310,7 @@ class Worker:
         if body["type"] == "failed":
             self.fail(_failure(body))
         elif body["type"] == "recall":
-            packets = self._fetching.recalled(body, list(self._operations.values()))
+            packets = self._fetching.recalled(body, tuple(self._operations))
             if packets is not None:
                 self._packets.append(Burst(self.membership.server_address, packets))
         elif request is None:
@@ -370,7 +325,7 @@ class Worker:
     def _go_past_leaf(self, past: bool, now_us: int) -> None:
         """Whether our leaf can complete sums of this step; if not, what it holds of us is asked for. (section 10.5)"""
         if past and not self._past_leaf:
-            for operation in self._active():
+            for operation in self._operations.active():
                 self._recovery.leave_leaf(operation, now_us)
         self._past_leaf = past
 
@@ -381,12 +336,12 @@ class Worker:
         if self.error is not None:
             return None
         times = [self._alive_at_us, self._requests.next_timer_us()]
-        if self._active():
+        if self._operations.active():
             times.append(self._silent_until_us())
         return min(t for t in times if t is not None)
 
     def _silent_until_us(self) -> int:
-        if not any(group.high for operation in self._active() for group in operation.groups):
+        if not any(group.high for operation in self._operations.active() for group in operation.groups):
             return self._active_us + MAX_TIMEOUT_US  # we have sent nothing: all that can be missing is others' work
         return self._active_us + min(self.round_trip.timeout_us << min(self._recovery.silences, 8), MAX_TIMEOUT_US)
 
@@ -398,7 +353,7 @@ class Worker:
                 self._events.append(Reply(number, None))
         if now_us >= self._alive_at_us:
             self._say_alive(now_us)
-        active = self._active()
+        active = self._operations.active()
         if not active:
             self._progress_us = now_us
             return
@@ -426,8 +381,8 @@ class Worker:
 
     def _sign_of_life(self) -> Body:
         """What of our state others may need, to know whom they wait for."""
-        active = self._active()
-        body: Body = {"type": "alive", "oldest": self.oldest_seq(), "waiting": bool(active)}
+        active = self._operations.active()
+        body: Body = {"type": "alive", "oldest": self._operations.oldest_seq(), "waiting": bool(active)}
         if active:
             body["operation"], body["values"], body["first"] = (
                 active[0].index,
@@ -438,14 +393,6 @@ class Worker:
             if active[0].held_bits is not None:
                 body["held"] = active[0].held_bits
         return body
-
-    def oldest_seq(self) -> int:
-        """No result before this one will be asked for again."""
-        for operation in self._active():
-            oldest = operation.oldest_pending()
-            if oldest is not None:
-                return (operation.first_seq + oldest) & SEQ_MASK
-        return self._queued[0][2] if self._queued else self._next_seq
 
     def _give_up_waiting(self, operation: Operation, now_us: int) -> None:
         missing = None
@@ -458,7 +405,7 @@ class Worker:
         """How many datagrams may wait for us: a part of what is under way, so that the network does not run dry, and of
         what is missing, so that the end does not come late.
         """
-        active = self._active()
+        active = self._operations.active()
         in_flight = sum(group.in_flight for operation in active for group in operation.groups)
         return min(in_flight // 2, sum(operation.missing for operation in active) // 8)
 
@@ -473,7 +420,9 @@ class Worker:
         # requests are few and small, and someone waits for the answer: they go first
         out = [Burst.of(self.membership.server_address, packet) for packet in self._requests.due(now_us)]
         if self.error is None:
-            contributions = self._sender.contributions(self._active(), self.oldest_seq(), room, now_us)
+            contributions = self._sender.contributions(
+                self._operations.active(), self._operations.oldest_seq(), room, now_us
+            )
             if contributions:
                 self._active_us = now_us
             out.extend(contributions)
@@ -486,12 +435,13 @@ class Worker:
 
     def describe(self) -> str:
         """The state of everything that waits, for people who wonder why."""
+        oldest, waiting = self._operations.oldest_seq(), self._operations.waiting()
         head = (
             f"rank {self.membership.rank}: window {self.window.limit}, round trip {self.round_trip.smoothed_us} us, "
-            f"{self._recovery.silences} silences, oldest {self.oldest_seq()}, {len(self._queued)} queued"
+            f"{self._recovery.silences} silences, oldest {oldest}, {waiting} queued"
         )
         counted = ", ".join(f"{name} {value}" for name, value in self.stats.as_dict().items() if value)
-        return "\n".join([head, *(operation.describe() for operation in self._active()), f"  {counted}"])
+        return "\n".join([head, *(operation.describe() for operation in self._operations.active()), f"  {counted}"])
 
     # --- events -------------------------------------------------------------------------------------------------------
 

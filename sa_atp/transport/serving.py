@@ -1,0 +1,74 @@
+"""Results going out: to everyone, to those who ask, and from those who are ahead. (protocol section 5.6)"""
+
+from collections import deque
+
+import numpy as np
+
+from sa_atp.spec import UDP_PORT, Flag, Kind
+from sa_atp.transport.job import Job
+from sa_atp.transport.serial import serial_distance
+from sa_atp.transport.stamp import result_packets
+from sa_atp.transport.sums import Stored
+from sa_atp.wire.datagrams import Address, Burst
+from sa_atp.wire.header import HEADER, first_byte
+from sa_atp.wire.messages import Body, encode
+
+
+class Serving:
+    def __init__(self, out: deque[Burst], switch: Address | None, *, aggregates: bool) -> None:
+        """Args: out: where datagrams go; switch, aggregates: see ServerSettings."""
+        self._out = out
+        self._switch = switch
+        self._aggregates = aggregates
+
+    def fan_out(self, job: Job, stored: Stored) -> None:
+        """A sum that was finished here goes to everyone: through the switch, which copies it."""
+        packets = result_packets(job, stored, Flag.FROM_PS | Flag.FAN_OUT)
+        if self._aggregates:
+            first_member = job.members[min(job.members)].address[0]
+            self._out.append(Burst(self._switch or (first_member, UDP_PORT), packets))
+            return
+        self._out.extend(Burst(member.address, packets) for member in job.members.values())
+
+    def serve(self, job: Job, rank: int, seqs: np.ndarray) -> int:
+        """Sends stored results to one worker; returns how many there were."""
+        stored = job.sums.complete(seqs)
+        if len(stored.seqs):
+            job.stats.served += len(stored.seqs)
+            self._out.append(Burst(job.members[rank].address, result_packets(job, stored, Flag.FROM_PS)))
+        return len(stored.seqs)
+
+    def answer_probe(self, job: Job, head: np.void) -> None:
+        """A switch passed a probe on because it holds nothing of that fragment."""
+        job.stats.probes += 1
+        rank = int(head["bits"])
+        if rank not in job.members:
+            job.stats.malformed += 1
+            return
+        seq = int(head["seq"])
+        if self.serve(job, rank, np.array([seq])):
+            return
+        self.recall(job, rank, seq)
+        reply = np.zeros(1, HEADER)
+        reply[0] = head
+        reply["first"] = first_byte(Kind.PROBE_REPLY)
+        reply["flags"] = Flag.FROM_PS
+        reply["bits"] = job.sums.bits(seq)
+        self._out.append(Burst(job.members[rank].address, reply.view(np.uint8).reshape(1, -1)))
+
+    def recall(self, job: Job, rank: int, seq: int, count: int = 1) -> None:
+        """A rank waits for fragments that may be complete without our having seen it: those who are ahead know."""
+        others = [m for m in job.members.values() if m.rank != rank]
+        ahead = [m for m in others if m.oldest is not None and serial_distance(seq, m.oldest) > 0]
+        if ahead:
+            for n in range(count):
+                job.recalled.setdefault((seq + n) & 0xFFFFFFFF, set()).add(rank)
+        body: Body = {"type": "recall", "first": seq, "count": count}
+        packet = encode(body, request=0, job=job.number, epoch=job.epoch, reply=True)
+        self._out.extend(Burst.of(m.address, packet) for m in ahead)
+
+    def recalled_came(self, job: Job, seqs: np.ndarray) -> None:
+        """Sums that have just become known go to those who wait for them."""
+        for seq in seqs.tolist():
+            for rank in job.recalled.pop(seq, ()):
+                self.serve(job, rank, np.array([seq]))
