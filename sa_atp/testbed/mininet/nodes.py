@@ -13,6 +13,7 @@ import shutil
 import sys
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -40,8 +41,8 @@ class NamespaceNode:
         return ["mnexec", "-a", str(self.pid)]
 
 
-class P4Switch(NamespaceNode, Switch):  # type: ignore[misc]
-    """A switch that runs a P4 program between its interfaces. This class has what the two targets share."""
+class P4Switch(NamespaceNode, Switch, ABC):  # type: ignore[misc]
+    """A switch that runs a P4 program between its interfaces: what EmbeddedSwitch and Bmv2Switch share."""
 
     kind = ""
     talks = False  # whether it prints a line of JSON when it is ready
@@ -81,20 +82,20 @@ class P4Switch(NamespaceNode, Switch):  # type: ignore[misc]
 
     # --- what a target must say ---------------------------------------------------------------------------------------
 
+    @abstractmethod
     def program(self) -> Sequence[str]:
         """The executable, with options that come before all others."""
-        raise NotImplementedError
 
+    @abstractmethod
     def arguments(self, interfaces: Sequence[str]) -> list[str]:
         """Its options. Args: interfaces: PORT@INTERFACE of every port."""
-        raise NotImplementedError
 
+    @abstractmethod
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
         """Waits until it answers.
 
         Raises: ProcessError: it has ended, or does not answer in time; with its command and the end of its log.
         """
-        raise NotImplementedError
 
     # --- Mininet's calls ----------------------------------------------------------------------------------------------
 
