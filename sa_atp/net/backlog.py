@@ -34,7 +34,7 @@ class Backlog:
     def wrote(self, bytes_: int, held: int, now_us: int) -> None:
         """Args: held: what has not left, after writing so many bytes."""
         self._held, self._at_us = held, now_us
-        if held == 0 and bytes_ >= LEAST_BYTES:
+        if held == 0 and bytes_ >= LEAST_BYTES // 2:
             self._pace, self._left, self._busy_us = 0.0, 0, 0  # it went straight out: no slow link is in this host
 
     def resume_us(self) -> int | None:
@@ -43,17 +43,19 @@ class Backlog:
             return None
         if self._pace == 0:
             return self._at_us + LATER_US
-        return self._at_us + max(LATER_US // 2, int((self._held - self._limit() / 2) / self._pace))
+        wait_us = int((self._held - self._limit() / 2) / self._pace)
+        return self._at_us + min(max(LATER_US // 2, wait_us), AHEAD_US)  # a pace that is far too low must not last
 
     def _look(self, held: int, now_us: int) -> None:
-        if self._held:
+        # That a short queue is found empty says nothing of the link: it was empty for a while, nobody knows how long.
+        if self._held and (held or self._held >= self._limit() // 2):
             self._left += max(0, self._held - held)
             self._busy_us += now_us - self._at_us
             if self._busy_us >= MEASURED_US or (self._pace == 0 and held == 0 and self._busy_us):
                 pace = self._left / self._busy_us
                 self._pace += (SMOOTHING if self._pace else 1.0) * (pace - self._pace)
                 self._left = self._busy_us = 0
-            if held == 0:  # it has been empty for a while, nobody knows how long
+            if held == 0:  # a long one shall have lasted until now: they leave faster than we thought
                 self._pace *= GROWTH
         self._held, self._at_us = held, now_us
 

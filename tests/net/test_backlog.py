@@ -84,3 +84,45 @@ def test_a_link_that_was_slow_once_is_not_taken_to_be_so_for_ever() -> None:
     assert room >= LEAST_BYTES
     backlog.wrote(room, 0, 10_000_001)
     assert backlog.room(0, 10_000_002) is None
+
+
+def test_a_few_bytes_say_nothing_of_the_pace() -> None:
+    """Each is seen to have left when somebody looks, which is neither soon nor late by the link."""
+    backlog = Backlog()
+    backlog.room(0, 0)
+    backlog.wrote(100, 100, 0)
+    assert backlog.room(0, 400_000) is None  # it had left long before
+    backlog.wrote(267_264, 267_264, 400_000)
+    due = backlog.resume_us()
+    assert due is not None
+    assert due <= 400_000 + AHEAD_US
+
+
+def test_small_queues_that_empty_for_hours() -> None:
+    backlog = Backlog()
+    backlog.wrote(267_264, 267_264, 0)
+    backlog.room(0, 20_000)
+    rooms = set()
+    for now_us in range(30_000, 10_000_000, 200):
+        rooms.add(backlog.room(0, now_us))
+        backlog.wrote(2_000, 2_000, now_us)
+        backlog.room(0, now_us + 100)
+    assert len(rooms) == 1
+
+
+def test_however_slow_a_link_seemed_its_queue_is_looked_at_again_soon() -> None:
+    backlog = Backlog()
+    backlog.wrote(267_264, 267_264, 0)
+    backlog.room(267_000, 50_000)  # 40 kbit/s, or a host that stood still
+    due = backlog.resume_us()
+    assert due is not None
+    assert due <= 50_000 + AHEAD_US
+    now_us, held = 50_000, 0
+    for _ in range(40):  # but now it has 1 Gbit/s
+        held = max(0, held - 125 * 5_000)
+        now_us += 5_000
+        room = backlog.room(held, now_us)
+        assert room is not None
+        held += room
+        backlog.wrote(room, held, now_us)
+    assert room >= 125 * AHEAD_US // 2
