@@ -70,6 +70,11 @@ class Link:
     _wire_free_us: float = 0.0
     _last_arrival_us: int = 0
     _queued: int = 0
+    _queued_bytes: int = 0
+
+    @property
+    def queued_bytes(self) -> int:
+        return self._queued_bytes
 
     @property
     def queued(self) -> int:
@@ -82,6 +87,7 @@ class Link:
             self.stats.overflowed += 1
             return
         self._queued += 1
+        self._queued_bytes += len(frame)
         seconds = (len(frame) + WIRE_OVERHEAD_BYTES) * 8 / (s.rate_mbps * BITS_PER_MBIT)
         self._wire_free_us = max(self._wire_free_us, float(self.clock.now_us)) + seconds * 1e6
         self.clock.at(int(self._wire_free_us), lambda: self._sent(frame))
@@ -90,6 +96,7 @@ class Link:
         """The last bit has left: what happens on the way?"""
         s, rng = self.settings, self.rng
         self._queued -= 1
+        self._queued_bytes -= len(frame)
         if s.loss and rng.random() < s.loss:
             self.stats.lost += 1
             return

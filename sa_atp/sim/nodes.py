@@ -5,6 +5,7 @@ from typing import Protocol
 
 import numpy as np
 
+from sa_atp.net.backlog import Backlog
 from sa_atp.sim.network import Clock, Link
 from sa_atp.softswitch.frames import Endpoint, datagram, headers_for
 from sa_atp.softswitch.pipeline import PORTS, ROW_BYTES, Pipeline
@@ -15,7 +16,7 @@ class Connection(Protocol):
     """The sans-I/O side of a host; see sa_atp.transport."""
 
     def receive(self, bursts: Sequence[Burst], now_us: int) -> None: ...
-    def transmit(self, now_us: int) -> list[Burst]: ...
+    def transmit(self, now_us: int, room: int | None = None) -> list[Burst]: ...
     def next_timer_us(self) -> int | None: ...
     def handle_timer(self, now_us: int) -> None: ...
 
@@ -64,6 +65,7 @@ class Host:
         self.not_datagrams = 0
         self.paused = False
         self._timer_us: int | None = None
+        self._backlog = Backlog()
 
     def receive(self, frame: bytes) -> None:
         if self.paused or self.connection is None:
@@ -80,24 +82,40 @@ class Host:
         """Sends what the connection has to send, and sets its timer."""
         if self.paused or self.connection is None or self.uplink is None:
             return
-        while bursts := self.connection.transmit(self.clock.now_us):
-            for burst in bursts:
-                head = headers_for(self.endpoint, self._target(burst.address), burst.data.shape[1]).tobytes()
-                for row in burst.data:
-                    self.uplink.send(head + row.tobytes())
+        resume_us = self._send(self.connection, self.uplink)
         self.after()
-        when = self.connection.next_timer_us()
+        due = [t for t in (self.connection.next_timer_us(), resume_us) if t is not None]
+        when = min(due, default=None)
         if when is not None and (
             self._timer_us is None or when < self._timer_us or self._timer_us <= self.clock.now_us
         ):
             self._timer_us = max(when, self.clock.now_us + 1)
             self.clock.at(self._timer_us, self._timer)
 
+    def _send(self, connection: Connection, uplink: Link) -> int | None:
+        """As net.driver does it; the queue of the host is that of its link.
+
+        Returns: when there will be room for what waits to be sent; None: nothing is held back.
+        """
+        now_us = self.clock.now_us
+        while True:
+            room = self._backlog.room(uplink.queued_bytes, now_us)
+            bursts = connection.transmit(now_us, room)
+            if not bursts:
+                return None if room is None else self._backlog.resume_us()
+            for burst in bursts:
+                head = headers_for(self.endpoint, self._target(burst.address), burst.data.shape[1]).tobytes()
+                for row in burst.data:
+                    uplink.send(head + row.tobytes())
+            self._backlog.wrote(sum(burst.data.size for burst in bursts), uplink.queued_bytes, now_us)
+
     def _timer(self) -> None:
         if self.paused or self.connection is None or self._timer_us is None or self.clock.now_us < self._timer_us:
             return
         self._timer_us = None
-        self.connection.handle_timer(self.clock.now_us)
+        due = self.connection.next_timer_us()
+        if due is not None and due <= self.clock.now_us:
+            self.connection.handle_timer(self.clock.now_us)
         self.serve()
 
     def _target(self, address: Address) -> Endpoint:

@@ -56,14 +56,17 @@ class World:
         links: LinkSettings,
         settings: ServerSettings,
         ttl_ticks: int = 50,
+        trunk: LinkSettings | None = None,
     ) -> None:
         """Args:
         pipelines: one for a star; for two levels the spine's, then one for each leaf. They are reset.
-        links: of every link, both directions.
+        links: of every link, both directions; `add_worker` may say otherwise for one.
+        trunk: of those between switches, and of the parameter server's, if they are others.
         """
         self.clock = Clock()
         self.random = random.Random(seed)
         self.links = links
+        self.trunk = trunk or links
         self.ttl_ticks = ttl_ticks
         self.server = ParameterServer(
             replace(settings, levels=1 if len(pipelines) == 1 else 2), self.random.getrandbits
@@ -77,22 +80,22 @@ class World:
         self.hosts: dict[str, Host] = {}
         for number, leaf in enumerate(self.leaves):
             self._join(leaf, UPLINK_PORT, self.root, 100 + number)
-        self.server_host = self.attach(SERVER_IP, UDP_PORT, self.root, SERVER_PORT)
+        self.server_host = self.attach(SERVER_IP, UDP_PORT, self.root, SERVER_PORT, self.trunk)
         self.server_host.connection = self.server
         self.server_host.after = self._server_events
 
     # --- building -----------------------------------------------------------------------------------------------------
 
-    def link(self, deliver: Callable[[bytes], None]) -> Link:
-        found = Link(self.clock, self.links, random.Random(self.random.getrandbits(64)), deliver)
+    def link(self, deliver: Callable[[bytes], None], settings: LinkSettings | None = None) -> Link:
+        found = Link(self.clock, settings or self.links, random.Random(self.random.getrandbits(64)), deliver)
         self.all_links.append(found)
         return found
 
-    def attach(self, ip: str, udp_port: int, rack: Rack, port: int) -> Host:
+    def attach(self, ip: str, udp_port: int, rack: Rack, port: int, links: LinkSettings | None = None) -> Host:
         """Puts a host behind a port of a switch, and tells all switches the way there."""
         host = Host(self.clock, ip, mac_for(ip), udp_port)
-        host.uplink = self.link(rack.switch.input(port))
-        rack.switch.ports[port] = self.link(host.receive)
+        host.uplink = self.link(rack.switch.input(port), links)
+        rack.switch.ports[port] = self.link(host.receive, links)
         rack.ports[ip] = port
         self.hosts[ip] = host
         for other in self.racks:
@@ -105,14 +108,15 @@ class World:
             routes.add(other.writer, ip, other.ports[ip])
         return host
 
-    def add_worker(self, rank: int, network: int = 0) -> Host:
-        """A host for one worker; leaves are dealt out in turn."""
+    def add_worker(self, rank: int, network: int = 0, rate_mbps: float | None = None) -> Host:
+        """A host for one worker; leaves are dealt out in turn. Args: rate_mbps: of its link, if it is another one."""
         rack = self.leaves[rank % len(self.leaves)] if self.leaves else self.root
-        return self.attach(worker_ip(rank, network), 40_000 + rank, rack, 1 + rank + 64 * network)
+        links = None if rate_mbps is None else replace(self.links, rate_mbps=rate_mbps)
+        return self.attach(worker_ip(rank, network), 40_000 + rank, rack, 1 + rank + 64 * network, links)
 
     def _join(self, leaf: Rack, leaf_port: int, root: Rack, root_port: int) -> None:
-        leaf.switch.ports[leaf_port] = self.link(root.switch.input(root_port))
-        root.switch.ports[root_port] = self.link(leaf.switch.input(leaf_port))
+        leaf.switch.ports[leaf_port] = self.link(root.switch.input(root_port), self.trunk)
+        root.switch.ports[root_port] = self.link(leaf.switch.input(leaf_port), self.trunk)
 
     # --- control plane ------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from typing import Any
 from sa_atp.errors import UserError
 from sa_atp.testbed.cluster import READY_TIMEOUT_S, LocalCluster
 from sa_atp.testbed.collect import collect
-from sa_atp.testbed.plan import Plan, only_mininet
+from sa_atp.testbed.plan import Plan, only_links, only_mininet
 from sa_atp.testbed.processes import Group, Process, ProcessError, wait_for
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import PolicyRun
@@ -23,6 +23,9 @@ def check(plan: Plan) -> None:
     wanted = only_mininet(plan)
     if wanted is not None:
         raise UserError(f"the local backend cannot do {wanted}: use --backend mininet")
+    wanted = only_links(plan)
+    if wanted is not None:
+        raise UserError(f"the local backend has no links, and cannot do {wanted}: use --backend sim, or mininet")
     if not plan.network.is_perfect:
         raise UserError(
             "the local backend has no links that could lose, duplicate, reorder or delay packets: "

@@ -342,16 +342,24 @@ def _check_together(plan: Plan, where: str) -> None:
         raise UserError(f"{where}: topology.racks = {plan.topology.racks} is more than topology.workers = {workers}")
 
 
+def only_links(plan: Plan) -> str | None:
+    """The first setting of a plan that needs links, emulated or simulated, as "table.key = value"; None: there is none."""
+    wanted = {"topology.worker_mbps": plan.topology.worker_mbps, "topology.trunk_mbps": plan.topology.trunk_mbps}
+    return _first(wanted)
+
+
 def only_mininet(plan: Plan) -> str | None:
-    """The first setting of a plan that only an emulated network can give, as "table.key = value"; None: there is none."""
+    """The first setting of a plan that only an emulated network can give, as for `only_links`."""
     wanted = {
         "run.policies": [p for p in plan.run.policies if p in ("ps", "gloo")],
         "topology.kind": plan.topology.kind if plan.topology.kind in ("dumbbell", "file") else None,
-        "topology.worker_mbps": plan.topology.worker_mbps,
-        "topology.trunk_mbps": plan.topology.trunk_mbps,
         "job.jobs": plan.job.jobs if plan.job.jobs > 1 else None,
         "job.device": plan.job.device if plan.job.device != "emulated" else None,
         "straggler.by": plan.straggler.by if plan.straggler.by != "device" else None,
         "traffic": plan.traffic if plan.traffic.is_wanted else None,
     }
+    return _first(wanted)
+
+
+def _first(wanted: Mapping[str, object]) -> str | None:
     return next((f"{key} = {value!r}" for key, value in wanted.items() if value), None)

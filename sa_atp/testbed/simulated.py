@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from sa_atp import artefacts
@@ -63,17 +64,19 @@ class _Simulation:
         self.pattern = straggler_pattern(plan)
         self.repetition = repetition
         self.progress = progress
+        links = LinkSettings(
+            rate_mbps=plan.topology.link_mbps,
+            delay_us=plan.topology.delay_us,
+            loss=plan.network.loss,
+            duplicate=plan.network.duplicate,
+            reorder=plan.network.reorder,
+            jitter_us=plan.network.jitter_us,
+        )
         self.world = World(
             seed=plan.run.seed * 1000 + repetition,
             pipelines=pipelines,
-            links=LinkSettings(
-                rate_mbps=plan.topology.link_mbps,
-                delay_us=plan.topology.delay_us,
-                loss=plan.network.loss,
-                duplicate=plan.network.duplicate,
-                reorder=plan.network.reorder,
-                jitter_us=plan.network.jitter_us,
-            ),
+            links=links,
+            trunk=replace(links, rate_mbps=plan.topology.trunk_mbps or plan.topology.link_mbps),
             settings=ServerSettings(lanes=plan.switch.lanes, slots=plan.switch.slots, slots_per_job=plan.switch.quota),
         )
         self.ranks = [_Rank(self, rank) for rank in range(plan.topology.workers)]
@@ -108,7 +111,7 @@ class _Rank:
         self.over = False
         world = simulation.world
         self.worker = SimWorker(
-            world.add_worker(rank),
+            world.add_worker(rank, rate_mbps=plan.topology.worker_mbps[rank] if plan.topology.worker_mbps else None),
             world.clock,
             JoinRequest(
                 job=simulation.policy,
