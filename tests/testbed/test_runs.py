@@ -72,26 +72,6 @@ def test_a_simulated_run_is_the_same_for_the_same_seed(tmp_path: Path) -> None:
     assert first == second
 
 
-@pytest.mark.parametrize("key", ["topology.worker_mbps=[1000,1000,100]", "topology.trunk_mbps=100"])
-def test_simulated_links_may_have_rates_of_their_own(tmp_path: Path, key: str) -> None:
-    """All wait for the slowest one: ten times as long, where there is little else to wait for."""
-    times = []
-    for name, extra in (("alike", ()), ("different", ("--set", key))):
-        arguments = (
-            "--backend",
-            "sim",
-            "--json",
-            "--set",
-            "topology.link_mbps=1000",
-            "--set",
-            "straggler.pattern=none",
-        )
-        model = ("--set", "job.compute_us_per_sample=1", "--set", 'run.policies=["atp"]')
-        summary = summary_of(run(tmp_path / name, *arguments, *model, *extra))
-        times.append(summary["policies"]["atp"]["iteration_time_s"]["p50"])
-    assert times[1] > 4 * times[0]
-
-
 @pytest.mark.parametrize(
     ("override", "says"),
     [
