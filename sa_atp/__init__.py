@@ -1,21 +1,24 @@
 """SA-ATP: in-network aggregation that survives stragglers.
 
-`connect` joins a job and gives a `Communicator`, whose `all_reduce` sums arrays over all ranks through the switch.
+`connect` joins a job and gives a `Communicator`, whose `all_reduce` sums arrays over all ranks through the switch. What
+goes wrong is a `TransportError`; what a caller can mend, such as an argument, a `UserError`.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sa_atp.errors import UserError
     from sa_atp.net.communicator import Communicator, connect
+    from sa_atp.transport.errors import TransportError
 
-__all__ = ["Communicator", "connect"]
+__all__ = ["Communicator", "TransportError", "UserError", "connect"]
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
     """Loads the transport when it is first used, so that tools that only need a part of the package stay quick."""
     if name in __all__:
-        from sa_atp.net import communicator
+        from sa_atp.net import communicator  # which knows them all
 
         return getattr(communicator, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

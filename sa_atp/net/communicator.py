@@ -7,6 +7,7 @@ A thread of its own runs the connection, so sums travel while the program comput
 """
 
 import contextlib
+import os
 import random
 import re
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ import numpy as np
 from sa_atp.errors import UserError
 from sa_atp.net.clock import now_us
 from sa_atp.net.driver import Driver
+from sa_atp.net.promise import Callbacks, Promise
 from sa_atp.net.udp import UdpSocket
 from sa_atp.spec import UDP_PORT
 from sa_atp.straggler.ledger import Grade
@@ -48,7 +50,7 @@ class Sum:
     operation: int
     """Its number in the job; -1 until the connection's thread has started it."""
     values: int
-    future: "Future[np.ndarray]"
+    future: Promise[np.ndarray]
     out: np.ndarray
     """float32[values]: receives the sum."""
     scale: float = 1.0
@@ -110,7 +112,7 @@ def connect(
     while not joining.finished:
         driver.turn(0.5)
     if joining.membership is None:
-        socket.close()
+        driver.close()
         raise joining.error or TransportError("not admitted")
     return Communicator(joining.membership, driver, limits)
 
@@ -137,12 +139,14 @@ class Communicator:
         self._worker = Worker(membership, now_us(), first_request=random.getrandbits(32), limits=limits)
         self._driver = driver
         self._sums: dict[int, Sum] = {}
-        self._replies: dict[int, Future[Body | None]] = {}
+        self._replies: dict[int, Promise[Body | None]] = {}
         self._closed = False
+        self._process = os.getpid()
+        self._callbacks = Callbacks()
         driver.connection = self._worker
         driver.after = self._take_events
         driver.ended = self._end
-        driver.start(f"sa-atp-rank-{membership.rank}")
+        self._callbacks.own_thread = driver.start(f"sa-atp-rank-{membership.rank}")
 
     # --- sums ---------------------------------------------------------------------------------------------------------
 
@@ -162,23 +166,24 @@ class Communicator:
     def all_reduce_async(self, array: Any, *, key: object | None = None, scale: float = 1.0) -> "Future[Any]":
         """The same, in the background: the future's result is the array. It must not be touched before.
 
-        Returns at once: what goes wrong later is the future's exception.
+        Returns at once: what goes wrong later is the future's exception. Callbacks of the future run in threads of their
+        own, and may wait for other sums.
         """
         values, write_back = _flat_float32(array)
         bits = self.membership.bits_of(self.membership.rank)
         sum_ = self.begin(values.size, key=key, out=values, scale=scale)
         self.contribute(sum_, [values], bits)
-        done: Future[Any] = Future()
+        done: Promise[Any] = Promise(self._callbacks)
 
         def finish(future: "Future[np.ndarray]") -> None:
-            error = future.exception()
-            if error is not None:
+            try:
+                write_back(future.result())
+            except Exception as error:
                 done.set_exception(error)
             else:
-                write_back(future.result())
                 done.set_result(array)
 
-        sum_.future.add_done_callback(finish)
+        sum_.future.then_at_once(finish)
         return done
 
     def begin(
@@ -189,16 +194,30 @@ class Communicator:
         Args:
             out: where the values go when the sum is done; may be one of the contributions. Default: a new array.
             scale: the sum is multiplied by this.
+
+        Raises: UserError: nothing to sum, an `out` that cannot take the sum, or a key that cannot be compared.
         """
         if values < 1:
             raise UserError("an array to sum must have at least one value")
-        sum_ = Sum(-1, values, Future(), np.empty(values, np.float32) if out is None else out, scale)
+        if out is None:
+            out = np.empty(values, np.float32)
+        elif out.dtype != np.float32 or out.shape != (values,) or not out.flags.writeable:
+            raise UserError(f"where a sum goes must be a float32 array of {values} values that can be written to")
+        try:
+            hash(key)
+        except TypeError:
+            raise UserError(f"a key must be hashable, as a name or a number is, not a {type(key).__name__}") from None
+        sum_ = Sum(-1, values, Promise(self._callbacks), out, scale)
 
         def start() -> None:
             if self._worker.error is not None:
                 sum_.future.set_exception(self._worker.error)
                 return
-            sum_.operation = self._worker.begin(values, key, now_us())
+            try:
+                sum_.operation = self._worker.begin(values, key, now_us())
+            except Exception as problem:
+                sum_.future.set_exception(problem)
+                raise
             self._sums[sum_.operation] = sum_
 
         self._call(start)
@@ -236,7 +255,7 @@ class Communicator:
 
     def ask(self, body: Body, *, timeout_s: float = 5.0) -> "Future[Body | None]":
         """Sends a request to the parameter server; the future's result is its answer, None if there was none in time."""
-        future: Future[Body | None] = Future()
+        future: Promise[Body | None] = Promise(self._callbacks)
 
         def send() -> None:
             if self._worker.error is not None:
@@ -258,17 +277,22 @@ class Communicator:
         return self._worker.describe()
 
     @property
+    def is_of_another_process(self) -> bool:
+        """Whether this process was forked from the one that made the connection: threads do not come along."""
+        return self._process != os.getpid()
+
+    @property
     def error(self) -> TransportError | None:
         """What ended the connection, if something has."""
         return self._worker.error
 
     def close(self) -> None:
         """Leaves the job. Sums that are still under way fail."""
-        if self._closed:
+        if self._closed or self.is_of_another_process:
             return
         self._closed = True
         if self._worker.error is None:
-            left: Future[Body | None] = Future()
+            left: Promise[Body | None] = Promise(self._callbacks)
 
             def leave() -> None:
                 self._replies[self._worker.leave(now_us())] = left
@@ -277,6 +301,7 @@ class Communicator:
             with contextlib.suppress(TimeoutError, TransportError):  # the server will notice by itself
                 left.result(timeout=LEAVE_TIMEOUT_S)
         self._driver.stop()
+        self._callbacks.close()
 
     def __enter__(self) -> Self:
         return self
@@ -291,18 +316,15 @@ class Communicator:
     def _call(self, action: Callable[[], None]) -> None:
         if self._closed:
             raise TransportError("the connection is closed")
+        if self.is_of_another_process:
+            raise TransportError("the connection belongs to the process that this one was forked from: connect again")
         self._driver.call(action)
 
     def _take_events(self) -> None:
         while (event := self._worker.next_event()) is not None:
             match event:
                 case OperationDone(operation):
-                    sum_ = self._sums.pop(operation)
-                    sum_.sent_us = self._worker.sent_us(operation)
-                    sum_.finished = self._worker.result(operation, sum_.out)
-                    if sum_.scale != 1.0:
-                        sum_.out *= np.float32(sum_.scale)
-                    sum_.future.set_result(sum_.out)
+                    self._finish(self._sums.pop(operation))
                 case WaitingFor():
                     if event.operation in self._sums:
                         waiting = self._sums[event.operation]
@@ -312,6 +334,17 @@ class Communicator:
                         self._replies.pop(request).set_result(body)
                 case Failed(error):
                     self._fail_all(error)
+
+    def _finish(self, sum_: Sum) -> None:
+        try:
+            sum_.sent_us = self._worker.sent_us(sum_.operation)
+            sum_.finished = self._worker.result(sum_.operation, sum_.out)
+            if sum_.scale != 1.0:
+                sum_.out *= np.float32(sum_.scale)
+        except Exception as problem:  # the others' sums are none the worse for it
+            sum_.future.set_exception(problem)
+            return
+        sum_.future.set_result(sum_.out)
 
     def _end(self) -> None:
         """The connection's thread ends: nothing that waits for it may wait for ever."""
@@ -337,6 +370,8 @@ def _flat_float32(array: Any) -> tuple[np.ndarray, Callable[[np.ndarray], None]]
         if array.dtype not in (np.float32, np.float16):
             raise UserError(f"an array of {array.dtype} cannot be summed: expected float32 or float16")
 
+        if not array.flags.writeable:
+            raise UserError("an array that cannot be written to cannot be replaced by its sum: copy it first")
         flat = np.ascontiguousarray(array, np.float32).reshape(-1)
 
         def write_array(values: np.ndarray) -> None:

@@ -17,6 +17,7 @@ from sa_atp.wire.datagrams import Burst
 
 LONGEST_WAIT_S = 1.0
 LONGEST_PAUSE_US, ENOUGH, WORTH_IT = 8_000, 96, 8  # of datagrams that gather, see Moderation
+FD_SETSIZE = 1024  # descriptors from here on are beyond select()
 LOOKS = 8  # at a socket in a turn: calls and timers come to their right however much arrives
 
 
@@ -61,10 +62,11 @@ class Driver:
         if self._over:
             self._run_calls()
 
-    def start(self, name: str) -> None:
+    def start(self, name: str) -> threading.Thread:
         """Runs the loop in a thread of its own."""
         self._thread = threading.Thread(target=self.run, name=name, daemon=True)
         self._thread.start()
+        return self._thread
 
     def stop(self) -> None:
         """Ends the loop, after what it is doing, and closes the socket."""
@@ -85,14 +87,22 @@ class Driver:
             while not self._stop:
                 self.turn(LONGEST_WAIT_S)
         finally:
-            self.ended()
-            with self._lock:
-                self._over = True
-                self._selector.close()
-                self.socket.close()
-                os.close(self._wake_read)
-                os.close(self._wake_write)
-            self._run_calls()
+            try:
+                self.ended()
+            finally:
+                self.close()
+
+    def close(self) -> None:
+        """Gives back what the loop has of the system; for a loop that does not run, or not any more."""
+        with self._lock:
+            if self._over:
+                return
+            self._over = True
+            self._selector.close()
+            self.socket.close()
+            os.close(self._wake_read)
+            os.close(self._wake_write)
+        self._run_calls()
 
     def _run_calls(self) -> None:
         while True:
@@ -122,7 +132,7 @@ class Driver:
         self.after()
         pause_s = self._moderation.pause_s(received, self.connection.may_gather())
         if pause_s:
-            select.select([self._wake_read], [], [], pause_s)  # calls need not wait
+            wait_readable(self._wake_read, pause_s)  # calls need not wait
 
     def _receive(self) -> int:
         """Takes what has arrived, or a bounded part of it; returns how many datagrams."""
@@ -148,3 +158,13 @@ class Driver:
             self._backlog.wrote(sum(burst.data.size for burst in bursts), self.socket.unsent_bytes(), now_us())
         if room is not None:
             self._resume_us = self._backlog.resume_us()
+
+
+def wait_readable(descriptor: int, seconds: float) -> None:
+    """Until there is something to read, or the time is over."""
+    if descriptor < FD_SETSIZE:
+        select.select([descriptor], [], [], seconds)
+        return
+    poll = select.poll()  # which counts in milliseconds
+    poll.register(descriptor, select.POLLIN)
+    poll.poll(1000 * seconds)

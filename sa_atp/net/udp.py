@@ -28,6 +28,7 @@ SO_SNDBUFFORCE = 32
 SO_RCVBUFFORCE = 33
 
 BUFFER_BYTES = 8 << 20  # asked of the kernel; without CAP_NET_ADMIN it gives what net.core.rmem_max allows
+FULL_WAIT_MS = 10  # for room in the kernel's buffer, before it is tried again
 MAX_SEGMENTS = 64  # UDP_MAX_SEGMENTS of older kernels
 MAX_SEND_BYTES = 65_000  # of one segmented send, below the limit of an IPv4 packet
 RECEIVE_BYTES = 65_536
@@ -172,7 +173,9 @@ class UdpSocket:
                     self.socket.sendmsg([data[0].data], control, 0, address)
                     taken = 1
             except BlockingIOError:
-                select.select([], [self.socket], [], 0.01)
+                writable = select.poll()
+                writable.register(self.socket, select.POLLOUT)
+                writable.poll(FULL_WAIT_MS)
                 continue
             except ConnectionError:
                 continue  # the error belongs to an earlier datagram: this one has not been sent yet

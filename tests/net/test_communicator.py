@@ -1,5 +1,10 @@
 """`sa_atp.connect` over real sockets: the embedded switch and the parameter server as processes, ranks as threads."""
 
+import os
+import resource
+import subprocess
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
@@ -168,3 +173,106 @@ def test_a_closed_connection_says_so(together: Together) -> None:
         return str(caught.value)
 
     assert together(work, ranks=1) == ["the connection is closed"]
+
+
+# --- what programs do besides -----------------------------------------------------------------------------------------
+
+
+def test_a_callback_may_wait_for_another_sum(together: Together) -> None:
+    def work(comm: Communicator) -> float:
+        second: list[float] = []
+        done = threading.Event()
+
+        def callback(_: Any) -> None:
+            other = np.ones(100, np.float32)
+            comm.all_reduce_async(other).result(20)
+            second.append(float(other[0]))
+            done.set()
+
+        for _ in range(3):
+            comm.all_reduce_async(np.ones(100, np.float32)).add_done_callback(callback)
+            assert done.wait(20)
+            done.clear()
+        return sum(second)
+
+    assert together(work) == [9.0] * RANKS
+
+
+def test_what_cannot_take_a_sum_is_refused_before_anything_is_sent(together: Together) -> None:
+    def work(comm: Communicator) -> float:
+        for bad in (np.frombuffer(bytes(400), np.float32), np.broadcast_to(np.float16(1), (100,))):
+            with pytest.raises(UserError, match="cannot be written to"):
+                comm.all_reduce(bad)
+        with pytest.raises(UserError, match="float32 array of 100 values that can be written to"):
+            comm.begin(100, out=np.empty(99, np.float32))
+        with pytest.raises(UserError, match="a key must be hashable, as a name or a number is, not a list"):
+            comm.all_reduce(np.ones(100, np.float32), key=[1])
+        good = np.ones(100, np.float32)
+        comm.all_reduce(good)
+        return float(good[0])
+
+    assert together(work) == [3.0] * RANKS
+
+
+def test_a_sum_cannot_be_cancelled(together: Together) -> None:
+    def work(comm: Communicator) -> float:
+        array = np.ones(100, np.float32)
+        future = comm.all_reduce_async(array)
+        assert not future.cancel()
+        assert not comm.ask({"type": "stats"}).cancel()
+        future.result(20)
+        return float(array[0])
+
+    assert together(work) == [3.0] * RANKS
+
+
+def test_a_program_with_many_files_open(together: Together) -> None:
+    """select() takes descriptors below 1024 only."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 1200:
+        pytest.skip("this machine gives a process no 1,200 descriptors: ulimit -n")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1200), hard))
+    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1050)]
+    try:
+
+        def work(comm: Communicator) -> float:
+            array = np.ones(30_000, np.float32)
+            for _ in range(20):
+                array[:] = 1
+                comm.all_reduce(array)
+            return float(array[0])
+
+        assert together(work) == [3.0] * RANKS
+    finally:
+        for file in files:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_forked_process_is_told_to_connect_again(server: str) -> None:
+    code = (
+        "import os, sys, numpy, sa_atp, warnings; warnings.simplefilter('ignore')\n"
+        "comm = sa_atp.connect(sys.argv[1], job='forks', rank=0, world_size=1)\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    try:\n"
+        "        comm.all_reduce(numpy.ones(10, numpy.float32))\n"
+        "    except sa_atp.TransportError as error:\n"
+        "        print(error, flush=True)\n"
+        "    comm.close()\n"
+        "    os._exit(0)\n"
+        "os.waitpid(child, 0)\n"
+        "array = numpy.ones(10, numpy.float32); comm.all_reduce(array); print(array[0]); comm.close()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, server], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == (
+        "the connection belongs to the process that this one was forked from: connect again\n1.0\n", ""
+    )  # fmt: skip
+
+
+def test_a_failed_join_leaves_nothing_open(server: str) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        with pytest.raises(TransportError):
+            sa_atp.connect(server, job=f"alone {next(_names)}", rank=0, world_size=2, timeout_s=0.3)
+    assert len(os.listdir("/proc/self/fd")) <= before
