@@ -17,13 +17,13 @@ from sa_atp.sim.nodes import Host, Switch
 from sa_atp.softswitch.frames import mac_for
 from sa_atp.softswitch.pipeline import Pipeline
 from sa_atp.spec import UDP_PORT
-from sa_atp.transport.job import Job
 from sa_atp.transport.server import Admit, ParameterServer, Retire, ServerSettings
 
 SERVER_IP = "10.0.255.1"
 SERVER_PORT = 500
 UPLINK_PORT = 501
-INSTALL_US = 500  # what the control plane takes to install a job
+LEAF_PORT = 100  # of the spine: the first leaf's
+INSTALL_US = 500  # what the control plane takes to install a job, or to remove it
 
 
 def worker_ip(rank: int, network: int = 0) -> str:
@@ -79,7 +79,7 @@ class World:
         self.leaves = self.racks[1:]
         self.hosts: dict[str, Host] = {}
         for number, leaf in enumerate(self.leaves):
-            self._join(leaf, UPLINK_PORT, self.root, 100 + number)
+            self._join(leaf, UPLINK_PORT, self.root, LEAF_PORT + number)
         self.server_host = self.attach(SERVER_IP, UDP_PORT, self.root, SERVER_PORT, self.trunk)
         self.server_host.connection = self.server
         self.server_host.after = self._server_events
@@ -102,7 +102,7 @@ class World:
             if other is rack:
                 other.ports[ip] = port
             elif other is self.root:
-                other.ports[ip] = 100 + self.leaves.index(rack)
+                other.ports[ip] = LEAF_PORT + self.leaves.index(rack)
             else:
                 other.ports[ip] = UPLINK_PORT
             routes.add(other.writer, ip, other.ports[ip])
@@ -123,14 +123,17 @@ class World:
     def _server_events(self) -> None:
         while (event := self.server.next_event()) is not None:
             match event:
-                case Admit(job):
-                    self.clock.at(self.clock.now_us + INSTALL_US, partial(self._install, job))
+                case Admit():
+                    self.clock.at(self.clock.now_us + INSTALL_US, partial(self._install, event))
                 case Retire(number, _):
-                    for rack in self.racks:
-                        jobs.remove(rack.writer, number)
-                        rack.installed.pop(number, None)
+                    self.clock.at(self.clock.now_us + INSTALL_US, partial(self._remove, number))
 
-    def _install(self, job: Job) -> None:
+    def _remove(self, number: int) -> None:
+        for rack in self.racks:
+            jobs.remove(rack.writer, number)
+            rack.installed.pop(number, None)
+
+    def _install(self, job: Admit) -> None:
         for rack in self.racks:
             spec = self._spec(job, rack)
             if spec is not None:
@@ -139,23 +142,22 @@ class World:
         leaves = [
             [m.rank for m in rack.installed[job.number].members] for rack in self.leaves if job.number in rack.installed
         ]
-        self.server.admitted(job.number, self.clock.now_us, leaves)
+        self.server.admitted(job, self.clock.now_us, leaves)
         self.server_host.serve()
 
     def _member(self, rack: Rack, ip: str, udp_port: int, rank: int = -1) -> Member:
         return Member(ip=ip, udp_port=udp_port, mac=mac_text(ip), switch_port=rack.ports[ip], rank=rank)
 
-    def _spec(self, job: Job, rack: Rack) -> JobSpec | None:
+    def _spec(self, job: Admit, rack: Rack) -> JobSpec | None:
         """What a switch must know of a job; None if none of its workers is below it."""
         members = [
-            self._member(rack, m.address[0], m.address[1], m.rank)
-            for m in job.members.values()
-            if rack is self.root or rack.ports[m.address[0]] != UPLINK_PORT
+            self._member(rack, ip, udp_port, rank)
+            for rank, (ip, udp_port) in job.addresses.items()
+            if rack is self.root or rack.ports[ip] != UPLINK_PORT
         ]
         if not members:
             return None
         server = self._member(rack, SERVER_IP, UDP_PORT)
-        one_a_port = {m.switch_port: m.rank for m in reversed(members)}
         return JobSpec(
             job=job.number,
             epoch=job.epoch,
@@ -168,7 +170,7 @@ class World:
             members=tuple(members),
             parameter_server=server,
             uplink=server,
-            receivers=tuple(one_a_port.values()) if self.leaves and rack is self.root else None,
+            leaf_ports=tuple(LEAF_PORT + n for n in range(len(self.leaves))) if rack is self.root else (),
         )
 
     # --- faults ---------------------------------------------------------------------------------------------------------

@@ -41,6 +41,8 @@ def _verdict(job: JobDescription) -> tuple[str, tuple[int, ...], bool]:
         case State.FAILED:
             return f"it has failed: {job.failure or 'the reason is not known'}", job.failed_ranks, False
         case State.ENDED:
+            if not job.members:
+                return "it is over: nobody is in it, its ranks have stopped asking to join", (), False
             return "it is over: all ranks have left", (), False
     return _running(job)
 

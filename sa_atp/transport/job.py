@@ -3,8 +3,12 @@
 GATHERING ──all ranks joined──> ADMITTING ──control plane is done──> RUNNING ──all left──> ENDED
     ^                                                                   │
     └───────────── a rank joins again: next epoch ───────────── FAILED <┘ a rank is lost, or disagrees
+
+A rank that falls silent before the job runs is dropped: ADMITTING goes back to GATHERING in the next epoch, and a job that
+nobody wants to join any more is ENDED.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -98,6 +102,11 @@ class ServerStats:
     beyond: int = 0
 
 
+def bits_of(rank: int, micro_batches: int) -> int:
+    """Contributions of a rank, as a bitmap."""
+    return ((1 << micro_batches) - 1) << (rank * micro_batches)
+
+
 class Job:
     def __init__(
         self,
@@ -145,6 +154,27 @@ class Job:
         self.failure = None
         self._start((self.sums.oldest_seq + HORIZON) & SEQ_MASK)
 
+    def end(self, state: State) -> None:
+        """The epoch is over, ENDED or FAILED: what takes much memory goes, nobody will ask for it any more.
+
+        Members and counters stay for those who ask what happened, and how far everyone was for the next epoch.
+        """
+        self.state = state
+        self.sums.clear()
+        self.recalled.clear()
+        for member in self.members.values():
+            member.replies.clear()
+
+    def drop(self, ranks: Collection[int]) -> None:
+        """These ranks do not wait to be admitted any more, before the job runs."""
+        members = {rank: member for rank, member in self.members.items() if rank not in ranks}
+        if self.state is State.ADMITTING:
+            self.next_epoch()  # the switches are being told of the ranks as they were
+        self.members = members
+        if not members:
+            self.refusal = None  # of what somebody else wanted
+            self.end(State.ENDED)
+
     @property
     def contributions(self) -> int:
         return self.world_size * self.micro_batches
@@ -160,7 +190,7 @@ class Job:
 
     def bits_of(self, rank: int) -> int:
         """Contributions of a rank, as a bitmap."""
-        return ((1 << self.micro_batches) - 1) << (rank * self.micro_batches)
+        return bits_of(rank, self.micro_batches)
 
     def below_leaf_of(self, rank: int) -> frozenset[int]:
         """The ranks that are attached to the same leaf; none if the rank is attached to the root."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sa_atp.errors import UserError
-from sa_atp.spec import CONTRIBUTION_BITS, HEADER_BYTES, LANE_BUILDS, SLOTS, Kind
+from sa_atp.spec import CONTRIBUTION_BITS, HEADER_BYTES, LANE_BUILDS, Kind
 from sa_atp.straggler.ledger import Grade
 from sa_atp.transport.errors import ParameterServerLostError, RefusedError, TransportError
 from sa_atp.transport.requests import Requests
@@ -13,6 +13,7 @@ from sa_atp.wire.datagrams import Address, Burst
 from sa_atp.wire.header import headers
 from sa_atp.wire.messages import MAX_BYTES, Body, MalformedError, decode, integer, integers, text
 
+MOST_SLOTS = 1 << 16  # that a packet can name; how many a switch has, it says when the job is installed
 REPEAT_US = 200_000  # between two questions while other ranks are still missing
 
 
@@ -117,8 +118,8 @@ class Membership:
             world_size=integer(body, "world_size", 1, CONTRIBUTION_BITS),
             micro_batches=integer(body, "micro_batches", 1, CONTRIBUTION_BITS),
             lanes=lanes,
-            slot_base=integer(body, "slot_base", 0, SLOTS - 1),
-            slot_count=integer(body, "slot_count", 1, SLOTS),
+            slot_base=integer(body, "slot_base", 0, MOST_SLOTS - 1),
+            slot_count=integer(body, "slot_count", 1, MOST_SLOTS),
             first_seq=integer(body, "first_seq", 0, 0xFFFFFFFF),
             # an empty address: the switch is on the way to the parameter server
             data_address=(data_ip, integer(body, "data_port", 0, 65535)) if data_ip else server_address,

@@ -136,6 +136,12 @@ class Recovery:
         send_us = (now_us - int(sent_us.min())) * total // len(sent_us) if len(sent_us) > total // 8 else 0
         return WaitingFor(operation.index, missing, min(1.0, operation.missing / total), send_us)
 
+    def forget(self, operation: Operation) -> None:
+        """The operation is over: answers that have not come are not waited for. Some were lost, or came as results."""
+        span = operation.plan.span
+        for seq in [s for s in self._asked_us if (s - operation.first_seq) & SEQ_MASK < span]:
+            del self._asked_us[seq]
+
     # --- two levels (section 10.5) ------------------------------------------------------------------------------------
 
     def leave_leaf(self, operation: Operation, now_us: int) -> None:

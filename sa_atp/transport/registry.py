@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from sa_atp.spec import SLOTS
 from sa_atp.straggler.ledger import Grade
 from sa_atp.transport.job import Job, State
+from sa_atp.transport.membership import MOST_SLOTS
 
 MAX_JOBS = 255  # 0 is no job's number
 OVER = (State.ENDED, State.FAILED)
@@ -15,7 +15,7 @@ class Registry:
         """Args: see ServerSettings and ParameterServer."""
         self.jobs: dict[int, Job] = {}
         self._lanes = lanes
-        self._slots = min(slots, SLOTS)
+        self._slots = min(slots, MOST_SLOTS)
         self._quota = min(slots_per_job, slots)
         self._random_bits = random_bits
 
@@ -25,15 +25,17 @@ class Registry:
     def add(self, name: str, world_size: int, micro_batches: int, grade: Grade) -> Job | None:
         """A new job; None if there are as many as there can be. One that is over gives its number away."""
         number = next((n for n in range(1, MAX_JOBS + 1) if n not in self.jobs), None)
+        epoch = self._random_bits(8)
         if number is None:
             number = next((n for n, job in self.jobs.items() if job.state in OVER), None)
             if number is None:
                 return None
-            del self.jobs[number]
+            # packets and events of the job that had the number are of another epoch then
+            epoch = (self.jobs.pop(number).epoch + 1) & 0xFF
         job = Job(
             name=name,
             number=number,
-            epoch=self._random_bits(8),
+            epoch=epoch,
             world_size=world_size,
             micro_batches=micro_batches,
             lanes=self._lanes,

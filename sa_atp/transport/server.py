@@ -5,7 +5,7 @@ on when it is told that this is done.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -14,8 +14,9 @@ from sa_atp.spec import CONTRIBUTION_BITS, HEADER_BYTES, Flag, Kind
 from sa_atp.straggler.ledger import Grade
 from sa_atp.transport import describe, help_desk, sums
 from sa_atp.transport.errors import describe_ranks
-from sa_atp.transport.job import REPLIES_KEPT, Job, Member, Position, State
-from sa_atp.transport.registry import Registry
+from sa_atp.transport.job import REPLIES_KEPT, Job, Member, Position, State, bits_of
+from sa_atp.transport.membership import REPEAT_US
+from sa_atp.transport.registry import OVER, Registry
 from sa_atp.transport.serial import serial_distance
 from sa_atp.transport.serving import Serving
 from sa_atp.wire.datagrams import Address, Burst, merged
@@ -25,6 +26,7 @@ from sa_atp.wire.messages import Body, MalformedError, decode, encode, integer, 
 MAX_GATHER = 256  # copies of results that may wait until they are looked at
 MAX_FETCH = 1024  # stored results sent for one request
 MAX_RECALL = 32  # results asked of other workers for one request
+SILENT_JOINER_US = 10 * REPEAT_US  # a rank that has stopped asking to join for so long is gone
 LONGEST_REASON = 600  # characters of a message to people
 KNOWN_KINDS = frozenset({first_byte(k) for k in (Kind.DATA, Kind.RESULT, Kind.PROBE)})
 
@@ -48,11 +50,24 @@ class ServerSettings:
     """A worker that has not been heard of for so long is lost, and its job fails."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Admit:
-    """All workers of a job are here: install it on the switches, then call `admitted` or `refused`."""
+    """All workers of a job are here: install it on the switches, then call `admitted` or `refused`.
 
-    job: Job
+    Says how the job was then: until the switches know it, it may have gone on to another epoch.
+    """
+
+    number: int
+    epoch: int
+    addresses: Mapping[int, Address]
+    """Of the workers, by rank."""
+    micro_batches: int
+    slot_base: int
+    slot_count: int
+
+    def bits_of(self, rank: int) -> int:
+        """Contributions of a rank, as a bitmap."""
+        return bits_of(rank, self.micro_batches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,21 +100,23 @@ class ParameterServer:
 
     # --- the control plane --------------------------------------------------------------------------------------------
 
-    def admitted(self, number: int, now_us: int, leaves: Iterable[Iterable[int]] | None = None) -> None:
+    def admitted(self, event: Admit, now_us: int, leaves: Iterable[Iterable[int]] | None = None) -> None:
         """The switches know the job: its workers may begin. Args: leaves: the ranks below each; None: not known."""
-        job = self.jobs[number]
-        if job.state is not State.ADMITTING:
+        job = self.jobs[event.number]
+        if job.state is not State.ADMITTING or job.epoch != event.epoch:
             return
         job.leaves = None if leaves is None else tuple(frozenset(leaf) for leaf in leaves)
         job.state = State.RUNNING
         job.refusal = None
         for member in job.members.values():
             member.heard_us = now_us
-        self._next_check_us = now_us + self.settings.alive_every_us
+        self._look_out(now_us)
 
-    def refused(self, number: int, reason: str) -> None:
+    def refused(self, event: Admit, reason: str) -> None:
         """The job could not be installed."""
-        job = self.jobs[number]
+        job = self.jobs[event.number]
+        if job.state is not State.ADMITTING or job.epoch != event.epoch:
+            return
         job.refusal = f"the switch cannot take the job: {_plain(reason)}"
         self._fail(job, "refused", (), job.refusal)
 
@@ -255,8 +272,8 @@ class ParameterServer:
             return {"type": "alive", "passed": job.sums.oldest_seq}
         if kind == "leave":
             member.left_at = integer(body, "oldest", 0, 0xFFFFFFFF)
-            if all(m.left_at is not None for m in job.members.values()):
-                job.state = State.ENDED
+            if job.state is State.RUNNING and all(m.left_at is not None for m in job.members.values()):
+                job.end(State.ENDED)
                 self._events.append(Retire(job.number, job.epoch))
             return {"type": "left"}
         if kind == "fetch":
@@ -320,7 +337,7 @@ class ParameterServer:
         if job is None:
             return {"type": "refused", "reason": "the parameter server has 255 jobs already"}
         if (job.world_size, job.micro_batches, job.grade) != (world_size, micro_batches, grade):
-            if job.state not in (State.ENDED, State.FAILED):
+            if job.state not in OVER:
                 return {
                     "type": "refused",
                     "reason": f"job {name!r} has {job.world_size} ranks with {job.micro_batches} contributions each "
@@ -329,21 +346,24 @@ class ParameterServer:
             job.world_size, job.micro_batches, job.grade = world_size, micro_batches, grade
             job.next_epoch()
         member = job.members.get(rank)
-        if member is not None and member.incarnation == incarnation and job.state is State.RUNNING:
-            return job.membership(
-                rank, self.settings.switch_address, self.settings.alive_every_us, self.settings.levels
-            )
-        if job.state in (State.RUNNING, State.ADMITTING) and (member is None or member.incarnation != incarnation):
+        if member is not None and member.incarnation == incarnation:
+            member.heard_us = now_us
+            if job.state is State.RUNNING:
+                return job.membership(
+                    rank, self.settings.switch_address, self.settings.alive_every_us, self.settings.levels
+                )
+        elif job.state in (State.RUNNING, State.ADMITTING):
             self._fail(job, "restarted", (rank,), f"{describe_ranks([rank])} joined again: connect anew")
-        if job.state in (State.FAILED, State.ENDED):
+        if job.state in OVER:
             job.next_epoch()
+        self._look_out(now_us)
         if job.state is State.GATHERING:
             job.members[rank] = Member(
                 rank=rank, address=address, incarnation=incarnation, heard_us=now_us, moved_us=now_us
             )
             if not job.missing:
                 job.state = State.ADMITTING
-                self._events.append(Admit(job))
+                self._events.append(_admission(job))
         waiting: Body = {"type": "waiting", "missing": job.missing}
         return waiting if job.refusal is None else {**waiting, "refusal": job.refusal}
 
@@ -351,17 +371,22 @@ class ParameterServer:
 
     def _fail(self, job: Job, reason: str, ranks: Sequence[int], detail: str) -> None:
         """Ends a job's epoch; every member is told at once, and again whenever it says that it is alive."""
-        if job.state in (State.FAILED, State.ENDED):
+        if job.state in OVER:
             return
-        job.state = State.FAILED
+        job.end(State.FAILED)
         job.failure = {"type": "failed", "reason": reason, "ranks": list(ranks), "detail": detail}
         packet = encode(job.failure, request=0, job=job.number, epoch=job.epoch, reply=True)
         self._out.extend(Burst.of(member.address, packet) for member in job.members.values())
         self._events.append(Retire(job.number, job.epoch))
 
     def next_timer_us(self) -> int | None:
-        running = any(job.state is State.RUNNING for job in self.jobs.values())
-        return self._next_check_us if running else None
+        live = any(job.state not in OVER for job in self.jobs.values())
+        return self._next_check_us if live else None
+
+    def _look_out(self, now_us: int) -> None:
+        """There is a job whose ranks may fall silent."""
+        if self._next_check_us is None:
+            self._next_check_us = now_us + self.settings.alive_every_us
 
     def handle_timer(self, now_us: int) -> None:
         """Looks for workers that have fallen silent."""
@@ -369,16 +394,18 @@ class ParameterServer:
             return
         self._next_check_us = now_us + self.settings.alive_every_us
         for job in self.jobs.values():
-            if job.state is not State.RUNNING:
+            if job.state in OVER:
                 continue
-            lost = [
-                m.rank
-                for m in job.members.values()
-                if m.left_at is None and now_us - m.heard_us > self.settings.dead_after_us
-            ]
-            if lost:
-                seconds = self.settings.dead_after_us / 1e6
-                self._fail(job, "lost", lost, f"not heard of for {seconds:.1f} s")
+            bound_us = self.settings.dead_after_us if job.state is State.RUNNING else SILENT_JOINER_US
+            silent = [m.rank for m in job.members.values() if m.left_at is None and now_us - m.heard_us > bound_us]
+            if not silent:
+                continue
+            if job.state is State.RUNNING:
+                self._fail(job, "lost", silent, f"not heard of for {bound_us / 1e6:.1f} s")
+                continue
+            if job.state is State.ADMITTING:
+                self._events.append(Retire(job.number, job.epoch))
+            job.drop(silent)
 
     def may_gather(self) -> int:
         """How many datagrams may wait for us: copies of results as many as come, where nobody has asked for anything."""
@@ -390,6 +417,17 @@ class ParameterServer:
         out = list(self._out)
         self._out.clear()
         return out
+
+
+def _admission(job: Job) -> Admit:
+    return Admit(
+        number=job.number,
+        epoch=job.epoch,
+        addresses={member.rank: member.address for member in job.members.values()},
+        micro_batches=job.micro_batches,
+        slot_base=job.slot_base,
+        slot_count=job.slot_count,
+    )
 
 
 def _plain(text_: str) -> str:

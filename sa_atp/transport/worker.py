@@ -77,7 +77,7 @@ class Worker:
         self._progress_us = now_us
         self._active_us = now_us  # last time something was sent or a new result came
         self._past_leaf = False  # help has begun below our leaf: its sums will not be complete
-        self._ahead_to = membership.first_seq  # the end of what was complete before we had begun it
+        self._ahead_to = membership.first_seq  # the end of what was complete before we began it
 
     # --- operations ---------------------------------------------------------------------------------------------------
 
@@ -94,6 +94,8 @@ class Worker:
         self._open_waiting(now_us)
         if serial_distance(first_seq, self._ahead_to) > 0:
             self._fetch(now_us)  # others have done without us what we begin now
+        else:
+            self._ahead_to = first_seq  # or it would seem to be ahead when half of all numbers have passed
         return index
 
     def contribute(
@@ -238,6 +240,7 @@ class Worker:
 
     def _finish(self, operation: Operation, now_us: int) -> None:
         self._operations.finish(operation)
+        self._recovery.forget(operation)
         self.stats.chunks_redone += int(np.count_nonzero(operation.attempt))
         self._events.append(OperationDone(operation.index))
         self._open_waiting(now_us)

@@ -1,7 +1,10 @@
 """What a worker asks of the switch, and when it stops asking."""
 
 import numpy as np
+from helpers.cluster import Cluster, Reduction
 
+from sa_atp.sim.network import LinkSettings
+from sa_atp.softswitch.pipeline import Pipeline
 from sa_atp.spec import Kind
 from sa_atp.transport.membership import Membership
 from sa_atp.transport.worker import Worker
@@ -52,3 +55,20 @@ def test_answers_that_say_nothing_new_bring_on_no_further_questions() -> None:
     assert sum(probes) > 1
     assert resent
     assert not any(probes[20:])
+
+
+def test_questions_without_an_answer_are_forgotten_with_their_operation(pipeline: Pipeline) -> None:
+    """The answer was lost, or the result came instead of it."""
+    cluster = Cluster([pipeline], links=LinkSettings(loss=0.1))
+    workers = cluster.start_job(2)
+    cluster.run_until_joined(workers)
+    for _ in range(100):
+        reduction = Reduction([[np.ones(300, np.float32)] for _ in workers])
+        for worker in workers:
+            reduction.start(worker)
+            worker.look(reduction.sums[worker.membership.rank])
+        cluster.run(lambda r=reduction: r.over, 5.0)  # type: ignore[misc]
+    for worker in workers:
+        stats = worker.worker.stats
+        assert stats.probe_replies < stats.probes
+        assert not worker.worker._recovery._asked_us

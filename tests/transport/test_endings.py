@@ -1,0 +1,103 @@
+"""What a job leaves behind when it has ended or failed: nothing large, and all that its next epoch needs."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from helpers.cluster import SECOND_US, Cluster, Reduction
+
+from sa_atp.sim.worker import SimWorker
+from sa_atp.softswitch.pipeline import Pipeline
+from sa_atp.transport.errors import WorkerLostError
+from sa_atp.transport.job import Job, State
+from sa_atp.transport.server import ServerSettings
+from sa_atp.transport.sums import HORIZON
+
+DEAD_AFTER_US = 2 * SECOND_US
+
+
+@pytest.fixture
+def cluster(pipeline: Pipeline) -> Cluster:
+    return Cluster([pipeline], settings=ServerSettings(dead_after_us=DEAD_AFTER_US))
+
+
+def joined(cluster: Cluster, size: int) -> list[SimWorker]:
+    workers = cluster.start_job(size)
+    cluster.run_until_joined(workers)
+    return workers
+
+
+def add_up(cluster: Cluster, workers: Sequence[SimWorker], values: int) -> None:
+    reduction = Reduction([[np.full(values, 1.0 + rank, np.float32)] for rank in range(len(workers))])
+    for worker in workers:
+        reduction.start(worker)
+    cluster.run(lambda: reduction.over, 5.0)
+    reduction.check()
+
+
+def job_with_sums(cluster: Cluster) -> tuple[list[SimWorker], Job]:
+    """Three ranks have summed something, and have not yet said so: the parameter server keeps what they may ask for."""
+    workers = joined(cluster, 3)
+    add_up(cluster, workers, 20_000)
+    workers[0].ask({"type": "stats"})
+    cluster.run_for(0.01)
+    (job,) = cluster.world.server.jobs.values()
+    assert job.sums.pages
+    return workers, job
+
+
+def next_epoch_sums(cluster: Cluster, before: int, reached: int) -> None:
+    """The job can begin anew, with numbers that were not used."""
+    again = [cluster.new_worker("job", rank, 3) for rank in range(3)]
+    cluster.jobs = [again]
+    cluster.run_until_joined(again)
+    assert again[0].membership.epoch == (before + 1) % 256
+    assert again[0].membership.first_seq == (reached + HORIZON) % 2**32
+    add_up(cluster, again, 500)
+
+
+def test_a_job_that_has_failed_keeps_no_sums(cluster: Cluster) -> None:
+    workers, job = job_with_sums(cluster)
+    epoch, kept = job.epoch, job.stats.results_kept
+    workers[1].host.paused = True
+    workers[2].host.paused = True
+    cluster.run(lambda: workers[0].error is not None, DEAD_AFTER_US / 1e6 + 1.0)
+    oldest = job.sums.oldest_seq
+    assert job.sums.pages == 0
+    assert not any(member.replies for member in job.members.values())
+    # what is still asked of it: why it failed, and how it went
+    for worker in workers[1:]:
+        worker.host.paused = False
+        worker.host.serve()
+    cluster.run(lambda: all(w.error is not None for w in workers), 1.0)
+    for worker in workers:
+        assert isinstance(worker.error, WorkerLostError)
+        assert worker.error.ranks == (1, 2)
+    assert job.stats.results_kept == kept > 0
+    next_epoch_sums(cluster, epoch, oldest)
+
+
+def test_a_job_that_has_ended_keeps_no_sums(cluster: Cluster) -> None:
+    workers, job = job_with_sums(cluster)
+    epoch, kept = job.epoch, job.stats.results_kept
+    for worker in workers:
+        worker.worker.leave(cluster.clock.now_us)
+        worker.host.serve()
+    cluster.run(lambda: job.state is State.ENDED, 1.0)
+    oldest = job.sums.oldest_seq
+    assert job.sums.pages == 0
+    assert sum(len(member.replies) for member in job.members.values()) <= 1  # that to who left last
+    assert job.stats.results_kept == kept > 0
+    next_epoch_sums(cluster, epoch, oldest)
+
+
+def test_a_job_ends_once_whoever_says_again_that_it_leaves(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer was lost, so the question comes again, to a job that has forgotten its answers."""
+    retired: list[int] = []
+    monkeypatch.setattr("sa_atp.sim.world.jobs.remove", lambda writer, number: retired.append(number))
+    workers = joined(cluster, 2)
+    for worker in (*workers, *workers):
+        worker.worker.leave(cluster.clock.now_us)
+        worker.host.serve()
+        cluster.run_for(0.01)
+    assert retired == [workers[0].membership.job]

@@ -1,0 +1,243 @@
+"""Ranks that ask to join and fall silent before their job runs: they are not waited for, and hold nothing back."""
+
+import itertools
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from sa_atp.transport.describe import Inquiry, question
+from sa_atp.transport.diagnosis import diagnose
+from sa_atp.transport.job import Job, State
+from sa_atp.transport.membership import Joining, JoinRequest
+from sa_atp.transport.registry import MAX_JOBS
+from sa_atp.transport.server import SILENT_JOINER_US, Admit, ParameterServer, Retire, ServerEvent, ServerSettings
+from sa_atp.wire.datagrams import Address, Burst
+from sa_atp.wire.messages import decode, encode
+
+SERVER = ("10.9.9.9", 21313)
+TURN_US = 10_000
+JOIN_TIMEOUT_US = 30_000_000
+GONE_S = (SILENT_JOINER_US + 2 * ServerSettings().alive_every_us) / 1e6  # after so long a rank has been dropped
+
+
+class Lobby:
+    """A parameter server, and whoever asks it for admission. Nothing is real, the time neither."""
+
+    def __init__(self, *, admits: bool = True, loss: float = 0.0, **settings: int) -> None:
+        """Args: admits: the switches are told of jobs at once; False: the test does it."""
+        self.now_us = 1_000_000
+        self.rng = random.Random(1)
+        self.server = ParameterServer(ServerSettings(**settings), self.rng.getrandbits)  # type: ignore[arg-type]
+        self.server.own_ip = SERVER[0]
+        self.events: list[ServerEvent] = []
+        self._admits = admits
+        self._loss = loss
+        self._clients: dict[Address, Joining] = {}
+        self._ports = itertools.count(1000)
+
+    def ask(self, rank: int, size: int, name: str = "job") -> Joining:
+        """A program that starts, and asks."""
+        request = JoinRequest(job=name, rank=rank, world_size=size)
+        joining = Joining(
+            request, SERVER, incarnation=self.rng.getrandbits(31), now_us=self.now_us, timeout_us=JOIN_TIMEOUT_US
+        )
+        self._clients["10.0.0.1", next(self._ports)] = joining
+        return joining
+
+    def kill(self, gone: Sequence[Joining]) -> None:
+        """These programs do not answer any more, nor ask."""
+        self._clients = {address: client for address, client in self._clients.items() if client not in gone}
+
+    def run(self, seconds: float) -> None:
+        for _ in range(int(seconds * 1e6 / TURN_US)):
+            self.now_us += TURN_US
+            for address, client in self._clients.items():
+                if not client.finished:
+                    client.handle_timer(self.now_us)
+                    self._deliver(client.transmit(self.now_us), address)
+            due = self.server.next_timer_us()
+            if due is not None and due <= self.now_us:
+                self.server.handle_timer(self.now_us)
+            while (event := self.server.next_event()) is not None:
+                self.events.append(event)
+                if self._admits and isinstance(event, Admit):
+                    self.server.admitted(event, self.now_us)
+            for burst in self.server.transmit(self.now_us):
+                if burst.address in self._clients and self.rng.random() >= self._loss:
+                    self._clients[burst.address].receive([Burst(SERVER, burst.data)], self.now_us)
+
+    def _deliver(self, bursts: Sequence[Burst], source: Address) -> None:
+        for burst in bursts:
+            if self.rng.random() >= self._loss:
+                self.server.receive([Burst(source, burst.data)], self.now_us)
+
+    def job(self, name: str = "job") -> Job:
+        return next(job for job in self.server.jobs.values() if job.name == name)
+
+    def diagnosis(self, name: str = "job") -> str:
+        """What people are told who ask for it."""
+        inquiry = Inquiry()
+        while inquiry.position is not None:
+            asked = encode(question(*inquiry.position), request=7)
+            self.server.receive([Burst.of((SERVER[0], 9), asked)], self.now_us)
+            (answer,) = [b for b in self.server.transmit(self.now_us) if b.address == (SERVER[0], 9)]
+            inquiry.receive(decode(answer.data[0].tobytes()))
+        return diagnose(next(job for job in inquiry.jobs.values() if job.name == name)).verdict
+
+
+def gathered(lobby: Lobby, ranks: Sequence[int], size: int, name: str = "job") -> list[Joining]:
+    joining = [lobby.ask(rank, size, name) for rank in ranks]
+    lobby.run(0.3)  # they hear of one another when they ask for the second time
+    return joining
+
+
+def assert_welcome(joining: Sequence[Joining]) -> None:
+    """All are in, and in the same epoch."""
+    assert [j.error for j in joining] == [None] * len(joining)
+    assert len({(m.job, m.epoch) for j in joining if (m := j.membership) is not None}) == 1
+    assert all(j.membership is not None for j in joining)
+
+
+# --- before all are there -----------------------------------------------------------------------------------------------
+
+
+def test_a_name_that_nobody_uses_any_more_may_be_taken_with_another_size() -> None:
+    lobby = Lobby()
+    lobby.kill(gathered(lobby, (0, 1, 2), 4))
+    lobby.run(GONE_S)
+    assert_welcome(gathered(lobby, (0, 1), 2))
+
+
+def test_ranks_that_died_while_others_were_missing_are_no_members_of_the_next_run() -> None:
+    """Three of four come and are killed; then all four start again, the missing one first."""
+    lobby = Lobby()
+    lobby.kill(gathered(lobby, (0, 1, 2), 4))
+    lobby.run(GONE_S)
+    healthy = gathered(lobby, (3,), 4)
+    assert healthy[0].waiting_for == [0, 1, 2]
+    healthy += gathered(lobby, (0, 1, 2), 4)
+    lobby.run(0.3)
+    assert_welcome(healthy)
+    assert lobby.job().state is State.RUNNING
+    assert not lobby.job().missing
+
+
+def test_names_that_nobody_uses_any_more_give_their_numbers_away() -> None:
+    lobby = Lobby()
+    abandoned = [lobby.ask(0, 2, f"run {number}") for number in range(MAX_JOBS)]
+    lobby.run(0.1)
+    assert len(lobby.server.jobs) == MAX_JOBS
+    assert "255 jobs already" in str(gathered(lobby, (0,), 1, "too early")[0].error)
+    before = {number: job.epoch for number, job in lobby.server.jobs.items()}
+    lobby.kill(abandoned)
+    lobby.run(GONE_S)
+    assert_welcome(gathered(lobby, (0, 1), 2, "new"))
+    job = lobby.job("new")
+    assert job.epoch == (before[job.number] + 1) % 256  # nothing that is still under way to the old one is for it
+
+
+def test_ranks_that_are_gone_use_no_slots() -> None:
+    lobby = Lobby(slots=2048, slots_per_job=1024)
+    lobby.kill(gathered(lobby, (0,), 2, "abandoned"))
+    lobby.run(GONE_S)
+    gathered(lobby, (0,), 2, "first")
+    gathered(lobby, (0,), 2, "second")
+    assert [lobby.job(name).slot_base for name in ("first", "second")] == [0, 1024]
+
+
+def test_a_rank_that_has_gone_is_missing_again() -> None:
+    lobby = Lobby()
+    waiting, gone = gathered(lobby, (0, 1), 3)
+    assert waiting.waiting_for == [2]
+    lobby.kill([gone])
+    lobby.run(GONE_S + 0.3)
+    assert waiting.waiting_for == [1, 2]
+    assert lobby.diagnosis() == "ranks 1, 2 have not joined; 1 of 3 have"
+    lobby.run(JOIN_TIMEOUT_US / 1e6)
+    assert str(waiting.error) == "job 'job': after 30.0 s these ranks have not joined: 1, 2"
+    lobby.run(GONE_S)
+    assert lobby.diagnosis() == "it is over: nobody is in it, its ranks have stopped asking to join"
+    assert lobby.server.next_timer_us() is None
+
+
+def test_ranks_that_go_on_asking_are_not_dropped_though_packets_are_lost() -> None:
+    lobby = Lobby(loss=0.2)
+    waiting = [lobby.ask(rank, 3) for rank in (0, 1)]
+    lobby.run(1.0)
+    for _ in range(250):
+        lobby.run(0.1)
+        assert lobby.job().missing == [2]
+    waiting.append(lobby.ask(2, 3))
+    lobby.run(2.0)
+    assert_welcome(waiting)
+
+
+def test_a_refusal_is_not_told_to_those_who_come_when_all_others_have_gone() -> None:
+    lobby = Lobby(admits=False)
+    first = gathered(lobby, (0, 1), 2)
+    (event,) = lobby.events
+    assert isinstance(event, Admit)
+    lobby.server.refused(event, "its tables are full")
+    lobby.kill(first[1:])
+    lobby.run(0.5)
+    assert first[0].refusal is not None
+    lobby.kill(first)
+    lobby.run(GONE_S)
+    (later,) = gathered(lobby, (0,), 2)
+    assert later.refusal is None
+
+
+# --- while the switches are being told --------------------------------------------------------------------------------
+
+
+def test_a_rank_that_dies_while_the_job_is_admitted_costs_an_epoch() -> None:
+    lobby = Lobby(admits=False)
+    ranks = gathered(lobby, (0, 1, 2), 3)
+    (admission,) = lobby.events
+    assert isinstance(admission, Admit)
+    lobby.kill(ranks[1:2])
+    lobby.run(GONE_S + 0.3)
+    # what the switches were told of this epoch goes again
+    assert lobby.events[1:] == [Retire(admission.number, admission.epoch)]
+    assert lobby.job().state is State.GATHERING
+    assert ranks[0].waiting_for == ranks[2].waiting_for == [1]
+    lobby.server.admitted(admission, lobby.now_us)  # the control plane is late
+    lobby.server.refused(admission, "it was slow")
+    lobby.run(0.3)
+    assert lobby.job().state is State.GATHERING
+    ranks[1] = lobby.ask(1, 3)
+    lobby.run(0.3)
+    again = lobby.events[-1]
+    assert isinstance(again, Admit)
+    assert again.epoch == (admission.epoch + 1) % 256
+    assert sorted(again.addresses) == [0, 1, 2]
+    lobby.server.admitted(again, lobby.now_us)
+    lobby.run(0.3)
+    assert_welcome(ranks)
+
+
+def test_a_job_that_all_have_given_up_while_it_was_admitted_is_over() -> None:
+    lobby = Lobby(admits=False)
+    ranks = gathered(lobby, (0, 1), 2)
+    (admission,) = lobby.events
+    lobby.kill(ranks)
+    lobby.run(GONE_S)
+    assert isinstance(admission, Admit)
+    assert lobby.events[1:] == [Retire(admission.number, admission.epoch)]
+    assert lobby.job().state is State.ENDED
+    assert lobby.server.next_timer_us() is None
+    lobby.server.admitted(admission, lobby.now_us)
+    assert lobby.job().state is State.ENDED
+
+
+@pytest.mark.parametrize("seconds", [5.0, 20.0])
+def test_a_control_plane_may_take_its_time(seconds: float) -> None:
+    lobby = Lobby(admits=False, loss=0.1)
+    ranks = [lobby.ask(rank, 3) for rank in range(3)]
+    lobby.run(seconds)
+    (admission,) = lobby.events
+    assert isinstance(admission, Admit)
+    lobby.server.admitted(admission, lobby.now_us)
+    lobby.run(2.0)
+    assert_welcome(ranks)
