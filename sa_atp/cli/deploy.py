@@ -86,7 +86,8 @@ def run(options: argparse.Namespace) -> int:
     from sa_atp import artefacts
     from sa_atp.control import routes
 
-    program = artefacts.from_folder(options.program) if options.program else artefacts.program(options.lanes or 64)
+    lanes = 64 if options.lanes is None else options.lanes
+    program = artefacts.from_folder(options.program) if options.program else artefacts.program(lanes)
     wanted_routes = [_route(text) for text in options.route]
     with connect(options) as client:
         client.push_pipeline(program.p4info(), program.device_config(), cookie=program.cookie)

@@ -39,7 +39,7 @@ def _add_add(commands: Any) -> None:
         help="admit a job, or change one",
         description="Admits a job to a switch, or changes the one with that number; only differences are written.",
     )
-    parser.add_argument("job", type=int, nargs="?", help="its number, 0 to 255")
+    parser.add_argument("job", type=int, nargs="?", help="its number, 1 to 255")
     parser.add_argument(
         "--file", metavar="SPEC.json", help="the whole job, as `show --json` prints its spec; - is stdin"
     )
@@ -59,7 +59,7 @@ def _add_add(commands: Any) -> None:
         metavar="[BASE:]COUNT",
         help="its share of the slots (default: 1024, at the first free)",
     )
-    parser.add_argument("--group", type=int, help="its multicast group (default: the job's number plus 1)")
+    parser.add_argument("--group", type=int, help="its multicast group (default: the job's number)")
     parser.add_argument(
         "--ttl-ms", type=float, default=100.0, metavar="MS", help="an incomplete sum may be idle so long (default: 100)"
     )
@@ -204,14 +204,22 @@ def _spec(options: argparse.Namespace) -> "JobSpec":
         fan_in=fan_in,
         slot_base=slot_base,
         slot_count=slot_count,
-        group=options.job + 1 if options.group is None else options.group,
-        ttl_ticks=max(1, round(options.ttl_ms * 1000 / wire.TICK_US)),
+        group=options.job if options.group is None else options.group,
+        ttl_ticks=_ticks(options.ttl_ms),
         level=options.level,
         members=members,
         parameter_server=server,
         uplink=server if options.uplink is None else _host(options.uplink, "--uplink"),
         loop_port=options.loop_port,
     )
+
+
+def _ticks(ttl_ms: float) -> int:
+    from sa_atp import spec as wire
+
+    if not 0 < ttl_ms < 1e9:
+        raise UserError(f"--ttl-ms {ttl_ms}: expected a time above 0 and below 1e9")
+    return max(1, round(ttl_ms * 1000 / wire.TICK_US))
 
 
 def _member(text: str) -> "Member":

@@ -7,6 +7,7 @@ Between events it looks after the switches.
 import queue
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Sequence
 
 from sa_atp.control import fabric
@@ -26,14 +27,14 @@ class Installer:
         keepers: Sequence[Keeper],
         server: Address,
         *,
-        admitted: Callable[[int, list[list[int]]], None],
-        refused: Callable[[int, str], None],
+        admitted: Callable[[Admit, list[list[int]]], None],
+        refused: Callable[[Admit, str], None],
     ) -> None:
         """Args:
         keepers: of switches that are up.
         server: the parameter server's address as packets carry it.
-        admitted: called from the thread with the job's number, and the ranks below each leaf.
-        refused: called from the thread with the job's number and the reason.
+        admitted: called from the thread with what was submitted, and the ranks below each leaf.
+        refused: called from the thread with what was submitted, and the reason.
         """
         self._keepers = tuple(keepers)
         self._server = server
@@ -64,21 +65,31 @@ class Installer:
             match event:
                 case None:
                     return
-                case Admit(job):
-                    try:
-                        for keeper in self._keepers:
-                            keeper.install(job, self._server)
-                    except SaAtpError as error:
-                        self._refused(job.number, str(error))
-                    else:
-                        self._admitted(job.number, fabric.leaves([keeper.place for keeper in self._keepers], job))
+                case Admit():
+                    self._install(event)
                 case Retire(number, _):
-                    for keeper in self._keepers:
-                        try:
-                            keeper.remove(number)
-                        except SaAtpError as error:
-                            # the job is over either way; its entries admit nobody who is still there
-                            say(f"job {number} could not be removed: {error}")
+                    self._remove(number)
+
+    def _install(self, job: Admit) -> None:
+        try:
+            for keeper in self._keepers:
+                keeper.install(job, self._server)
+        except SaAtpError as error:
+            self._refused(job, str(error))
+        except Exception as error:
+            # whatever it is: those who join must hear of it, and the next job be served
+            say(traceback.format_exc())
+            self._refused(job, f"the control plane failed ({type(error).__name__}: {error})")
+        else:
+            self._admitted(job, fabric.leaves([keeper.place for keeper in self._keepers], job))
+
+    def _remove(self, number: int) -> None:
+        for keeper in self._keepers:
+            try:
+                keeper.remove(number)
+            except SaAtpError as error:
+                # the job is over either way; its entries admit nobody who is still there
+                say(f"job {number} could not be removed: {error}")
 
     def _check(self) -> None:
         for keeper in self._keepers:

@@ -11,20 +11,21 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Protocol, get_args
 
-from sa_atp.artefacts import CompiledProgram
-from sa_atp.control import jobs, routes
+from sa_atp import artefacts
+from sa_atp.control import jobs, routes, tofino
 from sa_atp.control.client import P4RuntimeClient
 from sa_atp.control.errors import ControlError
-from sa_atp.control.jobspec import JobSpec, Level, Member
-from sa_atp.errors import UserError
+from sa_atp.control.jobspec import JobSpec, Level, Member, check_mac
+from sa_atp.errors import SaAtpError, UserError
 from sa_atp.softswitch.frames import mac_for
 from sa_atp.softswitch.p4runtime.entities import TableEntry
-from sa_atp.transport.job import Job
+from sa_atp.transport.server import Admit
 from sa_atp.wire.datagrams import Address
 
 CHECK_TIMEOUT_S = 2.0
+Target = Literal["v1model", "tofino", "tofino2"]
 
 
 def mac_text(ip: str) -> str:
@@ -41,6 +42,8 @@ class Attachment:
     """Switch port behind which every host is that `ports` does not name: at a leaf, the port towards the root."""
     ports: Mapping[str, int] = field(default_factory=dict)
     """Switch port by IP address."""
+    macs: Mapping[str, str] = field(default_factory=dict)
+    """MAC address by IP address, of hosts that were not given one by the project's own networks."""
     level: Level = "root"
     leaf_ports: frozenset[int] = frozenset()
     """At a root: the ports behind which another switch aggregates."""
@@ -52,21 +55,17 @@ class Attachment:
     def member(self, address: Address, rank: int = -1) -> Member:
         ip, udp_port = address
         port = self.ports.get(ip, self.default_port)
-        return Member(ip=ip, udp_port=udp_port, mac=mac_text(ip), switch_port=port, rank=rank)
+        mac = self.macs.get(ip) or mac_text(ip)
+        return Member(ip=ip, udp_port=udp_port, mac=mac, switch_port=port, rank=rank)
 
-    def spec(self, job: Job, server: Address) -> JobSpec | None:
+    def spec(self, job: Admit, server: Address) -> JobSpec | None:
         """What the tables of this switch must say about a job; None if none of its workers is below it.
 
         Args: server: the parameter server's address as packets carry it.
         """
-        members = [self.member(m.address, m.rank) for m in job.members.values()]
-        receivers = None
+        members = [self.member(address, rank) for rank, address in job.addresses.items()]
         if self.level == "leaf":
             members = [m for m in members if m.switch_port != self.default_port]
-        elif self.leaf_ports:
-            one_a_leaf = {m.switch_port: m.rank for m in reversed(members) if m.switch_port in self.leaf_ports}
-            direct = [m.rank for m in members if m.switch_port not in self.leaf_ports]
-            receivers = (*one_a_leaf.values(), *direct)
         if not members:
             return None
         return JobSpec(
@@ -81,7 +80,7 @@ class Attachment:
             members=tuple(members),
             parameter_server=self.member(server),
             uplink=self.member(server),
-            receivers=receivers,
+            leaf_ports=tuple(self.leaf_ports),
             loop_port=self.loop_port,
         )
 
@@ -96,7 +95,27 @@ class SwitchPlace:
     routes: Mapping[str, int] = field(default_factory=dict)
     """Port by IP address or network, for everything that is not aggregated."""
     mark_above: int | None = None
-    """Packets that may wait at a port before others are marked as congested; None: as the program has it."""
+    """Packets (on a Tofino: cells of its buffer) that may wait at a port before others are marked as congested; None: as
+    the program has it."""
+    target: Target = "v1model"
+    """What the switch is: v1model is the embedded target or BMv2."""
+    packing: tofino.Packing = "stratum"
+    """The form in which the server of a Tofino takes the program."""
+
+    def program(self, lanes: int) -> "Program":
+        """What runs on it. Raises: UserError: there is no such build."""
+        if self.target == "v1model":
+            return artefacts.program(lanes)
+        return tofino.from_folder(artefacts.tofino_folder(self.target, lanes), self.packing)
+
+
+class Program(Protocol):
+    """A compiled program, for whatever target."""
+
+    def p4info(self) -> str: ...
+    def device_config(self) -> bytes: ...
+    @property
+    def cookie(self) -> int: ...
 
 
 def load_places(path: Path) -> list[SwitchPlace]:
@@ -128,18 +147,18 @@ def levels(places: list[SwitchPlace]) -> int:
     return 2 if any(place.attachment.level == "leaf" for place in places) else 1
 
 
-def leaves(places: Sequence[SwitchPlace], job: Job) -> list[list[int]]:
+def leaves(places: Sequence[SwitchPlace], job: Admit) -> list[list[int]]:
     """The ranks of a job below each leaf."""
     found = [place.attachment for place in places if place.attachment.level == "leaf"]
     return [
-        [m.rank for m in job.members.values() if leaf.member(m.address).switch_port != leaf.default_port]
+        [rank for rank, address in job.addresses.items() if leaf.member(address).switch_port != leaf.default_port]
         for leaf in found
     ]
 
 
 _KEYS: dict[str, type] = {
     "grpc": str, "device_id": int, "level": str, "uplink_port": int, "leaf_ports": list, "hosts": dict,
-    "mark_above": int, "loop_port": int,
+    "mark_above": int, "loop_port": int, "macs": dict, "target": str, "packing": str,
 }  # fmt: skip
 
 
@@ -158,13 +177,20 @@ def _place(source: Any, where: str) -> SwitchPlace:
         raise UserError(f"{where}: uplink_port belongs to a leaf, and every leaf has one")
     if not all(isinstance(port, int) for port in [*hosts.values(), *source.get("leaf_ports", ())]):
         raise UserError(f"{where}: ports must be whole numbers")
+    for key, known in (("target", get_args(Target)), ("packing", tofino.PACKINGS)):
+        if source.get(key, known[0]) not in known:
+            raise UserError(f"{where}: {key} = {source[key]!r}: expected one of {', '.join(known)}")
+    for mac in source.get("macs", {}).values():
+        check_mac(f"{where}: macs:", mac)
     uplink = source.get("uplink_port", 0)
+    target: Target = source.get("target", "v1model")
     attachment = Attachment(
         default_port=uplink,
         ports=hosts,
         level=level,
         leaf_ports=frozenset(source.get("leaf_ports", ())),
-        loop_port=source.get("loop_port"),
+        loop_port=source.get("loop_port", None if target == "v1model" else tofino.LOOP_PORTS[target]),
+        macs=source.get("macs", {}),
     )
     return SwitchPlace(
         grpc=source["grpc"],
@@ -172,20 +198,22 @@ def _place(source: Any, where: str) -> SwitchPlace:
         attachment=attachment,
         routes=dict(hosts),
         mark_above=source.get("mark_above"),
+        target=target,
+        packing=source.get("packing", "stratum"),
     )
 
 
 class Keeper:
     """Keeps one switch as it should be. Its calls block; use it from one thread."""
 
-    def __init__(self, place: SwitchPlace, program: CompiledProgram) -> None:
+    def __init__(self, place: SwitchPlace, program: Program) -> None:
         self.place = place
         self._program = program
         self._client: P4RuntimeClient | None = None
         self._jobs: dict[int, JobSpec] = {}
 
     def bring_up(self) -> None:
-        """Connects; pushes the program unless it runs already; sets routes and jobs. Raises: ControlError."""
+        """Connects; pushes the program unless it runs already; sets routes and jobs. Raises: ControlError, UserError."""
         self._let_go()
         client = P4RuntimeClient(self.place.grpc, self.place.device_id).open()
         self._client = client
@@ -202,7 +230,7 @@ class Keeper:
         for spec in self._jobs.values():
             jobs.install(client, spec, share_slots=True)
 
-    def install(self, job: Job, server: Address) -> None:
+    def install(self, job: Admit, server: Address) -> None:
         """Makes the switch serve a job. Raises: ControlError, UserError."""
         spec = self.place.attachment.spec(job, server)
         if spec is None:
@@ -228,7 +256,7 @@ class Keeper:
             pass  # it is gone: perhaps it is back
         try:
             self.bring_up()
-        except ControlError as error:
+        except SaAtpError as error:  # not only unreachable: somebody else's job may have what ours needs
             self._let_go()
             return str(error)
         return f"{where} had restarted: put back its program, {len(self.place.routes)} routes, {len(self._jobs)} jobs"

@@ -15,7 +15,6 @@ member of its job: the next level admits members only. (protocol section 4)
 """
 
 import dataclasses
-from collections import Counter
 
 from sa_atp import spec as wire
 from sa_atp.control.jobspec import JobSpec, Member
@@ -110,11 +109,9 @@ def _uplinks(spec: JobSpec) -> list[TableEntry]:
 def _addresses(spec: JobSpec) -> list[TableEntry]:
     someone, server = spec.members[0], spec.parameter_server
     found = [_address(spec.job, PARAMETER_SERVER_COPY, someone, server)]
-    # A copy for a leaf goes to the port that switches listen to, so that the leaf takes it up and copies it on. Members
-    # that share a port of a root are below a leaf; a member that has the port to itself takes its copy as it is.
-    behind = Counter(m.switch_port for m in spec.members) if spec.receivers is not None else Counter()
+    # a copy for a leaf goes to the port that switches listen to, so that the leaf takes it up and copies it on
     receivers = [
-        dataclasses.replace(m, udp_port=wire.UDP_PORT) if behind[m.switch_port] > 1 else m for m in spec.members
+        dataclasses.replace(m, udp_port=wire.UDP_PORT) if m.switch_port in spec.leaf_ports else m for m in spec.members
     ]
     return found + [_address(spec.job, receiver.rank + 1, server, receiver) for receiver in receivers]
 

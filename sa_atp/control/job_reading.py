@@ -62,13 +62,15 @@ class _Incomplete(Exception):
 def _spec(job: int, present: Sequence[TableEntry], groups: dict[int, MulticastGroup]) -> JobSpec:
     joins = [e for e in present if e.table == "job" and e.action == "join"]
     joins.sort(key=lambda e: e.params["within"], reverse=True)
-    ups = [e for e in present if e.table == "uplink" and e.match["evicted"] == Exact(1)]
+    ups = [
+        e for e in present if e.table == "uplink" and e.match["evicted"] == Exact(1) and e.action == "in_the_name_of"
+    ]
     if [e.params["within"] for e in joins] != [1, 0]:
         raise _Incomplete(
             f"the table job has {len(joins)} entries for it, expected one within and one beyond its fan-in"
         )
     if len(ups) != 1:
-        raise _Incomplete("the table uplink has no entry for it")
+        raise _Incomplete("the table uplink has no entry for its evicted sums")
     join, number = joins[0], joins[0].params["group"]
     if number not in groups:
         raise _Incomplete(f"its multicast group {number} does not exist")
@@ -81,7 +83,7 @@ def _spec(job: int, present: Sequence[TableEntry], groups: dict[int, MulticastGr
     level: Level = "leaf" if join.params["is_leaf"] else "root"
     replicas = {r.instance: r.port for r in groups[number].replicas}
     up_port = ups[0].params["port"]
-    members = []
+    members, leaf_ports = [], set()
     for copy, entry in copies.items():
         if copy == PARAMETER_SERVER_COPY:
             continue
@@ -89,6 +91,8 @@ def _spec(job: int, present: Sequence[TableEntry], groups: dict[int, MulticastGr
         if place is None:
             raise _Incomplete(f"the table member has no entry for rank {copy - 1}")
         member = _receiver(entry, place[1], copy - 1)
+        if member.udp_port != place[0]:  # addressed to its leaf
+            leaf_ports.add(place[1])
         members.append(dataclasses.replace(member, udp_port=place[0]))
     if PARAMETER_SERVER_COPY not in copies:
         raise _Incomplete("the table addresses has no entry for the parameter server")
@@ -109,7 +113,7 @@ def _spec(job: int, present: Sequence[TableEntry], groups: dict[int, MulticastGr
         members=tuple(members),
         parameter_server=_receiver(server, server_port),
         uplink=_receiver(ups[0], up_port),
-        receivers=tuple(copy - 1 for copy in replicas if copy not in (PARAMETER_SERVER_COPY, OWN_COPY)) or None,
+        leaf_ports=tuple(leaf_ports),
         loop_port=replicas.get(OWN_COPY),
     )
 

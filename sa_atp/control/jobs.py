@@ -38,7 +38,7 @@ def install(writer: Writer, spec: JobSpec, *, share_slots: bool = False) -> int:
         RefusedError: the switch refused something; other `ControlError`s: it could not be asked.
     """
     tables = _read_tables(writer)
-    _check_room(tables, spec, share_slots)
+    _check_room(tables, spec, slots_of_switch(writer), share_slots)
     present = _of_job(tables, spec.job)
     wanted = {key_of(e): e for e in entries(spec)}
     upserts = [
@@ -91,7 +91,17 @@ def _group_deletes(writer: Writer, groups: Iterable[int]) -> list[Update]:
     ]
 
 
-def _check_room(tables: Sequence[TableEntry], spec: JobSpec, share_slots: bool) -> None:
+def slots_of_switch(writer: Writer) -> int:
+    """How many slots its program has: the cells of the smallest array of the slots' state."""
+    arrays = [register.size for register in writer.schema.registers if register.alias.endswith("slot_live")]
+    return min(arrays, default=wire.SLOTS)
+
+
+def _check_room(tables: Sequence[TableEntry], spec: JobSpec, slots: int, share_slots: bool) -> None:
+    if spec.slot_base + spec.slot_count > slots:
+        raise UserError(
+            f"job {spec.job}: slots {spec.slot_base} to {spec.slot_base + spec.slot_count - 1}: the switch has {slots}"
+        )
     for entry in tables:
         if entry.table != "job" or number_in(entry, "job") == spec.job or entry.action != "join":
             continue
@@ -112,10 +122,11 @@ def free_slots(writer: Writer, count: int) -> int:
     Raises: UserError: there is no room for so many beside the jobs that are there.
     """
     taken = [slots_of(e) for e in _read_tables(writer) if e.table == "job"]
-    for base in range(0, wire.SLOTS - count + 1, count):
+    slots = slots_of_switch(writer)
+    for base in range(0, slots - count + 1, count):
         if all(other >= base + count or other + size <= base for other, size in taken):
             return base
-    raise UserError(f"there are no {count} slots in a row left of {wire.SLOTS}: {len(taken)} jobs have some")
+    raise UserError(f"there are no {count} slots in a row left of {slots}: {len(taken)} jobs have some")
 
 
 # --- what is there ----------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ Level = Literal["root", "leaf"]
 NO_RANK = -1
 MOST_RANK = 998  # copy numbers 1 to 999 are ranks 0 to 998
 _DROP_PORT = 511
+_MOST_SLOTS = 1 << 16  # that a packet can name; how many there are, the switch says when a job is installed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,11 +37,10 @@ class Member:
 
     def __post_init__(self) -> None:
         try:
-            ipaddress.IPv4Address(self.ip)
+            ipaddress.IPv4Address(str(self.ip))
         except ValueError:
             raise UserError(f"member ip {self.ip!r}: expected an IPv4 address") from None
-        if not re.fullmatch(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}", self.mac):
-            raise UserError(f"member mac {self.mac!r}: expected six bytes like 02:00:00:00:00:01")
+        check_mac("member mac", self.mac)
         _check("member udp_port", self.udp_port, 1, 65535)
         _check("member switch_port", self.switch_port, 0, _DROP_PORT - 1)
         _check("member rank", self.rank, NO_RANK, MOST_RANK)
@@ -69,7 +69,7 @@ class JobSpec:
     """One job on one switch."""
 
     job: int
-    """its number, 0 to 255"""
+    """its number, 1 to 255"""
     epoch: int
     """incarnation, 0 to 255: packets of another one are stale"""
     fan_in: int
@@ -90,21 +90,20 @@ class JobSpec:
     uplink: Member
     """next level: at a root the parameter server. At a leaf its switch_port leads to the spine, and its address is
     where partial sums shall arrive in the end, so again that of the parameter server: a switch has none"""
-    receivers: tuple[int, ...] | None = None
-    """ranks that a result is copied to; default: every member. Above leaves it is one rank a leaf, whose leaf makes
-    the other copies"""
+    leaf_ports: tuple[int, ...] = ()
+    """at a root: the ports behind which another switch aggregates. A result goes there once; that switch copies it on"""
     loop_port: int | None = None
     """the port by which the switch's own copy of a result comes back to it: a Tofino's recirculation port. None where the
     program needs none (protocol section 4.9)"""
 
     def __post_init__(self) -> None:
-        _check("job", self.job, 0, spec.JOBS - 1)
+        _check("job", self.job, 1, spec.JOBS - 1)
         _check("epoch", self.epoch, 0, 255)
         _check("fan_in", self.fan_in, 1, (1 << spec.CONTRIBUTION_BITS) - 1)
-        _check("slot_count", self.slot_count, 1, spec.SLOTS)
+        _check("slot_count", self.slot_count, 1, _MOST_SLOTS)
         if self.slot_count & (self.slot_count - 1):
             raise UserError(f"job {self.job}: slot_count {self.slot_count}: expected a power of two")
-        _check("slot_base", self.slot_base, 0, spec.SLOTS - self.slot_count)
+        _check("slot_base", self.slot_base, 0, _MOST_SLOTS - self.slot_count)
         if self.slot_base % self.slot_count:
             raise UserError(f"job {self.job}: slot_base {self.slot_base}: expected a multiple of {self.slot_count}")
         _check("group", self.group, 1, 65535)
@@ -118,12 +117,16 @@ class JobSpec:
         self._check_members()
         for name in ("parameter_server", "uplink"):
             object.__setattr__(self, name, dataclasses.replace(getattr(self, name), rank=NO_RANK))
-        if self.receivers is not None:
-            unknown = set(self.receivers) - {m.rank for m in self.members}
-            if unknown or not self.receivers:
-                raise UserError(f"job {self.job}: receivers {sorted(self.receivers)}: expected ranks of members")
-            chosen = tuple(sorted(set(self.receivers)))
-            object.__setattr__(self, "receivers", None if len(chosen) == len(self.members) else chosen)
+        self._check_leaves()
+
+    def _check_leaves(self) -> None:
+        for port in self.leaf_ports:
+            _check("leaf_ports", port, 0, _DROP_PORT - 1)
+        if self.leaf_ports and self.level == "leaf":
+            raise UserError(f"job {self.job}: leaf_ports {list(self.leaf_ports)}: only a root has leaves below it")
+        # those without a worker of the job do not matter
+        present = {m.switch_port for m in self.members}
+        object.__setattr__(self, "leaf_ports", tuple(sorted(present.intersection(self.leaf_ports))))
 
     def _check_members(self) -> None:
         object.__setattr__(self, "members", tuple(sorted(self.members, key=lambda m: m.rank)))
@@ -147,15 +150,16 @@ class JobSpec:
 
     @property
     def copied_to(self) -> tuple[Member, ...]:
-        """The members that a result is copied to."""
-        return tuple(m for m in self.members if self.receivers is None or m.rank in self.receivers)
+        """The members that a result is copied to: of those below a leaf the first one."""
+        first = {m.switch_port: m.rank for m in reversed(self.members)}
+        return tuple(m for m in self.members if m.switch_port not in self.leaf_ports or m.rank == first[m.switch_port])
 
     def to_json(self) -> dict[str, Any]:
         """Numbers, strings and lists only; the fan-in as text, because JSON readers round numbers of 64 bits."""
         found = dataclasses.asdict(self)
         found["fan_in"] = f"0x{self.fan_in:x}"
         found["members"] = [dataclasses.asdict(m) for m in self.members]
-        found["receivers"] = None if self.receivers is None else list(self.receivers)
+        found["leaf_ports"] = list(self.leaf_ports)
         return found
 
 
@@ -172,9 +176,16 @@ def from_json(source: Mapping[str, Any]) -> JobSpec:
     values["members"] = tuple(Member(**_keys(m, Member, "members")) for m in values["members"])
     for name in ("parameter_server", "uplink"):
         values[name] = Member(**_keys(values[name], Member, name))
-    if values.get("receivers") is not None:
-        values["receivers"] = tuple(values["receivers"])
+    if not isinstance(values.get("leaf_ports", []), list):
+        raise UserError(f"leaf_ports {values['leaf_ports']!r}: expected a list of ports")
+    values["leaf_ports"] = tuple(values.get("leaf_ports", ()))
     return JobSpec(**values)
+
+
+def check_mac(name: str, value: Any) -> None:
+    """Raises: UserError: it is no MAC address."""
+    if not isinstance(value, str) or not re.fullmatch(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}", value):
+        raise UserError(f"{name} {value!r}: expected six bytes like 02:00:00:00:00:01")
 
 
 def _keys(source: Any, kind: type, where: str) -> dict[str, Any]:

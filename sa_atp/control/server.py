@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 
-from sa_atp import artefacts
 from sa_atp.control.admission import Installer
 from sa_atp.control.fabric import Keeper, SwitchPlace
 from sa_atp.net.clock import now_us
@@ -24,9 +23,11 @@ class ServerProcess:
         self._installer: Installer | None = None
 
     def use_switches(self, places: Sequence[SwitchPlace]) -> None:
-        """Brings switches up, and has jobs installed on them. Raises: ControlError: one does not answer."""
-        program = artefacts.program(self.settings.lanes)
-        keepers = [Keeper(place, program) for place in places]
+        """Brings switches up, and has jobs installed on them.
+
+        Raises: UserError: there is no program of so many lanes for one; ControlError: one does not answer.
+        """
+        keepers = [Keeper(place, place.program(self.settings.lanes)) for place in places]
         for keeper in keepers:
             keeper.bring_up()
         self._installer = Installer(
@@ -56,4 +57,4 @@ class ServerProcess:
             if self._installer is not None:
                 self._installer.submit(event)
             elif isinstance(event, Admit):
-                self.server.admitted(event.job.number, now_us())
+                self.server.admitted(event, now_us())

@@ -11,7 +11,7 @@ import hashlib
 import json
 import lzma
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -24,6 +24,8 @@ CHIPS: tuple[Chip, ...] = get_args(Chip)
 PACKINGS: tuple[Packing, ...] = get_args(Packing)
 PIPES = 4  # a program is loaded into all of them; a chip with fewer takes no notice of the others
 STAGES = {"tofino": 12, "tofino2": 20}
+LOOP_PORTS: Mapping[Chip, int] = {"tofino": 68, "tofino2": 6}
+"""The recirculation port that the program knows (p4src/tna/target.p4; a test compares them)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

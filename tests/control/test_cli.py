@@ -79,14 +79,14 @@ def test_deploy_as_json_and_of_another_program(run: Run, switch: Switch, tmp_pat
 
 def test_a_job_from_admission_to_removal(run: Run, tmp_path: Path) -> None:
     assert run("job", "add", "3", *MEMBERS, "--epoch", "2", "--ttl-ms", "20") == (
-        "job 3: epoch 2, root, 2 members, fan-in 0x3, slots 0 to 1023, group 4: 11 updates written\n"
+        "job 3: epoch 2, root, 2 members, fan-in 0x3, slots 0 to 1023, group 3: 11 updates written\n"
     )
     assert run("job", "add", "3", *MEMBERS, "--epoch", "2", "--ttl-ms", "20").endswith(": 0 updates written\n")
     said = run("job", "add", "4", *MEMBERS, "--slots", "512", "--fan-in", "0xff", "--level", "leaf", "--group", "77")
     assert said.startswith("job 4: epoch 0, leaf, 2 members, fan-in 0xff, slots 1024 to 1535, group 77: ")
 
     assert run("job", "list").splitlines() == [
-        "job 3: epoch 2, root, 2 members, fan-in 0x3, slots 0 to 1023, group 4",
+        "job 3: epoch 2, root, 2 members, fan-in 0x3, slots 0 to 1023, group 3",
         "job 4: epoch 0, leaf, 2 members, fan-in 0xff, slots 1024 to 1535, group 77",
     ]
     shown = run("job", "show", "3").splitlines()

@@ -49,17 +49,36 @@ def admission(lanes: int) -> Scenario:
     s.send(2, again.having(bits=0), "malformed", "no contribution")
     s.send(2, again.having(lanes=again.lanes[:-1]), "malformed", "one lane too few")
     s.send(2, again.having(lanes=(*again.lanes, 0)), "malformed", "one lane too many")
-    s.send(2, again.having(cut=1), "malformed", "the last byte is missing")
-    s.send(2, again.having(cut=4 * s.lanes), "malformed", "all lanes are missing, though the UDP length counts them")
     s.send(2, again.having(lanes=None), "malformed", "data without lanes")
     s.send(2, again.having(kind=PROBE), "malformed", "a probe with lanes")
     s.send(9, packet_of(SERVER, TWO, RESULT, seq=1, bits=0b11, flags=FAN_OUT), "malformed", "a result without lanes")
-    s.comment("Too short for a header: counted for job 0, because there is none to read.")
-    s.send(2, again.having(lanes=None, cut=1), "malformed", "19 bytes of 20")
-    s.send(2, again.having(sa=None, lanes=None), "malformed", "an empty datagram")
     s.comment("A wrong checksum in the IPv4 header: dropped before anybody looks further.")
     s.send(2, again.having(ip_checksum=0x1234), None, "not counted")
 
+    s.comment("The slot has seen nothing of all this.")
+    s.send(2, again, "completed", "worker 1: 2, 4, 6, ...")
+    s.check_counters()
+    return s
+
+
+def truncated(lanes: int) -> Scenario:
+    s = Scenario(
+        "truncated",
+        """
+        Packets that end before the headers do that they announce. They are dropped, and counted as far as somebody can say
+        for whom.
+        """,
+        lanes=lanes,
+        jobs=[TWO],
+    )
+    good = packet_of(W0, TWO, DATA, seq=1, bits=0b01, lanes=s.values(lambda k: k + 1))
+    s.send(1, good, "claimed", "a good packet; the others differ from it in one thing")
+    again = good.having(bits=0b10, source=host(W1))
+    s.send(2, again.having(cut=1), "malformed", "the last byte is missing")
+    s.send(2, again.having(cut=4 * s.lanes), "malformed", "all lanes are missing, though the UDP length counts them")
+    s.comment("Too short for a header: counted for job 0, because there is none to read.")
+    s.send(2, again.having(lanes=None, cut=1), "malformed", "19 bytes of 20")
+    s.send(2, again.having(sa=None, lanes=None), "malformed", "an empty datagram")
     s.comment("The slot has seen nothing of all this.")
     s.send(2, again, "completed", "worker 1: 2, 4, 6, ...")
     s.check_counters()

@@ -2,7 +2,7 @@
 
 from .packets import COLLISION, FAN_OUT, FROM_PS, ON_BEHALF, PARTIAL, RESEND, RESULT
 from .scenario import Scenario, host, packet_of
-from .sites import LEAF, LEAF_OF_THREE, SERVER, SPINE, THREE, TWO, W0, W1, W2
+from .sites import LEAF, LEAF_OF_THREE, SERVER, SPINE, THREE, TWO, UNEVEN, W0, W1, W2
 
 
 def leaf(lanes: int) -> Scenario:
@@ -85,6 +85,26 @@ def spine(lanes: int) -> Scenario:
     s.data(w3, SPINE, "added", "a helper's, for worker 0, by way of leaf 1", seq=2, bits=0b0001, flags=ON_BEHALF)
     s.probe(w0, SPINE, "probed", "leaf 1 is missing", seq=2)
     s.data(w2, SPINE, "completed", "the sum of leaf 1", seq=2, bits=0b1100)
+    s.check_counters()
+    return s
+
+
+def uneven(lanes: int) -> Scenario:
+    """A leaf needs its copy where it has one worker, too: or its slots would stay taken."""
+    w0, _, w2, w3 = UNEVEN.members
+    s = Scenario(
+        "uneven",
+        """
+        The switch above a leaf with two workers and a leaf with one; a fourth worker is attached to the switch itself.
+        Leaves get the result at the port that switches listen to, the fourth worker at its own.
+        """,
+        lanes=lanes,
+        jobs=[UNEVEN],
+    )
+    s.data(w0, UNEVEN, "claimed", "the sum of leaf 0", seq=1, bits=0b0011)
+    s.data(w3, UNEVEN, "added", "the worker that has no leaf", seq=1, bits=0b1000)
+    s.data(w2, UNEVEN, "completed", "the sum of leaf 1, of one worker", seq=1, bits=0b0100)
+    s.data(w2, UNEVEN, "answered", "leaf 1 did not get the result", seq=1, bits=0b0100)
     s.check_counters()
     return s
 

@@ -298,7 +298,7 @@ class Switch:
         """A copy for each receiver, from the parameter server; its own copy comes from a member."""
         server, out = job.parameter_server, []
         for member in job.copied_to:
-            if job.receivers is not None:  # the leaf above which it is takes the copy, and makes more
+            if member.switch_port in job.leaf_ports:  # the leaf takes the copy, and makes more
                 member = dataclasses.replace(member, udp_port=SA_PORT)
             out.append((member.switch_port, _between(server, member, packet)))
         if job.level == "root":

@@ -39,5 +39,7 @@ LEAF = dataclasses.replace(TWO, level="leaf", parameter_server=LEAF_SERVER, upli
 LEAF_OF_THREE = dataclasses.replace(LEAF, fan_in=0b111, members=(W0, W1, W2))
 # the spine of two leaves with two workers each: workers 0 and 1 are behind port 21, workers 2 and 3 behind port 22
 SPINE = dataclasses.replace(
-    TWO, fan_in=0b1111, members=(worker(0, 21), worker(1, 21), worker(2, 22), worker(3, 22)), receivers=(0, 2)
+    TWO, fan_in=0b1111, members=(worker(0, 21), worker(1, 21), worker(2, 22), worker(3, 22)), leaf_ports=(21, 22)
 )
+# one leaf with two workers, one with a single worker, and a worker at the spine itself
+UNEVEN = dataclasses.replace(SPINE, members=(worker(0, 21), worker(1, 21), worker(2, 22), worker(3, 4)))

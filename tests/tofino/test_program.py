@@ -18,7 +18,6 @@ from sa_atp.softswitch.p4runtime.schema import from_p4info
 ROOT = Path(__file__).resolve().parent.parent.parent
 P4SRC = ROOT / "p4src"
 CHIPS = sorted({build["chip"] for build in tomllib.loads((P4SRC / "wire.toml").read_text())["tofino"].values()})
-LOOP_PORTS = {"tofino": 68, "tofino2": 6}
 
 
 @pytest.fixture(params=CHIPS)
@@ -59,12 +58,12 @@ def test_the_entries_of_a_job_fit_its_tables(program: tofino.TofinoProgram) -> N
     server = Member(ip="10.0.0.9", udp_port=spec.UDP_PORT, mac="02:00:00:00:00:09", switch_port=60)
     job = JobSpec(
         job=7, epoch=200, fan_in=0b1110, slot_base=512, slot_count=256, group=7, ttl_ticks=100, level="root",
-        members=tuple(hosts), parameter_server=server, uplink=server, loop_port=LOOP_PORTS[program.chip],
+        members=tuple(hosts), parameter_server=server, uplink=server, loop_port=tofino.LOOP_PORTS[program.chip],
     )  # fmt: skip
     schema = from_p4info(parse_p4info(program.p4info()))
     for entry in job_entries.entries(job):
         assert encode(entry, schema).table_entry.table_id  # which fails where a field or a parameter does not exist
-    assert (LOOP_PORTS[program.chip], job_entries.OWN_COPY) in {
+    assert (tofino.LOOP_PORTS[program.chip], job_entries.OWN_COPY) in {
         (r.port, r.instance) for r in job_entries.group(job).replicas
     }
 
@@ -78,4 +77,4 @@ def test_what_belongs_to_one_target_only_is_little() -> None:
 
 def test_the_port_of_own_copies_is_the_one_that_the_program_knows() -> None:
     text = (P4SRC / "tna" / "target.p4").read_text()
-    assert [int(port) for port in re.findall(r"#define LOOP_PORT (\d+)", text)] == list(LOOP_PORTS.values())
+    assert [int(port) for port in re.findall(r"#define LOOP_PORT (\d+)", text)] == list(tofino.LOOP_PORTS.values())
