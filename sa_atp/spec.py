@@ -28,7 +28,7 @@ FIELDS: Final = (
     ("epoch", 8, False),
     # power of two by which the lanes are scaled: value = lane / 2**exponent
     ("exponent", 8, True),
-    # number of the collective operation modulo 256; guards against ranks that disagree on their order
+    # of the collective operation: its number and size, mixed; guards against ranks that disagree on what they sum
     ("tag", 8, False),
     # number of the fragment within the job; compared by serial number arithmetic (RFC 1982)
     ("seq", 32, False),
@@ -67,7 +67,7 @@ class Flag(IntFlag):
     CONGESTION = 0x10
     # data: at least one lane is poisoned because its value would clip
     OVERFLOW = 0x08
-    # data: sent by a helper for a straggler
+    # data: sent by a helper for a straggler, or past the leaf
     ON_BEHALF = 0x04
     # result: a switch copies this packet to every member of the job
     FAN_OUT = 0x02

@@ -37,12 +37,12 @@ control MarkCongestion(inout headers_t hdr, in bit<19> queue_depth) {
     bit<32> depth = (bit<32>)queue_depth;
     bit<32> limit;
     bit<32> excess;
-    action above(bit<32> packets) {
+    action above(bit<32> packets) {  // or cells, as the target counts
         limit = packets;
     }
     table threshold {
         actions = { above; }
-        default_action = above(40);
+        default_action = above(MARK_ABOVE);
     }
     bit<1> congested = 0;
     action congest(bit<1> is) {
@@ -64,6 +64,7 @@ control MarkCongestion(inout headers_t hdr, in bit<19> queue_depth) {
             }
             if (hdr.sa.isValid()) {
                 hdr.sa.congestion = 1;
+                hdr.udp.checksum = 0;  // of what is bridged, the host's would no longer be right
             }
         }
     }

@@ -1,7 +1,7 @@
 // Ethernet, ARP, IPv4, UDP, and SA-ATP where the port, the version and the lengths say so.
 //
 // Anything that is not a well-formed SA-ATP packet for a switch leaves `hdr.sa` invalid and is bridged like ordinary
-// traffic, or, where it claims to be SA-ATP and is not, refused (see Admission).
+// traffic, or, where it claims to be SA-ATP and is not, refused (see SwitchIngress).
 
 #ifndef SA_PARSER_P4
 #define SA_PARSER_P4

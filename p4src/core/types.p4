@@ -1,7 +1,7 @@
 // Types, codes and limits that every part of the program uses.
 //
-// A build includes, in this order: the architecture, generated/lanes_N.p4, the target's types and stateful operations
-// (target.p4), and this file. Widths and codes of the packet come from p4src/wire.toml.
+// What comes before it: the architecture, the target's types and stateful operations (target.p4), and the number of lanes
+// (program.p4). Widths and codes of the packet come from p4src/wire.toml.
 
 #ifndef SA_TYPES_P4
 #define SA_TYPES_P4

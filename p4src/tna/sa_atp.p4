@@ -43,5 +43,4 @@ control EgressDeparser(packet_out packet, inout headers_t hdr, in meta_t meta,
 }
 
 Pipeline(SwitchParser(), SwitchIngress(), SwitchDeparser(), EgressParser(), SwitchEgress(), EgressDeparser()) pipe;
-@pa_auto_init_metadata
-Switch(pipe) main;
+@pa_auto_init_metadata Switch(pipe) main;

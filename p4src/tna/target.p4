@@ -13,6 +13,9 @@
 #define LOOP_PORT 6
 #endif
 
+// The traffic manager counts a queue in cells of its buffer, of which a packet takes some: this is about 40 packets.
+#define MARK_ABOVE 120
+
 // A stateful ALU takes two words from the packet, which are the sequence number and the time: how long an incomplete sum may
 // be idle is a parameter of the switch here, not of the job. In ticks of 65.536 us, bits [47:16] of the time in nanoseconds.
 #ifndef TTL

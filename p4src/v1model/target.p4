@@ -5,6 +5,7 @@
 
 typedef bit<9> PortId_t;  // TNA's name
 #define LOOP_PORT 511     // none: packets that are dropped are said to leave by it
+#define MARK_ABOVE 40     // packets in a queue
 #define SLOT ((bit<32>)hdr.sa.slot)
 #define TTL meta.ttl
 

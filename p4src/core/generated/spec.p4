@@ -25,14 +25,14 @@ header sa_h {
     bit<1>  collision;  // the slot belonged to another fragment; in a result: this sum was finished by the parameter server
     bit<1>  congestion;  // a queue on the way was longer than its threshold
     bit<1>  overflow;  // data: at least one lane is poisoned because its value would clip
-    bit<1>  on_behalf;  // data: sent by a helper for a straggler
+    bit<1>  on_behalf;  // data: sent by a helper for a straggler, or past the leaf
     bit<1>  fan_out;  // result: a switch copies this packet to every member of the job
     bit<1>  from_ps;  // the answer of the parameter server, not of a switch
     bit<16> slot;  // the aggregator that the sender chose for this fragment
     bit<8>  job;  // job number, given by the parameter server on admission
     bit<8>  epoch;  // incarnation of the job; a packet of another epoch is stale
     bit<8>  exponent;  // power of two by which the lanes are scaled: value = lane / 2**exponent
-    bit<8>  tag;  // number of the collective operation modulo 256; guards against ranks that disagree on their order
+    bit<8>  tag;  // of the collective operation: its number and size, mixed; guards against ranks that disagree on what they sum
     bit<32> seq;  // number of the fragment within the job; compared by serial number arithmetic (RFC 1982)
     bit<32> bits_hi;  // contributions 32 to 63 that are in the lanes
     bit<32> bits_lo;  // contributions 0 to 31 that are in the lanes
