@@ -3,14 +3,16 @@
     import sa_atp.ddp  # registers the backend
     torch.distributed.init_process_group("sa_atp")
 
-Through the switch: all_reduce and reduce_scatter with SUM and AVG of float32, float16 and bfloat16. Through Gloo: other
-types, since lanes are sums of rounded numbers; other reductions (MAX, MIN, ...), whose result must be one of the inputs bit
-for bit; and broadcast, all_gather, barrier and point-to-point messages, in which there is nothing to aggregate.
+Through the switch: all_reduce and reduce_scatter with SUM and AVG of float32, float16 and bfloat16. Through Gloo: tensors
+of a few values (see SMALL); other types, since lanes are sums of rounded numbers; other reductions (MAX, MIN, ...), whose
+result must be one of the inputs bit for bit; and broadcast, all_gather, barrier and point-to-point messages, in which there
+is nothing to aggregate.
 """
 
 import functools
 import hashlib
 import os
+import threading
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -20,10 +22,15 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store  # torch.distributed has them too, but its stubs do not say so
 
 from sa_atp.train.ddp_state import SaAtpState
-from sa_atp.train.tensor_sums import SUMMABLE, TensorFuture, sum_in_background
+from sa_atp.train.tensor_sums import SUMMABLE, TensorFuture, sum_in_background, writing
 
 NAME = "sa_atp"
 MOST_NAME = 64  # characters of a job's name
+
+# Tensors of at most so many values go through Gloo. A sum in the switch is one of fixed point, relative to the largest
+# value. Gradients bear that; a program's metrics do not: [sum of losses, number of samples] mixes magnitudes, and the
+# smaller one would be rounded away. And a sum without a key costs a round trip more, which is most of a small one's time.
+SMALL = 256
 
 # What Gloo does, under all names that releases of PyTorch have for it
 BY_GLOO = (
@@ -41,7 +48,18 @@ class SumWork(dist.Work):
         self._future = future
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        """Until the sum is there; how long that may take, the connection's own limits say. Raises what went wrong."""
+        """Until the sum is there. Raises what went wrong.
+
+        Args: timeout: if it is positive, a RuntimeError is raised after so long, as by Gloo; the sum goes on. Else the
+            connection's own limits say how long it may take.
+        """
+        if timeout > timedelta(0):
+            done = threading.Event()  # PyTorch's futures wait without a limit
+            self._future.add_done_callback(lambda _: done.set())
+            if not done.wait(timeout.total_seconds()):
+                raise RuntimeError(
+                    f"the sum was not there after the {timeout.total_seconds():g} s that wait() was given"
+                )
         self._future.wait()
         return True
 
@@ -90,9 +108,16 @@ class SaAtpProcessGroup(dist.ProcessGroup):
     def allreduce(self, tensors: Any, opts: Any = None, timeout: Any = None) -> dist.Work:
         tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
         operation = _operation(opts)
-        if not all(self._belongs_in_switch(t, operation) for t in tensors):
-            return self._by_gloo(tensors, operation)
-        return SumWork(self._sum_all(tensors, operation))
+        # one by one: Gloo takes several at once for copies of one tensor, and adds them all up
+        works = [self._reduce(tensor, operation) for tensor in tensors]
+        if len(works) == 1:
+            return works[0]
+        return SumWork(_all([_future_of(work, tensor) for work, tensor in zip(works, tensors, strict=True)]))
+
+    def _reduce(self, tensor: torch.Tensor, operation: Any) -> dist.Work:
+        if self._belongs_in_switch(tensor, operation):
+            return SumWork(_all([self._sum(tensor.detach(), operation)]))
+        return self._by_gloo(tensor, operation)
 
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> dist.Work:
         return self.allreduce(list(tensors), opts)
@@ -100,20 +125,16 @@ class SaAtpProcessGroup(dist.ProcessGroup):
     def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work:
         """Everybody gets the whole sum from the switch, and keeps a part."""
         operation = _operation(opts)
-        if not self._belongs_in_switch(input, operation):
-            everything = input.detach().clone()
-            work = self._by_gloo([everything], operation)
-            work.wait()
-            output.copy_(everything.reshape(self.size(), -1)[self.rank()].view_as(output))
-            return SumWork(_done([output]))
         everything = input.detach().clone()
+        work = self._reduce(everything, operation)
 
         def keep(future: "torch.futures.Future[Any]") -> list[torch.Tensor]:
             future.value()
-            output.copy_(everything.reshape(self.size(), -1)[self.rank()].view_as(output))
+            with writing(output):
+                output.copy_(everything.reshape(self.size(), -1)[self.rank()].view_as(output))
             return [output]
 
-        return SumWork(self._sum_all([everything], operation).then(keep))
+        return SumWork(_future_of(work, everything).then(keep))
 
     def _reduce_scatter_base(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work:
         return self.reduce_scatter_single(output, input, opts)
@@ -138,34 +159,37 @@ class SaAtpProcessGroup(dist.ProcessGroup):
             and (operation == dist.ReduceOp.SUM or operation == dist.ReduceOp.AVG)  # noqa: PLR1714
             and tensor.layout is torch.strided
             and tensor.dtype in SUMMABLE
-            and tensor.numel() > 0
+            and tensor.numel() > SMALL
         )
 
-    def _sum_all(self, tensors: Sequence[torch.Tensor], operation: Any) -> "torch.futures.Future[list[torch.Tensor]]":
+    def _sum(self, tensor: torch.Tensor, operation: Any) -> TensorFuture:
         scale = 1.0 / self.size() if operation == dist.ReduceOp.AVG else 1.0
-        return _all([self._sum(tensor.detach(), scale) for tensor in tensors])
-
-    def _sum(self, tensor: torch.Tensor, scale: float) -> TensorFuture:
         if tensor.is_contiguous():
             return sum_in_background(self.state, tensor, scale=scale)
         packed = tensor.contiguous()
 
         def unpack(future: TensorFuture) -> torch.Tensor:
-            return tensor.copy_(future.value())
+            with writing(tensor):
+                return tensor.copy_(future.value())
 
         return sum_in_background(self.state, packed, scale=scale).then(unpack)
 
-    def _by_gloo(self, tensors: list[torch.Tensor], operation: Any) -> dist.Work:
+    def _by_gloo(self, tensor: torch.Tensor, operation: Any) -> dist.Work:
         options: Any = dist.AllreduceOptions()
         averages = operation == dist.ReduceOp.AVG  # Gloo does not
         options.reduceOp = dist.ReduceOp.SUM if averages else operation
-        work = self._inner.allreduce(tensors, options)
-        if not averages:
+        strided = tensor.layout is torch.strided and not tensor.is_contiguous()
+        packed = tensor.contiguous() if strided else tensor  # Gloo takes what lies behind the first value
+        work = self._inner.allreduce([packed], options)
+        if not averages and not strided:
             return work
         work.wait()
-        for tensor in tensors:
-            tensor.div_(self.size())
-        return SumWork(_done(tensors))
+        with writing(tensor):
+            if averages:
+                packed.div_(self.size())
+            if strided:
+                tensor.copy_(packed)
+        return SumWork(_done([tensor]))
 
 
 def _forward(name: str) -> None:
@@ -194,6 +218,14 @@ def _operation(options: Any) -> Any:
     if options is None:
         return dist.ReduceOp.SUM
     return getattr(options, "reduceOp", options)
+
+
+def _future_of(work: dist.Work, tensor: torch.Tensor) -> "torch.futures.Future[Any]":
+    """Of a sum of this tensor. Gloo's is waited for: a callback would need the interpreter's lock in a thread of Gloo's."""
+    if isinstance(work, SumWork):
+        return work.get_future()
+    work.wait()
+    return _done([tensor])
 
 
 def _done(tensors: list[torch.Tensor]) -> "torch.futures.Future[Any]":

@@ -79,7 +79,7 @@ class BackupCompute:
             over samples.
         batch_of: called with (step, rank); returns (inputs, targets) of that rank's batch, the same on whichever rank it
             is called. A tuple of inputs gives several arguments, a mapping named ones.
-        state: default: from the environment; help is "clone" there unless SA_ATP_HELP says otherwise.
+        state: of this model alone. Default: from the environment; help is "clone" there unless SA_ATP_HELP says otherwise.
         patience: share of its own compute time that a leader waits before it offers help.
         seed: of dropout and augmentation, which are functions of (seed, step, rank).
         bucket_cap_mb: size of the parts in which gradients travel.
@@ -87,7 +87,7 @@ class BackupCompute:
         device: emulates a device that is slower than this machine, for experiments; gradients leave when it is done with a
             batch. Default: work takes as long as it takes, and each bucket leaves as soon as it is full.
 
-        Raises: UserError.
+        Raises: UserError: also if the state serves another BackupCompute.
         """
         if patience < 0:
             raise UserError(f"patience = {patience!r}: expected 0 or more")
@@ -104,7 +104,9 @@ class BackupCompute:
             bucket_bytes=megabytes(bucket_cap_mb, "bucket_cap_mb"),
             unused=bool(getattr(model, "find_unused_parameters", False)),
             running=tuple(running),
+            micro_batches=self.state.micro_batches,
         )
+        self.state.reserve_for_help()
         self._loss_fn = loss_fn
         self._batch_of = batch_of
         self._patience = patience

@@ -45,6 +45,7 @@ class SaAtpState:
     """device: what moves its tensors to the host and back (see tensor_sums)."""
     _lock: threading.Lock
     _communicator: Communicator | None
+    _has_backup: bool
     _finalizer: "weakref.finalize[Any, Any] | None"
 
     def __init__(
@@ -135,12 +136,26 @@ class SaAtpState:
             raise UserError(f"SA_ATP_WORLD_SIZE = {expected}, but the process group has {place[1]} ranks")
         return place
 
+    def reserve_for_help(self) -> None:
+        """Called by a BackupCompute: who computes what is kept by the number of a step, and each of them counts its own.
+
+        Raises: UserError: there is one already.
+        """
+        with self._lock:
+            if self._has_backup:
+                raise UserError(
+                    f"a BackupCompute uses the state of job {self.job!r} already: give each model a state of its own, "
+                    f'with another name of a job: SaAtpState.from_env(help={self.help!r}, job="{self.job}, 2")'
+                )
+            self._has_backup = True
+
     def close(self) -> None:
         """Leaves the job; the next gradient would join it again."""
         with self._lock:
             if self._finalizer is not None:
                 self._finalizer()
             self._communicator = self._finalizer = None
+            self._has_backup = False  # whoever joins anew begins a new epoch, in which no step is known
             self.stages = {}
 
     def __enter__(self) -> Self:
@@ -178,6 +193,7 @@ class SaAtpState:
         self._lock = threading.Lock()
         self.stages = {}
         self._communicator = None
+        self._has_backup = False
         self._finalizer = None
 
     # --- checkpoints --------------------------------------------------------------------------------------------------

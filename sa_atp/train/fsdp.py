@@ -19,7 +19,7 @@ from torch.distributed.fsdp import FSDPModule
 from sa_atp.errors import UserError
 from sa_atp.train.backend import SumWork
 from sa_atp.train.ddp_state import SaAtpState
-from sa_atp.train.tensor_sums import sum_in_background
+from sa_atp.train.tensor_sums import sum_in_background, writing
 
 
 class SwitchReduceScatter:
@@ -45,7 +45,8 @@ class SwitchReduceScatter:
 
         def keep(summed: "torch.futures.Future[torch.Tensor]") -> list[torch.Tensor]:
             part = summed.value().reshape(size, -1)[group.rank()]
-            output_tensor.copy_(part.view_as(output_tensor))
+            with writing(output_tensor):
+                output_tensor.copy_(part.view_as(output_tensor))
             return [output_tensor]
 
         work = SumWork(future.then(keep))

@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import SyncBatchNorm, _NormBase
 
 from sa_atp.errors import UserError
+from sa_atp.train.exact import HALVES
 
 Span = tuple[int, int]  # first value, and one past the last
 
@@ -36,7 +37,8 @@ class Layout:
 
     gradients: dict[str, Span]
     running: dict[str, Span]
-    """Floating-point statistics, which the forward pass of rank 0's shard decides, as under DDP."""
+    """Floating-point statistics, which the forward pass of rank 0's shard decides, as under DDP: for each of its
+    micro-batches, the halves of their bits (see exact.py)."""
     counted: dict[str, Span]
     """Whole numbers that a forward pass adds to; what is summed is the difference."""
     used: dict[str, Span]
@@ -51,11 +53,14 @@ class Layout:
         return self.loss[1]
 
 
-def layout_of(module: nn.Module, *, bucket_bytes: int, unused: bool, running: tuple[str, ...] = ()) -> Layout:
+def layout_of(
+    module: nn.Module, *, bucket_bytes: int, unused: bool, running: tuple[str, ...] = (), micro_batches: int = 1
+) -> Layout:
     """Args:
         bucket_bytes: a bucket is closed when it has so many.
         unused: parameters may be without a gradient in a step.
         running: names of buffers that the forward pass changes, besides those of normalisation layers.
+        micro_batches: of a shard.
 
     Raises: UserError: a model that cannot be helped with.
     """
@@ -95,7 +100,7 @@ def layout_of(module: nn.Module, *, bucket_bytes: int, unused: bool, running: tu
             segments.append(Segment(name, start, at, mean))
 
     start = at
-    spans = place({n: b.numel() for n, b in floats.items()})
+    spans = place({n: micro_batches * HALVES * b.numel() for n, b in floats.items()})
     close("running statistics", start, mean=False)
     start = at
     counted = place({n: b.numel() for n, b in wholes.items()})

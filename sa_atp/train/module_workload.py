@@ -5,6 +5,7 @@ the hooks of DistributedDataParallel notice, and with copies of the buffers that
 seeded by (step, rank, micro-batch). So it makes no difference which rank computes a shard.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -15,6 +16,7 @@ from torch import nn
 from sa_atp.errors import UserError
 from sa_atp.train.bucketed import BucketedHost
 from sa_atp.train.collector import Collector
+from sa_atp.train.exact import HALVES, from_halves, to_halves
 from sa_atp.train.layout import Layout
 from sa_atp.train.seeds import seeded
 
@@ -85,20 +87,23 @@ class ModuleWorkload:
                     "so that every rank gets the same, whoever computes the shard"
                 )
         flat = collector.flat
-        self._write_statistics(flat, tensors, collector.used, shard, share)
+        for name in collector.used & set(self.layout.used):
+            flat[self.layout.used[name][0]] = 1.0
+        if shard == 0:  # the running statistics are those that rank 0's shard gives, as under DDP
+            self._write_statistics(flat, tensors, micro_batch, share)
         flat[self.layout.loss[0]] = share_of_loss.detach().float()
         return flat.numpy(), float(loss.detach())
 
     def _write_statistics(
-        self, flat: torch.Tensor, after: Mapping[str, torch.Tensor], used: set[str], shard: int, share: float
+        self, flat: torch.Tensor, after: Mapping[str, torch.Tensor], micro_batch: int, share: float
     ) -> None:
-        for name in used & set(self.layout.used):
-            flat[self.layout.used[name][0]] = 1.0
-        if shard != 0:
-            return  # the running statistics are those that rank 0's shard gives, as under DDP
         before = dict(self.module.named_buffers())
         for name, (start, end) in self.layout.running.items():
-            flat[start:end].copy_(after[name].detach().reshape(-1)).mul_(share)
+            statistic = after[name].detach().float() * share
+            # each micro-batch has a place of its own, since sums of bits mean nothing
+            place = flat[start:end].view(self._micro_batches, -1, HALVES)[micro_batch]
+            # NaN is an error, as in gradients; its bits would not be
+            place.copy_(to_halves(statistic) if bool(torch.isfinite(statistic).all()) else torch.tensor(torch.nan))
         for name, (start, end) in self.layout.counted.items():
             flat[start:end].copy_((after[name] - before[name]).reshape(-1))
 
@@ -156,7 +161,8 @@ class ModuleWorkload:
                     parameter.grad.add_(mean)
             buffers = dict(self.module.named_buffers())
             for name, (start, end) in self.layout.running.items():
-                buffers[name].copy_(here[start:end].view(buffers[name].shape))
+                parts = from_halves(here[start:end].view(self._micro_batches, -1, HALVES))
+                buffers[name].copy_(functools.reduce(torch.add, parts).view(buffers[name].shape))
             for name, (start, end) in self.layout.counted.items():
                 buffers[name].add_(here[start:end].round().view(buffers[name].shape).to(buffers[name].dtype))
 

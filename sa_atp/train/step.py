@@ -303,8 +303,13 @@ def _first(*futures: "Future[Any]") -> "Future[None]":
             found.set_result(None)
 
     for future in futures:
-        future.add_done_callback(end)
+        _at_once(future, end)
     return found
+
+
+def _at_once(future: "Future[Any]", callback: "Callable[[Future[Any]], None]") -> None:
+    """Adds a callback that waits for nothing, so that it may run in a connection's own thread (net.promise)."""
+    getattr(future, "then_at_once", future.add_done_callback)(callback)
 
 
 def _superfluous(claim: "Future[Body | None] | None", sum_: PendingSum) -> "Future[None] | None":
@@ -321,6 +326,6 @@ def _superfluous(claim: "Future[Body | None] | None", sum_: PendingSum) -> "Futu
         if reply.exception() is not None or not _granted(reply):
             end()
 
-    claim.add_done_callback(check)
-    sum_.future.add_done_callback(lambda _: end())
+    _at_once(claim, check)
+    _at_once(sum_.future, lambda _: end())
     return stop

@@ -1,7 +1,7 @@
 """Sums of PyTorch tensors through the switch, as PyTorch futures: what the hook, the backend and FSDP have in common."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from typing import Any, cast
 
@@ -13,7 +13,23 @@ from sa_atp.train.ddp_state import SaAtpState
 
 SUMMABLE = (torch.float32, torch.float16, torch.bfloat16)
 
+# What says, in the place behind a tensor's values, that a rank has some that are not finite. It shares a scale with values
+# of the other ranks, so it is large: beside the largest float32, on 64 ranks, it is still 2**7 units at the coarsest scale
+# that a prediction can give. And 64 of it are still finite.
+NOT_FINITE = 2.0**120
+
 TensorFuture = torch.futures.Future[torch.Tensor]
+
+
+@contextlib.contextmanager
+def writing(tensor: torch.Tensor) -> Iterator[None]:
+    """Within it, a tensor may be written whatever the thread. Sums end in another than the caller's, without its modes.
+
+    Autograd does not notice, as it does not notice what other backends write: a parameter may receive a result. Tensors
+    made under `torch.inference_mode` are written under it, others are not.
+    """
+    with torch.inference_mode(tensor.is_inference()), torch.no_grad():  # in this order: the former resets the latter
+        yield
 
 
 def sum_in_background(
@@ -72,7 +88,12 @@ def _on_cpu(state: SaAtpState, tensor: torch.Tensor, key: object | None, scale: 
         pending = _Pending(state, flat.numel(), key, scale, values=flat.numpy())  # nothing is copied
         pending.contribute()
         return pending.done
-    pending = _Pending(state, flat.numel(), key, scale, store=flat.copy_)
+
+    def store(values: torch.Tensor) -> None:
+        with writing(flat):
+            flat.copy_(values)
+
+    pending = _Pending(state, flat.numel(), key, scale, store=store)
     pending.contribute(flat)
     return pending.done
 
@@ -108,7 +129,7 @@ class _Pending:
         """Args: source: CPU tensor of `size` values; default: they are in `values` already."""
         if source is not None:
             if self._spread and not bool(torch.isfinite(source).all()):
-                self._values[-1] = 1.0
+                self._values[-1] = NOT_FINITE
             else:
                 torch.from_numpy(self._values)[: self._size].copy_(source)
         member = self._communicator.membership
@@ -169,8 +190,9 @@ class Stage:
 
         def store(values: torch.Tensor) -> None:
             if not in_place:
-                host.copy_(values)
-            with self.current():
+                with writing(host):
+                    host.copy_(values)
+            with self.current(), writing(flat):
                 flat.copy_(host, non_blocking=True)
 
         values = host.numpy() if in_place else None

@@ -1,6 +1,9 @@
 """What ranks do in the tests of the process-group backend and of FSDP."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -13,11 +16,30 @@ from torch.distributed.tensor import Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from sa_atp.ddp import SaAtpState
-from sa_atp.train.fsdp import average_replicas_in_switch, reduce_in_switch
+from sa_atp.train import backend
+from sa_atp.train.fsdp import SwitchReduceScatter, average_replicas_in_switch, reduce_in_switch
 
 
-def collectives(rank: int, world_size: int) -> dict[str, Any]:
-    """One call of each collective; the same answers are expected of every backend."""
+@contextmanager
+def small(values: int) -> Iterator[None]:
+    """Within it, tensors of so many values are small. Processes of ranks stay, for other tests."""
+    usual, backend.SMALL = backend.SMALL, values
+    try:
+        yield
+    finally:
+        backend.SMALL = usual
+
+
+def collectives(rank: int, world_size: int, *, by_gloo: int = backend.SMALL) -> dict[str, Any]:
+    """One call of each collective, most of them with a few values; the same answers are expected of every backend.
+
+    Args: by_gloo: up to so many of them go through Gloo.
+    """
+    with small(by_gloo):
+        return _collectives(rank, world_size)
+
+
+def _collectives(rank: int, world_size: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     mine = torch.full((4,), float(rank + 1))
 
@@ -103,6 +125,103 @@ def collectives(rank: int, world_size: int) -> dict[str, Any]:
     model(torch.full((1, 3), float(rank))).sum().backward()
     put("DDP without a hook", next(model.parameters()).grad)
     return found
+
+
+def metrics(rank: int, world_size: int) -> dict[str, Any]:
+    """Sums of a few values of very different magnitude, as programs make them of their metrics."""
+    found: dict[str, Any] = {}
+
+    def put(name: str, tensor: torch.Tensor) -> None:
+        found[name] = tensor.tolist()
+
+    def mixed() -> torch.Tensor:
+        return torch.tensor([3e9, 5.0])
+
+    total = mixed()
+    dist.all_reduce(total)
+    put("sum", total)
+    mean = mixed()
+    dist.all_reduce(mean, op=dist.ReduceOp.AVG)
+    put("mean", mean)
+    columns = torch.stack([mixed(), mixed()])
+    dist.all_reduce(columns[:, 0])
+    dist.all_reduce(columns[:, 1], op=dist.ReduceOp.AVG)
+    put("columns", columns)
+    part = torch.zeros(2)
+    dist.reduce_scatter_tensor(part, mixed().repeat(world_size))
+    put("reduce_scatter", part)
+    many, few = torch.ones(1000), mixed()
+    with dist._coalescing_manager():
+        dist.all_reduce(many)
+        dist.all_reduce(few)
+    put("together", torch.cat([few, many[:1], many[-1:]]))
+    return found
+
+
+def modes(rank: int, world_size: int, *, values: int) -> dict[str, Any]:
+    """Sums of ones under inference_mode and no_grad. Returns: the values that each result has."""
+    found: dict[str, Any] = {}
+
+    def put(name: str, tensor: torch.Tensor) -> None:
+        found[name] = tensor.unique().tolist()
+
+    ordinary = torch.ones(values, dtype=torch.float16)
+    state = SaAtpState.from_env(job=f"{os.environ['SA_ATP_JOB']}, FSDP")
+    with torch.inference_mode():
+        dist.all_reduce(ordinary)
+        put("made before", ordinary)
+        for kind in (torch.float32, torch.float16):
+            for name, operation in (("sum", dist.ReduceOp.SUM), ("mean", dist.ReduceOp.AVG)):
+                tensor = torch.ones(values, dtype=kind)
+                dist.all_reduce(tensor, op=operation)
+                put(f"{name} of {kind}", tensor)
+        columns = torch.ones(values, 2)
+        dist.all_reduce(columns[:, 0])
+        put("column", columns[:, 0])
+        part = torch.zeros(values)
+        dist.reduce_scatter_tensor(part, torch.ones(values * world_size))
+        put("reduce_scatter", part)
+        part = torch.zeros(values)
+        group: Any = dist.group.WORLD
+        SwitchReduceScatter(state)(part, torch.ones(values * world_size), group, dist.ReduceOp.SUM)
+        put("FSDP", part)
+    with torch.no_grad():
+        parameter = nn.Parameter(torch.zeros(values))
+        dist.reduce_scatter_tensor(parameter, torch.ones(values * world_size))
+        put("reduce_scatter into a parameter", parameter)
+        parameter = nn.Parameter(torch.zeros(values))
+        SwitchReduceScatter(state)(parameter, torch.ones(values * world_size), group, dist.ReduceOp.SUM)
+        put("FSDP into a parameter", parameter)
+        for kind in (torch.float32, torch.float16):
+            parameter = nn.Parameter(torch.ones(values, dtype=kind))
+            dist.all_reduce(parameter)
+            put(f"parameter of {kind}", parameter)
+    ordinary += 1  # neither an inference tensor now, nor part of a graph
+    assert not ordinary.requires_grad
+    state.close()
+    return found
+
+
+def limited_wait(rank: int, world_size: int) -> dict[str, Any]:
+    """Rank 0 waits for a sum that rank 1 contributes to only when rank 0 has given up."""
+    dist.all_reduce(torch.ones(1000))  # joins the job, for which each waits
+    values = torch.ones(1000)
+    if rank == 1:
+        dist.recv(torch.zeros(1), 0)
+    work = dist.all_reduce(values, async_op=True)
+    assert work is not None
+    said = ""
+    if rank == 0:
+        try:
+            work.wait(timedelta(milliseconds=200))
+        except RuntimeError as error:
+            said = str(error)
+        dist.send(torch.zeros(1), 1)
+    return {
+        "said": said,
+        "waits": [work.wait(timedelta(seconds=60)), work.wait(timedelta(0)), work.wait(timedelta(milliseconds=-1))],
+        "values": values.unique().tolist(),
+    }
 
 
 def one_after_another(rank: int, world_size: int, *, times: int) -> int:

@@ -126,6 +126,62 @@ def against_ddp(rank: int, world_size: int, *, micro_batches: int, device: str =
     return {"gradient": worst_gradient, "loss": worst_loss, "statistics": worst_statistics}
 
 
+def norms_beside_each_other(rank: int, world_size: int, *, steps: int, micro_batches: int) -> dict[str, Any]:
+    """A BatchNorm of large activations before one of small ones.
+
+    Returns: their statistics, those that rank 0's batches give where nothing is sent, and the means that are expected of
+    micro-batches.
+    """
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.BatchNorm1d(16), nn.Linear(16, 16), nn.BatchNorm1d(16), nn.Linear(16, 1))
+    with torch.no_grad():
+        model[1].weight.mul_(0.1)
+        model[1].bias.zero_()
+    reference = copy.deepcopy(model)
+
+    def batch(step: int, shard: int) -> tuple[torch.Tensor, torch.Tensor]:
+        generator = torch.Generator().manual_seed(1000 * step + shard)
+        return torch.rand(24, 16, generator=generator) * 255, torch.zeros(24, 1)
+
+    state = SaAtpState.from_env(help="steal", micro_batches=micro_batches)
+    backup = BackupCompute(model, nn.functional.mse_loss, batch, state=state)
+    for step in range(steps):
+        backup.forward_backward(step)
+        before = {name: buffer.clone() for name, buffer in reference.named_buffers()}
+        total = {name: torch.zeros_like(buffer) for name, buffer in before.items()}
+        for piece in batch(step, 0)[0].chunk(micro_batches):
+            for name, buffer in reference.named_buffers():
+                buffer.copy_(before[name])
+            with torch.no_grad():
+                reference(piece)
+            for name, buffer in reference.named_buffers():
+                total[name] += buffer - before[name] if "num" in name else buffer * (1 / micro_batches)
+        for name, buffer in reference.named_buffers():
+            buffer.copy_(before[name] + total[name] if "num" in name else total[name])
+    state.close()
+
+    def listed(module: nn.Module) -> dict[str, list[float]]:
+        return {name: buffer.reshape(-1).tolist() for name, buffer in module.named_buffers()}
+
+    return {"found": listed(model), "expected": listed(reference)}
+
+
+def two_models(rank: int, world_size: int) -> dict[str, list[float]]:
+    """Two models trained in turns, each with help of its own. Returns: the losses of both."""
+    losses: dict[str, list[float]] = {"a": [], "b": []}
+    backups = {}
+    for name in losses:
+        model = make_model("plain")
+        state = SaAtpState.from_env(help="steal", micro_batches=2, job=f"{os.environ['SA_ATP_JOB']}, {name}")
+        backups[name] = BackupCompute(model, nn.functional.mse_loss, batch_of, state=state)
+    for _ in range(5):
+        for name, backup in backups.items():
+            losses[name].append(float(backup.forward_backward()))
+    for backup in backups.values():
+        backup.state.close()
+    return losses
+
+
 def unused_parameters(rank: int, world_size: int) -> dict[str, Any]:
     """Ranks use different layers; one layer nobody uses; gradients accumulate over two steps."""
 

@@ -113,6 +113,45 @@ def gradients(
     }
 
 
+def spread(rank: int, world_size: int, *, magnitude: float, keyed: bool) -> list[list[str]]:
+    """Rank 0 has a NaN in the second of three sums, beside large values of the others. Returns: what each sum has."""
+    state = SaAtpState.from_env(nonfinite="spread")
+    found = []
+    for step in range(3):
+        tensor = torch.full((1000,), magnitude)
+        if rank == 0 and step == 1:
+            tensor[3] = float("nan")
+        sum_in_background(state, tensor, key="key" if keyed else None, scale=1.0 / world_size).wait()
+        found.append([f"{value:.4g}" for value in tensor.unique().tolist()[:2]])
+    state.close()
+    return found
+
+
+def two_models(rank: int, world_size: int, *, hook: bool) -> list[float]:
+    """Two models that are trained in turns, as in a GAN; with the hook they share its state. Returns: losses of both."""
+    torch.manual_seed(3)
+    models = [DistributedDataParallel(Branches(width, branch=False)) for width in (64, 96)]
+    state = SaAtpState.from_env() if hook else None
+    if state is not None:
+        for model in models:
+            model.register_comm_hook(state, sa_atp_hook)
+    optimisers = [torch.optim.SGD(model.parameters(), lr=0.01) for model in models]
+    generator = torch.Generator().manual_seed(100 + rank)
+    losses = torch.zeros(2 * 20)
+    for step in range(len(losses)):
+        x = torch.randn(8, 16, generator=generator)
+        optimisers[step % 2].zero_grad()
+        loss = nn.functional.mse_loss(models[step % 2](x), torch.tanh(x[:, :1])) * (1.0 if step % 2 else 1e4)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(models[step % 2].parameters(), 1.0)
+        optimisers[step % 2].step()
+        losses[step] = loss.detach()
+    dist.all_reduce(losses)
+    if state is not None:
+        state.close()
+    return losses.tolist()
+
+
 def sparse(rank: int, world_size: int) -> str:
     """A sparse gradient, which the hook refuses. Returns: what it says."""
     model = DistributedDataParallel(nn.Embedding(10, 4, sparse=True))

@@ -6,9 +6,10 @@ from rank_pool import Ranks
 MODULE = "backend_scenarios"
 
 
-def test_collectives_are_those_of_gloo(ranks: Ranks) -> None:
+@pytest.mark.parametrize("settings", [{"by_gloo": 0}, {}], ids=["small sums in the switch", "as it is"])
+def test_collectives_are_those_of_gloo(ranks: Ranks, settings: dict[str, int]) -> None:
     expected = ranks.run("collectives", 3, module=MODULE, backend="gloo")
-    found = ranks.run("collectives", 3, module=MODULE, backend="sa_atp")
+    found = ranks.run("collectives", 3, module=MODULE, backend="sa_atp", **settings)
     for a, b in zip(found, expected, strict=True):
         assert a.keys() == b.keys()
         for name in a:
@@ -24,6 +25,33 @@ def test_what_goes_through_the_switch(ranks: Ranks) -> None:
     for sent in ranks.run("through_switch", 2, module=MODULE, backend="sa_atp"):
         assert sent.pop("everything else") == 0
         assert all(count > 0 for count in sent.values()), sent
+
+
+def test_metrics_of_mixed_magnitude(ranks: Ranks) -> None:
+    for found in ranks.run("metrics", 2, module=MODULE, backend="sa_atp"):
+        assert found == {
+            "sum": [6e9, 10.0],
+            "mean": [3e9, 5.0],
+            "columns": [[6e9, 5.0], [6e9, 5.0]],
+            "reduce_scatter": [6e9, 10.0],
+            "together": [6e9, 10.0, 2.0, 2.0],
+        }
+
+
+@pytest.mark.parametrize("values", [10, 1000])
+def test_results_under_inference_mode_and_no_grad(ranks: Ranks, values: int) -> None:
+    for found in ranks.run("modes", 2, module=MODULE, backend="sa_atp", values=values):
+        assert len(found) == 12
+        for name, distinct in found.items():
+            assert distinct == [1.0 if name.startswith("mean") else 2.0], name
+
+
+def test_a_wait_may_be_limited(ranks: Ranks) -> None:
+    first, second = ranks.run("limited_wait", 2, module=MODULE, backend="sa_atp")
+    assert first["said"] == "the sum was not there after the 0.2 s that wait() was given"
+    for found in (first, second):
+        assert found["waits"] == [True, True, True]
+        assert found["values"] == [2.0]
 
 
 def test_without_a_server(ranks: Ranks) -> None:

@@ -5,6 +5,11 @@ from typing import Any
 
 import pytest
 from rank_pool import Ranks
+from torch import nn
+
+from sa_atp.ddp import SaAtpState
+from sa_atp.errors import UserError
+from sa_atp.train import BackupCompute
 
 MODULE = "backup_scenarios"
 
@@ -58,6 +63,38 @@ def test_statistics_of_a_straggler_that_computes_nothing(ranks: Ranks) -> None:
     for answer in answers:
         assert answer["statistics"] == alone[0]["statistics"]
         assert answer["statistics"]["1.num_batches_tracked"] == [12]
+
+
+@pytest.mark.parametrize("micro_batches", [1, 3])
+def test_statistics_of_layers_of_very_different_magnitude(ranks: Ranks, micro_batches: int) -> None:
+    """Bit for bit, with help at hand, after so many steps that what is rounded in each would show."""
+    answers = ranks.run("norms_beside_each_other", 2, module=MODULE, steps=60, micro_batches=micro_batches)
+    expected = answers[0]["expected"]
+    assert max(expected["0.running_var"]) > 1e5 * min(expected["2.running_var"])
+    for answer in answers:
+        assert answer["found"] == expected
+
+
+def test_a_state_serves_one_model() -> None:
+    def backup(state: SaAtpState) -> BackupCompute:
+        return BackupCompute(nn.Linear(2, 1), nn.functional.mse_loss, lambda step, rank: (None, None), state=state)
+
+    state = SaAtpState("udp://127.0.0.1:9", job="night", rank=0, world_size=2, help="steal")
+    with pytest.raises(UserError, match="no parameter that requires"):
+        BackupCompute(nn.Flatten(), nn.functional.mse_loss, lambda step, rank: (None, None), state=state)
+    backup(state)
+    with pytest.raises(
+        UserError, match=r"the state of job 'night' already: .*from_env\(help='steal', job=\"night, 2\"\)"
+    ):
+        backup(state)
+    state.close()
+    backup(state)  # joins anew
+
+
+def test_two_models_with_a_state_each(ranks: Ranks) -> None:
+    for answer in ranks.run("two_models", 2, module=MODULE):
+        assert answer["a"] == answer["b"]
+        assert len(answer["a"]) == 5
 
 
 def test_same_as_ddp(ranks: Ranks) -> None:

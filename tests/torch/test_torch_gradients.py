@@ -10,10 +10,13 @@ import torch
 from torch import nn
 
 from sa_atp.errors import UserError
+from sa_atp.tensor.quantise import dequantise, largest, poisoned, quantise
+from sa_atp.tensor.scaling import ChunkHistory, after_gather, gathered_exponent, magnitude_code
 from sa_atp.train import emulate_device
 from sa_atp.train.abandon import abandonable
 from sa_atp.train.collector import Collector
 from sa_atp.train.device import Cancelled
+from sa_atp.train.exact import from_halves, to_halves
 from sa_atp.train.layout import layout_of
 from sa_atp.train.module_workload import ModuleWorkload
 from sa_atp.train.seeds import seeded
@@ -26,7 +29,8 @@ def make_batch(step: int, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
 def make_workload(module: nn.Module, batch_of: Any = make_batch, **arguments: Any) -> ModuleWorkload:
     running = arguments.pop("running", ())
     unused = arguments.pop("unused", False)
-    layout = layout_of(module, bucket_bytes=400, unused=unused, running=running)
+    micro_batches = arguments.get("micro_batches", 1)
+    layout = layout_of(module, bucket_bytes=400, unused=unused, running=running, micro_batches=micro_batches)
     settings: dict[str, Any] = {"micro_batches": 1, "seed": 5, "host": None, "streams": False, **arguments}
     return ModuleWorkload(module, nn.functional.mse_loss, batch_of, layout, **settings)
 
@@ -90,10 +94,66 @@ def test_only_rank_0_decides_statistics() -> None:
     start, end = workload.layout.running["1.running_mean"]
     count, _ = workload.layout.counted["1.num_batches_tracked"]
     own, other = workload.gradient(0, 0, 0)[0], workload.gradient(0, 1, 0)[0]
-    assert np.any(own[start:end] != 0)
+    after = make_module()
+    with seeded(5, 0, 0):
+        x, _ = make_batch(0, 0)
+    after(x)
+    assert from_halves(torch.from_numpy(own[start:end]).view(-1, 2)).tolist() == after[1].running_mean.tolist()
     assert own[count] == 1
     assert not np.any(other[start:end])
     assert other[count] == 0
+
+
+def test_statistics_that_are_not_finite_are_not_hidden_in_their_bits() -> None:
+    module = make_module()
+    module[1].running_var[2] = torch.inf
+    workload = make_workload(module)
+    start, end = workload.layout.running["1.running_var"]
+    assert np.isnan(workload.gradient(0, 0, 0)[0][start:end]).all(), "the sum is to fail"
+
+
+def test_each_micro_batch_has_a_place_for_its_statistics() -> None:
+    workload = make_workload(make_module(), micro_batches=2)
+    start, end = workload.layout.running["1.running_mean"]
+    assert end - start == 2 * 2 * 8
+    parts = [workload.gradient(0, 0, m)[0][start:end].reshape(2, -1) for m in range(2)]
+    assert [[bool(place.any()) for place in part] for part in parts] == [[True, False], [False, True]]
+    sums = np.zeros(workload.values, np.float32)
+    sums[start:end] = (parts[0] + parts[1]).reshape(-1)
+    workload.apply(sums)
+    values = from_halves(torch.from_numpy(parts[0] + parts[1]).view(2, -1, 2))
+    assert workload.module[1].running_mean.tolist() == (values[0] + values[1]).tolist()  # type: ignore[index]
+
+
+@pytest.mark.parametrize("contributions", [1, 2, 4, 16, 64])
+def test_bits_come_out_of_sums_as_they_went_in(contributions: int) -> None:
+    """As a chunk is summed: with history, poison, and values that change their magnitude from step to step."""
+    rng = np.random.default_rng(contributions)
+    history: ChunkHistory | None = None
+    sums, out = np.empty(512, np.int32), np.empty(512, np.float32)
+    gathers = 0
+    for step in range(200):
+        if step % 20 < 3:  # the upper halves are small, or there are no others
+            bits = rng.integers(0, 1 << (0, 3, 31)[step % 20], 256, dtype=np.uint32, endpoint=step % 20 > 0)
+        else:
+            bits = rng.integers(0, 1 << 32, 256, dtype=np.uint32)
+        bits[rng.integers(256)] = 0xFFFF  # as large as a lower half can be
+        bits &= np.where(bits >> 23 & 0xFF == 0xFF, 0xBFFFFFFF, 0xFFFFFFFF).astype(np.uint32)  # finite
+        sent = to_halves(torch.from_numpy(bits.view(np.float32))).reshape(-1).numpy()
+        exponent = history.exponent if history else gathered_exponent(magnitude_code(sent), contributions)
+        quantise([sent], exponent, contributions, sums)
+        top = largest(sums)
+        if history is None or poisoned(top) or history.too_coarse(exponent, top, contributions):
+            gathers += 1
+            exponent = gathered_exponent(magnitude_code(sent), contributions)
+            quantise([sent], exponent, contributions, sums)
+            history = after_gather(exponent, largest(sums), contributions)
+        else:
+            history.after_sum(exponent, top, contributions)
+        assert exponent >= 0
+        dequantise(sums, exponent, out)
+        assert from_halves(torch.from_numpy(out).view(-1, 2)).numpy().view(np.uint32).tolist() == bits.tolist()
+    assert 0 < gathers < 100
 
 
 def test_sum_is_applied() -> None:
@@ -224,5 +284,5 @@ def test_a_buffer_that_changes_must_be_named() -> None:
     workload = make_workload(module, running=("mean",))
     flat, _ = workload.gradient(0, 0, 0)
     start, end = workload.layout.running["mean"]
-    assert np.all(flat[start:end] != 0)
+    assert torch.all(from_halves(torch.from_numpy(flat[start:end]).view(-1, 2)) != 0)
     assert module.mean.tolist() == [0.0, 0.0]

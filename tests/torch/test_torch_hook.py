@@ -5,11 +5,15 @@ import functools
 import pickle
 from typing import Any
 
+import numpy as np
 import pytest
 from rank_pool import Ranks
 
 from sa_atp.ddp import SaAtpState
 from sa_atp.errors import UserError
+from sa_atp.tensor.quantise import quantise
+from sa_atp.tensor.scaling import SUM_BITS, after_gather, gathered_exponent, magnitude_code
+from sa_atp.train.tensor_sums import NOT_FINITE
 
 STEPS = 200
 # On four ranks, models and buckets are smaller: all their packets go through one software switch, which shares two cores
@@ -77,6 +81,41 @@ def test_infinity_may_spread_to_all_ranks(ranks: Ranks, dtype: str) -> None:
         assert not answer["finite"]
     for answer in ranks.run("gradients", 2, dtype=dtype, nonfinite="spread"):
         assert answer["found"] == answer["expected"]
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize("magnitude", [1e-30, 1e9, 1e30])
+def test_nan_spreads_beside_large_values(ranks: Ranks, magnitude: float, keyed: bool) -> None:
+    usual = [f"{magnitude:.4g}"]
+    for answer in ranks.run("spread", 4, magnitude=magnitude, keyed=keyed):
+        assert answer == [usual, ["nan", "nan"], usual]
+
+
+@pytest.mark.parametrize("contributions", [1, 2, 64])
+def test_the_mark_of_what_is_not_finite_survives_at_every_scale(contributions: int) -> None:
+    """Whatever the values beside it, and whether the scale is gathered or predicted from the largest sums there are."""
+    exponents = []
+    for largest in (np.finfo(np.float32).max, 2.0**120, 1.0, 2.0**-140):
+        gathered = gathered_exponent(magnitude_code(np.array([largest, NOT_FINITE], np.float32)), contributions)
+        exponents.append(gathered)
+        history = after_gather(gathered, 1 << SUM_BITS - 1, contributions)
+        for _ in range(50):
+            exponents.append(history.exponent)
+            history.after_sum(history.exponent, (1 << SUM_BITS) - 1, contributions)
+            if 2.0**-history.exponent * 2.0**SUM_BITS > contributions * float(np.finfo(np.float32).max):
+                break  # no sum is so large
+    lanes = np.empty(1, np.int32)
+    for exponent in exponents:
+        bad = quantise([np.array([NOT_FINITE], np.float32)], exponent, contributions, lanes)
+        assert lanes[0] > 0 or bad, "it is rounded away, and not done again"
+    with np.errstate(over="raise"):
+        assert np.float32(NOT_FINITE) * np.float32(contributions) / np.float32(contributions) > 0
+
+
+def test_two_models_may_share_a_state(ranks: Ranks) -> None:
+    """Of the hook: their buckets have places of their own in the order of sums."""
+    expected = ranks.run("two_models", 2, hook=False)[0]
+    assert ranks.run("two_models", 2, hook=True)[0] == pytest.approx(expected, rel=1e-4)
 
 
 def test_sparse_gradients_are_refused(ranks: Ranks) -> None:
