@@ -7,10 +7,13 @@ answers {"result"} or {"error"}. An empty backend leaves the process group to th
 import importlib
 import os
 import sys
+import time
 import traceback
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from typing import Any
+
+GLOO_COMES_TO_REST_S = 0.02
 
 
 def run(task: dict[str, Any]) -> Any:
@@ -33,6 +36,23 @@ def run(task: dict[str, Any]) -> Any:
         dist.destroy_process_group()
 
 
+def destroy_groups_patiently() -> None:
+    """PyTorch (2.13) frees a Gloo group with the interpreter's lock held, and waits for its threads meanwhile. If one of
+    them needs the lock just then, to let go of a tensor, the process hangs: one in some dozen runs of a script without
+    anything of ours. So they are given time to come to rest.
+    """
+    import torch.distributed as dist
+
+    destroy = dist.destroy_process_group
+
+    def patiently(*groups: Any) -> None:
+        time.sleep(GLOO_COMES_TO_REST_S)
+        destroy(*groups)
+        time.sleep(GLOO_COMES_TO_REST_S)
+
+    dist.destroy_process_group = patiently
+
+
 def serve(tasks: Connection, log: str) -> None:
     """Until the other end of the pipe is closed. Args: log: file for what is printed."""
     import torch
@@ -45,6 +65,7 @@ def serve(tasks: Connection, log: str) -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
     sys.setswitchinterval(0.0005)
+    destroy_groups_patiently()
     while True:
         try:
             task = tasks.recv()
