@@ -14,6 +14,7 @@ LEVELS = (
     ("spec", "errors", "folders", "artefacts"),
     ("tensor", "wire"),
     ("transport", "straggler"),
+    ("p4runtime",),
     ("softswitch",),
     ("net",),
     ("control",),

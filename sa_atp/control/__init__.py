@@ -2,11 +2,11 @@
 
     client   P4Runtime, to the embedded target, BMv2 or anything else that speaks it; `connection` is its gRPC
     writer   the few calls that the rest needs, so that it works over a client and on a pipeline in this process
-    entries  table entries, groups, counters, registers as dataclasses, and their P4Runtime messages
     jobs     aggregation jobs: installed, removed, read back. job_entries says what the tables of the P4 program hold for
              each; job_reading recognises a job in such entries
     events   what the switch counts for each job
     routes   where ordinary traffic goes
 
-Names of tables, actions and counters are those of the P4 program (p4src/core).
+What is written and read are the entities of `sa_atp.p4runtime`. Names of tables, actions and counters are those of the
+P4 program (p4src/core).
 """

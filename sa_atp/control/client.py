@@ -19,10 +19,10 @@ from p4.v1 import p4runtime_pb2
 from sa_atp.control.connection import Connection, NotFound, RefusedWrite, Stream
 from sa_atp.control.errors import ControlError, NoPipeline, NotPrimary, NotSupported, Refused, RefusedError
 from sa_atp.errors import UserError
-from sa_atp.softswitch.p4runtime import bytestrings, codec
-from sa_atp.softswitch.p4runtime.entities import Entity, MulticastGroup, RegisterEntry, Update, UpdateKind
-from sa_atp.softswitch.p4runtime.errors import Code, Refusal
-from sa_atp.softswitch.p4runtime.schema import Schema, from_p4info
+from sa_atp.p4runtime import bytestrings, codec
+from sa_atp.p4runtime.entities import Entity, MulticastGroup, RegisterEntry, Update, UpdateKind
+from sa_atp.p4runtime.errors import Code, Refusal
+from sa_atp.p4runtime.schema import Schema, from_p4info
 
 UPDATES_A_WRITE = 500  # keeps a batch far below a server's default limit of 4 MiB
 PUSH_TIMEOUT_S = 120.0  # a target may compile the program before it answers

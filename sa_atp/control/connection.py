@@ -12,7 +12,7 @@ from google.rpc import status_pb2
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
 from sa_atp.control.errors import ControlError, NoPipeline, NotPrimary, NotSupported, Unreachable, WrongDevice
-from sa_atp.softswitch.p4runtime.errors import Code
+from sa_atp.p4runtime.errors import Code
 
 MOST_MESSAGE_BYTES = 256 << 20  # compiled programs are large
 _Code = grpc.StatusCode

@@ -18,7 +18,7 @@ import dataclasses
 
 from sa_atp import spec as wire
 from sa_atp.control.jobspec import JobSpec, Member
-from sa_atp.softswitch.p4runtime.entities import Exact, MulticastGroup, Replica, TableEntry, Ternary
+from sa_atp.p4runtime.entities import Exact, MulticastGroup, Replica, TableEntry, Ternary
 
 PARAMETER_SERVER_COPY = 1000
 OWN_COPY = 1001

@@ -20,7 +20,7 @@ from sa_atp.control.job_entries import (
 )
 from sa_atp.control.jobspec import NO_RANK, JobSpec, Level, Member
 from sa_atp.errors import UserError
-from sa_atp.softswitch.p4runtime.entities import Exact, MulticastGroup, TableEntry
+from sa_atp.p4runtime.entities import Exact, MulticastGroup, TableEntry
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from sa_atp.control.job_reading import InstalledJob, reconstruct
 from sa_atp.control.jobspec import JobSpec
 from sa_atp.control.writer import Writer
 from sa_atp.errors import UserError
-from sa_atp.softswitch.p4runtime.entities import (
+from sa_atp.p4runtime.entities import (
     CounterEntry,
     Counts,
     MulticastGroup,

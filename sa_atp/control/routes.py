@@ -4,7 +4,7 @@ import ipaddress
 
 from sa_atp.control.writer import Writer
 from sa_atp.errors import UserError
-from sa_atp.softswitch.p4runtime.entities import Lpm, TableEntry, Update, UpdateKind
+from sa_atp.p4runtime.entities import Lpm, TableEntry, Update, UpdateKind
 
 TABLE = "bridge"
 

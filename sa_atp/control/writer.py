@@ -8,10 +8,11 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from sa_atp.control.errors import Refused, RefusedError
-from sa_atp.softswitch.p4runtime.entities import Entity, Update
-from sa_atp.softswitch.p4runtime.errors import Code, Refusal
+from sa_atp.p4runtime.entities import Entity, Update
+from sa_atp.p4runtime.errors import Code, Refusal
+from sa_atp.p4runtime.schema import Schema
 from sa_atp.softswitch.p4runtime.forwarding import Forwarding
-from sa_atp.softswitch.p4runtime.schema import Schema, from_program
+from sa_atp.softswitch.p4runtime.program_schema import from_program
 from sa_atp.softswitch.pipeline import Pipeline
 
 

@@ -6,7 +6,17 @@ from typing import Any
 import pytest
 
 from sa_atp.control.client import P4RuntimeClient, parse_p4info
-from sa_atp.control.entries import (
+from sa_atp.control.errors import (
+    ControlError,
+    NoPipeline,
+    NotPrimary,
+    NotSupported,
+    RefusedError,
+    Unreachable,
+    WrongDevice,
+)
+from sa_atp.errors import UserError
+from sa_atp.p4runtime.entities import (
     CounterEntry,
     Counts,
     DirectCounterEntry,
@@ -22,16 +32,6 @@ from sa_atp.control.entries import (
     Update,
     UpdateKind,
 )
-from sa_atp.control.errors import (
-    ControlError,
-    NoPipeline,
-    NotPrimary,
-    NotSupported,
-    RefusedError,
-    Unreachable,
-    WrongDevice,
-)
-from sa_atp.errors import UserError
 
 from .conftest import START_S, Switch, free_port
 

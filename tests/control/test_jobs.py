@@ -14,11 +14,20 @@ import pytest
 from sa_atp import artefacts, spec
 from sa_atp.control import events, job_entries, jobs, jobspec, routes
 from sa_atp.control.client import P4RuntimeClient
-from sa_atp.control.entries import CounterEntry, Counts, Exact, MulticastGroup, Replica, TableEntry, Update, UpdateKind
 from sa_atp.control.errors import RefusedError
 from sa_atp.control.jobspec import JobSpec, Member
 from sa_atp.control.writer import LocalWriter, Writer
 from sa_atp.errors import UserError
+from sa_atp.p4runtime.entities import (
+    CounterEntry,
+    Counts,
+    Exact,
+    MulticastGroup,
+    Replica,
+    TableEntry,
+    Update,
+    UpdateKind,
+)
 from sa_atp.softswitch.loading import load
 from sa_atp.softswitch.pipeline import PORTS, Pipeline
 

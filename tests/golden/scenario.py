@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Callable, Iterable
 
 from sa_atp.control import job_entries
-from sa_atp.control.entries import Exact, Match, TableEntry, Ternary
 from sa_atp.control.jobspec import JobSpec, Member
+from sa_atp.p4runtime.entities import Exact, Match, TableEntry, Ternary
 from sa_atp.spec import SLOTS
 
 from .model import EVENTS, Switch

@@ -12,8 +12,8 @@ from sa_atp import artefacts, spec
 from sa_atp.control import job_entries, tofino
 from sa_atp.control.client import parse_p4info
 from sa_atp.control.jobspec import JobSpec, Member
-from sa_atp.softswitch.p4runtime.codec import encode
-from sa_atp.softswitch.p4runtime.schema import from_p4info
+from sa_atp.p4runtime.codec import encode
+from sa_atp.p4runtime.schema import from_p4info
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 P4SRC = ROOT / "p4src"

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from p4.v1 import p4runtime_pb2
 
-from sa_atp.softswitch.p4runtime.errors import Code, Refusal
+from sa_atp.p4runtime.errors import Code, Refusal
 
 MOST_STREAMS = 16  # as in BMv2
 

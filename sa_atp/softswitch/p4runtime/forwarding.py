@@ -9,9 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from sa_atp.softswitch.errors import EntryError
-from sa_atp.softswitch.p4runtime import keys
-from sa_atp.softswitch.p4runtime.entities import (
+from sa_atp.p4runtime.entities import (
     CounterEntry,
     Counts,
     DirectCounterEntry,
@@ -24,8 +22,10 @@ from sa_atp.softswitch.p4runtime.entities import (
     Update,
     UpdateKind,
 )
-from sa_atp.softswitch.p4runtime.errors import Code, Refusal
-from sa_atp.softswitch.p4runtime.schema import CounterInfo, RegisterInfo, Schema, TableInfo
+from sa_atp.p4runtime.errors import Code, Refusal
+from sa_atp.p4runtime.schema import CounterInfo, RegisterInfo, Schema, TableInfo
+from sa_atp.softswitch.errors import EntryError
+from sa_atp.softswitch.p4runtime import keys
 from sa_atp.softswitch.pipeline import Pipeline
 from sa_atp.softswitch.tables import Entry, TableState
 

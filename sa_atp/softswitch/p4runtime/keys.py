@@ -1,8 +1,8 @@
 """Match keys as the tables of a pipeline keep them, and as entities say them. (section 9.1.1)"""
 
-from sa_atp.softswitch.p4runtime.entities import Exact, Lpm, Match, Optional, Range, TableEntry, Ternary
-from sa_atp.softswitch.p4runtime.errors import Code, Refusal
-from sa_atp.softswitch.p4runtime.schema import FieldInfo, TableInfo, match_field
+from sa_atp.p4runtime.entities import Exact, Lpm, Match, Optional, Range, TableEntry, Ternary
+from sa_atp.p4runtime.errors import Code, Refusal
+from sa_atp.p4runtime.schema import FieldInfo, TableInfo, match_field
 from sa_atp.softswitch.tables import Entry, TableState
 
 MOST_PRIORITY = (1 << 31) - 1  # P4Runtime's priorities are int32

@@ -6,8 +6,8 @@ controller sees them as a list of numbered values.
 
 from collections.abc import Mapping
 
-from sa_atp.softswitch.p4runtime.errors import Code, Refusal
-from sa_atp.softswitch.p4runtime.schema import FieldInfo
+from sa_atp.p4runtime.errors import Code, Refusal
+from sa_atp.p4runtime.schema import FieldInfo
 
 Header = tuple[FieldInfo, ...]
 

@@ -18,9 +18,9 @@ from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
 from sa_atp.errors import SaAtpError, UserError
+from sa_atp.p4runtime.errors import Code, Refusal, WriteRefusal
 from sa_atp.softswitch.device import Device
 from sa_atp.softswitch.p4runtime.arbitration import MOST_STREAMS
-from sa_atp.softswitch.p4runtime.errors import Code, Refusal, WriteRefusal
 from sa_atp.softswitch.p4runtime.service import Service
 
 ERROR_SPACE = "sa_atp"  # in which the target's own codes are numbered; it has none yet

@@ -9,7 +9,7 @@ import pytest
 from p4.v1 import p4runtime_pb2_grpc
 
 from sa_atp.control.client import P4RuntimeClient
-from sa_atp.control.entries import Lpm, Optional, Range, TableEntry, Ternary
+from sa_atp.p4runtime.entities import Lpm, Optional, Range, TableEntry, Ternary
 from sa_atp.softswitch.device import Device
 from sa_atp.softswitch.p4runtime.server import P4RuntimeServer
 

@@ -9,7 +9,8 @@ from google.rpc import status_pb2
 from p4.v1 import p4runtime_pb2
 
 from sa_atp.control.client import P4RuntimeClient
-from sa_atp.control.entries import (
+from sa_atp.control.errors import NotSupported, RefusedError
+from sa_atp.p4runtime.entities import (
     CounterEntry,
     Counts,
     DirectCounterEntry,
@@ -24,7 +25,6 @@ from sa_atp.control.entries import (
     Update,
     UpdateKind,
 )
-from sa_atp.control.errors import NotSupported, RefusedError
 
 from .conftest import DEVICE_ID, FILTER, ROUTE, program
 

@@ -7,14 +7,14 @@ import pytest
 from p4.v1 import p4runtime_pb2
 
 from sa_atp.control.client import P4RuntimeClient
-from sa_atp.control.entries import (
+from sa_atp.control.errors import ControlError, NoPipeline
+from sa_atp.errors import UserError
+from sa_atp.p4runtime.entities import (
     Exact,
     MulticastGroup,
     Replica,
     TableEntry,
 )
-from sa_atp.control.errors import ControlError, NoPipeline
-from sa_atp.errors import UserError
 from sa_atp.softswitch.device import Device
 from sa_atp.softswitch.p4runtime.server import P4RuntimeServer
 

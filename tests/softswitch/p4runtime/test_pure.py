@@ -1,4 +1,4 @@
-"""What needs no server: byte strings, controller headers, schemas and their messages."""
+"""What needs no server: controller headers, match keys, schemas of compiled programs."""
 
 import random
 from pathlib import Path
@@ -10,53 +10,16 @@ from hypothesis import strategies as st
 from p4.config.v1 import p4info_pb2
 
 from sa_atp import artefacts
+from sa_atp.p4runtime import codec, schema
+from sa_atp.p4runtime.entities import Optional, Range, TableEntry, Ternary
+from sa_atp.p4runtime.errors import Refusal
+from sa_atp.p4runtime.schema import FieldInfo
 from sa_atp.softswitch.loading import load
-from sa_atp.softswitch.p4runtime import bytestrings, codec, keys, packets, schema
-from sa_atp.softswitch.p4runtime.entities import Exact, Lpm, Optional, Range, RegisterEntry, TableEntry, Ternary
-from sa_atp.softswitch.p4runtime.errors import Code, Refusal
-from sa_atp.softswitch.p4runtime.schema import FieldInfo
+from sa_atp.softswitch.p4runtime import keys, packets, program_schema
 
 from .conftest import P4
 
 ROUTER = schema.from_p4info(text_format.Parse((P4 / "router.p4info.txtpb").read_text(), p4info_pb2.P4Info()))
-
-
-@pytest.mark.parametrize(
-    ("value", "data"), [(0x63, b"\x63"), (0x3064, b"\x30\x64"), (0, b"\x00"), (0x100, b"\x01\x00")]
-)
-def test_the_specifications_examples_of_unsigned_numbers(value: int, data: bytes) -> None:
-    assert bytestrings.encode(value) == data
-    assert bytestrings.decode(data, 16, "x") == value
-
-
-@pytest.mark.parametrize(("value", "bits", "data"), [(-99, 8, b"\x9d"), (-739, 12, b"\xfd\x1d"), (0, 3, b"\x00")])
-def test_the_specifications_examples_of_signed_numbers(value: int, bits: int, data: bytes) -> None:
-    assert bytestrings.encode_signed(value) == data
-    assert bytestrings.decode_signed(data, bits, "x") == value
-
-
-@given(
-    st.integers(1, 64).flatmap(
-        lambda bits: st.tuples(st.just(bits), st.integers(0, (1 << bits) - 1), st.integers(0, 3))
-    )
-)
-def test_numbers_survive_with_any_padding(case: tuple[int, int, int]) -> None:
-    bits, value, padding = case
-    canonical = bytestrings.encode(value)
-    assert bytestrings.decode(bytes(padding) + canonical, bits, "x") == value
-    assert len(canonical) == 1 or canonical[0]
-    signed = value - (1 << (bits - 1))
-    short = bytestrings.encode_signed(signed)
-    assert bytestrings.decode_signed((b"\xff" if signed < 0 else b"\x00") * padding + short, bits, "x") == signed
-
-
-@pytest.mark.parametrize("data", [b"\x01\x00", b"\xff\x7f"])
-def test_a_signed_number_that_does_not_fit(data: bytes) -> None:
-    with pytest.raises(Refusal, match="does not fit in 8 bits") as caught:
-        bytestrings.decode_signed(data, 8, "x")
-    assert caught.value.code is Code.OUT_OF_RANGE
-    with pytest.raises(Refusal, match="the value is empty"):
-        bytestrings.decode_signed(b"", 8, "x")
 
 
 @given(st.lists(st.integers(1, 33), min_size=1, max_size=6), st.randoms(use_true_random=False), st.binary(max_size=9))
@@ -104,35 +67,16 @@ def test_entries_survive_as_keys_and_as_messages(
     assert codec.decode(codec.encode(entry, ROUTER), ROUTER) == entry
 
 
-def test_names_may_be_any_unambiguous_end() -> None:
-    assert ROUTER.table("RouterIngress.route") is ROUTER.table("route")
-    assert schema.aliases(["a.b.c", "a.d.c", "e"]) == {"a.b.c": "b.c", "a.d.c": "d.c", "e": "e"}
-    with pytest.raises(Refusal, match="there is no register nothing; the program has balance, last_source"):
-        ROUTER.register("nothing")
-    with pytest.raises(Refusal, match="there is no table with id 5"):
-        ROUTER.table(5)
-
-
-@pytest.mark.parametrize(
-    ("entity", "message"),
-    [
-        (TableEntry(table="route", match={"dst": Exact(1)}), "table route: dst matches by lpm, not by exact"),
-        (TableEntry(table="route", match={"dst": Lpm(-1, 8)}), "-1 is negative"),
-        (TableEntry(table="route", action="flood", params={"port": 1}), "there is no parameter port; it has group"),
-        (RegisterEntry(register="last_source", index=0, value=-1), "-1 is negative"),
-    ],
-)
-def test_what_cannot_be_said_in_messages(entity: TableEntry | RegisterEntry, message: str) -> None:
-    with pytest.raises(Refusal, match=message):
-        codec.encode(entity, ROUTER)
+def test_an_alias_is_the_shortest_end_of_a_name() -> None:
+    assert program_schema.aliases(["a.b.c", "a.d.c", "e"]) == {"a.b.c": "b.c", "a.d.c": "d.c", "e": "e"}
 
 
 @pytest.mark.parametrize("files", [(P4, "router"), (P4, "punt"), *((b, "sa_atp") for b in artefacts.builds().values())])
 def test_both_sources_of_a_schema_agree(files: tuple[Path, str]) -> None:
     folder, name = files
     p4info = text_format.Parse((folder / f"{name}.p4info.txtpb").read_text(), p4info_pb2.P4Info())
-    described, made = schema.from_p4info(p4info), schema.from_program(load(folder / f"{name}.json"))
-    assert schema.differences(described, made) == []
+    described, made = schema.from_p4info(p4info), program_schema.from_program(load(folder / f"{name}.json"))
+    assert program_schema.differences(described, made) == []
     assert {(t.name, t.alias) for t in described.tables} == {(t.name, t.alias) for t in made.tables}
     assert [(r.alias, r.size, r.bits) for r in described.registers] == [
         (r.alias, r.size, r.bits) for r in made.registers
@@ -154,7 +98,7 @@ def test_what_differs_between_a_p4info_and_a_program() -> None:
     ):
         assert change[0] in text
         described = schema.from_p4info(text_format.Parse(text.replace(*change, 1), p4info_pb2.P4Info()))
-        found = schema.differences(described, schema.from_program(load(P4 / "router.json")))
+        found = program_schema.differences(described, program_schema.from_program(load(P4 / "router.json")))
         assert len(found) == 1
         assert found[0].startswith(difference)
     with pytest.raises(Refusal, match="no action has id 1"):

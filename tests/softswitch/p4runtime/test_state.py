@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from sa_atp.control.client import P4RuntimeClient
-from sa_atp.control.entries import (
+from sa_atp.control.errors import ControlError
+from sa_atp.p4runtime.entities import (
     CounterEntry,
     Counts,
     DirectCounterEntry,
@@ -15,7 +16,6 @@ from sa_atp.control.entries import (
     Replica,
     TableEntry,
 )
-from sa_atp.control.errors import ControlError
 from sa_atp.softswitch.device import Device
 
 from .conftest import FILTER, ROUTE

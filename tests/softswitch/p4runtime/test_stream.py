@@ -11,8 +11,8 @@ import pytest
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
 from sa_atp.control.client import P4RuntimeClient
-from sa_atp.control.entries import MulticastGroup
 from sa_atp.control.errors import NotPrimary, Unreachable
+from sa_atp.p4runtime.entities import MulticastGroup
 from sa_atp.softswitch.device import Device
 from sa_atp.softswitch.p4runtime import server as server_module
 from sa_atp.softswitch.p4runtime.server import P4RuntimeServer

@@ -9,8 +9,8 @@ from typing import Any
 
 from p4.v1 import p4data_pb2, p4runtime_pb2
 
-from sa_atp.softswitch.p4runtime import bytestrings
-from sa_atp.softswitch.p4runtime.entities import (
+from sa_atp.p4runtime import bytestrings
+from sa_atp.p4runtime.entities import (
     CounterEntry,
     Counts,
     DirectCounterEntry,
@@ -28,8 +28,8 @@ from sa_atp.softswitch.p4runtime.entities import (
     Update,
     UpdateKind,
 )
-from sa_atp.softswitch.p4runtime.errors import Code, Refusal
-from sa_atp.softswitch.p4runtime.schema import CounterInfo, FieldInfo, RegisterInfo, Schema, TableInfo, match_field
+from sa_atp.p4runtime.errors import Code, Refusal
+from sa_atp.p4runtime.schema import CounterInfo, FieldInfo, RegisterInfo, Schema, TableInfo, match_field
 
 # --- to messages ------------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 What is read may be padded with leading zero bytes (sign bytes, for int<W>); what is written is canonical.
 """
 
-from sa_atp.softswitch.p4runtime.errors import Code, Refusal
+from sa_atp.p4runtime.errors import Code, Refusal
 
 
 def encode(value: int) -> bytes:
