@@ -18,7 +18,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from sa_atp.softswitch.frames import HEADERS_BYTES, checksum
+from sa_atp.wire.frames import HEADERS_BYTES, checksum
 
 # struct virtio_net_hdr, which stands before every packet of such a socket
 VNET = np.dtype(

@@ -18,10 +18,10 @@ from sa_atp.net import offload
 from sa_atp.net.mmsg import GatherVector, MessageVector
 from sa_atp.net.offload import Gathered
 from sa_atp.net.udp import UdpSocket
-from sa_atp.softswitch.frames import HEADERS_BYTES, Endpoint, address_of, flows, is_datagram, mac_for, wrap
 from sa_atp.softswitch.pipeline import ROW_BYTES
 from sa_atp.spec import UDP_PORT
 from sa_atp.wire.datagrams import Address, Burst
+from sa_atp.wire.frames import HEADERS_BYTES, Endpoint, address_of, flows, is_datagram, mac_for, wrap
 
 ETH_P_ALL = 3
 SOL_PACKET = 263

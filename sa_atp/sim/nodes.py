@@ -7,9 +7,9 @@ import numpy as np
 
 from sa_atp.net.backlog import Backlog
 from sa_atp.sim.network import Clock, Link
-from sa_atp.softswitch.frames import Endpoint, datagram, headers_for
 from sa_atp.softswitch.pipeline import PORTS, ROW_BYTES, Pipeline
 from sa_atp.wire.datagrams import Address, Burst
+from sa_atp.wire.frames import Endpoint, datagram, headers_for
 
 
 class Connection(Protocol):

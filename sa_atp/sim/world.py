@@ -14,10 +14,10 @@ from sa_atp.control.jobspec import JobSpec, Member
 from sa_atp.control.writer import LocalWriter
 from sa_atp.sim.network import Clock, Link, LinkSettings
 from sa_atp.sim.nodes import Host, Switch
-from sa_atp.softswitch.frames import mac_for
 from sa_atp.softswitch.pipeline import Pipeline
 from sa_atp.spec import UDP_PORT
 from sa_atp.transport.server import Admit, ParameterServer, Retire, ServerSettings
+from sa_atp.wire.frames import mac_for
 
 SERVER_IP = "10.0.255.1"
 SERVER_PORT = 500

@@ -138,9 +138,9 @@ def measure_pipeline(lanes: int, packets: int) -> float:
     from sa_atp.control import jobs
     from sa_atp.control.writer import LocalWriter
     from sa_atp.folders import cache_folder
-    from sa_atp.softswitch.frames import HEADERS_BYTES
     from sa_atp.softswitch.pipeline import Pipeline
     from sa_atp.testbed.switch_traffic import WORKERS, Contributions, Results, hosts, job
+    from sa_atp.wire.frames import HEADERS_BYTES
 
     members, server = hosts()
     pipeline = Pipeline.from_file(artefacts.program(lanes).json_path, cache=cache_folder())

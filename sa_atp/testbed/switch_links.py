@@ -14,13 +14,13 @@ from sa_atp.control.jobspec import JobSpec, Member
 from sa_atp.errors import MissingPartError
 from sa_atp.net.ports import InterfacePort
 from sa_atp.net.udp import UdpSocket
-from sa_atp.softswitch.frames import HEADERS_BYTES, mac_for
 from sa_atp.spec import Kind
 from sa_atp.testbed import bmv2
 from sa_atp.testbed.processes import Group, Process
 from sa_atp.testbed.switch_io import Request
 from sa_atp.testbed.switch_traffic import WORKERS, Contributions, Link, Traffic, hosts, job
 from sa_atp.wire.datagrams import Address, Burst
+from sa_atp.wire.frames import HEADERS_BYTES, mac_for
 from sa_atp.wire.header import size_of
 
 LOOPBACK = "127.0.0.1"

@@ -12,8 +12,8 @@ import numpy as np
 
 from sa_atp.control.jobspec import JobSpec, Member
 from sa_atp.errors import SaAtpError
-from sa_atp.softswitch.frames import HEADERS_BYTES, Endpoint, headers_for
 from sa_atp.spec import UDP_PORT, Kind
+from sa_atp.wire.frames import HEADERS_BYTES, Endpoint, headers_for
 from sa_atp.wire.header import HEADER, LANE, first_byte, headers, lanes_of, size_of
 
 WORKERS = 4

@@ -1,1 +1,1 @@
-"""Packets as bytes: the header, and datagrams in batches. Pure."""
+"""Packets as bytes: the header, datagrams in batches, and frames around them. Pure."""

@@ -18,9 +18,9 @@ from sa_atp.errors import UserError
 from sa_atp.net.dissect import Counts, read
 from sa_atp.net.layer import SaAtp
 from sa_atp.net.ports import Capture
-from sa_atp.softswitch.frames import Endpoint, mac_for, wrap
 from sa_atp.spec import HEADER_BYTES, UDP_PORT, WITH_LANES, Flag, Kind
 from sa_atp.tensor.scaling import POISON
+from sa_atp.wire.frames import Endpoint, mac_for, wrap
 from sa_atp.wire.header import describe, pack
 from sa_atp.wire.messages import encode
 

@@ -10,8 +10,8 @@ import pytest
 
 from sa_atp.net import offload
 from sa_atp.net.offload import NEEDS_CHECKSUM, UDP_SEGMENTS, VNET, VNET_BYTES, WHOLE
-from sa_atp.softswitch.frames import HEADERS_BYTES, Endpoint, checksum, datagram, mac_for, wrap
 from sa_atp.softswitch.pipeline import ROW_BYTES
+from sa_atp.wire.frames import HEADERS_BYTES, Endpoint, checksum, datagram, mac_for, wrap
 
 SOURCE = Endpoint(mac_for("10.0.0.1"), ("10.0.0.1", 5000))
 TARGET = Endpoint(mac_for("10.0.0.2"), ("10.0.0.2", 21313))
@@ -165,7 +165,7 @@ except MissingPartError as error:
 import numpy as np
 from sa_atp.net.ports import InterfacePort
 from sa_atp.net.udp import UdpSocket
-from sa_atp.softswitch.frames import Endpoint, wrap
+from sa_atp.wire.frames import Endpoint, wrap
 from sa_atp.wire.datagrams import Burst
 
 def run(*command):

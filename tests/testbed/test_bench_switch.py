@@ -13,11 +13,11 @@ from sa_atp.control import jobs
 from sa_atp.control.jobspec import JobSpec
 from sa_atp.control.writer import LocalWriter
 from sa_atp.errors import MissingPartError
-from sa_atp.softswitch.frames import HEADERS_BYTES, checksum
 from sa_atp.softswitch.pipeline import Pipeline
 from sa_atp.testbed import bench_switch, bmv2, switch_io, switch_traffic
 from sa_atp.testbed.switch_io import Request
 from sa_atp.testbed.switch_traffic import Contributions, Results, Traffic, WorkersStall
+from sa_atp.wire.frames import HEADERS_BYTES, checksum
 from sa_atp.wire.header import describe
 
 LANES = 64

@@ -5,7 +5,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-from sa_atp.softswitch.frames import HEADERS_BYTES
 from sa_atp.spec import Kind
 from sa_atp.testbed.collect import collect
 from sa_atp.testbed.local import prepare, run_policy
@@ -15,6 +14,7 @@ from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.processes import Process
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import PolicyRun
+from sa_atp.wire.frames import HEADERS_BYTES
 from sa_atp.wire.header import size_of
 
 # the workers share the cores, and emulate their devices

@@ -4,10 +4,10 @@ Whoever connects a pipeline to something that carries only UDP payloads (a socke
 takes them off here. IPv4 without options, DF set, ECN-capable (ECT(0)), UDP without checksum.
 """
 
-import socket
 import struct
 from dataclasses import dataclass
 from functools import lru_cache
+from ipaddress import IPv4Address
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from sa_atp.wire.datagrams import Address
 
 HEADERS_BYTES = 14 + 20 + 8
 ECT0 = 2
+UDP = 17  # as protocol of an IPv4 header
 _ADDRESSES = struct.Struct("!IIHHH")  # of an IPv4 header's end and the UDP header's beginning
 
 
@@ -28,12 +29,12 @@ class Endpoint:
 
 @lru_cache(maxsize=4096)
 def ip_number(ip: str) -> int:
-    return int.from_bytes(socket.inet_aton(ip), "big")
+    return int(IPv4Address(ip))
 
 
 @lru_cache(maxsize=4096)
 def ip_text(number: int) -> str:
-    return socket.inet_ntoa(number.to_bytes(4, "big"))
+    return str(IPv4Address(number))
 
 
 def mac_for(ip: str) -> int:
@@ -53,7 +54,7 @@ def headers_for(source: Endpoint, target: Endpoint, payload_bytes: int) -> np.nd
     """The 42 bytes before a payload of this size; read-only."""
     udp_bytes = 8 + payload_bytes
     ip = struct.pack(
-        "!BBHHHBBHII", 0x45, ECT0, 20 + udp_bytes, 0, 0x4000, 64, socket.IPPROTO_UDP, 0,
+        "!BBHHHBBHII", 0x45, ECT0, 20 + udp_bytes, 0, 0x4000, 64, UDP, 0,
         ip_number(source.address[0]), ip_number(target.address[0]),
     )  # fmt: skip
     ip = ip[:10] + struct.pack("!H", checksum(ip)) + ip[12:]
@@ -82,7 +83,7 @@ def is_datagram(frames: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """True for frames that hold one whole UDP datagram in IPv4 without options."""
     head = frames[:, :HEADERS_BYTES]
     ethernet = (head[:, 12] == 0x08) & (head[:, 13] == 0x00)
-    ip = (head[:, 14] == 0x45) & (head[:, 23] == socket.IPPROTO_UDP)
+    ip = (head[:, 14] == 0x45) & (head[:, 23] == UDP)
     udp_bytes = head[:, 38].astype(np.int64) << 8 | head[:, 39]
     found: np.ndarray = ethernet & ip & (lengths >= HEADERS_BYTES) & (udp_bytes >= 8) & (udp_bytes <= lengths - 34)
     return found
@@ -90,7 +91,7 @@ def is_datagram(frames: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 def datagram(frame: bytes) -> tuple[Address, Address, bytes] | None:
     """Source, destination and payload of one frame; None if it holds no whole UDP datagram (see `is_datagram`)."""
-    if len(frame) < HEADERS_BYTES or frame[12:15] != b"\x08\x00\x45" or frame[23] != socket.IPPROTO_UDP:
+    if len(frame) < HEADERS_BYTES or frame[12:15] != b"\x08\x00\x45" or frame[23] != UDP:
         return None
     source_ip, target_ip, source_port, target_port, udp_bytes = _ADDRESSES.unpack_from(frame, 26)
     if not 8 <= udp_bytes <= len(frame) - 34:
