@@ -21,7 +21,7 @@ LEVELS = (
     ("sim",),
     ("train", "ddp"),
     ("testbed",),
-    ("report", "doctor"),
+    ("bench", "report", "doctor"),
     ("cli", "__main__"),
 )
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}

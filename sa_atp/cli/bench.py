@@ -6,8 +6,8 @@ from typing import Any
 
 # name: (module with `add_arguments` and `run`, what it measures)
 BENCHMARKS = {
-    "allreduce": ("sa_atp.testbed.bench_allreduce", "goodput and CPU cost of one all-reduce"),
-    "switch": ("sa_atp.testbed.bench_switch", "packets per second of the P4 program"),
+    "allreduce": ("sa_atp.bench.allreduce", "goodput and CPU cost of one all-reduce"),
+    "switch": ("sa_atp.bench.switch", "packets per second of the P4 program"),
 }
 
 

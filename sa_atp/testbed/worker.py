@@ -9,7 +9,7 @@ import os
 import queue
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from sa_atp.errors import SaAtpError
 from sa_atp.net.communicator import connect
-from sa_atp.testbed import all_reduce_task, gloo
+from sa_atp.testbed import gloo
 from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.tasks import (
     JobWorkload,
@@ -152,22 +152,15 @@ def prepare(task: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
-TASKS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    "train": train,
-    "prepare": prepare,
-    "all_reduce": all_reduce_task.run,
-}
-
-
-def main() -> int:
-    """Answers tasks until standard input ends."""
+def serve(tasks: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]]) -> int:
+    """Answers tasks until standard input ends. Args: tasks: what to do for each kind."""
     # Three threads share the interpreter; by default one that computes may keep the others waiting for 5 ms.
     sys.setswitchinterval(0.0005)
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
         task = json.loads(line)
         try:
-            Path(task["out"]).write_text(json.dumps(TASKS[task.get("kind", "train")](task)))
+            Path(task["out"]).write_text(json.dumps(tasks[task.get("kind", "train")](task)))
             answer: dict[str, Any] = {"done": True}
         except SaAtpError as error:
             answer = {"done": False, "error": str(error)}
@@ -176,4 +169,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serve({"train": train, "prepare": prepare}))

@@ -155,10 +155,10 @@ def test_checksums_that_hosts_left_out_are_completed(payload: bytes) -> None:
 OVER_VETH = """
 import json, subprocess, sys, time
 from sa_atp.errors import MissingPartError
-from sa_atp.testbed.switch_io import enter_namespace
+from sa_atp.bench.switch_io import enter_namespace
 try:
     enter_namespace()
-    from sa_atp.testbed.switch_links import make_pairs
+    from sa_atp.bench.switch_links import make_pairs
     make_pairs([1])
 except MissingPartError as error:
     print(json.dumps({"missing": str(error)})); sys.exit()

@@ -6,7 +6,6 @@
     links     interfaces with a rate, and offloads set right
     network   a layout that has been built and runs
     run       plans on it: the backend
-    bench     the all-reduce benchmark on it
     cleaning  what crashed runs left
 
 Every node, switches too, has a network namespace of its own. So nothing appears in the machine's own namespace, and

@@ -3,7 +3,7 @@
     udp   the embedded switch with UDP virtual ports, over loopback
     veth  embedded switch or BMv2 on veth pairs, in a network namespace of its own
 
-`python -m sa_atp.testbed.switch_io REQUEST` measures one of them, prints one line of JSON and takes everything with it
+`python -m sa_atp.bench.switch_io REQUEST` measures one of them, prints one line of JSON and takes everything with it
 when it ends: the namespace goes with its last process, and the interfaces go with the namespace.
 """
 
@@ -15,28 +15,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sa_atp.bench.switch_request import Request
 from sa_atp.errors import MissingPartError, SaAtpError
 
 CLONE_NEWNET, CLONE_NEWUSER = 0x40000000, 0x10000000
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
-    """target: embedded or bmv2. link: udp or veth. packets: contributions to measure with."""
-
-    target: str
-    link: str
-    lanes: int
-    packets: int
-
-
 def measure(request: Request) -> dict[str, Any]:
     """Runs this module in a process of its own. Returns: pps, window. Raises: MissingPartError, SaAtpError."""
-    command = [sys.executable, "-m", "sa_atp.testbed.switch_io", json.dumps(dataclasses.asdict(request))]
+    command = [sys.executable, "-m", "sa_atp.bench.switch_io", json.dumps(dataclasses.asdict(request))]
     done = subprocess.run(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, check=False)
     try:
         answer: dict[str, Any] = json.loads(done.stdout)
@@ -56,7 +46,7 @@ def main(text: str) -> None:
     try:
         if request.link == "veth":
             enter_namespace()
-        from sa_atp.testbed import switch_links  # NumPy starts threads, with which no user namespace can be made
+        from sa_atp.bench import switch_links  # NumPy starts threads, with which no user namespace can be made
 
         with tempfile.TemporaryDirectory(prefix="sa-atp-bench-") as folder:
             answer = switch_links.measure(request, Path(folder))

@@ -1,4 +1,4 @@
-"""How long a switch process takes until it can take packets: `python -m sa_atp.testbed.switch_load LANES CACHE`.
+"""How long a switch process takes until it can take packets: `python -m sa_atp.bench.switch_load LANES CACHE`.
 
 A fresh process each time, because imports and numba's start are part of it. Prints one line of JSON.
 """

@@ -9,48 +9,22 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from sa_atp.bench.all_reduce_task import WARM_UP
+from sa_atp.bench.cluster import Cluster, Request
 from sa_atp.errors import UserError
 from sa_atp.spec import CONTRIBUTION_BITS, HEADER_BYTES, LANE_BUILDS
-from sa_atp.testbed.all_reduce_task import WARM_UP
 from sa_atp.testbed.cluster import LOOPBACK, READY_TIMEOUT_S, LocalCluster
 from sa_atp.testbed.processes import Group, Process, ProcessError, wait_for
 
 ETHERNET_BYTES, IP_BYTES, UDP_BYTES = 14, 20, 8
 TIMEOUT_S = 300.0
 PEERS = ("gloo",)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
-    workers: int
-    bytes: int
-    iterations: int
-    lanes: int
-    switch: str = "embedded"
-    link_mbps: float | None = None
-    """Rate of every link; None: there are no links that limit."""
-
-
-@dataclass(slots=True)
-class Cluster:
-    """Where the benchmark runs, as a backend has set it up."""
-
-    workers: list[Process]
-    server: str
-    """Address of the parameter server, as `sa_atp.connect` takes it."""
-    services: list[Process]
-    """Switch and parameter server, whose CPU time counts too."""
-    store: tuple[str, int]
-    """Where rank 0 may listen for the peer's rendezvous."""
-    interfaces: list[str | None] = field(default_factory=list)
-    """Interface that each worker's peer must use; none: whatever it chooses."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -189,7 +163,7 @@ def _wait_for_answers(workers: list[Process], what: str) -> None:
 @contextmanager
 def _backend(options: argparse.Namespace, request: Request, folder: Path) -> Iterator[Cluster]:
     if options.backend == "mininet":
-        from sa_atp.testbed.mininet.bench import cluster
+        from sa_atp.bench.mininet import cluster
 
         with cluster(request, folder) as made:
             yield made
@@ -207,7 +181,7 @@ def _local(request: Request, folder: Path) -> Iterator[Cluster]:
     with Group() as group:
         services = LocalCluster(group, folder, lanes=request.lanes, slots=1024)
         workers = [
-            group.start(f"worker {rank}", ["sa_atp.testbed.worker"], folder / f"worker{rank}.log")
+            group.start(f"worker {rank}", ["sa_atp.bench.all_reduce_task"], folder / f"worker{rank}.log")
             for rank in range(request.workers)
         ]
         host, port = services.ready()

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sa_atp.testbed.bench_allreduce import Cluster, Request
+from sa_atp.bench.cluster import Cluster, Request
 from sa_atp.testbed.mininet import topologies
 from sa_atp.testbed.mininet.network import READY_TIMEOUT_S, Network
 
@@ -20,7 +20,7 @@ def cluster(request: Request, folder: Path) -> Iterator[Cluster]:
         star, switch=request.switch, lanes=request.lanes, slots=SLOTS, slots_per_job=SLOTS, logs=folder
     ) as network:
         places = star.workers()
-        workers = [network.start(p.name, f"worker {p.rank}", ["sa_atp.testbed.worker"]) for p in places]
+        workers = [network.start(p.name, f"worker {p.rank}", ["sa_atp.bench.all_reduce_task"]) for p in places]
         server = network.start_server()
         for worker in workers:
             worker.answer(READY_TIMEOUT_S)

@@ -50,8 +50,8 @@ def measure(lanes: int, packets: int, *, with_bmv2: bool) -> dict[str, Any]:
     io_pps is over veth pairs, as BMv2's, where they can be made, and over UDP virtual ports otherwise; io_interface says
     which. Raises: MissingPartError, SaAtpError.
     """
-    from sa_atp.testbed.switch_io import Request
-    from sa_atp.testbed.switch_io import measure as measure_io
+    from sa_atp.bench.switch_io import measure as measure_io
+    from sa_atp.bench.switch_request import Request
 
     busy_before = _busy()
     _say("loading: with an empty cache, then from it")
@@ -117,7 +117,7 @@ def load_times(lanes: int) -> tuple[float, float]:
 
 
 def _load_s(lanes: int, cache: str) -> float:
-    command = [sys.executable, "-m", "sa_atp.testbed.switch_load", str(lanes), cache]
+    command = [sys.executable, "-m", "sa_atp.bench.switch_load", str(lanes), cache]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=LOAD_TIMEOUT_S, check=False
@@ -135,11 +135,11 @@ def measure_pipeline(lanes: int, packets: int) -> float:
     CPU time, so that other processes on the machine do not count. Every sum is checked. Raises: SaAtpError.
     """
     from sa_atp import artefacts
+    from sa_atp.bench.switch_traffic import WORKERS, Contributions, Results, hosts, job
     from sa_atp.control import jobs
     from sa_atp.control.writer import LocalWriter
     from sa_atp.folders import cache_folder
     from sa_atp.softswitch.pipeline import Pipeline
-    from sa_atp.testbed.switch_traffic import WORKERS, Contributions, Results, hosts, job
     from sa_atp.wire.frames import HEADERS_BYTES
 
     members, server = hosts()

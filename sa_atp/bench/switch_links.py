@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from sa_atp import artefacts
+from sa_atp.bench.switch_request import Request
+from sa_atp.bench.switch_traffic import WORKERS, Contributions, Link, Traffic, hosts, job
 from sa_atp.control import jobs
 from sa_atp.control.client import P4RuntimeClient
 from sa_atp.control.jobspec import JobSpec, Member
@@ -17,8 +19,6 @@ from sa_atp.net.udp import UdpSocket
 from sa_atp.spec import Kind
 from sa_atp.testbed import bmv2
 from sa_atp.testbed.processes import Group, Process
-from sa_atp.testbed.switch_io import Request
-from sa_atp.testbed.switch_traffic import WORKERS, Contributions, Link, Traffic, hosts, job
 from sa_atp.wire.datagrams import Address, Burst
 from sa_atp.wire.frames import HEADERS_BYTES, mac_for
 from sa_atp.wire.header import size_of

@@ -9,14 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sa_atp.bench import switch, switch_io, switch_traffic
+from sa_atp.bench.switch_request import Request
+from sa_atp.bench.switch_traffic import Contributions, Results, Traffic, WorkersStall
 from sa_atp.control import jobs
 from sa_atp.control.jobspec import JobSpec
 from sa_atp.control.writer import LocalWriter
 from sa_atp.errors import MissingPartError
 from sa_atp.softswitch.pipeline import Pipeline
-from sa_atp.testbed import bench_switch, bmv2, switch_io, switch_traffic
-from sa_atp.testbed.switch_io import Request
-from sa_atp.testbed.switch_traffic import Contributions, Results, Traffic, WorkersStall
+from sa_atp.testbed import bmv2
 from sa_atp.wire.frames import HEADERS_BYTES, checksum
 from sa_atp.wire.header import describe
 
@@ -119,7 +120,7 @@ def test_results_count_what_belongs_to_them(pipeline: Pipeline) -> None:
 
 @pytest.mark.usefixtures("pipeline")  # compiled, and so in the cache
 def test_the_pipeline_alone() -> None:
-    assert bench_switch.measure_pipeline(LANES, 5000) > 0
+    assert switch.measure_pipeline(LANES, 5000) > 0
 
 
 @pytest.mark.usefixtures("pipeline")
@@ -140,7 +141,7 @@ def test_through_interfaces(target: str, link: str) -> None:
 def test_loading_from_the_cache_in_a_fresh_process() -> None:
     from sa_atp.folders import cache_folder
 
-    assert bench_switch._load_s(LANES, str(cache_folder())) > 0
+    assert switch._load_s(LANES, str(cache_folder())) > 0
 
 
 def test_wrong_input_and_missing_parts(tmp_path: Path) -> None:

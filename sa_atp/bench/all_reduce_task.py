@@ -1,5 +1,6 @@
-"""One worker's part of the all-reduce benchmark: the same sums, over this transport or over a peer's."""
+"""One worker of the all-reduce benchmark, as a process: the same sums, over this transport or over a peer's."""
 
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sa_atp.net.communicator import connect
-from sa_atp.testbed import gloo
+from sa_atp.testbed import gloo, worker
 
 WARM_UP = 2  # sums before the measurement: connections, windows, scales
 
@@ -68,3 +69,7 @@ def _over_gloo(task: dict[str, Any], measure: Callable[[Reduce, Barrier], dict[s
     host, port = task["store"]
     with gloo.group((host, port), task["rank"], task["world_size"], task.get("interface")) as dist:
         return measure(lambda array: dist.all_reduce(torch.from_numpy(array)), dist.barrier)
+
+
+if __name__ == "__main__":
+    sys.exit(worker.serve({"all_reduce": run}))
