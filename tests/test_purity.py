@@ -1,8 +1,9 @@
-"""What imports what, read from the sources: pure packages stay pure, and dependencies go one way."""
+"""What imports what, read from the sources: pure packages stay pure, dependencies go one way and never in a circle."""
 
 import ast
 import sys
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,28 @@ def test_imports_go_one_way(path: Path) -> None:
             continue
         other = name.split(".")[1]
         assert LEVEL[other] <= LEVEL[part], f"{name_of(path)}:{line}: {part} imports {other}, which stands above it"
+
+
+def files_imported(path: Path) -> set[Path]:
+    """Files of the package that a file names, wherever in it; packages that Python loads on the way there do not count."""
+    found = set()
+    for name, _ in imports(path):
+        # the last part may be a module, or something in one
+        for parts in (name.split("."), name.split(".")[:-1]):
+            base = PACKAGE.parent.joinpath(*parts)
+            file = next((f for f in (base.with_suffix(".py"), base / "__init__.py") if parts and f.is_file()), None)
+            if file is not None:
+                found.add(file)
+                break
+    return found - {path}
+
+
+def test_files_import_each_other_in_no_circle() -> None:
+    """An import within a function counts, too: it makes a circle run, but not easier to read."""
+    try:
+        TopologicalSorter({path: files_imported(path) for path in sources(".")}).prepare()
+    except CycleError as error:
+        pytest.fail(" imports ".join(name_of(path) for path in reversed(error.args[1])))
 
 
 def test_transport_and_switch_meet_only_through_packets() -> None:
