@@ -1,0 +1,416 @@
+"""Control messages between workers and the parameter server: a header of kind CONTROL and one JSON object. (section 9)
+
+They are few and small, so they are readable rather than dense. Each is a class here, and this is the only place where JSON
+becomes a message or a message JSON: nothing in a datagram is trusted, so whatever does not have a message's fields, within
+the bounds that its types say, is a MalformedError. Which messages there are, protocol section 9.2 says as well; a test
+compares the two.
+
+    match decode_request(packet):
+        case Claim(step=step, micro_batch=micro_batch): ...
+"""
+
+import functools
+from enum import Enum
+from typing import Annotated, Any, TypeVar, get_args
+
+import msgspec
+from msgspec import Meta, Struct
+
+from sa_atp.spec import CONTRIBUTION_BITS, HEADER_BYTES, LANE_BUILDS, Flag, Kind
+from sa_atp.wire.header import pack
+
+MAX_BYTES = 1400  # fits in an Ethernet frame with all headers
+MAX_FETCH = 1024  # stored results asked for at once
+MOST_SLOTS = 1 << 16  # that a packet can name; how many a switch has, it says when the job is installed
+LONGEST_NAME = 64  # characters of a job's name
+LONGEST_TEXT = 600  # characters of what is said to people
+ALL_BITS = (1 << CONTRIBUTION_BITS) - 1
+
+
+class MalformedError(ValueError):
+    """What arrived is not a message of this protocol."""
+
+
+class HelpMode(Enum):
+    """How leaders may help stragglers. (protocol section 10)"""
+
+    NONE = "none"
+    CLONE = "clone"
+    STEAL = "steal"
+
+
+# --- fields ---------------------------------------------------------------------------------------------------------------
+
+Seq = Annotated[int, Meta(ge=0, le=0xFFFFFFFF)]
+Rank = Annotated[int, Meta(ge=0, le=CONTRIBUTION_BITS - 1)]
+Contributions = Annotated[int, Meta(ge=1, le=CONTRIBUTION_BITS)]  # of a rank, or ranks of a job
+Octet = Annotated[int, Meta(ge=0, le=255)]  # job, epoch
+Port = Annotated[int, Meta(ge=0, le=65535)]
+Count = Annotated[int, Meta(ge=0, le=1 << 40)]  # steps, operations, values
+Microseconds = Annotated[int, Meta(ge=0, le=1 << 40)]
+Text = Annotated[str, Meta(max_length=LONGEST_TEXT)]
+# 64 bits are more than a bound of msgspec's may have: Checked sees to them.
+Bitmap = Annotated[int, Meta(ge=0, extra={"bits": CONTRIBUTION_BITS})]
+
+
+class Checked(Struct, frozen=True):
+    """What holds bitmaps: none of them may have more than 64 bits."""
+
+    def __post_init__(self) -> None:
+        for name in _bitmaps(type(self)):
+            value = getattr(self, name)
+            if value is not None and value > ALL_BITS:
+                raise ValueError(f"{name} has more than {CONTRIBUTION_BITS} bits")
+
+
+class Message(Checked, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
+    """What all messages have: a type that says which they are. Fields that have their default value do not travel."""
+
+
+@functools.cache
+def _bitmaps(record: type[Checked]) -> tuple[str, ...]:
+    return tuple(field.name for field in msgspec.structs.fields(record) if _is_bitmap(field.type))
+
+
+def _is_bitmap(kind: Any) -> bool:
+    return any(m.extra == {"bits": CONTRIBUTION_BITS} for m in _metas(kind))
+
+
+def _metas(kind: Any) -> list[Meta]:
+    found = [m for m in getattr(kind, "__metadata__", ()) if isinstance(m, Meta)]
+    return found + [m for part in get_args(kind) for m in _metas(part)]
+
+
+# --- from a worker, or whoever asks, to the parameter server --------------------------------------------------------------
+
+
+class Join(Message, frozen=True, tag="join"):
+    """May I take part? Asked until the job runs. (section 7.1)"""
+
+    name: Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME)]
+    rank: Rank
+    world_size: Contributions
+    micro_batches: Contributions
+    grade: HelpMode
+    incarnation: Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
+    """Tells a worker that was started again from one that repeats its question."""
+
+    def __post_init__(self) -> None:
+        if self.world_size * self.micro_batches > CONTRIBUTION_BITS:
+            raise ValueError(f"world_size times micro_batches must be at most {CONTRIBUTION_BITS}")
+        if self.rank >= self.world_size:
+            raise ValueError(f"rank must be an integer from 0 to {self.world_size - 1}")
+
+
+class Alive(Message, frozen=True, tag="alive"):
+    """A sign of life, and how far its sender is. (section 7.4)"""
+
+    oldest: Seq
+    """No result before this one will be asked for by this rank."""
+    waiting: bool = False
+    """It has sums under way; the oldest of them is described by the next three. (section 7.5)"""
+    operation: Count | None = None
+    values: Annotated[int, Meta(ge=1, le=1 << 40)] | None = None
+    first: Seq | None = None
+    given: Bitmap = 0
+    """Contributions to it that have been handed to the transport; only for diagnosis."""
+    held: Bitmap | None = None
+    """Contributions that the switch held when it was last asked; only for diagnosis."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len({self.operation is None, self.values is None, self.first is None}) > 1:
+            raise ValueError("operation, values and first come together")
+
+
+class Leave(Message, frozen=True, tag="leave"):
+    """I will contribute no more."""
+
+    oldest: Seq
+
+
+class Fetch(Message, frozen=True, tag="fetch"):
+    """Send me these results, as far as you have them. (section 5.7)"""
+
+    first: Seq
+    count: Annotated[int, Meta(ge=1, le=MAX_FETCH)]
+
+
+class Claim(Message, frozen=True, tag="claim"):
+    """May I begin this micro-batch of my own shard? (section 10.2)"""
+
+    step: Count
+    micro_batch: Annotated[int, Meta(ge=0, le=CONTRIBUTION_BITS - 1)]
+    took_us: Microseconds
+    """How long the previous micro-batch took; 0: there was none."""
+
+
+class Offer(Message, frozen=True, tag="ask"):
+    """I have nothing to do: what may I do for others?"""
+
+    step: Count
+    missing: Bitmap
+    """Contributions that the sums lack, as far as is known."""
+    took_us: Microseconds
+    busy_us: Microseconds
+    """For how long the sender is still at what it was given before."""
+    pending: Annotated[int, Meta(ge=0, le=1000)] | None = None
+    """Thousandths of the fragments whose sum is missing."""
+    send_us: Microseconds | None = None
+    """How long all its own fragments took to the switch."""
+
+
+class Idle(Message, frozen=True, tag="idle"):
+    """I have computed what I held, and send it now."""
+
+    step: Count
+    took_us: Microseconds
+
+
+class AskStats(Message, frozen=True, tag="stats"):
+    """What has the job counted?"""
+
+
+class Describe(Message, frozen=True, tag="describe"):
+    """What jobs are there? From anybody on the server's host or on a worker's. (section 9.3)"""
+
+    job: Octet
+    rank: Annotated[int, Meta(ge=0, le=CONTRIBUTION_BITS)]
+    pad: str = ""
+    """As long as the longest answer, so that a forged question makes nobody send more than its forger did."""
+
+
+Request = Join | Alive | Leave | Fetch | Claim | Offer | Idle | AskStats | Describe
+
+
+# --- from the parameter server --------------------------------------------------------------------------------------------
+
+
+class Welcome(Message, frozen=True, tag="welcome"):
+    """The job runs, and this is your place in it."""
+
+    job: Octet
+    epoch: Octet
+    rank: Rank
+    world_size: Contributions
+    micro_batches: Contributions
+    lanes: Annotated[int, Meta(ge=1, le=4096)]
+    slot_base: Annotated[int, Meta(ge=0, le=MOST_SLOTS - 1)]
+    slot_count: Annotated[int, Meta(ge=1, le=MOST_SLOTS)]
+    first_seq: Seq
+    data_ip: Annotated[str, Meta(max_length=15)]
+    """Where contributions go; empty: to the parameter server, because the switch is on the way to it."""
+    data_port: Port
+    alive_every_us: Annotated[int, Meta(ge=1_000, le=60_000_000)]
+    grade: HelpMode
+    levels: Annotated[int, Meta(ge=1, le=8)]
+    """Switches that aggregate between a worker and the parameter server."""
+    leaf_ranks: Bitmap
+    """Ranks below the same leaf."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.lanes not in LANE_BUILDS:
+            raise ValueError(f"lanes must be one of {LANE_BUILDS}")
+
+
+class Waiting(Message, frozen=True, tag="waiting"):
+    """Not all have joined, or the switches do not know the job yet."""
+
+    missing: list[Rank]
+    refusal: Annotated[str, Meta(max_length=MAX_BYTES)] | None = None
+    """Why the switches did not take the job the last time."""
+
+
+class Refused(Message, frozen=True, tag="refused"):
+    """The request makes no sense, or cannot be granted."""
+
+    reason: Annotated[str, Meta(max_length=MAX_BYTES)]
+
+
+class Progress(Message, frozen=True, tag="alive"):
+    """Answers a sign of life."""
+
+    passed: Seq
+    """Every rank has passed what is before it."""
+
+
+class Left(Message, frozen=True, tag="left"):
+    """You have left the job."""
+
+
+class AboutHelp(Message, frozen=True):
+    """What answers to Claim, Offer and Idle have in common."""
+
+    past_leaf: bool | None = None
+    """With two levels: whether data of this step has to pass the leaf. (section 10.5)"""
+
+
+class Granted(AboutHelp, frozen=True, tag="granted"):
+    """The micro-batch is yours."""
+
+
+class Taken(AboutHelp, frozen=True, tag="taken"):
+    """The micro-batch, and all that follow, are others'."""
+
+
+class Work(AboutHelp, frozen=True, kw_only=True, tag="work"):
+    """Compute these for somebody else."""
+
+    shard: Rank
+    micro_batches: Annotated[
+        list[Annotated[int, Meta(ge=0, le=CONTRIBUTION_BITS - 1)]], Meta(max_length=CONTRIBUTION_BITS)
+    ]
+    backup: bool = False
+    """Somebody holds them, but has not been heard of."""
+
+
+class Nothing(AboutHelp, frozen=True, tag="nothing"):
+    """There is nothing that you could do."""
+
+
+class Noted(AboutHelp, frozen=True, tag="idle"):
+    """Answers Idle."""
+
+
+class Recall(Message, frozen=True, tag="recall"):
+    """Send me these results, which you have and I missed. Sent once."""
+
+    first: Seq
+    count: Annotated[int, Meta(ge=1, le=MAX_FETCH)]
+
+
+class Failure(Message, frozen=True, tag="failed"):
+    """The job has failed: told to everybody at once, then in answer to anything."""
+
+    reason: Annotated[str, Meta(max_length=32)]
+    """lost, restarted, mismatch, refused, or a later version's."""
+    ranks: list[Rank] = []
+    detail: Annotated[str, Meta(max_length=MAX_BYTES)] = ""
+
+
+class FailureSummary(Checked, frozen=True, kw_only=True):
+    reason: str
+    ranks: Bitmap
+    detail: str
+
+
+class MemberStatus(Checked, frozen=True, array_like=True):
+    """A worker as the parameter server sees it; a list without names, because every byte counts."""
+
+    rank: Rank
+    ip: str
+    port: Port
+    heard_ms: int
+    """Since it was last heard of."""
+    still_ms: int
+    """Since it last made progress, or joined."""
+    ahead: int | None
+    """Its oldest fragment that has no result, counted from the oldest of all; None: it has not said yet."""
+    waiting: bool
+    """It has sums under way."""
+    given: Bitmap
+    """Contributions to the oldest of these sums that it has handed to its transport."""
+    held: Bitmap | None
+    """Contributions that the switch held of its oldest fragment when it was last asked; None: not asked."""
+    left: bool
+
+
+class Description(Message, frozen=True, tag="description"):
+    """One job, and as many of its members as fit."""
+
+    job: Octet | None = None
+    """None: there is none with this number, or a higher one."""
+    name: Annotated[str, Meta(max_length=LONGEST_NAME)] = ""
+    epoch: Octet = 0
+    state: Annotated[str, Meta(max_length=32)] = ""
+    world_size: Annotated[int, Meta(ge=0, le=CONTRIBUTION_BITS)] = 0
+    micro_batches: Annotated[int, Meta(ge=0, le=CONTRIBUTION_BITS)] = 0
+    joined: Bitmap = 0
+    oldest: Seq = 0
+    failure: FailureSummary | None = None
+    members: list[MemberStatus] = []
+    next: tuple[Octet, Annotated[int, Meta(ge=0, le=CONTRIBUTION_BITS)]] | None = None
+    """Job and rank to ask for the rest; None: that was all."""
+
+
+class JobStats(Message, frozen=True, tag="stats", omit_defaults=False):
+    """The parameter server's counters of a job. (section 8)"""
+
+    results_kept: int = 0
+    finished_here: int = 0
+    added: int = 0
+    duplicates: int = 0
+    overlaps: int = 0
+    probes: int = 0
+    served: int = 0
+    malformed: int = 0
+    foreign: int = 0
+    stale: int = 0
+    beyond: int = 0
+    helped_micro_batches: int = 0
+    backups: int = 0
+
+
+HelpAnswer = Granted | Taken | Work | Nothing | Noted
+Reply = (
+    Welcome
+    | Waiting
+    | Refused
+    | Progress
+    | Left
+    | Granted
+    | Taken
+    | Work
+    | Nothing
+    | Noted
+    | Recall
+    | Failure
+    | Description
+    | JobStats
+)
+
+
+# --- bytes ----------------------------------------------------------------------------------------------------------------
+
+M = TypeVar("M")
+_requests: msgspec.json.Decoder[Request] = msgspec.json.Decoder(Request)
+_replies: msgspec.json.Decoder[Reply] = msgspec.json.Decoder(Reply)
+
+
+def encode(message: Message, *, request: int, job: int = 0, epoch: int = 0, reply: bool = False) -> bytes:
+    """One datagram.
+
+    Args: request: number by which the reply is recognised, 32 bits; 0 where none is expected.
+    """
+    body = msgspec.json.encode(message)
+    packet = pack(Kind.CONTROL, body=body, seq=request, job=job, epoch=epoch, flags=Flag.FROM_PS if reply else 0)
+    if len(packet) > MAX_BYTES:
+        raise ValueError(f"a control message of {len(packet)} bytes exceeds {MAX_BYTES}")
+    return packet
+
+
+def decode_request(packet: bytes) -> Request:
+    """What a control packet asks, whose header has been checked. Raises: MalformedError."""
+    return _decode(_requests, packet)
+
+
+def decode_reply(packet: bytes) -> Reply:
+    """What the parameter server says in a control packet, whose header has been checked. Raises: MalformedError."""
+    return _decode(_replies, packet)
+
+
+def _decode(decoder: msgspec.json.Decoder[M], packet: bytes) -> M:
+    if len(packet) > MAX_BYTES:
+        raise MalformedError(f"{len(packet)} bytes exceed {MAX_BYTES}")
+    try:
+        return decoder.decode(packet[HEADER_BYTES:])
+    except msgspec.ValidationError as problem:
+        raise MalformedError(str(problem)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise MalformedError("the body is not JSON") from None
+
+
+def plain(text: str, longest: int = LONGEST_TEXT) -> str:
+    """A text that fits in a control message, whatever is in it: printable ASCII, and no longer than that."""
+    return "".join(c if c.isascii() and c.isprintable() else "?" for c in text)[:longest]
