@@ -9,7 +9,7 @@ from sa_atp.errors import UserError
 
 if TYPE_CHECKING:
     from sa_atp.doctor import Examination, Finding
-    from sa_atp.transport.describe import JobDescription
+    from sa_atp.transport.job_status import JobStatus
 
 EXIT_MISSING_PART = 3
 
@@ -88,7 +88,7 @@ def _without(missing: tuple[str, ...]) -> str:
 
 def _diagnose(options: argparse.Namespace) -> int:
     from sa_atp.net.communicator import parse_address
-    from sa_atp.net.inquiry import ask_for_jobs
+    from sa_atp.net.job_status import ask_for_jobs
 
     if not 0 < options.timeout < 1e6:
         raise UserError(f"--timeout {options.timeout}: expected a positive number of seconds")
@@ -102,7 +102,11 @@ def _diagnose(options: argparse.Namespace) -> int:
     return _report_jobs(jobs, as_json=options.json)
 
 
-def _report_jobs(jobs: "list[JobDescription]", *, as_json: bool) -> int:
+def _report_jobs(jobs: "list[JobStatus]", *, as_json: bool) -> int:
+    from dataclasses import replace
+
+    from msgspec.structs import asdict
+
     from sa_atp.transport.diagnosis import diagnose
 
     diagnoses = [(job, diagnose(job)) for job in jobs]
@@ -110,7 +114,8 @@ def _report_jobs(jobs: "list[JobDescription]", *, as_json: bool) -> int:
     if as_json:
         found = [
             {
-                **dataclasses.asdict(job),
+                **dataclasses.asdict(replace(job, members=())),
+                "members": [{**asdict(m), "address": [m.ip, m.port]} for m in job.members],
                 "state": job.state.value,
                 "verdict": diagnosis.verdict,
                 "stuck": diagnosis.stuck,

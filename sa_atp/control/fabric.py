@@ -71,7 +71,7 @@ class Attachment:
         return JobSpec(
             job=job.number,
             epoch=job.epoch,
-            fan_in=sum(job.bits_of(m.rank) for m in members),
+            fan_in=sum(job.map.bits_of(m.rank) for m in members),
             slot_base=job.slot_base,
             slot_count=job.slot_count,
             group=job.number,

@@ -12,27 +12,26 @@ import random
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Protocol, Self, cast
+from typing import Any, Protocol, Self, TypeVar, cast
 
 import numpy as np
 
 from sa_atp.errors import UserError
 from sa_atp.net.clock import now_us
 from sa_atp.net.driver import Driver
-from sa_atp.net.promise import Callbacks, Promise
+from sa_atp.net.promise import Callbacks, Promise, then_at_once
+from sa_atp.net.session import Asking, Session, Sum
 from sa_atp.net.udp import UdpSocket
 from sa_atp.spec import UDP_PORT
-from sa_atp.straggler.ledger import Grade
 from sa_atp.transport.errors import TransportError
-from sa_atp.transport.events import Failed, OperationDone, Reply, WaitingFor, WorkerLimits, WorkerStats
+from sa_atp.transport.events import WorkerLimits, WorkerStats
 from sa_atp.transport.membership import Joining, JoinRequest, Membership
-from sa_atp.transport.operation import Operation
 from sa_atp.transport.worker import Worker
+from sa_atp.wire.control import HelpMode, Reply, Request
 from sa_atp.wire.datagrams import Address
-from sa_atp.wire.messages import Body
 
+T = TypeVar("T")
 LEAVE_TIMEOUT_S = 1.0
 
 
@@ -41,28 +40,6 @@ class Tensor(Protocol):
 
     def detach(self) -> Any: ...
     def copy_(self, other: Any) -> Any: ...
-
-
-@dataclass(slots=True)
-class Sum:
-    """A sum under way."""
-
-    operation: int
-    """Its number in the job; -1 until the connection's thread has started it."""
-    values: int
-    future: Promise[np.ndarray]
-    out: np.ndarray
-    """float32[values]: receives the sum."""
-    scale: float = 1.0
-    """What the sum is multiplied by."""
-    missing_bits: int | None = None
-    """Contributions that were missing when the switch was last asked; None: it has not been asked."""
-    outlook: tuple[float, int] | None = None
-    """Share of the fragments whose sum was missing then, and how long all of ours take to the switch (microseconds)."""
-    sent_us: int = 0
-    """When our own contribution had left completely, on the clock of `net.clock`; 0 if others made it superfluous."""
-    finished: Operation | None = None
-    """After it is done: the sums as integers (`finished.integers()`)."""
 
 
 def connect(
@@ -92,10 +69,10 @@ def connect(
     """
     address = parse_address(server)
     try:
-        grade = Grade(help)
+        help_mode = HelpMode(help)
     except ValueError:
-        raise UserError(f"help = {help!r}: expected one of {', '.join(g.value for g in Grade)}") from None
-    request = JoinRequest(job=job, rank=rank, world_size=world_size, micro_batches=micro_batches, grade=grade)
+        raise UserError(f"help = {help!r}: expected one of {', '.join(g.value for g in HelpMode)}") from None
+    request = JoinRequest(job=job, rank=rank, world_size=world_size, micro_batches=micro_batches, help_mode=help_mode)
     limits = WorkerLimits(
         operation_timeout_us=_microseconds("operation_timeout_s", operation_timeout_s),
         server_timeout_us=_microseconds("server_timeout_s", server_timeout_s),
@@ -131,20 +108,19 @@ def parse_address(text: str, *, lowest_port: int = 1) -> Address:
         raise UserError(f"address {text!r}: the host {match[1]!r} is not known") from None
 
 
-class Communicator:
+class Communicator(Asking):
     """One rank's connection to a job. Thread-safe; close it, or use it as a context manager."""
 
     def __init__(self, membership: Membership, driver: Driver, limits: WorkerLimits) -> None:
         self.membership = membership
         self._worker = Worker(membership, now_us(), first_request=random.getrandbits(32), limits=limits)
+        self._session = Session(self._worker)
         self._driver = driver
-        self._sums: dict[int, Sum] = {}
-        self._replies: dict[int, Promise[Body | None]] = {}
         self._closed = False
         self._process = os.getpid()
         self._callbacks = Callbacks()
         driver.connection = self._worker
-        driver.after = self._take_events
+        driver.after = self._session.serve
         driver.ended = self._end
         self._callbacks.own_thread = driver.start(f"sa-atp-rank-{membership.rank}")
 
@@ -183,7 +159,7 @@ class Communicator:
             else:
                 done.set_result(array)
 
-        sum_.future.then_at_once(finish)
+        then_at_once(sum_.future, finish)
         return done
 
     def begin(
@@ -197,30 +173,12 @@ class Communicator:
 
         Raises: UserError: nothing to sum, an `out` that cannot take the sum, or a key that cannot be compared.
         """
-        if values < 1:
-            raise UserError("an array to sum must have at least one value")
-        if out is None:
-            out = np.empty(values, np.float32)
-        elif out.dtype != np.float32 or out.shape != (values,) or not out.flags.writeable:
-            raise UserError(f"where a sum goes must be a float32 array of {values} values that can be written to")
         try:
             hash(key)
         except TypeError:
             raise UserError(f"a key must be hashable, as a name or a number is, not a {type(key).__name__}") from None
-        sum_ = Sum(-1, values, Promise(self._callbacks), out, scale)
-
-        def start() -> None:
-            if self._worker.error is not None:
-                sum_.future.set_exception(self._worker.error)
-                return
-            try:
-                sum_.operation = self._worker.begin(values, key, now_us())
-            except Exception as problem:
-                sum_.future.set_exception(problem)
-                raise
-            self._sums[sum_.operation] = sum_
-
-        self._call(start)
+        sum_ = Session.new_sum(values, Promise(self._callbacks), out=out, scale=scale)
+        self._call(lambda: self._session.begin(sum_, key, now_us()))
         return sum_
 
     def contribute(self, sum_: Sum, parts: Sequence[np.ndarray], bits: int, *, on_behalf: bool = False) -> None:
@@ -236,34 +194,18 @@ class Communicator:
             if part.dtype != np.float32 or part.shape != (sum_.values,) or not part.flags.c_contiguous:
                 raise UserError(f"a contribution must be a contiguous float32 array of {sum_.values} values")
 
-        def contribute() -> None:
-            if not sum_.future.done():
-                self._worker.contribute(sum_.operation, parts, bits, now_us(), on_behalf=on_behalf)
+        self._call(lambda: self._session.contribute(sum_, parts, bits, now_us(), on_behalf=on_behalf))
 
-        self._call(contribute)
-
-    def look(self, sum_: Sum) -> None:
+    def probe(self, sum_: Sum) -> None:
         """Asks the switch what it holds of a sum; the answer appears in `sum_.missing_bits`."""
-
-        def look() -> None:
-            if not sum_.future.done():
-                self._worker.look(sum_.operation, now_us())
-
-        self._call(look)
+        self._call(lambda: self._session.probe(sum_, now_us()))
 
     # --- help ---------------------------------------------------------------------------------------------------------
 
-    def ask(self, body: Body, *, timeout_s: float = 5.0) -> "Future[Body | None]":
-        """Sends a request to the parameter server; the future's result is its answer, None if there was none in time."""
-        future: Promise[Body | None] = Promise(self._callbacks)
-
-        def send() -> None:
-            if self._worker.error is not None:
-                future.set_exception(self._worker.error)
-                return
-            self._replies[self._worker.ask(body, now_us(), timeout_us=int(timeout_s * 1e6))] = future
-
-        self._call(send)
+    def ask(self, question: Request, understand: Callable[[Reply | None], T]) -> "Future[T]":
+        """See Asking.ask."""
+        future: Promise[T] = Promise(self._callbacks)
+        self._call(lambda: self._session.ask(question, understand, future, now_us()))
         return future
 
     # --- state --------------------------------------------------------------------------------------------------------
@@ -292,12 +234,8 @@ class Communicator:
             return
         self._closed = True
         if self._worker.error is None:
-            left: Promise[Body | None] = Promise(self._callbacks)
-
-            def leave() -> None:
-                self._replies[self._worker.leave(now_us())] = left
-
-            self._driver.call(leave)
+            left: Promise[None] = Promise(self._callbacks)
+            self._driver.call(lambda: self._session.leave(left, now_us()))
             with contextlib.suppress(TimeoutError, TransportError):  # the server will notice by itself
                 left.result(timeout=LEAVE_TIMEOUT_S)
         self._driver.stop()
@@ -320,45 +258,11 @@ class Communicator:
             raise TransportError("the connection belongs to the process that this one was forked from: connect again")
         self._driver.call(action)
 
-    def _take_events(self) -> None:
-        while (event := self._worker.next_event()) is not None:
-            match event:
-                case OperationDone(operation):
-                    self._finish(self._sums.pop(operation))
-                case WaitingFor():
-                    if event.operation in self._sums:
-                        waiting = self._sums[event.operation]
-                        waiting.missing_bits, waiting.outlook = event.missing_bits, event.outlook(waiting.outlook)
-                case Reply(request, body):
-                    if request in self._replies:
-                        self._replies.pop(request).set_result(body)
-                case Failed(error):
-                    self._fail_all(error)
-
-    def _finish(self, sum_: Sum) -> None:
-        try:
-            sum_.sent_us = self._worker.sent_us(sum_.operation)
-            sum_.finished = self._worker.result(sum_.operation, sum_.out)
-            if sum_.scale != 1.0:
-                sum_.out *= np.float32(sum_.scale)
-        except Exception as problem:  # the others' sums are none the worse for it
-            sum_.future.set_exception(problem)
-            return
-        sum_.future.set_result(sum_.out)
-
     def _end(self) -> None:
         """The connection's thread ends: nothing that waits for it may wait for ever."""
         reason = "the connection was closed" if self._closed else "the connection's thread has failed"
         self._worker.fail(TransportError(reason))
-        self._fail_all(self._worker.error or TransportError(reason))
-
-    def _fail_all(self, error: TransportError) -> None:
-        for sum_ in list(self._sums.values()):
-            sum_.future.set_exception(error)
-        self._sums.clear()
-        for future in list(self._replies.values()):
-            future.set_exception(error)
-        self._replies.clear()
+        self._session.fail(self._worker.error or TransportError(reason))
 
 
 def _flat_float32(array: Any) -> tuple[np.ndarray, Callable[[np.ndarray], None]]:

@@ -53,6 +53,11 @@ class Promise(Future[_T]):
         super().add_done_callback(fn)
 
 
+def then_at_once(future: "Future[_T]", fn: Callable[["Future[_T]"], object]) -> None:
+    """Adds a callback that waits for nothing, so that it may run in a connection's own thread; to any future."""
+    getattr(future, "then_at_once", future.add_done_callback)(fn)
+
+
 def _logged(action: Callable[[Any], object], future: Any) -> None:
     try:
         action(future)

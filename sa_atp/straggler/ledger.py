@@ -9,9 +9,10 @@ bitmap decides: whichever copy reaches a sum first is in it, the other is droppe
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from enum import Enum
 
 from sa_atp.straggler.assignment import Capacity, should_do, worth_helping
+from sa_atp.wire.contributions import ContributionMap
+from sa_atp.wire.control import HelpMode
 
 NOBODY = -1
 STEPS_KEPT = 4  # leaders may run ahead of a straggler whose work they do
@@ -22,14 +23,23 @@ REMEMBERED_STEPS = 8  # for which a worker whose data was late is not given its 
 SMOOTHING = 0.5  # weight of the newest measurement of a worker's speed
 
 
-class Grade(Enum):
-    NONE = "none"
-    CLONE = "clone"
-    STEAL = "steal"
+@dataclass(frozen=True, slots=True)
+class SendProgress:
+    """How far a worker's own fragments of a sum are."""
+
+    pending: float
+    """Share of the fragments whose sum is not known."""
+    send_us: int
+    """How long all of them take to the switch, at the pace of those that are there; 0: not known."""
+
+    def since(self, before: "SendProgress | None") -> "SendProgress":
+        """After an earlier answer: this one includes time in which nothing was left to send, so the shortest counts."""
+        known = [p.send_us for p in (self, before) if p is not None and p.send_us]
+        return SendProgress(self.pending, min(known, default=0))
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class Assigned:
     """Micro-batches that a helper is to compute."""
 
     step: int
@@ -75,10 +85,11 @@ class _Worker:
 
 
 class Ledger:
-    def __init__(self, world_size: int, micro_batches: int, grade: Grade) -> None:
+    def __init__(self, world_size: int, micro_batches: int, mode: HelpMode) -> None:
         self.world_size = world_size
         self.micro_batches = micro_batches
-        self.grade = grade
+        self._map = ContributionMap(world_size, micro_batches)
+        self.mode = mode
         self.helped_micro_batches = 0
         self.backups = 0
         self._steps: dict[int, _Step] = {}
@@ -100,7 +111,7 @@ class Ledger:
             return True  # a repeated question
         if owner != NOBODY or rank in state.ended:
             return False
-        if self.grade is Grade.STEAL and not self._should_go_on(state, rank, now_us):
+        if self.mode is HelpMode.STEAL and not self._should_go_on(state, rank, now_us):
             state.ended.add(rank)
             return False
         self._hold(state, step, rank, rank, micro_batch, now_us)
@@ -114,28 +125,28 @@ class Ledger:
         took_us: int,
         busy_us: int,
         now_us: int,
-        outlook: tuple[float, int] | None = None,
-    ) -> Work | None:
+        progress: SendProgress | None = None,
+    ) -> Assigned | None:
         """A leader offers to work.
 
         Args:
             missing: contributions that it misses (a bitmap).
             busy_us: for how long it will still be at what it was given before; 0: it is idle.
-            outlook: share of the fragments whose sum it misses, and how long all of its own took to the switch.
+            progress: how far its own contribution is, where that is known.
         """
         self._finished(rank, took_us, now_us)
-        if outlook is not None:
-            old_us = self._send_us
-            self._send_us = outlook[1] if old_us is None else old_us + SMOOTHING * (outlook[1] - old_us)
+        if progress is not None:
+            old_us, new_us = self._send_us, progress.send_us
+            self._send_us = new_us if old_us is None else old_us + SMOOTHING * (new_us - old_us)
         state = self._step(step, now_us)
-        if self.grade is Grade.CLONE:
+        if self.mode is HelpMode.CLONE:
             return None if busy_us else self._clone(state, step, rank, missing, now_us)
-        if self.grade is Grade.STEAL:
+        if self.mode is HelpMode.STEAL:
             work = self._steal(state, step, rank, now_us, now_us + busy_us)
             if work is not None or busy_us:
                 return work
             return self._back_up(state, step, rank, missing, now_us) or self._overtake(
-                state, step, rank, missing, now_us, outlook
+                state, step, rank, missing, now_us, progress
             )
         return None
 
@@ -183,7 +194,7 @@ class Ledger:
         """
         return state.sends_since_us.get(rank, done_us) + self._slow_link_us if self._slow_link_us else 0
 
-    def _steal(self, state: _Step, step: int, rank: int, now_us: int, free_us: int) -> Work | None:
+    def _steal(self, state: _Step, step: int, rank: int, now_us: int, free_us: int) -> Assigned | None:
         """The last unclaimed micro-batch of the shard that would be finished last, if this worker is the one for it."""
         mine = self._duration(rank) or self._typical() or 0
         begin_us, free_us = free_us, max(free_us, self._link_free_us(state, rank, now_us) - mine)
@@ -205,9 +216,9 @@ class Ledger:
         self._hold(state, step, rank, shard, tail, begin_us)
         if shard != rank:
             self.helped_micro_batches += 1
-        return Work(step, shard, (tail,))
+        return Assigned(step, shard, (tail,))
 
-    def _back_up(self, state: _Step, step: int, rank: int, missing: int, now_us: int) -> Work | None:
+    def _back_up(self, state: _Step, step: int, rank: int, missing: int, now_us: int) -> Assigned | None:
         """A micro-batch whose holder has fallen silent, or any other that it has not sent either."""
         for holder, worker in enumerate(self._workers):
             if holder == rank or worker.holds is None or worker.holds[0] != step:
@@ -217,25 +228,25 @@ class Ledger:
             if expected is None or now_us - worker.since_us < OVERDUE * (expected + self._slow_link_us):
                 continue
             for shard, m in self._held_by(state, holder):
-                if missing >> (shard * self.micro_batches + m) & 1 and not state.backed_up[shard][m]:
+                if missing & self._map.bit(shard, m) and not state.backed_up[shard][m]:
                     state.backed_up[shard][m] = True
                     self.backups += 1
-                    return Work(step, shard, (m,), backup=True)
+                    return Assigned(step, shard, (m,), backup=True)
         return None
 
     def _overtake(
-        self, state: _Step, step: int, rank: int, missing: int, now_us: int, outlook: tuple[float, int] | None
-    ) -> Work | None:
+        self, state: _Step, step: int, rank: int, missing: int, now_us: int, progress: SendProgress | None
+    ) -> Assigned | None:
         """What another worker has computed, and is so slow to send that computing and sending it anew is faster.
 
         Its link is slow, not its device. The whole lot goes to one helper: every helper would send as many fragments.
         """
         mine = self._duration(rank)
-        if outlook is None or mine is None:
+        if progress is None or mine is None:
             return None
-        pending, send_us = outlook
+        pending, send_us = progress.pending, progress.send_us
         for shard, sender in enumerate(self._workers):
-            late = [m for m in range(self.micro_batches) if missing >> (shard * self.micro_batches + m) & 1]
+            late = self._map.micro_batches_of(shard, missing)
             if shard == rank or not late or shard in state.overtaken or shard not in state.sends_since_us:
                 continue
             if any(state.owner[shard][m] != shard for m in late):
@@ -249,22 +260,21 @@ class Ledger:
                 state.overtaken.add(shard)
                 sender.overtaken_in = step
                 self.backups += len(late)
-                return Work(step, shard, tuple(late), backup=True)
+                return Assigned(step, shard, tuple(late), backup=True)
         return None
 
-    def _clone(self, state: _Step, step: int, rank: int, missing: int, now_us: int) -> Work | None:
+    def _clone(self, state: _Step, step: int, rank: int, missing: int, now_us: int) -> Assigned | None:
         """The whole shard of the worker that would be finished last, unless another helper has it."""
         mine = self._duration(rank) or 0
         ready_us = max(now_us + self.micro_batches * mine, self._link_free_us(state, rank, now_us))
         finish = {s: self._owner_finish(state, s, state.left(s), now_us) for s in range(self.world_size)}
         for shard in sorted(finish, key=lambda s: -finish[s]):
-            bits = ((1 << self.micro_batches) - 1) << (shard * self.micro_batches)
-            if shard == rank or shard in state.cloned_by or not missing & bits:
+            if shard == rank or shard in state.cloned_by or not missing & self._map.bits_of(shard):
                 continue
             if worth_helping(ready_us, finish[shard], mine // 2):
                 state.cloned_by[shard] = rank
                 self.helped_micro_batches += self.micro_batches
-                return Work(step, shard, tuple(range(self.micro_batches)), backup=True)
+                return Assigned(step, shard, tuple(range(self.micro_batches)), backup=True)
         return None
 
     # --- projections --------------------------------------------------------------------------------------------------

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from msgspec.structs import asdict
+
 from sa_atp import artefacts
 from sa_atp.errors import SaAtpError, UserError
 from sa_atp.folders import cache_folder
@@ -13,7 +15,6 @@ from sa_atp.sim.worker import SimWorker
 from sa_atp.sim.world import SERVER_IP, World
 from sa_atp.softswitch.pipeline import Pipeline
 from sa_atp.spec import UDP_PORT
-from sa_atp.straggler.ledger import Grade
 from sa_atp.testbed.collect import collect
 from sa_atp.testbed.local import expected_seconds
 from sa_atp.testbed.plan import Plan, only_mininet
@@ -25,6 +26,7 @@ from sa_atp.train.step import Compute, Stepper, StepRecord
 from sa_atp.train.virtual_time import Process
 from sa_atp.transport.membership import JoinRequest
 from sa_atp.transport.server import ServerSettings
+from sa_atp.wire.control import HelpMode
 
 Done = Callable[[], None]
 
@@ -118,7 +120,7 @@ class _Rank:
                 rank=rank,
                 world_size=plan.topology.workers,
                 micro_batches=plan.job.micro_batches,
-                grade=Grade(plan.help.grade) if self.helps else Grade.NONE,
+                help_mode=HelpMode(plan.help.grade) if self.helps else HelpMode.NONE,
             ),
             (SERVER_IP, UDP_PORT),
             world.random,
@@ -166,12 +168,13 @@ class _Rank:
         if step + 1 < self.plan.run.steps:
             self._start(step + 1)
         elif self.rank == 0:
-            self.worker.ask({"type": "stats"}).add_done_callback(self._last)
+            self.worker.job_stats().add_done_callback(self._last)
         else:
             self.over = True
 
     def _last(self, reply: Any) -> None:
-        self.server = reply.result()
+        counted = reply.result()
+        self.server = None if counted is None else asdict(counted)
         self.over = True
 
     def raw(self) -> dict[str, Any]:

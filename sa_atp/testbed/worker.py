@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import asdict
 
 from sa_atp.errors import SaAtpError
 from sa_atp.net.communicator import connect
@@ -104,7 +105,7 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
             raise
         checker.finish()
         stats = comm.stats().as_dict()
-        server = comm.ask({"type": "stats"}).result() if rank == 0 else None
+        counted = comm.job_stats().result() if rank == 0 else None
         comm.all_reduce(np.zeros(1, np.float32))  # nobody leaves while others still need its results
     return {
         "rank": rank,
@@ -112,7 +113,7 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
         "contributed": checker.contributed,
         "sums": checker.sums,
         "stats": stats,
-        "server": server,
+        "server": None if counted is None else asdict(counted),
         "values": workload.values,
         "evaluations": evaluate(workload, snapshots) if rank == 0 else [],
     }

@@ -21,7 +21,6 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from sa_atp.errors import UserError
-from sa_atp.straggler.ledger import Grade
 from sa_atp.train.abandon import abandonable
 from sa_atp.train.bucketed import BucketedHost
 from sa_atp.train.ddp_state import SaAtpState
@@ -30,6 +29,7 @@ from sa_atp.train.layout import layout_of, megabytes
 from sa_atp.train.module_workload import BatchOf, LossFunction, ModuleWorkload
 from sa_atp.train.real_time import run_step
 from sa_atp.train.step import Stepper, StepRecord
+from sa_atp.wire.control import HelpMode
 
 
 @dataclass(slots=True)
@@ -155,7 +155,7 @@ class BackupCompute:
             host=host,
             streams=self._streams,
         )
-        helps = communicator.membership.grade is not Grade.NONE
+        helps = communicator.membership.help_mode is not HelpMode.NONE
         self._stepper = Stepper(host, workload, helps=helps, patience=self._patience)
         return self._stepper
 

@@ -4,15 +4,20 @@ import contextlib
 import functools
 import operator
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
+from typing import TypeVar
 
 import numpy as np
 
 from sa_atp.net.clock import now_us
-from sa_atp.net.communicator import Communicator, Sum
+from sa_atp.net.communicator import Communicator
+from sa_atp.net.session import Asking, Sum
+from sa_atp.straggler.ledger import SendProgress
 from sa_atp.train.layout import Layout
-from sa_atp.wire.messages import Body
+from sa_atp.wire.control import Reply, Request
+
+T = TypeVar("T")
 
 
 class SegmentedSum:
@@ -51,7 +56,7 @@ class SegmentedSum:
         return functools.reduce(operator.or_, known) if known else None
 
     @property
-    def outlook(self) -> tuple[float, int] | None:
+    def progress(self) -> SendProgress | None:
         return None  # not worked out for several sums at once
 
     @property
@@ -59,7 +64,7 @@ class SegmentedSum:
         return max(s.sent_us for s in self.sums)
 
 
-class BucketedHost:
+class BucketedHost(Asking):
     """A communicator as a step of segmented sums sees it (see step.Host)."""
 
     def __init__(self, communicator: Communicator, layout: Layout) -> None:
@@ -102,12 +107,12 @@ class BucketedHost:
         self._communicator.contribute(self.current.sums[number], [part], bit, on_behalf=not own)
         self.current.sent[number] |= bit
 
-    def look(self, sum_: SegmentedSum) -> None:
+    def probe(self, sum_: SegmentedSum) -> None:
         """Asks about the last segment that is not complete: whoever has sent that has sent everything."""
         for part in reversed(sum_.sums):
             if not part.future.done():
-                self._communicator.look(part)
+                self._communicator.probe(part)
                 return
 
-    def ask(self, body: Body) -> "Future[Body | None]":
-        return self._communicator.ask(body)
+    def ask(self, question: Request, understand: Callable[[Reply | None], T]) -> "Future[T]":
+        return self._communicator.ask(question, understand)

@@ -17,8 +17,8 @@ import torch.distributed as dist
 
 from sa_atp.errors import UserError
 from sa_atp.net.communicator import Communicator, connect
-from sa_atp.straggler.ledger import Grade
 from sa_atp.transport.errors import RefusedError
+from sa_atp.wire.control import HelpMode
 
 JOIN_AGAIN_S = 0.5  # between attempts while an earlier run of the job has not been given up yet
 NONFINITE = ("raise", "spread")
@@ -78,8 +78,8 @@ class SaAtpState:
 
         Raises: UserError.
         """
-        if help not in [grade.value for grade in Grade]:
-            raise UserError(f"help = {help!r}: expected one of {', '.join(g.value for g in Grade)}")
+        if help not in [help_mode.value for help_mode in HelpMode]:
+            raise UserError(f"help = {help!r}: expected one of {', '.join(g.value for g in HelpMode)}")
         if nonfinite not in NONFINITE:
             raise UserError(f"nonfinite = {nonfinite!r}: expected one of {', '.join(NONFINITE)}")
         self.server = server

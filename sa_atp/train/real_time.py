@@ -1,19 +1,22 @@
 """Runs steps in real time, on a communicator and an emulated device."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from sa_atp.net.clock import now_us
-from sa_atp.net.communicator import Communicator, Sum
+from sa_atp.net.communicator import Communicator
+from sa_atp.net.session import Asking, Sum
 from sa_atp.train.device import Cancelled, Device
 from sa_atp.train.step import Compute, Stepper, StepRecord, Wait, Workload
-from sa_atp.wire.messages import Body
+from sa_atp.wire.control import Reply, Request
+
+T = TypeVar("T")
 
 
-class CommunicatorHost:
+class CommunicatorHost(Asking):
     """A communicator as a step sees it."""
 
     def __init__(self, comm: Communicator) -> None:
@@ -29,11 +32,11 @@ class CommunicatorHost:
     def contribute(self, sum_: Sum, parts: Sequence[np.ndarray], bits: int, *, on_behalf: bool) -> None:
         self._comm.contribute(sum_, parts, bits, on_behalf=on_behalf)
 
-    def look(self, sum_: Sum) -> None:
-        self._comm.look(sum_)
+    def probe(self, sum_: Sum) -> None:
+        self._comm.probe(sum_)
 
-    def ask(self, body: Body) -> "Future[Body | None]":
-        return self._comm.ask(body)
+    def ask(self, question: Request, understand: Callable[[Reply | None], T]) -> "Future[T]":
+        return self._comm.ask(question, understand)
 
 
 def run_step(stepper: Stepper, device: Device, workload: Workload, step: int) -> tuple[StepRecord, Sum]:

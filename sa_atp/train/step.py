@@ -15,8 +15,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from sa_atp.net.promise import then_at_once
+from sa_atp.straggler.ledger import SendProgress
 from sa_atp.transport.membership import Membership
-from sa_atp.wire.messages import Body
+from sa_atp.wire.control import Work
 
 IDLE_ANSWER_US = 20_000  # for which data waits to hear which way it should go
 POLL_US, LONGEST_POLL_US = 3_000, 12_000  # between two offers of a leader that was told there is nothing to do
@@ -38,7 +40,7 @@ class PendingSum(Protocol):
     @property
     def missing_bits(self) -> int | None: ...
     @property
-    def outlook(self) -> tuple[float, int] | None: ...
+    def progress(self) -> SendProgress | None: ...
     @property
     def sent_us(self) -> int: ...
     @property
@@ -53,8 +55,12 @@ class Host(Protocol):
     def now_us(self) -> int: ...
     def begin(self, values: int) -> PendingSum: ...
     def contribute(self, sum_: Any, parts: Sequence[np.ndarray], bits: int, *, on_behalf: bool) -> None: ...
-    def look(self, sum_: Any) -> None: ...
-    def ask(self, body: Body) -> "Future[Body | None]": ...
+    def probe(self, sum_: Any) -> None: ...
+    def claim(self, step: int, micro_batch: int, took_us: int) -> "Future[bool]": ...
+    def offer(
+        self, step: int, missing: int, *, took_us: int, busy_us: int, progress: SendProgress | None
+    ) -> "Future[Work | None]": ...
+    def idle(self, step: int, took_us: int) -> "Future[None]": ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +172,7 @@ class Stepper:
             if claim is not None:
                 if not claim.done():
                     yield Wait(_first(claim, sum_.future))
-                if not claim.done() or not _granted(claim):
+                if not claim.done() or not claim.result(timeout=0):
                     break
             parts.append(gradient)
             record.computed.append((self.rank, m, gradient))
@@ -174,22 +180,21 @@ class Stepper:
             bits |= self.host.membership.bit(self.rank, m)
         if parts:
             if self.helps:  # ahead of the data: it is computed, so what is late is not the device
-                idle = self.host.ask({"type": "idle", "step": step, "took_us": self._took_us})
+                idle = self.host.idle(step, self._took_us)
                 self._took_us = 0
                 if self.host.membership.levels > 1:  # the answer says which way the data goes
                     yield Wait(_first(idle, sum_.future), IDLE_ANSWER_US)
             self.host.contribute(sum_, parts, bits, on_behalf=False)
 
-    def _claim(self, step: int, micro_batch: int) -> "Future[Body | None]":
-        body: Body = {"type": "claim", "step": step, "micro_batch": micro_batch, "took_us": self._took_us}
-        self._took_us = 0
-        return self.host.ask(body)
+    def _claim(self, step: int, micro_batch: int) -> "Future[bool]":
+        took_us, self._took_us = self._took_us, 0
+        return self.host.claim(step, micro_batch, took_us)
 
     # --- other workers' work --------------------------------------------------------------------------------------------
 
     def _help(self, step: int, sum_: PendingSum, record: StepRecord) -> Steps:
         """Until the sum is there: what is missing, who has work, compute it, contribute it."""
-        self.host.look(sum_)
+        self.host.probe(sum_)
         own_us = sum(a.end_us - a.start_us for a in record.activities if a.kind == "compute")
         if (yield Wait(sum_.future, int(self.patience * own_us))):
             return
@@ -200,16 +205,16 @@ class Stepper:
             yield Wait(_first(offer, sum_.future))  # an answer may be stuck behind the data of a congested link
             if sum_.future.done():
                 return
-            work = _work(offer)
+            work = offer.result(timeout=0)
             if work is None:
                 self._send_help(sum_, gathered)
                 if not (yield Wait(sum_.future, poll_us)):
                     poll_us = min(2 * poll_us, LONGEST_POLL_US)
-                    self.host.look(sum_)
+                    self.host.probe(sum_)
                     offer = self._offer(step, sum_, busy_us=0)
                 continue
             poll_us = POLL_US
-            shard, micro_batches = work
+            shard, micro_batches = work.shard, work.micro_batches
             # the next piece is asked for while this one is computed
             offer = self._offer(step, sum_, busy_us=len(micro_batches) * self._typical_us)
             for m in micro_batches:
@@ -226,16 +231,13 @@ class Stepper:
             self.host.contribute(sum_, [gathered[bit] for bit in bits], sum(bits), on_behalf=True)
             gathered.clear()
 
-    def _offer(self, step: int, sum_: PendingSum, busy_us: int) -> "Future[Body | None]":
+    def _offer(self, step: int, sum_: PendingSum, busy_us: int) -> "Future[Work | None]":
         missing = sum_.missing_bits
         if missing is None:
             missing = self.host.membership.fan_in & ~self.host.membership.bits_of(self.rank)
-        body: Body = {"type": "ask", "step": step, "missing": missing, "took_us": self._took_us, "busy_us": busy_us}
-        if sum_.outlook is not None and sum_.outlook[1]:
-            pending, send_us = sum_.outlook
-            body |= {"pending": round(1000 * pending), "send_us": send_us}
-        self._took_us = 0
-        return self.host.ask(body)
+        progress = sum_.progress if sum_.progress is not None and sum_.progress.send_us else None
+        took_us, self._took_us = self._took_us, 0
+        return self.host.offer(step, missing, took_us=took_us, busy_us=busy_us, progress=progress)
 
     # --- common -----------------------------------------------------------------------------------------------------------
 
@@ -280,20 +282,6 @@ def account(record: StepRecord, contributed_us: int, sent_us: int) -> None:
     record.activities.sort(key=lambda a: a.start_us)
 
 
-def _work(offer: "Future[Body | None]") -> tuple[int, list[int]] | None:
-    """What an offer was answered with: (shard, micro-batches), or nothing. Raises: TransportError."""
-    reply = offer.result(timeout=0)
-    if reply is None or reply.get("type") != "work":
-        return None
-    return int(reply["shard"]), [int(m) for m in reply["micro_batches"]]
-
-
-def _granted(claim: "Future[Body | None]") -> bool:
-    """Whether a claim was granted; one that got no answer in time counts as refused. Raises: TransportError."""
-    reply = claim.result(timeout=0)
-    return reply is not None and reply.get("type") == "granted"
-
-
 def _first(*futures: "Future[Any]") -> "Future[None]":
     """A future that is done as soon as one of these is."""
     found: Future[None] = Future()
@@ -303,16 +291,11 @@ def _first(*futures: "Future[Any]") -> "Future[None]":
             found.set_result(None)
 
     for future in futures:
-        _at_once(future, end)
+        then_at_once(future, end)
     return found
 
 
-def _at_once(future: "Future[Any]", callback: "Callable[[Future[Any]], None]") -> None:
-    """Adds a callback that waits for nothing, so that it may run in a connection's own thread (net.promise)."""
-    getattr(future, "then_at_once", future.add_done_callback)(callback)
-
-
-def _superfluous(claim: "Future[Body | None] | None", sum_: PendingSum) -> "Future[None] | None":
+def _superfluous(claim: "Future[bool] | None", sum_: PendingSum) -> "Future[None] | None":
     """A future that is done as soon as the claim is refused, or others have done the whole step's work."""
     if claim is None:
         return None
@@ -322,10 +305,10 @@ def _superfluous(claim: "Future[Body | None] | None", sum_: PendingSum) -> "Futu
         with contextlib.suppress(InvalidStateError):  # the other reason came first
             stop.set_result(None)
 
-    def check(reply: "Future[Body | None]") -> None:
-        if reply.exception() is not None or not _granted(reply):
+    def check(answer: "Future[bool]") -> None:
+        if answer.exception() is not None or not answer.result():
             end()
 
-    _at_once(claim, check)
-    _at_once(sum_.future, lambda _: end())
+    then_at_once(claim, check)
+    then_at_once(sum_.future, lambda _: end())
     return stop

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sa_atp.transport.describe import JobDescription, MemberDescription
 from sa_atp.transport.errors import describe_ranks
 from sa_atp.transport.job import State
+from sa_atp.transport.job_status import JobStatus
+from sa_atp.wire.control import MemberStatus
 
 SILENT_MS = 1000  # workers speak five times a second
 STILL_MS = 2000  # a job whose workers all made progress in this time is not stuck
@@ -22,12 +23,12 @@ class Diagnosis:
     """A line on each worker that has joined."""
 
 
-def diagnose(job: JobDescription) -> Diagnosis:
+def diagnose(job: JobStatus) -> Diagnosis:
     verdict, ranks, stuck = _verdict(job)
     return Diagnosis(verdict, ranks, stuck, tuple(_line(job, member) for member in job.members))
 
 
-def _verdict(job: JobDescription) -> tuple[str, tuple[int, ...], bool]:
+def _verdict(job: JobStatus) -> tuple[str, tuple[int, ...], bool]:
     match job.state:
         case State.GATHERING:
             joined = f"{len(job.members)} of {job.world_size} have"
@@ -47,7 +48,7 @@ def _verdict(job: JobDescription) -> tuple[str, tuple[int, ...], bool]:
     return _running(job)
 
 
-def _running(job: JobDescription) -> tuple[str, tuple[int, ...], bool]:
+def _running(job: JobStatus) -> tuple[str, tuple[int, ...], bool]:
     there = [member for member in job.members if not member.left]
     silent = tuple(m.rank for m in there if m.heard_ms > SILENT_MS)
     if silent:
@@ -91,7 +92,7 @@ def _running(job: JobDescription) -> tuple[str, tuple[int, ...], bool]:
     )
 
 
-def _own_bits(job: JobDescription, rank: int) -> int:
+def _own_bits(job: JobStatus, rank: int) -> int:
     return ((1 << job.micro_batches) - 1) << (rank * job.micro_batches)
 
 
@@ -103,7 +104,7 @@ def _owe(ranks: Sequence[int]) -> str:
     return "owes" if len(ranks) == 1 else "owe"
 
 
-def _line(job: JobDescription, member: MemberDescription) -> str:
+def _line(job: JobStatus, member: MemberStatus) -> str:
     host, port = member.address
     parts = [f"rank {member.rank} at {host}:{port}", f"heard {member.heard_ms / 1000:.1f} s ago"]
     if member.left:

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass, fields
 
+from sa_atp.straggler.ledger import SendProgress
 from sa_atp.transport.errors import TransportError
-from sa_atp.wire.messages import Body
+from sa_atp.wire.control import Reply
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,23 +65,16 @@ class WaitingFor:
 
     operation: int
     missing_bits: int
-    pending: float
-    """Share of the fragments whose sum is not known."""
-    send_us: int
-    """How long all our fragments take to the switch, at the pace of those that are there; 0: not known."""
-
-    def outlook(self, before: tuple[float, int] | None) -> tuple[float, int]:
-        """(pending, send_us); later answers include time in which nothing was left to send, so the shortest counts."""
-        known = [send_us for send_us in (self.send_us, before[1] if before else 0) if send_us]
-        return self.pending, min(known, default=0)
+    progress: SendProgress
+    """Of our own fragments."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
-    """The parameter server's answer to `Worker.ask`; None: it did not come in time."""
+class Answer:
+    """The parameter server's to `Worker.ask`; None: it did not come in time."""
 
-    request: int
-    body: Body | None
+    number: int
+    reply: Reply | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,4 +84,4 @@ class Failed:
     error: TransportError
 
 
-Event = OperationDone | WaitingFor | Reply | Failed
+Event = OperationDone | WaitingFor | Answer | Failed

@@ -10,7 +10,7 @@ from sa_atp.transport.operation import Operation
 from sa_atp.transport.serial import SEQ_MASK, serial_distance
 from sa_atp.transport.stamp import known_results
 from sa_atp.transport.timing import MAX_TIMEOUT_US
-from sa_atp.wire.messages import Body, integer
+from sa_atp.wire.control import Fetch, MalformedError, Recall
 
 LONGEST_WAIT_US = 2_000_000  # a batch may wait in a long queue: asking again would make the queue longer
 FETCH_FRAGMENTS = 256  # results asked of the parameter server at once
@@ -24,7 +24,7 @@ class Fetching:
         self._asked_to = membership.first_seq  # where it ends
         self._wait_us = MAX_TIMEOUT_US
 
-    def question(self, active: Iterable[Operation], now_us: int) -> Body | None:
+    def question(self, active: Iterable[Operation], now_us: int) -> Fetch | None:
         """What to ask for: a batch from the oldest fragment that is missing; None while one may still be coming.
 
         Args: active: the operations that are not done, in order.
@@ -40,7 +40,7 @@ class Fetching:
             self._asked_to = (first + count) & SEQ_MASK
             self._until_us = now_us + self._wait_us
             self._wait_us = min(2 * self._wait_us, LONGEST_WAIT_US)
-            return {"type": "fetch", "first": first, "count": count}
+            return Fetch(first=first, count=count)
         return None
 
     def is_coming(self, now_us: int) -> None:
@@ -59,12 +59,12 @@ class Fetching:
         while self._kept and serial_distance(self._kept[0].first_seq + self._kept[0].plan.span, seq) >= 0:
             self._kept.popleft().release()
 
-    def recalled(self, body: Body, operations: Sequence[Operation]) -> np.ndarray | None:
+    def recalled(self, asked: Recall, operations: Sequence[Operation]) -> np.ndarray | None:
         """Results that the parameter server asks for, because it missed them itself and another worker did too.
 
         Args: operations: those that are not over.
         Raises: MalformedError.
         """
-        first = integer(body, "first", 0, SEQ_MASK)
-        count = integer(body, "count", 1, FETCH_FRAGMENTS)
-        return known_results(self._member, (*self._kept, *operations), first, count)
+        if asked.count > FETCH_FRAGMENTS:
+            raise MalformedError(f"count must be at most {FETCH_FRAGMENTS}")
+        return known_results(self._member, (*self._kept, *operations), asked.first, asked.count)

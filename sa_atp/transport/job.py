@@ -12,13 +12,13 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum
 
-from sa_atp.straggler.ledger import Grade, Ledger
+from sa_atp.straggler.ledger import Ledger
 from sa_atp.tensor.fragments import Plan
-from sa_atp.transport.membership import Membership
 from sa_atp.transport.serial import SEQ_MASK, serial_distance
 from sa_atp.transport.sums import HORIZON, SumStore
+from sa_atp.wire.contributions import ContributionMap
+from sa_atp.wire.control import Failure, HelpMode, Welcome
 from sa_atp.wire.datagrams import Address
-from sa_atp.wire.messages import Body
 
 REPLIES_KEPT = 64  # for each rank: a repeated request gets the same answer, not another decision
 
@@ -102,11 +102,6 @@ class ServerStats:
     beyond: int = 0
 
 
-def bits_of(rank: int, micro_batches: int) -> int:
-    """Contributions of a rank, as a bitmap."""
-    return ((1 << micro_batches) - 1) << (rank * micro_batches)
-
-
 class Job:
     def __init__(
         self,
@@ -120,7 +115,7 @@ class Job:
         slot_base: int,
         slot_count: int,
         first_seq: int,
-        grade: Grade,
+        help_mode: HelpMode,
     ) -> None:
         self.name = name
         self.number = number
@@ -130,11 +125,11 @@ class Job:
         self.lanes = lanes
         self.slot_base = slot_base
         self.slot_count = slot_count
-        self.grade = grade
+        self.help_mode = help_mode
         self.stats = ServerStats()
         self.state = State.GATHERING
         self.members: dict[int, Member] = {}
-        self.failure: Body | None = None
+        self.failure: Failure | None = None
         self.refusal: str | None = None  # why the switches did not take it the last time
         self.leaves: tuple[frozenset[int], ...] | None = None  # the ranks below each leaf; None: not known
         self.recalled: dict[int, set[int]] = {}  # results that we miss ourselves: the ranks that wait for them
@@ -144,7 +139,7 @@ class Job:
         self.first_seq = first_seq
         self.recalled.clear()
         self.sums = SumStore(self.lanes, self.fan_in, first_seq)
-        self.ledger = Ledger(self.world_size, self.micro_batches, self.grade)
+        self.ledger = Ledger(self.world_size, self.micro_batches, self.help_mode)
 
     def next_epoch(self) -> None:
         """Everything of the epoch that ends is forgotten; its numbers are not used again."""
@@ -176,21 +171,18 @@ class Job:
             self.end(State.ENDED)
 
     @property
-    def contributions(self) -> int:
-        return self.world_size * self.micro_batches
+    def map(self) -> ContributionMap:
+        """Which contribution is whose."""
+        return ContributionMap(self.world_size, self.micro_batches)
 
     @property
     def fan_in(self) -> int:
-        return (1 << self.contributions) - 1
+        return self.map.fan_in
 
     @property
     def missing(self) -> list[int]:
         """Ranks that have not joined."""
         return [rank for rank in range(self.world_size) if rank not in self.members]
-
-    def bits_of(self, rank: int) -> int:
-        """Contributions of a rank, as a bitmap."""
-        return bits_of(rank, self.micro_batches)
 
     def below_leaf_of(self, rank: int) -> frozenset[int]:
         """The ranks that are attached to the same leaf; none if the rank is attached to the root."""
@@ -198,16 +190,13 @@ class Job:
             return frozenset(range(self.world_size))
         return next((leaf for leaf in self.leaves if rank in leaf), frozenset())
 
-    def rank_of(self, bits: int) -> int:
-        """The rank of the lowest contribution in a bitmap."""
-        return ((bits & -bits).bit_length() - 1) // self.micro_batches
-
     def member_at(self, address: Address) -> Member | None:
         return next((m for m in self.members.values() if m.address == address), None)
 
-    def membership(self, rank: int, data_address: Address | None, alive_every_us: int, levels: int) -> Body:
+    def welcome(self, rank: int, data_address: Address | None, alive_every_us: int, levels: int) -> Welcome:
         """The welcome of a rank. data_address: None if the switch lies on the way to the server."""
-        return Membership(
+        ip, port = data_address or ("", 0)
+        return Welcome(
             job=self.number,
             epoch=self.epoch,
             rank=rank,
@@ -217,13 +206,13 @@ class Job:
             slot_base=self.slot_base,
             slot_count=self.slot_count,
             first_seq=self.first_seq,
-            data_address=data_address or ("", 0),
-            server_address=("", 0),
+            data_ip=ip,
+            data_port=port,
             alive_every_us=alive_every_us,
-            grade=self.grade,
+            help_mode=self.help_mode,
             levels=levels,
             leaf_ranks=sum(1 << other for other in self.below_leaf_of(rank)) if levels > 1 else 0,
-        ).to_body()
+        )
 
     def progress(self, rank: int, oldest: int) -> None:
         """A rank reports the oldest result that it may still ask for; results that nobody needs are dropped."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sa_atp.spec import Flag
-from sa_atp.straggler.ledger import Grade
+from sa_atp.straggler.ledger import SendProgress
 from sa_atp.transport.contribution import NEVER, Contribution
 from sa_atp.transport.events import WaitingFor, WorkerStats
 from sa_atp.transport.membership import Membership
@@ -20,6 +20,7 @@ from sa_atp.transport.serial import SEQ_MASK
 from sa_atp.transport.stamp import probe
 from sa_atp.transport.timing import RoundTrip
 from sa_atp.transport.window import Window
+from sa_atp.wire.control import HelpMode
 from sa_atp.wire.datagrams import Burst
 
 SILENCES_OF_LEAF = 2  # after so many, what a leaf holds is not trusted to be on its way
@@ -134,7 +135,7 @@ class Recovery:
         total = operation.plan.data_fragments
         # a few fragments tell no pace: the first of a chunk wait for what others have not computed yet
         send_us = (now_us - int(sent_us.min())) * total // len(sent_us) if len(sent_us) > total // 8 else 0
-        return WaitingFor(operation.index, missing, min(1.0, operation.missing / total), send_us)
+        return WaitingFor(operation.index, missing, SendProgress(min(1.0, operation.missing / total), send_us))
 
     def forget(self, operation: Operation) -> None:
         """The operation is over: answers that have not come are not waited for. Some were lost, or came as results."""
@@ -167,7 +168,7 @@ class Recovery:
 
     def _stuck_in_leaf(self) -> bool:
         """A leaf that says the same again and again may wait for what a helper has sent another way."""
-        return self._member.grade is not Grade.NONE and self.silences >= SILENCES_OF_LEAF
+        return self._member.help_mode is not HelpMode.NONE and self.silences >= SILENCES_OF_LEAF
 
     def _ask_each(self, operation: Operation, group: Contribution, oldest: int, now_us: int) -> None:
         """Where others contribute a part of what we do, fragments differ in whose came first: ask for each.

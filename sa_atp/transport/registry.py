@@ -2,9 +2,8 @@
 
 from collections.abc import Callable
 
-from sa_atp.straggler.ledger import Grade
 from sa_atp.transport.job import Job, State
-from sa_atp.transport.membership import MOST_SLOTS
+from sa_atp.wire.control import MOST_SLOTS, HelpMode
 
 MAX_JOBS = 255  # 0 is no job's number
 OVER = (State.ENDED, State.FAILED)
@@ -22,7 +21,7 @@ class Registry:
     def named(self, name: str) -> Job | None:
         return next((job for job in self.jobs.values() if job.name == name), None)
 
-    def add(self, name: str, world_size: int, micro_batches: int, grade: Grade) -> Job | None:
+    def add(self, name: str, world_size: int, micro_batches: int, help_mode: HelpMode) -> Job | None:
         """A new job; None if there are as many as there can be. One that is over gives its number away."""
         number = next((n for n in range(1, MAX_JOBS + 1) if n not in self.jobs), None)
         epoch = self._random_bits(8)
@@ -42,7 +41,7 @@ class Registry:
             slot_base=self._free_quota(),
             slot_count=self._quota,
             first_seq=self._random_bits(32),
-            grade=grade,
+            help_mode=help_mode,
         )
         self.jobs[number] = job
         return job

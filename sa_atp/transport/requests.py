@@ -3,16 +3,16 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sa_atp.wire.messages import Body, encode
+from sa_atp.wire.control import Request, encode
 
 FIRST_INTERVAL_US = 20_000
 LONGEST_INTERVAL_US = 500_000
 
 
 @dataclass(slots=True)
-class _Request:
+class _Open:
     packet: bytes
-    body: Body
+    request: Request
     next_us: int
     interval_us: int
     deadline_us: int
@@ -24,36 +24,36 @@ class Requests:
     def __init__(self, *, first_number: int) -> None:
         """Args: first_number: drawn at random, so that a reply to an earlier connection matches nothing."""
         self._number = first_number & 0xFFFFFFFF
-        self._open: dict[int, _Request] = {}
+        self._open: dict[int, _Open] = {}
         self.job = 0
         self.epoch = 0
 
-    def ask(self, body: Body, now_us: int, *, timeout_us: int) -> int:
+    def ask(self, request: Request, now_us: int, *, timeout_us: int) -> int:
         """Queues a request; returns its number."""
         self._number = (self._number + 1) & 0xFFFFFFFF or 1
-        packet = encode(body, request=self._number, job=self.job, epoch=self.epoch)
-        self._open[self._number] = _Request(packet, body, now_us, FIRST_INTERVAL_US, now_us + timeout_us)
+        packet = encode(request, request=self._number, job=self.job, epoch=self.epoch)
+        self._open[self._number] = _Open(packet, request, now_us, FIRST_INTERVAL_US, now_us + timeout_us)
         return self._number
 
-    def answered(self, number: int) -> Body | None:
+    def answered(self, number: int) -> Request | None:
         """The request that a reply with this number answers, once; None if it answers none."""
-        request = self._open.pop(number, None)
-        return None if request is None else request.body
+        found = self._open.pop(number, None)
+        return None if found is None else found.request
 
     def forget(self, number: int) -> None:
         self._open.pop(number, None)
 
     def due(self, now_us: int) -> Iterator[bytes]:
         """Datagrams to send now."""
-        for request in self._open.values():
-            if request.next_us <= now_us < request.deadline_us:
-                request.next_us = now_us + request.interval_us
-                request.interval_us = min(2 * request.interval_us, LONGEST_INTERVAL_US)
-                yield request.packet
+        for each in self._open.values():
+            if each.next_us <= now_us < each.deadline_us:
+                each.next_us = now_us + each.interval_us
+                each.interval_us = min(2 * each.interval_us, LONGEST_INTERVAL_US)
+                yield each.packet
 
-    def expired(self, now_us: int) -> list[tuple[int, Body]]:
-        """Requests whose time is up: (number, body); they are forgotten."""
-        late = [(number, r.body) for number, r in self._open.items() if r.deadline_us <= now_us]
+    def expired(self, now_us: int) -> list[tuple[int, Request]]:
+        """Requests whose time is up, with their numbers; they are forgotten."""
+        late = [(number, r.request) for number, r in self._open.items() if r.deadline_us <= now_us]
         for number, _ in late:
             del self._open[number]
         return late

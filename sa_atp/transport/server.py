@@ -6,28 +6,49 @@ on when it is told that this is done.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from sa_atp.spec import CONTRIBUTION_BITS, HEADER_BYTES, Flag, Kind
-from sa_atp.straggler.ledger import Grade
-from sa_atp.transport import describe, help_desk, sums
+from sa_atp.spec import HEADER_BYTES, Flag, Kind
+from sa_atp.transport import job_status, sums, work_requests
 from sa_atp.transport.errors import describe_ranks
-from sa_atp.transport.job import REPLIES_KEPT, Job, Member, Position, State, bits_of
+from sa_atp.transport.job import REPLIES_KEPT, Job, Member, Position, State
 from sa_atp.transport.membership import REPEAT_US
 from sa_atp.transport.registry import OVER, Registry
 from sa_atp.transport.serial import serial_distance
 from sa_atp.transport.serving import Serving
+from sa_atp.wire.contributions import ContributionMap
+from sa_atp.wire.control import (
+    Alive,
+    AskStats,
+    Claim,
+    Describe,
+    Failure,
+    Fetch,
+    Idle,
+    JobStats,
+    Join,
+    Leave,
+    Left,
+    MalformedError,
+    Offer,
+    Progress,
+    Refused,
+    Reply,
+    Request,
+    Waiting,
+    Welcome,
+    decode_request,
+    encode,
+    plain,
+)
 from sa_atp.wire.datagrams import Address, Burst, merged
 from sa_atp.wire.header import first_byte, headers, lanes_of, size_of
-from sa_atp.wire.messages import Body, MalformedError, decode, encode, integer, text
 
 MAX_GATHER = 256  # copies of results that may wait until they are looked at
-MAX_FETCH = 1024  # stored results sent for one request
 MAX_RECALL = 32  # results asked of other workers for one request
 SILENT_JOINER_US = 10 * REPEAT_US  # a rank that has stopped asking to join for so long is gone
-LONGEST_REASON = 600  # characters of a message to people
 KNOWN_KINDS = frozenset({first_byte(k) for k in (Kind.DATA, Kind.RESULT, Kind.PROBE)})
 
 
@@ -61,13 +82,9 @@ class Admit:
     epoch: int
     addresses: Mapping[int, Address]
     """Of the workers, by rank."""
-    micro_batches: int
+    map: ContributionMap
     slot_base: int
     slot_count: int
-
-    def bits_of(self, rank: int) -> int:
-        """Contributions of a rank, as a bitmap."""
-        return bits_of(rank, self.micro_batches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +134,7 @@ class ParameterServer:
         job = self.jobs[event.number]
         if job.state is not State.ADMITTING or job.epoch != event.epoch:
             return
-        job.refusal = f"the switch cannot take the job: {_plain(reason)}"
+        job.refusal = f"the switch cannot take the job: {plain(reason)}"
         self._fail(job, "refused", (), job.refusal)
 
     def next_event(self) -> ServerEvent | None:
@@ -193,7 +210,7 @@ class ParameterServer:
         stats.overlaps += int((outcome == sums.OVERLAP).sum())
         if (outcome == sums.MISMATCH).any():
             row = head[np.flatnonzero(outcome == sums.MISMATCH)[0]]
-            rank = job.rank_of(int(row["bits"]))
+            rank = job.map.lowest_rank(int(row["bits"]))
             self._fail(
                 job, "mismatch", (rank,),
                 f"rank {rank} sums something else than the others at fragment {int(row['seq'])}: "
@@ -206,7 +223,7 @@ class ParameterServer:
         known = (outcome == sums.KNOWN) & (head["flags"] & Flag.ON_BEHALF == 0)
         if known.any():
             # Its sender has not seen the result, or would not send again.
-            ranks = np.array([job.rank_of(int(b)) for b in head["bits"][known]])
+            ranks = np.array([job.map.lowest_rank(int(b)) for b in head["bits"][known]])
             for rank in np.unique(ranks):
                 self._serving.serve(job, int(rank), head["seq"][known][ranks == rank])
 
@@ -214,30 +231,34 @@ class ParameterServer:
 
     def _on_control(self, head: np.void, packet: bytes, address: Address, now_us: int) -> None:
         try:
-            body = decode(packet)
-            if body["type"] == "join":
-                self._reply(address, head, self._join(body, address, now_us))
-                return
-            if body["type"] == "describe":
-                known = describe.may_ask(self.jobs, self.own_ip, address)
-                answer = describe.answer(self.jobs, body, len(packet), now_us, known=known)
-                self.foreign += not known
-                self._reply(address, head, answer)
-                return
-            job = self.jobs.get(int(head["job"]))
-            member = None if job is None else job.member_at(address)
-            if job is None or member is None or int(head["epoch"]) != job.epoch:
-                self.foreign += 1
-                if int(head["seq"]):
-                    self._reply(address, head, {"type": "failed", "reason": "restarted"})
-                return
-            self._on_message(job, member, head, body, now_us)
+            request = decode_request(packet)
+            match request:
+                case Join():
+                    self._reply(address, head, self._join(request, address, now_us))
+                case Describe():
+                    known = job_status.may_ask(self.jobs, self.own_ip, address)
+                    answer = job_status.answer(self.jobs, request, len(packet), now_us, known=known)
+                    self.foreign += not known
+                    self._reply(address, head, answer)
+                case _:
+                    self._on_request(head, request, address, now_us)
         except MalformedError as problem:
             self.malformed += 1
             if int(head["seq"]):
-                self._reply(address, head, {"type": "refused", "reason": str(problem)})
+                self._reply(address, head, Refused(reason=plain(str(problem))))
 
-    def _on_message(self, job: Job, member: Member, head: np.void, body: Body, now_us: int) -> None:
+    def _on_request(self, head: np.void, request: Request, address: Address, now_us: int) -> None:
+        """Raises: MalformedError."""
+        job = self.jobs.get(int(head["job"]))
+        member = None if job is None else job.member_at(address)
+        if job is None or member is None or int(head["epoch"]) != job.epoch:
+            self.foreign += 1
+            if int(head["seq"]):
+                self._reply(address, head, Failure(reason="restarted"))
+            return
+        self._on_message(job, member, head, request, now_us)
+
+    def _on_message(self, job: Job, member: Member, head: np.void, request: Request, now_us: int) -> None:
         member.heard_us = now_us
         if job.state is State.FAILED and job.failure is not None:
             self._reply(member.address, head, job.failure)
@@ -246,7 +267,7 @@ class ParameterServer:
         if number and number in member.replies:
             self._out.append(Burst.of(member.address, member.replies[number]))
             return
-        reply = self._handle(job, member, number, body, now_us)
+        reply = self._handle(job, member, number, request, now_us)
         if number and reply is not None:
             packet = encode(reply, request=number, job=job.number, epoch=job.epoch, reply=True)
             member.replies[number] = packet
@@ -254,55 +275,55 @@ class ParameterServer:
                 del member.replies[next(iter(member.replies))]
             self._out.append(Burst.of(member.address, packet))
 
-    def _handle(self, job: Job, member: Member, number: int, body: Body, now_us: int) -> Body | None:
+    def _handle(self, job: Job, member: Member, number: int, request: Request, now_us: int) -> Reply | None:
         """Raises: MalformedError."""
-        kind = body["type"]
-        if kind == "alive":
-            oldest = integer(body, "oldest", 0, 0xFFFFFFFF)
-            describe.note(member, oldest, body, now_us)
-            if "operation" in body and self._disagrees(job, member, body):
+        match request:
+            case Alive():
+                return self._on_alive(job, member, request, now_us)
+            case Leave():
+                member.left_at = request.oldest
+                if job.state is State.RUNNING and all(m.left_at is not None for m in job.members.values()):
+                    job.end(State.ENDED)
+                    self._events.append(Retire(job.number, job.epoch))
+                return Left()
+            case Fetch():
+                self._on_fetch(job, member, request)
                 return None
-            job.progress(member.rank, oldest)
-            for seq in [s for s in job.recalled if serial_distance(s, job.sums.oldest_seq) > 0]:
-                del job.recalled[seq]
-            departed = job.behind_the_departed(oldest) if body.get("waiting") is True else []
-            if departed:
-                self._fail(job, "lost", departed, "left the job while others still need its contributions")
-                return None
-            return {"type": "alive", "passed": job.sums.oldest_seq}
-        if kind == "leave":
-            member.left_at = integer(body, "oldest", 0, 0xFFFFFFFF)
-            if job.state is State.RUNNING and all(m.left_at is not None for m in job.members.values()):
-                job.end(State.ENDED)
-                self._events.append(Retire(job.number, job.epoch))
-            return {"type": "left"}
-        if kind == "fetch":
-            first = integer(body, "first", 0, 0xFFFFFFFF)
-            count = integer(body, "count", 1, MAX_FETCH)
-            seqs = (first + np.arange(count)) & 0xFFFFFFFF
-            self._serving.serve(job, member.rank, seqs)
-            # what comes first keeps the rank waiting, however much comes after it
-            known = np.isin(seqs, job.sums.complete(seqs).seqs)
-            if not known[0]:
-                missing = int(np.argmax(known)) if known.any() else count
-                self._serving.recall(job, member.rank, first, min(missing, MAX_RECALL))
-            return None
-        if kind == "stats":
-            counters = {f.name: getattr(job.stats, f.name) for f in fields(job.stats)}
-            helped = {"helped_micro_batches": job.ledger.helped_micro_batches, "backups": job.ledger.backups}
-            return {"type": "stats", **counters, **helped}
-        if kind in help_desk.QUESTIONS:
-            return help_desk.answer(job, member, number, body, now_us, levels=self.settings.levels)
-        raise MalformedError(f"unknown message {kind[:32]!r}")
+            case AskStats():
+                helped = {"helped_micro_batches": job.ledger.helped_micro_batches, "backups": job.ledger.backups}
+                return JobStats(**asdict(job.stats), **helped)
+            case Claim() | Offer() | Idle():
+                return work_requests.answer(job, member, number, request, now_us, levels=self.settings.levels)
+            case _:
+                raise MalformedError("this asks nothing of a job")
 
-    def _disagrees(self, job: Job, member: Member, body: Body) -> bool:
-        """Whether a rank sums something else than others; then the job fails. Raises: MalformedError."""
-        at = Position(
-            rank=member.rank,
-            operation=integer(body, "operation", 0, 1 << 40),
-            first=integer(body, "first", 0, 0xFFFFFFFF),
-            values=integer(body, "values", 1, 1 << 40),
-        )
+    def _on_alive(self, job: Job, member: Member, sign: Alive, now_us: int) -> Reply | None:
+        job_status.note(member, sign, now_us)
+        if self._disagrees(job, member, sign):
+            return None
+        job.progress(member.rank, sign.oldest)
+        for seq in [s for s in job.recalled if serial_distance(s, job.sums.oldest_seq) > 0]:
+            del job.recalled[seq]
+        departed = job.behind_the_departed(sign.oldest) if sign.waiting else []
+        if departed:
+            self._fail(job, "lost", departed, "left the job while others still need its contributions")
+            return None
+        return Progress(passed=job.sums.oldest_seq)
+
+    def _on_fetch(self, job: Job, member: Member, asked: Fetch) -> None:
+        seqs = (asked.first + np.arange(asked.count)) & 0xFFFFFFFF
+        self._serving.serve(job, member.rank, seqs)
+        # what comes first keeps the rank waiting, however much comes after it
+        known = np.isin(seqs, job.sums.complete(seqs).seqs)
+        if not known[0]:
+            missing = int(np.argmax(known)) if known.any() else asked.count
+            self._serving.recall(job, member.rank, asked.first, min(missing, MAX_RECALL))
+
+    def _disagrees(self, job: Job, member: Member, sign: Alive) -> bool:
+        """Whether a rank sums something else than others; then the job fails."""
+        if sign.operation is None or sign.first is None or sign.values is None:
+            return False
+        at = Position(rank=member.rank, operation=sign.operation, first=sign.first, values=sign.values)
         member.at = at
         for other in job.members.values():
             if other.at is None or other is member:
@@ -318,40 +339,34 @@ class ParameterServer:
                 return True
         return False
 
-    def _reply(self, address: Address, head: np.void, body: Body) -> None:
+    def _reply(self, address: Address, head: np.void, reply: Reply) -> None:
         """Answers a request, in the name of the job and the epoch that it came from."""
-        packet = encode(body, request=int(head["seq"]), job=int(head["job"]), epoch=int(head["epoch"]), reply=True)
+        packet = encode(reply, request=int(head["seq"]), job=int(head["job"]), epoch=int(head["epoch"]), reply=True)
         self._out.append(Burst.of(address, packet))
 
     # --- admission ----------------------------------------------------------------------------------------------------
 
-    def _join(self, body: Body, address: Address, now_us: int) -> Body:
-        """Raises: MalformedError."""
-        name = text(body, "name", 64)
-        world_size = integer(body, "world_size", 1, CONTRIBUTION_BITS)
-        rank = integer(body, "rank", 0, world_size - 1)
-        micro_batches = integer(body, "micro_batches", 1, CONTRIBUTION_BITS // world_size)
-        incarnation = integer(body, "incarnation", 0, (1 << 31) - 1)
-        grade = _grade(text(body, "grade", 16))
-        job = self._registry.named(name) or self._registry.add(name, world_size, micro_batches, grade)
+    def _join(self, asked: Join, address: Address, now_us: int) -> Welcome | Waiting | Refused:
+        wanted = (asked.world_size, asked.micro_batches, asked.help_mode)
+        job = self._registry.named(asked.name) or self._registry.add(asked.name, *wanted)
         if job is None:
-            return {"type": "refused", "reason": "the parameter server has 255 jobs already"}
-        if (job.world_size, job.micro_batches, job.grade) != (world_size, micro_batches, grade):
+            return Refused(reason="the parameter server has 255 jobs already")
+        if (job.world_size, job.micro_batches, job.help_mode) != wanted:
             if job.state not in OVER:
-                return {
-                    "type": "refused",
-                    "reason": f"job {name!r} has {job.world_size} ranks with {job.micro_batches} contributions each "
-                    f"and help {job.grade.value!r}, not {world_size} with {micro_batches} and {grade.value!r}",
-                }
-            job.world_size, job.micro_batches, job.grade = world_size, micro_batches, grade
+                return Refused(
+                    reason=f"job {asked.name!r} has {job.world_size} ranks with {job.micro_batches} contributions each "
+                    f"and help {job.help_mode.value!r}, not {asked.world_size} with {asked.micro_batches} "
+                    f"and {asked.help_mode.value!r}"
+                )
+            job.world_size, job.micro_batches, job.help_mode = wanted
             job.next_epoch()
+        rank = asked.rank
         member = job.members.get(rank)
-        if member is not None and member.incarnation == incarnation:
+        if member is not None and member.incarnation == asked.incarnation:
             member.heard_us = now_us
             if job.state is State.RUNNING:
-                return job.membership(
-                    rank, self.settings.switch_address, self.settings.alive_every_us, self.settings.levels
-                )
+                settings = self.settings
+                return job.welcome(rank, settings.switch_address, settings.alive_every_us, settings.levels)
         elif job.state in (State.RUNNING, State.ADMITTING):
             self._fail(job, "restarted", (rank,), f"{describe_ranks([rank])} joined again: connect anew")
         if job.state in OVER:
@@ -359,13 +374,12 @@ class ParameterServer:
         self._look_out(now_us)
         if job.state is State.GATHERING:
             job.members[rank] = Member(
-                rank=rank, address=address, incarnation=incarnation, heard_us=now_us, moved_us=now_us
+                rank=rank, address=address, incarnation=asked.incarnation, heard_us=now_us, moved_us=now_us
             )
             if not job.missing:
                 job.state = State.ADMITTING
                 self._events.append(_admission(job))
-        waiting: Body = {"type": "waiting", "missing": job.missing}
-        return waiting if job.refusal is None else {**waiting, "refusal": job.refusal}
+        return Waiting(missing=job.missing, refusal=job.refusal)
 
     # --- failures and time ----------------------------------------------------------------------------------------------
 
@@ -374,7 +388,7 @@ class ParameterServer:
         if job.state in OVER:
             return
         job.end(State.FAILED)
-        job.failure = {"type": "failed", "reason": reason, "ranks": list(ranks), "detail": detail}
+        job.failure = Failure(reason=reason, ranks=list(ranks), detail=detail)
         packet = encode(job.failure, request=0, job=job.number, epoch=job.epoch, reply=True)
         self._out.extend(Burst.of(member.address, packet) for member in job.members.values())
         self._events.append(Retire(job.number, job.epoch))
@@ -424,19 +438,7 @@ def _admission(job: Job) -> Admit:
         number=job.number,
         epoch=job.epoch,
         addresses={member.rank: member.address for member in job.members.values()},
-        micro_batches=job.micro_batches,
+        map=job.map,
         slot_base=job.slot_base,
         slot_count=job.slot_count,
     )
-
-
-def _plain(text_: str) -> str:
-    """A text that fits in a control message, whatever is in it."""
-    return text_.encode("ascii", "replace").decode()[:LONGEST_REASON]
-
-
-def _grade(name: str) -> Grade:
-    try:
-        return Grade(name)
-    except ValueError:
-        raise MalformedError(f"grade must be one of {', '.join(g.value for g in Grade)}") from None

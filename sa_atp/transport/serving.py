@@ -9,9 +9,9 @@ from sa_atp.transport.job import Job
 from sa_atp.transport.serial import serial_distance
 from sa_atp.transport.stamp import result_packets
 from sa_atp.transport.sums import Stored
+from sa_atp.wire.control import Recall, encode
 from sa_atp.wire.datagrams import Address, Burst
 from sa_atp.wire.header import HEADER, first_byte
-from sa_atp.wire.messages import Body, encode
 
 
 class Serving:
@@ -63,8 +63,7 @@ class Serving:
         if ahead:
             for n in range(count):
                 job.recalled.setdefault((seq + n) & 0xFFFFFFFF, set()).add(rank)
-        body: Body = {"type": "recall", "first": seq, "count": count}
-        packet = encode(body, request=0, job=job.number, epoch=job.epoch, reply=True)
+        packet = encode(Recall(first=seq, count=count), request=0, job=job.number, epoch=job.epoch, reply=True)
         self._out.extend(Burst.of(m.address, packet) for m in ahead)
 
     def recalled_came(self, job: Job, seqs: np.ndarray) -> None:

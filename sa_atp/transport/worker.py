@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sa_atp.spec import CONTRIBUTION_BITS, HEADER_BYTES, Flag, Kind
+from sa_atp.spec import HEADER_BYTES, Flag, Kind
 from sa_atp.transport.contribution import NEVER, Contribution
 from sa_atp.transport.errors import (
     JobRestartedError,
@@ -23,10 +23,10 @@ from sa_atp.transport.errors import (
     WorkerLostError,
 )
 from sa_atp.transport.events import (
+    Answer,
     Event,
     Failed,
     OperationDone,
-    Reply,
     WorkerLimits,
     WorkerStats,
 )
@@ -40,9 +40,22 @@ from sa_atp.transport.sending import Sender
 from sa_atp.transport.serial import SEQ_MASK, serial_distance
 from sa_atp.transport.timing import MAX_TIMEOUT_US, RoundTrip
 from sa_atp.transport.window import Window
+from sa_atp.wire.control import (
+    AboutHelp,
+    Alive,
+    Failure,
+    Fetch,
+    Leave,
+    MalformedError,
+    Progress,
+    Recall,
+    Reply,
+    Request,
+    decode_reply,
+    encode,
+)
 from sa_atp.wire.datagrams import Burst, merged
 from sa_atp.wire.header import first_byte, headers, lanes_of, size_of
-from sa_atp.wire.messages import Body, MalformedError, decode, encode, integer, integers
 
 SILENCES_BEFORE_FETCH = 2  # unanswered waits before the parameter server is asked for results
 
@@ -113,7 +126,7 @@ class Worker:
         self._active_us = max(self._active_us, now_us)
         self._operations.add(operation, group)
 
-    def look(self, operation: int, now_us: int) -> None:
+    def probe(self, operation: int, now_us: int) -> None:
         """Asks what the switch holds of an operation's oldest fragment, without waiting for silence.
 
         The answer comes as a WaitingFor event, if all of our own contributions are there and others are missing.
@@ -186,7 +199,7 @@ class Worker:
                 self.stats.stale += 1
                 return
             try:
-                self._on_control(int(head["seq"]), decode(burst.data[row].tobytes()), now_us)
+                self._on_control(int(head["seq"]), decode_reply(burst.data[row].tobytes()), now_us)
             except MalformedError:
                 self.stats.malformed += 1
         else:
@@ -229,7 +242,7 @@ class Worker:
             fresh, sent_us = operation.on_results(local, exponent, lanes)
         except NotFinite as problem:
             start, end = operation.plan.values_of(problem.chunk)
-            ranks = {c // self.membership.micro_batches for c in problem.contributions}
+            ranks = {self.membership.map.rank_of(c) for c in problem.contributions}
             self.fail(NonFiniteError(operation.index, ranks, start, end - 1))
             return 0
         if sent_us != NEVER:
@@ -288,18 +301,21 @@ class Worker:
 
     # --- control ------------------------------------------------------------------------------------------------------
 
-    def ask(self, body: Body, now_us: int, *, timeout_us: int = 5_000_000) -> int:
-        """Sends a request to the parameter server until it answers; the answer comes as a Reply event."""
-        return self._requests.ask(body, now_us, timeout_us=timeout_us)
+    def ask(self, request: Request, now_us: int, *, timeout_us: int = 5_000_000) -> int:
+        """Sends a request to the parameter server until it answers; the answer comes as an Answer event.
 
-    def tell(self, body: Body) -> None:
+        Returns: the number by which the event names it.
+        """
+        return self._requests.ask(request, now_us, timeout_us=timeout_us)
+
+    def tell(self, message: Fetch) -> None:
         """Sends a message to the parameter server once, without waiting for anything."""
-        packet = encode(body, request=0, job=self.membership.job, epoch=self.membership.epoch)
+        packet = encode(message, request=0, job=self.membership.job, epoch=self.membership.epoch)
         self._packets.append(Burst.of(self.membership.server_address, packet))
 
     def leave(self, now_us: int) -> int:
         """Says that this worker will contribute no more. Returns: number of the request, as `ask` does."""
-        return self.ask({"type": "leave", "oldest": self._operations.oldest_seq()}, now_us, timeout_us=1_000_000)
+        return self.ask(Leave(oldest=self._operations.oldest_seq()), now_us, timeout_us=1_000_000)
 
     def fail(self, error: TransportError) -> None:
         """Ends the connection with an error, which is reported once."""
@@ -307,23 +323,24 @@ class Worker:
             self.error = error
             self._events.append(Failed(error))
 
-    def _on_control(self, number: int, body: Body, now_us: int) -> None:
+    def _on_control(self, number: int, reply: Reply, now_us: int) -> None:
         self._server_heard_us = now_us
         request = self._requests.answered(number)
-        if body["type"] == "failed":
-            self.fail(_failure(body))
-        elif body["type"] == "recall":
-            packets = self._fetching.recalled(body, tuple(self._operations))
-            if packets is not None:
-                self._packets.append(Burst(self.membership.server_address, packets))
-        elif request is None:
-            self.stats.stale += 1
-        elif body["type"] == "alive":
-            self._fetching.forget_passed(integer(body, "passed", 0, SEQ_MASK))
-        elif request["type"] != "alive":
-            if "past_leaf" in body:
-                self._go_past_leaf(body["past_leaf"] is True, now_us)
-            self._events.append(Reply(number, body))
+        match reply:
+            case Failure():
+                self.fail(_error(reply))
+            case Recall():
+                packets = self._fetching.recalled(reply, tuple(self._operations))
+                if packets is not None:
+                    self._packets.append(Burst(self.membership.server_address, packets))
+            case _ if request is None:
+                self.stats.stale += 1
+            case Progress(passed=passed):
+                self._fetching.forget_passed(passed)
+            case _ if not isinstance(request, Alive):
+                if isinstance(reply, AboutHelp) and reply.past_leaf is not None:
+                    self._go_past_leaf(reply.past_leaf, now_us)
+                self._events.append(Answer(number, reply))
 
     def _go_past_leaf(self, past: bool, now_us: int) -> None:
         """Whether our leaf can complete sums of this step; if not, what it holds of us is asked for. (section 10.5)"""
@@ -351,9 +368,9 @@ class Worker:
     def handle_timer(self, now_us: int) -> None:
         if self.error is not None:
             return
-        for number, body in self._requests.expired(now_us):
-            if body["type"] != "alive":
-                self._events.append(Reply(number, None))
+        for number, request in self._requests.expired(now_us):
+            if not isinstance(request, Alive):
+                self._events.append(Answer(number, None))
         if now_us >= self._alive_at_us:
             self._say_alive(now_us)
         active = self._operations.active()
@@ -382,25 +399,27 @@ class Worker:
         self._alive_at_us = now_us + self.membership.alive_every_us
         self.ask(self._sign_of_life(), now_us, timeout_us=self.membership.alive_every_us)
 
-    def _sign_of_life(self) -> Body:
+    def _sign_of_life(self) -> Alive:
         """What of our state others may need, to know whom they wait for."""
         active = self._operations.active()
-        body: Body = {"type": "alive", "oldest": self._operations.oldest_seq(), "waiting": bool(active)}
-        if active:
-            body["operation"], body["values"], body["first"] = (
-                active[0].index,
-                active[0].plan.values,
-                active[0].first_seq,
-            )
-            body["given"] = functools.reduce(operator.or_, (group.bits for group in active[0].groups), 0)
-            if active[0].held_bits is not None:
-                body["held"] = active[0].held_bits
-        return body
+        oldest = self._operations.oldest_seq()
+        if not active:
+            return Alive(oldest=oldest)
+        first = active[0]
+        return Alive(
+            oldest=oldest,
+            waiting=True,
+            operation=first.index,
+            values=first.plan.values,
+            first=first.first_seq,
+            given=functools.reduce(operator.or_, (group.bits for group in first.groups), 0),
+            held=first.held_bits,
+        )
 
     def _give_up_waiting(self, operation: Operation, now_us: int) -> None:
         missing = None
         if operation.held_bits is not None:
-            missing = self.membership.ranks_of(self.membership.fan_in & ~operation.held_bits)
+            missing = self.membership.map.ranks_of(self.membership.fan_in & ~operation.held_bits)
         waited = (now_us - self._progress_us) / 1e6
         self.fail(OperationTimeoutError(operation.index, waited, missing or None))
 
@@ -452,17 +471,17 @@ class Worker:
         return self._events.popleft() if self._events else None
 
 
-def _failure(body: Body) -> TransportError:
-    """The error that the parameter server reports. Raises: MalformedError."""
-    reason = str(body.get("reason", "unknown"))
-    detail = str(body.get("detail", ""))
-    ranks = integers(body, "ranks", 0, CONTRIBUTION_BITS - 1, CONTRIBUTION_BITS) if "ranks" in body else []
-    if reason == "lost":
-        return WorkerLostError(ranks, detail)
-    if reason == "restarted":
-        return JobRestartedError(
-            detail or "the job is in another epoch now, or the parameter server was restarted: connect again"
-        )
-    if reason == "mismatch":
-        return MismatchError(detail)
-    return TransportError(detail or reason)
+def _error(failure: Failure) -> TransportError:
+    """What the parameter server reports."""
+    match failure.reason:
+        case "lost":
+            return WorkerLostError(failure.ranks, failure.detail)
+        case "restarted":
+            return JobRestartedError(
+                failure.detail
+                or "the job is in another epoch now, or the parameter server was restarted: connect again"
+            )
+        case "mismatch":
+            return MismatchError(failure.detail)
+        case _:
+            return TransportError(failure.detail or failure.reason)

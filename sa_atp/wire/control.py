@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Annotated, Any, TypeVar, get_args
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from sa_atp.spec import CONTRIBUTION_BITS, HEADER_BYTES, LANE_BUILDS, Flag, Kind
 from sa_atp.wire.header import pack
@@ -69,7 +69,7 @@ class Message(Checked, frozen=True, kw_only=True, omit_defaults=True, tag_field=
 
 @functools.cache
 def _bitmaps(record: type[Checked]) -> tuple[str, ...]:
-    return tuple(field.name for field in msgspec.structs.fields(record) if _is_bitmap(field.type))
+    return tuple(f.name for f in msgspec.structs.fields(record) if _is_bitmap(f.type))
 
 
 def _is_bitmap(kind: Any) -> bool:
@@ -91,7 +91,7 @@ class Join(Message, frozen=True, tag="join"):
     rank: Rank
     world_size: Contributions
     micro_batches: Contributions
-    grade: HelpMode
+    help_mode: HelpMode = field(name="grade")
     incarnation: Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
     """Tells a worker that was started again from one that repeats its question."""
 
@@ -159,6 +159,11 @@ class Offer(Message, frozen=True, tag="ask"):
     send_us: Microseconds | None = None
     """How long all its own fragments took to the switch."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.pending is None) != (self.send_us is None):
+            raise ValueError("pending and send_us come together")
+
 
 class Idle(Message, frozen=True, tag="idle"):
     """I have computed what I held, and send it now."""
@@ -202,7 +207,7 @@ class Welcome(Message, frozen=True, tag="welcome"):
     """Where contributions go; empty: to the parameter server, because the switch is on the way to it."""
     data_port: Port
     alive_every_us: Annotated[int, Meta(ge=1_000, le=60_000_000)]
-    grade: HelpMode
+    help_mode: HelpMode = field(name="grade")
     levels: Annotated[int, Meta(ge=1, le=8)]
     """Switches that aggregate between a worker and the parameter server."""
     leaf_ranks: Bitmap
@@ -315,6 +320,10 @@ class MemberStatus(Checked, frozen=True, array_like=True):
     """Contributions that the switch held of its oldest fragment when it was last asked; None: not asked."""
     left: bool
 
+    @property
+    def address(self) -> tuple[str, int]:
+        return self.ip, self.port
+
 
 class Description(Message, frozen=True, tag="description"):
     """One job, and as many of its members as fit."""
@@ -409,6 +418,11 @@ def _decode(decoder: msgspec.json.Decoder[M], packet: bytes) -> M:
         raise MalformedError(str(problem)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise MalformedError("the body is not JSON") from None
+
+
+def type_of(message: Message) -> str:
+    """What it is called on the wire."""
+    return str(message.__struct_config__.tag)
 
 
 def plain(text: str, longest: int = LONGEST_TEXT) -> str:

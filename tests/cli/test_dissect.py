@@ -20,9 +20,9 @@ from sa_atp.net.layer import SaAtp
 from sa_atp.net.ports import Capture
 from sa_atp.spec import HEADER_BYTES, UDP_PORT, WITH_LANES, Flag, Kind
 from sa_atp.tensor.scaling import POISON
+from sa_atp.wire.control import Alive, encode
 from sa_atp.wire.frames import Endpoint, mac_for, wrap
 from sa_atp.wire.header import describe, pack
-from sa_atp.wire.messages import encode
 
 WORKER = Endpoint(mac_for("10.0.0.1"), ("10.0.0.1", 5000))
 SERVER = Endpoint(mac_for("10.0.0.9"), ("10.0.0.9", UDP_PORT))
@@ -99,7 +99,7 @@ def test_one_line_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     other_port = Endpoint(1, ("10.0.0.9", 4242))
     frames = [
         frame(data_packet(flags=Flag.RESEND | Flag.ON_BEHALF)),
-        frame(encode({"type": "alive", "oldest": 5}, request=77, job=7, epoch=9)),
+        frame(encode(Alive(oldest=5), request=77, job=7, epoch=9)),
         frame(poisoned, other_port, WORKER),  # known by its form
         frame(pack(Kind.PROBE, job=7, seq=1, bits=2)),
         frame(b"too short"),

@@ -13,15 +13,15 @@ from sa_atp.cli import main
 from sa_atp.control.server import ServerProcess
 from sa_atp.errors import SaAtpError
 from sa_atp.net.communicator import Communicator, Sum, connect
-from sa_atp.net.inquiry import ask_for_jobs
-from sa_atp.transport.describe import JobDescription
+from sa_atp.net.job_status import ask_for_jobs
+from sa_atp.transport.job_status import JobStatus
 
 from .conftest import Join
 
 VALUES = 1000
 
 
-def until(condition: Callable[[JobDescription], bool], server: ServerProcess) -> JobDescription:
+def until(condition: Callable[[JobStatus], bool], server: ServerProcess) -> JobStatus:
     """The job, as soon as the condition holds; workers tell how far they are five times a second."""
     while True:
         jobs = ask_for_jobs(server.address)

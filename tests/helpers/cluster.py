@@ -6,18 +6,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from sa_atp.net.session import Sum
 from sa_atp.sim.network import LinkSettings
-from sa_atp.sim.worker import SimSum, SimWorker
+from sa_atp.sim.worker import SimWorker
 from sa_atp.sim.world import SERVER_IP, World
 from sa_atp.softswitch.pipeline import Pipeline
 from sa_atp.spec import UDP_PORT
-from sa_atp.straggler.ledger import Grade
 from sa_atp.tensor.fragments import CHUNK_VALUES
 from sa_atp.tensor.quantise import quantise
 from sa_atp.transport.events import WorkerLimits
 from sa_atp.transport.membership import JoinRequest
 from sa_atp.transport.operation import UNKNOWN
 from sa_atp.transport.server import ServerSettings
+from sa_atp.wire.control import HelpMode
 
 SERVER = (SERVER_IP, UDP_PORT)
 SECOND_US = 1_000_000
@@ -54,7 +55,7 @@ class Cluster:
         *,
         name: str = "job",
         micro_batches: int = 1,
-        grade: Grade = Grade.NONE,
+        help_mode: HelpMode = HelpMode.NONE,
         joined: Callable[[SimWorker], None] = lambda worker: None,
     ) -> list[SimWorker]:
         """Adds a job's hosts; its workers join when the clock runs."""
@@ -63,7 +64,9 @@ class Cluster:
         for rank in range(size):
             self.world.add_worker(rank, network)
             workers.append(
-                self.new_worker(name, rank, size, network, micro_batches=micro_batches, grade=grade, joined=joined)
+                self.new_worker(
+                    name, rank, size, network, micro_batches=micro_batches, help_mode=help_mode, joined=joined
+                )
             )
         self.jobs.append(workers)
         return workers
@@ -76,14 +79,14 @@ class Cluster:
         network: int = 0,
         *,
         micro_batches: int = 1,
-        grade: Grade = Grade.NONE,
+        help_mode: HelpMode = HelpMode.NONE,
         joined: Callable[[SimWorker], None] = lambda worker: None,
     ) -> SimWorker:
         """A new connection on a host that is there: a worker that starts, or starts again."""
         return SimWorker(
             self.world.hosts[f"10.0.{network}.{rank + 1}"],
             self.clock,
-            JoinRequest(job=name, rank=rank, world_size=size, micro_batches=micro_batches, grade=grade),
+            JoinRequest(job=name, rank=rank, world_size=size, micro_batches=micro_batches, help_mode=help_mode),
             SERVER,
             self.world.random,
             joined=joined,
@@ -128,7 +131,7 @@ class Reduction:
     parts: list[list[np.ndarray]]
     """[rank][micro-batch]: float32[values]"""
     key: object | None = None
-    sums: dict[int, SimSum] = field(default_factory=dict)
+    sums: dict[int, Sum] = field(default_factory=dict)
     outcomes: dict[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
     """By rank: the integers of the sum, and the exponents of its chunks."""
     failed: int = 0
@@ -141,14 +144,14 @@ class Reduction:
     def contributions(self) -> int:
         return len(self.parts) * len(self.parts[0])
 
-    def begin(self, worker: SimWorker) -> SimSum:
+    def begin(self, worker: SimWorker) -> Sum:
         """Starts it on one rank without contributing."""
         rank = worker.membership.rank
         sum_ = self.sums[rank] = worker.begin(self.values, self.key)
         sum_.future.add_done_callback(lambda _: self._take(rank, sum_))
         return sum_
 
-    def _take(self, rank: int, sum_: SimSum) -> None:
+    def _take(self, rank: int, sum_: Sum) -> None:
         if sum_.finished is None:
             self.failed += 1
             return
@@ -169,7 +172,7 @@ class Reduction:
             on_behalf=rank != worker.membership.rank,
         )
 
-    def start(self, worker: SimWorker) -> SimSum:
+    def start(self, worker: SimWorker) -> Sum:
         """Begins and contributes everything of a rank's own."""
         sum_ = self.begin(worker)
         self.contribute(worker)

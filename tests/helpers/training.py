@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 
 from helpers.cluster import Cluster, reference_sum
+from sa_atp.net.session import Sum
 from sa_atp.sim.network import LinkSettings
-from sa_atp.sim.worker import SimSum, SimWorker
+from sa_atp.sim.worker import SimWorker
 from sa_atp.softswitch.pipeline import Pipeline
-from sa_atp.straggler.ledger import Grade
 from sa_atp.train.step import Compute, Stepper, StepRecord
 from sa_atp.train.virtual_time import Process
 from sa_atp.transport.server import ServerSettings
+from sa_atp.wire.control import HelpMode
 
 FOR_EVER_US = 1 << 50  # a micro-batch that takes so long is never done
 
@@ -24,7 +25,7 @@ class Setting:
 
     workers: int = 4
     micro_batches: int = 8
-    grade: Grade = Grade.STEAL
+    help_mode: HelpMode = HelpMode.STEAL
     helps: bool = True
     steps: int = 4
     values: int = 1000
@@ -82,7 +83,7 @@ class Training:
         self._sums: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}  # (step, rank)
         self._steppers: dict[int, Stepper] = {}
         self.workers = self.cluster.start_job(
-            setting.workers, micro_batches=setting.micro_batches, grade=setting.grade, joined=self._joined
+            setting.workers, micro_batches=setting.micro_batches, help_mode=setting.help_mode, joined=self._joined
         )
         self.records = [[] for _ in self.workers]
 
@@ -122,7 +123,7 @@ class Training:
             self.errors.append(outcome)
             return
         record: StepRecord = outcome[0]
-        sum_: SimSum = outcome[1]
+        sum_: Sum = outcome[1]
         assert sum_.finished is not None
         integers, exponents = sum_.finished.integers()
         self._sums[step, rank] = integers.copy(), exponents.copy()

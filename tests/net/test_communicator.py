@@ -219,7 +219,7 @@ def test_a_sum_cannot_be_cancelled(together: Together) -> None:
         array = np.ones(100, np.float32)
         future = comm.all_reduce_async(array)
         assert not future.cancel()
-        assert not comm.ask({"type": "stats"}).cancel()
+        assert not comm.job_stats().cancel()
         future.result(20)
         return float(array[0])
 

@@ -12,10 +12,10 @@ from helpers.training import Setting, Training, lossy
 
 from sa_atp.control.events import EVENTS_A_JOB, Event
 from sa_atp.softswitch.pipeline import Pipeline
-from sa_atp.straggler.ledger import Grade
+from sa_atp.wire.control import HelpMode
 
 LEVELS = (1, 2)
-GRADES = (Grade.STEAL, Grade.CLONE)
+MODES = (HelpMode.STEAL, HelpMode.CLONE)
 MICRO_BATCH_US = 5_000
 
 
@@ -59,7 +59,7 @@ def test_steal_computes_everything_once(pipelines: list[Pipeline], levels: int, 
 @pytest.mark.parametrize("levels", LEVELS)
 def test_what_clones_add_twice_is_dropped(pipelines: list[Pipeline], levels: int) -> None:
     """The owner is fast enough to send its shard as well."""
-    training = train(pipelines, levels, grade=Grade.CLONE, slowdown=slow(r1=3.0))
+    training = train(pipelines, levels, help_mode=HelpMode.CLONE, slowdown=slow(r1=3.0))
     setting = training.setting
     assert training.helped == setting.steps * setting.micro_batches
     assert (
@@ -71,11 +71,13 @@ def test_what_clones_add_twice_is_dropped(pipelines: list[Pipeline], levels: int
 
 
 @pytest.mark.parametrize("levels", LEVELS)
-@pytest.mark.parametrize("grade", GRADES)
+@pytest.mark.parametrize("help_mode", MODES)
 def test_a_worker_that_never_gets_done_holds_nobody_and_is_there_in_the_next_step(
-    pipelines: list[Pipeline], levels: int, grade: Grade
+    pipelines: list[Pipeline], levels: int, help_mode: HelpMode
 ) -> None:
-    training = train(pipelines, levels, grade=grade, hangs=lambda step, rank, m: step == 1 and rank == 1 and m == 3)
+    training = train(
+        pipelines, levels, help_mode=help_mode, hangs=lambda step, rank, m: step == 1 and rank == 1 and m == 3
+    )
     assert training.step_us(1) < 2.5 * training.setting.alone_us(1)
     assert training.step_us(2) < 1.1 * training.setting.alone_us(2)
     labels = [activity.label for activity in training.records[1][1].activities]
@@ -93,10 +95,10 @@ def test_a_straggler_that_was_given_up_takes_what_it_missed_at_once(pipelines: l
     assert records[4].micro_batches > 0
 
 
-@pytest.mark.parametrize("grade", GRADES)
-def test_a_worker_without_a_network_is_done_without(pipelines: list[Pipeline], grade: Grade) -> None:
+@pytest.mark.parametrize("help_mode", MODES)
+def test_a_worker_without_a_network_is_done_without(pipelines: list[Pipeline], help_mode: HelpMode) -> None:
     """Nothing reaches it or leaves it for half a second: its part is computed by others, and it comes back."""
-    setting = Setting(grade=grade, micro_batch_us=MICRO_BATCH_US, steps=4)
+    setting = Setting(help_mode=help_mode, micro_batch_us=MICRO_BATCH_US, steps=4)
     training = Training(pipelines[:1], setting)
     host = training.workers[2].host
 
@@ -119,18 +121,18 @@ def test_a_worker_without_a_network_is_done_without(pipelines: list[Pipeline], g
 
 
 @pytest.mark.parametrize("levels", LEVELS)
-@pytest.mark.parametrize("grade", GRADES)
+@pytest.mark.parametrize("help_mode", MODES)
 @pytest.mark.parametrize("seed", range(6))
 def test_random_stragglers_on_a_network_that_loses_packets(
-    pipelines: list[Pipeline], levels: int, grade: Grade, seed: int
+    pipelines: list[Pipeline], levels: int, help_mode: HelpMode, seed: int
 ) -> None:
     rng = random.Random(seed)
     speeds = {(step, rank): rng.choice((1, 1, 1, 1.3, 2, 4, 8)) for step in range(3) for rank in range(6)}
     hanging = {(step, rng.randrange(4), rng.randrange(8)) for step in (1, 2) if rng.random() < 0.5}
     training = train(
-        pipelines, levels, seed=seed, grade=grade, values=rng.choice((1, 64, 700, 3000)),
+        pipelines, levels, seed=seed, help_mode=help_mode, values=rng.choice((1, 64, 700, 3000)),
         links=lossy(rng.choice((0.01, 0.1)), duplicate=0.01, reorder=0.05),
         slowdown=lambda step, rank: speeds[step, rank], hangs=lambda *where: where in hanging,
     )  # fmt: skip
-    if grade is Grade.STEAL and not training.backups:
+    if help_mode is HelpMode.STEAL and not training.backups:
         assert training.computed == training.setting.steps * training.setting.contributions

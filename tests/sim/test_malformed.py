@@ -13,10 +13,12 @@ what comes from strangers is damaged anywhere, or not at all. (protocol section 
 import random
 from collections.abc import Callable, Iterator
 from socket import inet_aton
+from typing import Any
 
 import numpy as np
 from helpers.cluster import SERVER, Cluster, Reduction
 from helpers.damage import HEADER_BYTES, PLACES, Seen, bursts, cut, flip, flip_some, noise, tapped
+from helpers.messages import packet_of
 
 from sa_atp.control.events import EVENTS_A_JOB, Event
 from sa_atp.sim.network import LinkSettings
@@ -28,7 +30,6 @@ from sa_atp.transport.server import ServerSettings
 from sa_atp.wire.datagrams import Address
 from sa_atp.wire.frames import HEADERS_BYTES, Endpoint, checksum, datagram, headers_for, mac_for
 from sa_atp.wire.header import pack
-from sa_atp.wire.messages import Body, encode
 
 FOR_SWITCH, FOR_WORKER, FOR_SERVER = 34_000, 33_000, 33_000
 BATCH = 500
@@ -269,7 +270,7 @@ def damaged_for_worker(jobs: Jobs, worker: SimWorker, seen: Seen) -> Iterator[tu
     while True:
         yield SERVER, noise(rng)
         yield SERVER, pack(Kind.CONTROL, body=rng.randbytes(rng.randrange(100)), seq=rng.getrandbits(32), **header)
-        yield SERVER, encode(_nonsense(rng), request=0, reply=True, **header)
+        yield SERVER, packet_of(_nonsense(rng), request=0, reply=True, **header)
         # nobody has asked, or only now
         yield SERVER, pack(Kind.PROBE_REPLY, seq=rng.getrandbits(32), bits=rng.getrandbits(64), **header)
         for kind in (Kind.RESULT, Kind.RESULT, Kind.PROBE_REPLY, Kind.CONTROL):
@@ -311,7 +312,7 @@ def test_a_worker_refuses_and_counts(pipeline: Pipeline) -> None:
     assert all(n > 1000 for n in (stats.malformed, stats.foreign, stats.stale, stats.probe_replies)), stats
 
 
-def _nonsense(rng: random.Random) -> Body:
+def _nonsense(rng: random.Random) -> dict[str, Any]:
     """What a worker is told that means nothing to it, or lacks what it should have."""
     return rng.choice(
         [
@@ -337,7 +338,7 @@ def damaged_for_server(jobs: Jobs, member: SimWorker, seen: Seen) -> Iterator[tu
     while True:
         for sender in (address, STRANGER):
             yield sender, noise(rng)
-            yield sender, encode(_unusable(rng), request=rng.choice((0, rng.getrandbits(32))), **header)
+            yield sender, packet_of(_unusable(rng), request=rng.choice((0, rng.getrandbits(32))), **header)
             yield sender, pack(Kind.CONTROL, body=rng.randbytes(rng.randrange(100)), seq=rng.getrandbits(32), **header)
         for kind in (Kind.DATA, Kind.DATA, Kind.RESULT, Kind.PROBE, Kind.CONTROL):
             found = seen.some(rng, kind)
@@ -380,7 +381,7 @@ def test_the_parameter_server_refuses_and_counts(pipeline: Pipeline) -> None:
     assert min(stats.malformed, stats.foreign, stats.stale, stats.beyond) > 300, stats
 
 
-def _unusable(rng: random.Random) -> Body:
+def _unusable(rng: random.Random) -> dict[str, Any]:
     """Messages whose fields are missing, of another type, or out of range."""
     huge, listed = 1 << 70, [[[1]]]
     return rng.choice(

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sa_atp.straggler.assignment import Capacity, makespan
-from sa_atp.straggler.ledger import STEPS_KEPT, Grade, Ledger
+from sa_atp.straggler.ledger import STEPS_KEPT, Ledger, SendProgress
+from sa_atp.wire.control import HelpMode
 
 FAST_US = 1_000
 POLL_US = 300
@@ -76,7 +77,7 @@ def fluid_us(total: int, times_us: list[int]) -> float:
 @given(st.lists(st.integers(500, 8_000), min_size=2, max_size=6), st.integers(2, 10))
 def test_steal_computes_everything_once_and_nearly_as_fast_as_can_be(times_us: list[int], micro_batches: int) -> None:
     """From the second step on, when speeds are known: at most one of the slowest worker's micro-batches over the best."""
-    ledger = Ledger(len(times_us), micro_batches, Grade.STEAL)
+    ledger = Ledger(len(times_us), micro_batches, HelpMode.STEAL)
     start_us = 0
     best = makespan(len(times_us) * micro_batches, [Capacity(0, t) for t in times_us])
     assert best is not None
@@ -91,7 +92,7 @@ def test_steal_computes_everything_once_and_nearly_as_fast_as_can_be(times_us: l
 
 @pytest.mark.parametrize("slowdown", [2, 3, 4, 8])
 def test_one_straggler_among_four_with_sixteen_micro_batches(slowdown: int) -> None:
-    ledger = Ledger(4, 16, Grade.STEAL)
+    ledger = Ledger(4, 16, HelpMode.STEAL)
     times_us = [FAST_US, FAST_US, FAST_US, slowdown * FAST_US]
     for step in range(4):
         course = run_step(ledger, step, times_us, start := step * 1_000_000)
@@ -104,7 +105,7 @@ def test_one_straggler_among_four_with_sixteen_micro_batches(slowdown: int) -> N
 @settings(max_examples=20)
 @given(st.integers(2, 6), st.integers(1, 10))
 def test_workers_that_are_equally_fast_do_not_help(workers: int, micro_batches: int) -> None:
-    ledger = Ledger(workers, micro_batches, Grade.STEAL)
+    ledger = Ledger(workers, micro_batches, HelpMode.STEAL)
     for step in range(3):
         assert run_step(ledger, step, [FAST_US] * workers, step * 1_000_000).helped == 0
     assert ledger.shared(2) == []
@@ -112,7 +113,7 @@ def test_workers_that_are_equally_fast_do_not_help(workers: int, micro_batches: 
 
 def test_one_fast_worker_does_not_take_on_more_than_it_can_do() -> None:
     """Each of the others would end later than it would, but not if it does the last micro-batch of all of them."""
-    ledger = Ledger(6, 4, Grade.STEAL)
+    ledger = Ledger(6, 4, HelpMode.STEAL)
     times_us = [500, 926, 926, 951, 1157, 926]
     run_step(ledger, 0, times_us, 0)
     course = run_step(ledger, 1, times_us, 1_000_000)
@@ -123,7 +124,7 @@ def test_a_claim_is_refused_where_the_rest_is_done_sooner_without() -> None:
     """A worker four times slower than the three others, 8 micro-batches each: the last of its own that ends before the
     others could have done it is its second.
     """
-    ledger = Ledger(4, 8, Grade.STEAL)
+    ledger = Ledger(4, 8, HelpMode.STEAL)
     run_step(ledger, 0, [FAST_US] * 3 + [4 * FAST_US], 0)
     now = 1_000_000
     for rank in range(3):
@@ -145,7 +146,7 @@ def test_a_claim_is_refused_where_the_rest_is_done_sooner_without() -> None:
 
 
 def test_a_claim_of_what_another_one_has_is_refused_and_a_repeated_one_is_granted() -> None:
-    ledger = Ledger(2, 4, Grade.STEAL)
+    ledger = Ledger(2, 4, HelpMode.STEAL)
     for rank, took_us in ((0, FAST_US), (1, 8 * FAST_US)):
         assert ledger.claim(0, rank, 0, 0, 0)
         ledger.idle(0, rank, took_us, took_us)
@@ -159,7 +160,7 @@ def test_a_claim_of_what_another_one_has_is_refused_and_a_repeated_one_is_grante
 
 
 def test_without_measurements_everything_is_granted() -> None:
-    ledger = Ledger(3, 4, Grade.STEAL)
+    ledger = Ledger(3, 4, HelpMode.STEAL)
     for m in range(4):
         assert ledger.claim(0, 1, m, 0, 50_000 * m)
 
@@ -173,7 +174,7 @@ def test_what_a_worker_holds_that_has_stopped_is_computed_once_more_and_once_onl
     times_us: list[int], micro_batches: int, data: st.DataObject
 ) -> None:
     stopped = data.draw(st.integers(0, len(times_us) - 1))
-    ledger = Ledger(len(times_us), micro_batches, Grade.STEAL)
+    ledger = Ledger(len(times_us), micro_batches, HelpMode.STEAL)
     run_step(ledger, 0, times_us, 0)
     course = run_step(ledger, 1, times_us, 1_000_000, frozenset([stopped]))
     assert all(len(who) == 1 for who in course.done.values())
@@ -183,7 +184,7 @@ def test_what_a_worker_holds_that_has_stopped_is_computed_once_more_and_once_onl
 
 
 def test_nothing_is_backed_up_before_it_is_three_times_overdue() -> None:
-    ledger = Ledger(2, 1, Grade.STEAL)
+    ledger = Ledger(2, 1, HelpMode.STEAL)
     run_step(ledger, 0, [FAST_US, FAST_US], 0)
     start = 1_000_000
     assert ledger.claim(1, 0, 0, 0, start)
@@ -203,9 +204,9 @@ def test_nothing_is_backed_up_before_it_is_three_times_overdue() -> None:
 @pytest.mark.parametrize("send_us", [1_000, 100_000])
 def test_where_sending_is_what_takes_long_nothing_is_given_away_for_a_few_milliseconds(send_us: int) -> None:
     """What is given away is sent as a contribution more, behind the helper's own; its owner would send nothing more."""
-    ledger = Ledger(3, 4, Grade.STEAL)
+    ledger = Ledger(3, 4, HelpMode.STEAL)
     run_step(ledger, 0, [FAST_US] * 3, 0)
-    assert ledger.ask(0, 0, 0, 0, 0, 900_000, (0.5, send_us)) is None
+    assert ledger.ask(0, 0, 0, 0, 0, 900_000, SendProgress(0.5, send_us)) is None
     start = 1_000_000
     for rank in (0, 1, 2):
         for m in (0, 1):
@@ -230,7 +231,7 @@ def test_where_sending_is_what_takes_long_nothing_is_given_away_for_a_few_millis
 
 
 def test_data_that_is_late_is_computed_anew_by_one_helper() -> None:
-    ledger = Ledger(3, 2, Grade.STEAL)
+    ledger = Ledger(3, 2, HelpMode.STEAL)
     run_step(ledger, 0, [FAST_US] * 3, 0)
     start = 1_000_000
     for rank in range(3):
@@ -240,13 +241,14 @@ def test_data_that_is_late_is_computed_anew_by_one_helper() -> None:
     late = 0b110000  # of rank 2
     idle = start + 2 * FAST_US
     ours = 60_000  # that long it took to send our own data
-    assert ledger.ask(1, 0, late, 0, 0, idle + 80_000, (0.9, ours)) is None, "not yet one and a half times as long"
-    assert ledger.ask(1, 0, late, 0, 0, idle + 120_000, (0.05, ours)) is None, "it will be there soon"
+    far = SendProgress(0.9, ours)
+    assert ledger.ask(1, 0, late, 0, 0, idle + 80_000, far) is None, "not yet one and a half times as long"
+    assert ledger.ask(1, 0, late, 0, 0, idle + 120_000, SendProgress(0.05, ours)) is None, "it will be there soon"
     assert ledger.ask(1, 0, late, 0, 0, idle + 120_000, None) is None, "nothing is known about it"
-    work = ledger.ask(1, 0, late, 0, 0, idle + 120_000, (0.9, ours))
+    work = ledger.ask(1, 0, late, 0, 0, idle + 120_000, far)
     assert work is not None
     assert (work.shard, work.micro_batches, work.backup) == (2, (0, 1), True)
-    assert ledger.ask(1, 1, late, 0, 0, idle + 300_000, (0.9, ours)) is None, "another helper would send as much again"
+    assert ledger.ask(1, 1, late, 0, 0, idle + 300_000, far) is None, "another helper would send as much again"
     assert ledger.shared(1) == [2]
 
 
@@ -254,7 +256,7 @@ def test_data_that_is_late_is_computed_anew_by_one_helper() -> None:
 
 
 def test_clone_gives_a_shard_to_one_helper_and_never_refuses_its_owner() -> None:
-    ledger = Ledger(4, 4, Grade.CLONE)
+    ledger = Ledger(4, 4, HelpMode.CLONE)
     start, late = 1_000_000, 0xFF00  # the shards of ranks 2 and 3
     for rank, each in enumerate((FAST_US, FAST_US, 5 * FAST_US, 6 * FAST_US)):
         assert ledger.claim(0, rank, 0, 0, 0)
@@ -277,7 +279,7 @@ def test_clone_gives_a_shard_to_one_helper_and_never_refuses_its_owner() -> None
 
 
 def test_a_clone_that_would_not_be_faster_is_not_made() -> None:
-    ledger = Ledger(2, 4, Grade.CLONE)
+    ledger = Ledger(2, 4, HelpMode.CLONE)
     for rank, each in ((0, FAST_US), (1, 2 * FAST_US)):
         assert ledger.claim(0, rank, 0, 0, 0)
         ledger.idle(0, rank, each, each)
@@ -289,14 +291,14 @@ def test_a_clone_that_would_not_be_faster_is_not_made() -> None:
 
 
 def test_without_help_claims_are_granted_and_offers_are_not_taken() -> None:
-    ledger = Ledger(2, 4, Grade.NONE)
+    ledger = Ledger(2, 4, HelpMode.NONE)
     assert ledger.claim(0, 1, 0, 0, 0)
     assert ledger.ask(0, 0, ALL, FAST_US, 0, 1_000_000) is None
     assert ledger.helped_micro_batches == ledger.backups == 0
 
 
 def test_a_ledger_forgets_old_steps() -> None:
-    ledger = Ledger(2, 4, Grade.STEAL)
+    ledger = Ledger(2, 4, HelpMode.STEAL)
     for step in range(3 * STEPS_KEPT):
         run_step(ledger, step, [FAST_US, 3 * FAST_US], 100_000 * step)
         assert len(ledger._steps) <= STEPS_KEPT

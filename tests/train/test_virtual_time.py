@@ -10,7 +10,7 @@ import pytest
 from helpers.training import Setting, Training
 
 from sa_atp.softswitch.pipeline import Pipeline
-from sa_atp.straggler.ledger import Grade
+from sa_atp.wire.control import HelpMode
 
 MICRO_BATCHES = 16
 WARM_UP = 1  # in the first step nobody knows how fast the others are
@@ -27,7 +27,8 @@ def mean_us(pipeline: Pipeline, setting: Setting) -> float:
 def plain(setting: Setting) -> Setting:
     """The same without help."""
     return Setting(
-        grade=Grade.NONE, helps=False, micro_batches=setting.micro_batches, steps=setting.steps, values=setting.values,
+        help_mode=HelpMode.NONE, helps=False, micro_batches=setting.micro_batches, steps=setting.steps,
+        values=setting.values,
         micro_batch_us=setting.micro_batch_us, slowdown=setting.slowdown,
     )  # fmt: skip
 
@@ -46,7 +47,7 @@ def test_with_one_worker_four_times_slower_steal_is_near_the_fluid_bound(pipelin
 
 
 def test_clone_is_as_fast_as_two_shards_one_after_the_other(pipeline: Pipeline) -> None:
-    wanted = setting(grade=Grade.CLONE, slowdown=lambda step, rank: 4.0 if rank == 3 else 1.0, steps=4)
+    wanted = setting(help_mode=HelpMode.CLONE, slowdown=lambda step, rank: 4.0 if rank == 3 else 1.0, steps=4)
     assert mean_us(pipeline, wanted) <= 2.1 * MICRO_BATCHES * wanted.micro_batch_us
 
 
@@ -57,12 +58,12 @@ def test_with_a_random_straggler_each_step(pipeline: Pipeline) -> None:
     assert mean_us(pipeline, wanted) <= 0.6 * mean_us(pipeline, plain(wanted))
 
 
-@pytest.mark.parametrize("grade", [Grade.STEAL, Grade.CLONE])
-def test_without_a_straggler_help_costs_nothing_and_none_is_given(pipeline: Pipeline, grade: Grade) -> None:
+@pytest.mark.parametrize("help_mode", [HelpMode.STEAL, HelpMode.CLONE])
+def test_without_a_straggler_help_costs_nothing_and_none_is_given(pipeline: Pipeline, help_mode: HelpMode) -> None:
     """Workers that differ by a percent in speed from step to step, as real ones do."""
     rng = random.Random(1)
     noise = [[rng.uniform(1.0, 1.01) for _ in range(4)] for _ in range(STEPS)]
-    wanted = setting(grade=grade, slowdown=lambda step, rank: noise[step][rank])
+    wanted = setting(help_mode=help_mode, slowdown=lambda step, rank: noise[step][rank])
     training = Training([pipeline], wanted).run()
     assert training.helped == training.backups == 0
     assert mean_us(pipeline, wanted) <= 1.02 * mean_us(pipeline, plain(wanted))

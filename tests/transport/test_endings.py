@@ -39,7 +39,7 @@ def job_with_sums(cluster: Cluster) -> tuple[list[SimWorker], Job]:
     """Three ranks have summed something, and have not yet said so: the parameter server keeps what they may ask for."""
     workers = joined(cluster, 3)
     add_up(cluster, workers, 20_000)
-    workers[0].ask({"type": "stats"})
+    workers[0].job_stats()
     cluster.run_for(0.01)
     (job,) = cluster.world.server.jobs.values()
     assert job.sums.pages

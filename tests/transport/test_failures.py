@@ -12,7 +12,6 @@ from helpers.cluster import SECOND_US, Cluster, Reduction
 from sa_atp.sim.network import LinkSettings
 from sa_atp.sim.worker import SimWorker
 from sa_atp.softswitch.pipeline import Pipeline
-from sa_atp.straggler.ledger import Grade
 from sa_atp.transport.errors import (
     JobRestartedError,
     MismatchError,
@@ -26,6 +25,7 @@ from sa_atp.transport.errors import (
 from sa_atp.transport.events import WorkerLimits
 from sa_atp.transport.job import State
 from sa_atp.transport.server import ServerSettings
+from sa_atp.wire.control import HelpMode
 
 DEAD_AFTER_US = 2 * SECOND_US
 NOTICED_S = 1.0  # signs of life are 0.2 s apart, and may be lost
@@ -88,7 +88,7 @@ def test_a_sum_begun_after_the_failure_fails_with_it(make: Callable[..., Cluster
     with pytest.raises(WorkerLostError):
         ones(10, 2).start(workers[0]).future.result(timeout=0)
     with pytest.raises(WorkerLostError):
-        workers[0].ask({"type": "stats"}).result(timeout=0)
+        workers[0].job_stats().result(timeout=0)
 
 
 def test_several_dead_workers_are_all_named(make: Callable[..., Cluster]) -> None:
@@ -358,7 +358,7 @@ def test_a_job_that_is_refused_is_tried_again(make: Callable[..., Cluster], monk
     [
         ({"size": 3}, "has 2 ranks with 1 contributions each"),
         ({"micro_batches": 4}, "not 2 with 4"),
-        ({"grade": Grade.STEAL}, "and 'steal'"),
+        ({"help_mode": HelpMode.STEAL}, "and 'steal'"),
     ],
 )
 def test_whoever_wants_another_job_under_a_name_in_use_is_refused(
@@ -450,7 +450,7 @@ def test_who_contributed_nan_or_infinity_is_named_on_every_rank(
 def test_nan_in_a_helpers_packets_is_blamed_on_whose_shard_it_is(make: Callable[..., Cluster]) -> None:
     """A helper sends several contributions together; those that are sound are not blamed."""
     cluster = make()
-    workers = joined(cluster, 3, micro_batches=4, grade=Grade.STEAL)
+    workers = joined(cluster, 3, micro_batches=4, help_mode=HelpMode.STEAL)
     reduction = ones(300, 3, micro_batches=4)
     reduction.parts[2][3][7] = np.nan
     for worker in workers:
@@ -504,6 +504,6 @@ def test_a_request_without_an_answer_ends(make: Callable[..., Cluster]) -> None:
     cluster = make(limits=WorkerLimits(server_timeout_us=60 * SECOND_US))
     (worker,) = joined(cluster, 1)
     cluster.world.server_host.paused = True
-    answer = worker.ask({"type": "stats"})
+    answer = worker.job_stats()
     cluster.run(answer.done, 6.0)
     assert answer.result(timeout=0) is None

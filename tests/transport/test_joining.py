@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from sa_atp.transport.describe import Inquiry, question
 from sa_atp.transport.diagnosis import diagnose
 from sa_atp.transport.job import Job, State
+from sa_atp.transport.job_status import JobStatusQuery, question
 from sa_atp.transport.membership import Joining, JoinRequest
 from sa_atp.transport.registry import MAX_JOBS
 from sa_atp.transport.server import SILENT_JOINER_US, Admit, ParameterServer, Retire, ServerEvent, ServerSettings
+from sa_atp.wire.control import decode_reply, encode
 from sa_atp.wire.datagrams import Address, Burst
-from sa_atp.wire.messages import decode, encode
 
 SERVER = ("10.9.9.9", 21313)
 TURN_US = 10_000
@@ -77,13 +77,13 @@ class Lobby:
 
     def diagnosis(self, name: str = "job") -> str:
         """What people are told who ask for it."""
-        inquiry = Inquiry()
-        while inquiry.position is not None:
-            asked = encode(question(*inquiry.position), request=7)
+        query = JobStatusQuery()
+        while query.position is not None:
+            asked = encode(question(*query.position), request=7)
             self.server.receive([Burst.of((SERVER[0], 9), asked)], self.now_us)
             (answer,) = [b for b in self.server.transmit(self.now_us) if b.address == (SERVER[0], 9)]
-            inquiry.receive(decode(answer.data[0].tobytes()))
-        return diagnose(next(job for job in inquiry.jobs.values() if job.name == name)).verdict
+            query.receive(decode_reply(answer.data[0].tobytes()))
+        return diagnose(next(job for job in query.jobs.values() if job.name == name)).verdict
 
 
 def gathered(lobby: Lobby, ranks: Sequence[int], size: int, name: str = "job") -> list[Joining]:

@@ -66,7 +66,7 @@ def test_questions_without_an_answer_are_forgotten_with_their_operation(pipeline
         reduction = Reduction([[np.ones(300, np.float32)] for _ in workers])
         for worker in workers:
             reduction.start(worker)
-            worker.look(reduction.sums[worker.membership.rank])
+            worker.probe(reduction.sums[worker.membership.rank])
         cluster.run(lambda r=reduction: r.over, 5.0)  # type: ignore[misc]
     for worker in workers:
         stats = worker.worker.stats

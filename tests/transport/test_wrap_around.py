@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from helpers.cluster import Cluster, Reduction
+from helpers.messages import body_of
 from hypothesis import example, given
 from hypothesis import settings as effort
 from hypothesis import strategies as st
@@ -15,7 +16,6 @@ from sa_atp.transport.membership import Membership
 from sa_atp.transport.server import ServerSettings
 from sa_atp.transport.worker import Worker
 from sa_atp.wire.header import first_byte
-from sa_atp.wire.messages import decode
 
 END, MIDDLE = 2**32, 2**31  # where numbers begin anew, and where the distance from the first one changes its sign
 LANES = 64
@@ -97,4 +97,4 @@ def test_a_worker_that_has_begun_half_of_all_numbers_does_not_think_that_others_
         begun += Plan(LANES << 29, LANES).span
         worker.begin(LANES << 29, "key", 0)
     control = [b for b in worker.transmit(0) if b.data[0, 0] == first_byte(Kind.CONTROL)]
-    assert [decode(b.data[0].tobytes())["type"] for b in control] == []
+    assert [body_of(b.data[0].tobytes()) for b in control] == []

@@ -82,6 +82,7 @@ FITTING: dict[type, Callable[[dict[str, Any]], dict[str, Any]]] = {
     Alive: lambda f: f if None not in (f["operation"], f["values"], f["first"]) else f | dict.fromkeys(
         ("operation", "values", "first")
     ),
+    Offer: lambda f: f if None not in (f["pending"], f["send_us"]) else f | {"pending": None, "send_us": None},
 }  # fmt: skip
 
 

@@ -6,33 +6,33 @@ import select
 from sa_atp.net.clock import now_us
 from sa_atp.net.udp import UdpSocket
 from sa_atp.spec import HEADER_BYTES, Kind
-from sa_atp.transport.describe import Inquiry, JobDescription, question
 from sa_atp.transport.errors import ParameterServerLostError, TransportError
+from sa_atp.transport.job_status import JobStatus, JobStatusQuery, question
 from sa_atp.transport.requests import Requests
+from sa_atp.wire.control import Describe, MalformedError, Reply, decode_reply
 from sa_atp.wire.datagrams import Address, Burst
 from sa_atp.wire.header import headers
-from sa_atp.wire.messages import Body, MalformedError, decode
 
 
-def ask_for_jobs(server: Address, *, timeout_s: float = 3.0) -> list[JobDescription]:
+def ask_for_jobs(server: Address, *, timeout_s: float = 3.0) -> list[JobStatus]:
     """Raises: ParameterServerLostError: no answer; TransportError: one that cannot be understood."""
     socket = UdpSocket()
     requests = Requests(first_number=random.SystemRandom().getrandbits(32))
-    inquiry = Inquiry()
+    query = JobStatusQuery()
     try:
-        while inquiry.position is not None:
-            inquiry.receive(_ask(socket, requests, server, question(*inquiry.position), timeout_s))
+        while query.position is not None:
+            query.receive(_ask(socket, requests, server, question(*query.position), timeout_s))
     except MalformedError as error:
         raise TransportError(f"the parameter server's answer cannot be understood: {error}") from None
     finally:
         socket.close()
-    return [inquiry.jobs[number] for number in sorted(inquiry.jobs)]
+    return [query.jobs[number] for number in sorted(query.jobs)]
 
 
-def _ask(socket: UdpSocket, requests: Requests, server: Address, body: Body, timeout_s: float) -> Body:
+def _ask(socket: UdpSocket, requests: Requests, server: Address, asked: Describe, timeout_s: float) -> Reply:
     """Raises: ParameterServerLostError, MalformedError."""
     deadline_us = now_us() + int(timeout_s * 1e6)
-    number = requests.ask(body, now_us(), timeout_us=int(timeout_s * 1e6))
+    number = requests.ask(asked, now_us(), timeout_us=int(timeout_s * 1e6))
     while (left_us := deadline_us - now_us()) > 0:
         socket.send([Burst.of(server, packet) for packet in requests.due(now_us())])
         due_us = requests.next_timer_us()
@@ -44,7 +44,7 @@ def _ask(socket: UdpSocket, requests: Requests, server: Address, body: Body, tim
             for row, head in zip(burst.data, headers(burst.data), strict=True):
                 if int(head["first"]) & 15 == Kind.CONTROL and int(head["seq"]) == number:
                     requests.forget(number)
-                    return decode(row.tobytes())
+                    return decode_reply(row.tobytes())
     raise ParameterServerLostError(
         "no parameter server answers at {}:{}: is `sa-atp up` or `sa-atp ps` running there?".format(*server)
     )

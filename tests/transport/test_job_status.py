@@ -3,18 +3,30 @@
 import random
 
 import pytest
+from helpers.messages import packet_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sa_atp.spec import HEADER_BYTES
-from sa_atp.straggler.ledger import Grade
-from sa_atp.transport.describe import Inquiry, JobDescription, MemberDescription, answer, may_ask, question
 from sa_atp.transport.diagnosis import diagnose
 from sa_atp.transport.errors import TransportError
 from sa_atp.transport.job import Job, Member, State
+from sa_atp.transport.job_status import JobStatus, JobStatusQuery, answer, may_ask, question
 from sa_atp.transport.server import ParameterServer, ServerSettings
+from sa_atp.wire.control import (
+    MAX_BYTES,
+    Describe,
+    Description,
+    Failure,
+    HelpMode,
+    MalformedError,
+    MemberStatus,
+    Refused,
+    decode_reply,
+    decode_request,
+    encode,
+)
 from sa_atp.wire.datagrams import Address, Burst
-from sa_atp.wire.messages import MAX_BYTES, MalformedError, decode, encode
 
 NOW_US = 10_000_000
 ASKER = ("127.0.0.1", 40_000)
@@ -23,7 +35,7 @@ ASKER = ("127.0.0.1", 40_000)
 def make_job(number: int, name: str, world_size: int, joined: int, state: State = State.RUNNING) -> Job:
     job = Job(
         name=name, number=number, epoch=255, world_size=world_size, micro_batches=64 // world_size, lanes=64,
-        slot_base=0, slot_count=1024, first_seq=0xFFFFFFF0, grade=Grade.STEAL,
+        slot_base=0, slot_count=1024, first_seq=0xFFFFFFF0, help_mode=HelpMode.STEAL,
     )  # fmt: skip
     job.state = state
     for rank in range(joined):
@@ -35,16 +47,18 @@ def make_job(number: int, name: str, world_size: int, joined: int, state: State 
     return job
 
 
-def ask_all(jobs: dict[int, Job]) -> list[JobDescription]:
+def ask_all(jobs: dict[int, Job]) -> list[JobStatus]:
     """Every question, through bytes as on the wire."""
-    inquiry = Inquiry()
-    while inquiry.position is not None:
-        asked = encode(question(*inquiry.position), request=1)
+    query = JobStatusQuery()
+    while query.position is not None:
+        asked = encode(question(*query.position), request=1)
         assert len(asked) == MAX_BYTES
-        reply = encode(answer(jobs, decode(asked), len(asked), NOW_US), request=1, reply=True)
+        heard = decode_request(asked)
+        assert isinstance(heard, Describe)
+        reply = encode(answer(jobs, heard, len(asked), NOW_US), request=1, reply=True)
         assert len(reply) <= len(asked)
-        inquiry.receive(decode(reply))
-    return [inquiry.jobs[number] for number in sorted(inquiry.jobs)]
+        query.receive(decode_reply(reply))
+    return [query.jobs[number] for number in sorted(query.jobs)]
 
 
 @given(
@@ -62,7 +76,7 @@ def test_every_job_and_every_member_is_described(
         joined = data.draw(st.integers(0, world_size))
         jobs[number] = make_job(number, name, world_size, joined)
         if failed:
-            jobs[number].failure = {"reason": "lost", "ranks": list(range(world_size)), "detail": "\u20ac" * 400}
+            jobs[number].failure = Failure(reason="lost", ranks=list(range(world_size)), detail="\u20ac" * 400)
     found = ask_all(jobs)
     assert [job.number for job in found] == sorted(jobs)
     for job in found:
@@ -94,72 +108,81 @@ def test_strangers_learn_nothing_and_nothing_changes() -> None:
     server = ParameterServer(ServerSettings(), random.Random(1).getrandbits)
     asked = encode(question(0, 0), request=7)
     [refusal] = send(server, ("10.9.9.9", 1), asked)
-    assert decode(refusal.data.tobytes())["type"] == "refused"
+    assert isinstance(decode_reply(refusal.data.tobytes()), Refused)
     assert refusal.data.shape[1] < 150
     assert server.foreign == 1
     [reply] = send(server, ASKER, asked)
     assert reply.address == ASKER
-    assert decode(reply.data.tobytes()) == {"type": "description", "job": None, "next": None}
+    assert decode_reply(reply.data.tobytes()) == Description()
     assert (server.jobs, server.foreign, server.malformed) == ({}, 1, 0)
     assert server.next_event() is None
 
 
+QUESTION = {"type": "describe", "job": 0, "rank": 0, "pad": "." * 1330}
+
+
 @pytest.mark.parametrize(
-    "body",
+    "changed",
     [
-        {"type": "describe", "job": 0, "rank": 0},  # too short: the answer would be longer than the question
-        {**question(0, 0), "job": "x", "pad": question(0, 0)["pad"][2:]},
-        {**question(0, 0), "rank": -1, "pad": question(0, 0)["pad"][1:]},
-        {"type": "describe", "pad": "." * 1300},
+        {"pad": ""},  # too short: the answer would be longer than the question
+        {"job": "x"},
+        {"rank": -1},
+        {"rank": None},
     ],
 )
-def test_malformed_questions_get_short_answers(body: dict[str, object]) -> None:
+def test_malformed_questions_get_short_answers(changed: dict[str, object]) -> None:
     server = ParameterServer(ServerSettings(), random.Random(1).getrandbits)
-    [reply] = send(server, ASKER, encode(body, request=7))
-    assert decode(reply.data.tobytes())["type"] == "refused"
+    [reply] = send(server, ASKER, packet_of({**QUESTION, **changed}, request=7))
+    assert isinstance(decode_reply(reply.data.tobytes()), Refused)
     assert reply.data.shape[1] < HEADER_BYTES + 120
     assert server.malformed == 1
 
 
+ANSWER = {"type": "description", "job": 1, "name": "job", "epoch": 255, "state": "running", "world_size": 2,
+          "micro_batches": 32, "joined": 3, "oldest": 5, "members": [], "next": None}  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    "body",
+    "changed",
     [
         {"type": "failed", "reason": "restarted"},
-        {"type": "description", "job": 1, "next": None},
-        {"type": "description", "job": None, "next": [0, 0]},
-        {"type": "description", "job": None, "next": "x"},
-        {**answer({1: make_job(1, "job", 2, 2)}, question(0, 0), MAX_BYTES, NOW_US), "state": "lazy"},
-        {**answer({1: make_job(1, "job", 2, 2)}, question(0, 0), MAX_BYTES, NOW_US), "members": [[1]]},
-        {**answer({1: make_job(1, "job", 2, 2)}, question(0, 0), MAX_BYTES, NOW_US), "failure": {}},
+        {"state": "lazy"},
+        {"next": [0, 0]},
+        {"next": "x"},
+        {"next": [1, 2, 3]},
+        {"members": [[1]]},
+        {"failure": {}},
+        {"job": 256},
     ],
 )
-def test_answers_that_are_none(body: dict[str, object]) -> None:
+def test_answers_that_are_none(changed: dict[str, object]) -> None:
+    JobStatusQuery().receive(decode_reply(packet_of(ANSWER, request=1)))
     with pytest.raises(MalformedError):
-        Inquiry().receive(body)
+        JobStatusQuery().receive(decode_reply(packet_of({**ANSWER, **changed}, request=1)))
 
 
 def test_a_refusal_says_why() -> None:
     with pytest.raises(TransportError, match="does not tell about its jobs: because"):
-        Inquiry().receive({"type": "refused", "reason": "because"})
+        JobStatusQuery().receive(Refused(reason="because"))
 
 
 # --- diagnosis ------------------------------------------------------------------------------------------------------------
 
 
-def member(rank: int, **changes: object) -> MemberDescription:
+def member(rank: int, **changes: object) -> MemberStatus:
     fields = {
-        "rank": rank, "address": ("10.0.0.1", 5000 + rank), "heard_ms": 100, "still_ms": 5000, "ahead": 0,
+        "rank": rank, "ip": "10.0.0.1", "port": 5000 + rank, "heard_ms": 100, "still_ms": 5000, "ahead": 0,
         "waiting": True, "given": 0b11 << 2 * rank, "held": None, "left": False, **changes,
     }  # fmt: skip
-    return MemberDescription(**fields)  # type: ignore[arg-type]
+    return MemberStatus(**fields)  # type: ignore[arg-type]
 
 
-def described(*members: MemberDescription, state: State = State.RUNNING, **changes: object) -> JobDescription:
+def described(*members: MemberStatus, state: State = State.RUNNING, **changes: object) -> JobStatus:
     fields = {
         "number": 1, "name": "job", "epoch": 0, "state": state, "world_size": 3, "micro_batches": 2, "missing": (),
         "oldest": 100, "failure": None, "failed_ranks": (), "members": members, **changes,
     }  # fmt: skip
-    return JobDescription(**fields)  # type: ignore[arg-type]
+    return JobStatus(**fields)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -186,7 +209,7 @@ def described(*members: MemberDescription, state: State = State.RUNNING, **chang
         (described(state=State.ENDED), (), False, "it is over"),
     ],
 )  # fmt: skip
-def test_whom_a_job_waits_for(job: JobDescription, ranks: tuple[int, ...], stuck: bool, verdict: str) -> None:
+def test_whom_a_job_waits_for(job: JobStatus, ranks: tuple[int, ...], stuck: bool, verdict: str) -> None:
     found = diagnose(job)
     assert (found.ranks, found.stuck) == (ranks, stuck)
     assert verdict in found.verdict

@@ -1,0 +1,197 @@
+"""A worker's connection as programs use it: sums, and what the parameter server answers, as futures.
+
+It has no thread, socket or clock. `net.Communicator` puts a thread around it, `sim.SimWorker` a simulated clock: what runs
+between the connection and the program is the same in both.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from sa_atp.errors import UserError
+from sa_atp.straggler.ledger import SendProgress
+from sa_atp.transport.errors import TransportError
+from sa_atp.transport.events import Answer, Failed, OperationDone, WaitingFor
+from sa_atp.transport.operation import Operation
+from sa_atp.transport.worker import Worker
+from sa_atp.wire.control import AskStats, Claim, Granted, Idle, JobStats, Offer, Reply, Request, Work
+
+T = TypeVar("T")
+ANSWER_TIMEOUT_US = 5_000_000  # a question that is not answered for so long has no answer
+
+
+@dataclass(slots=True)
+class Sum:
+    """A sum under way."""
+
+    values: int
+    future: "Future[np.ndarray]"
+    out: np.ndarray
+    """float32[values]: receives the sum."""
+    scale: float = 1.0
+    """What the sum is multiplied by."""
+    operation: int = -1
+    """Its number in the job; -1 until it has been started."""
+    missing_bits: int | None = None
+    """Contributions that were missing when the switch was last asked; None: it has not been asked."""
+    progress: SendProgress | None = None
+    """How far its fragments were then."""
+    sent_us: int = 0
+    """After it is done: when our first contribution had left."""
+    finished: Operation | None = None
+    """After it is done: the sums as integers (`finished.integers()`)."""
+
+
+class Asking(ABC):
+    """What a rank asks the parameter server; the answers are futures, completed where the session's others are."""
+
+    @abstractmethod
+    def ask(self, question: Request, understand: Callable[[Reply | None], T]) -> "Future[T]":
+        """Asks until there is an answer; `understand` makes the future's result of it, or of None if none came in time."""
+
+    def claim(self, step: int, micro_batch: int, took_us: int) -> "Future[bool]":
+        """May I begin this micro-batch of my own shard? No answer counts as no. (protocol section 10.2)
+
+        Args: took_us: how long the one before it took; 0: there was none.
+        """
+        question = Claim(step=step, micro_batch=micro_batch, took_us=took_us)
+        return self.ask(question, lambda reply: isinstance(reply, Granted))
+
+    def offer(
+        self, step: int, missing: int, *, took_us: int, busy_us: int, progress: SendProgress | None
+    ) -> "Future[Work | None]":
+        """What may I compute for others? (protocol section 10.3)
+
+        Args:
+            missing: contributions that the sums lack, as a bitmap.
+            took_us: see claim.
+            busy_us: for how long we are still at what we were given before.
+            progress: how far our own fragments are, where that is known.
+        """
+        question = Offer(
+            step=step,
+            missing=missing,
+            took_us=took_us,
+            busy_us=busy_us,
+            pending=None if progress is None else round(1000 * progress.pending),
+            send_us=None if progress is None else progress.send_us,
+        )
+        return self.ask(question, lambda reply: reply if isinstance(reply, Work) else None)
+
+    def idle(self, step: int, took_us: int) -> "Future[None]":
+        """Says that we have computed what we held; with two levels the answer decides which way our data goes."""
+        return self.ask(Idle(step=step, took_us=took_us), lambda reply: None)
+
+    def job_stats(self) -> "Future[JobStats | None]":
+        """The parameter server's counters of the job."""
+        return self.ask(AskStats(), lambda reply: reply if isinstance(reply, JobStats) else None)
+
+
+class Session:
+    """Calls come from one thread. `serve` is to be called whenever the connection has been served."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self.membership = worker.membership
+        self._sums: dict[int, Sum] = {}
+        self._questions: dict[int, tuple[Future[Any], Callable[[Reply | None], Any]]] = {}
+
+    # --- sums ---------------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def new_sum(values: int, future: "Future[np.ndarray]", *, out: np.ndarray | None = None, scale: float = 1.0) -> Sum:
+        """A sum that has not been started. Raises: UserError: nothing to sum, or an `out` that cannot take the sum."""
+        if values < 1:
+            raise UserError("an array to sum must have at least one value")
+        if out is None:
+            out = np.empty(values, np.float32)
+        elif out.dtype != np.float32 or out.shape != (values,) or not out.flags.writeable:
+            raise UserError(f"where a sum goes must be a float32 array of {values} values that can be written to")
+        return Sum(values, future, out, scale)
+
+    def begin(self, sum_: Sum, key: object | None, now_us: int) -> None:
+        """Starts a sum. Args: key: see Worker.begin."""
+        if self.worker.error is not None:
+            sum_.future.set_exception(self.worker.error)
+            return
+        try:
+            sum_.operation = self.worker.begin(sum_.values, key, now_us)
+        except Exception as problem:
+            sum_.future.set_exception(problem)
+            raise
+        self._sums[sum_.operation] = sum_
+
+    def contribute(self, sum_: Sum, parts: Sequence[np.ndarray], bits: int, now_us: int, *, on_behalf: bool) -> None:
+        """Adds values to a sum that is not over. Args: see Worker.contribute."""
+        if not sum_.future.done():
+            self.worker.contribute(sum_.operation, parts, bits, now_us, on_behalf=on_behalf)
+
+    def probe(self, sum_: Sum, now_us: int) -> None:
+        """Asks the switch what it holds of a sum; the answer appears in `sum_.missing_bits`."""
+        if not sum_.future.done():
+            self.worker.probe(sum_.operation, now_us)
+
+    # --- questions ----------------------------------------------------------------------------------------------------
+
+    def ask(
+        self,
+        question: Request,
+        understand: Callable[[Reply | None], T],
+        future: "Future[T]",
+        now_us: int,
+        *,
+        timeout_us: int = ANSWER_TIMEOUT_US,
+    ) -> None:
+        """See Asking.ask; the future is the caller's."""
+        if self.worker.error is not None:
+            future.set_exception(self.worker.error)
+            return
+        self._questions[self.worker.ask(question, now_us, timeout_us=timeout_us)] = (future, understand)
+
+    def leave(self, future: "Future[None]", now_us: int) -> None:
+        """Says that this worker will contribute no more; the future is done when that has been heard, or never will be."""
+        self._questions[self.worker.leave(now_us)] = (future, lambda reply: None)
+
+    # --- what has happened --------------------------------------------------------------------------------------------
+
+    def serve(self) -> None:
+        """Completes the futures of what is over."""
+        while (event := self.worker.next_event()) is not None:
+            match event:
+                case OperationDone(operation):
+                    self._finish(self._sums.pop(operation))
+                case WaitingFor():
+                    if event.operation in self._sums:
+                        waiting = self._sums[event.operation]
+                        waiting.missing_bits = event.missing_bits
+                        waiting.progress = event.progress.since(waiting.progress)
+                case Answer(number, reply):
+                    if number in self._questions:
+                        future, understand = self._questions.pop(number)
+                        future.set_result(understand(reply))
+                case Failed(error):
+                    self.fail(error)
+
+    def _finish(self, sum_: Sum) -> None:
+        try:
+            sum_.sent_us = self.worker.sent_us(sum_.operation)
+            sum_.finished = self.worker.result(sum_.operation, sum_.out)
+            if sum_.scale != 1.0:
+                sum_.out *= np.float32(sum_.scale)
+        except Exception as problem:  # the others' sums are none the worse for it
+            sum_.future.set_exception(problem)
+            return
+        sum_.future.set_result(sum_.out)
+
+    def fail(self, error: TransportError) -> None:
+        """Everything that waits fails."""
+        for sum_ in list(self._sums.values()):
+            sum_.future.set_exception(error)
+        self._sums.clear()
+        for future, _ in list(self._questions.values()):
+            future.set_exception(error)
+        self._questions.clear()

@@ -1,0 +1,60 @@
+"""Which bit of a bitmap is whose work. (protocol section 1.1)
+
+A bit names a piece of work, not the machine that sent it: rank r with m micro-batches owns the bits r * m to r * m + m - 1,
+and micro-batch i of its shard is bit r * m + i. Nothing else in the project does that sum.
+"""
+
+from dataclasses import dataclass
+
+from sa_atp.spec import CONTRIBUTION_BITS
+
+
+@dataclass(frozen=True, slots=True)
+class ContributionMap:
+    """Of a job with `world_size` ranks, each with `micro_batches` contributions."""
+
+    world_size: int
+    micro_batches: int
+
+    @property
+    def contributions(self) -> int:
+        """How many addends a complete sum has."""
+        return self.world_size * self.micro_batches
+
+    @property
+    def fits(self) -> bool:
+        """Whether a packet's bitmap has a bit for each."""
+        return self.world_size >= 1 and self.micro_batches >= 1 and self.contributions <= CONTRIBUTION_BITS
+
+    @property
+    def fan_in(self) -> int:
+        """Bitmap of a complete sum."""
+        return (1 << self.contributions) - 1
+
+    def bit(self, rank: int, micro_batch: int) -> int:
+        """One micro-batch, as a bitmap."""
+        return 1 << self.number(rank, micro_batch)
+
+    def number(self, rank: int, micro_batch: int) -> int:
+        """Which contribution a micro-batch is, from 0."""
+        return rank * self.micro_batches + micro_batch
+
+    def bits_of(self, rank: int) -> int:
+        """A rank's whole shard, as a bitmap."""
+        return ((1 << self.micro_batches) - 1) << (rank * self.micro_batches)
+
+    def rank_of(self, contribution: int) -> int:
+        """Whose shard a contribution is of."""
+        return contribution // self.micro_batches
+
+    def lowest_rank(self, bits: int) -> int:
+        """The rank of the lowest contribution in a bitmap that is not 0."""
+        return self.rank_of((bits & -bits).bit_length() - 1)
+
+    def ranks_of(self, bits: int) -> list[int]:
+        """The ranks of whose shards there is something in a bitmap."""
+        return [rank for rank in range(self.world_size) if bits & self.bits_of(rank)]
+
+    def micro_batches_of(self, rank: int, bits: int) -> list[int]:
+        """The micro-batches of a rank's shard that are in a bitmap."""
+        return [m for m in range(self.micro_batches) if bits & self.bit(rank, m)]
