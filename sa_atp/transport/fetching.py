@@ -12,7 +12,6 @@ from sa_atp.transport.stamp import known_results
 from sa_atp.transport.timing import MAX_TIMEOUT_US
 from sa_atp.wire.control import Fetch, MalformedError, Recall
 
-LONGEST_WAIT_US = 2_000_000  # a batch may wait in a long queue: asking again would make the queue longer
 FETCH_FRAGMENTS = 256  # results asked of the parameter server at once
 
 
@@ -22,7 +21,7 @@ class Fetching:
         self._kept: deque[Operation] = deque()  # over for us, but others may still miss results of them
         self._until_us = 0  # a batch that was asked for may come until then
         self._asked_to = membership.first_seq  # where it ends
-        self._wait_us = MAX_TIMEOUT_US
+        self._batch = FETCH_FRAGMENTS  # how many are asked for the next time
 
     def question(self, active: Iterable[Operation], now_us: int) -> Fetch | None:
         """What to ask for: a batch from the oldest fragment that is missing; None while one may still be coming.
@@ -36,16 +35,18 @@ class Fetching:
             first = (operation.first_seq + oldest) & SEQ_MASK
             if now_us < self._until_us and serial_distance(first, self._asked_to) > 0:
                 return None
-            count = min(operation.plan.span - oldest, FETCH_FRAGMENTS)
+            count = min(operation.plan.span - oldest, self._batch)
             self._asked_to = (first + count) & SEQ_MASK
-            self._until_us = now_us + self._wait_us
-            self._wait_us = min(2 * self._wait_us, LONGEST_WAIT_US)
+            self._until_us = now_us + MAX_TIMEOUT_US
+            # The batch may wait in a long queue, which asking for all of it again would make longer. It may also be lost,
+            # so we must not ask rarely: half of it, a quarter, ... one fragment together cost no more than one batch.
+            self._batch = max(self._batch // 2, 1)
             return Fetch(first=first, count=count)
         return None
 
     def is_coming(self, now_us: int) -> None:
         """Some of a batch has come: another one may be asked for when it all has, or when no more of it does."""
-        self._wait_us = MAX_TIMEOUT_US
+        self._batch = FETCH_FRAGMENTS
         self._until_us = now_us + MAX_TIMEOUT_US
 
     # --- the other way ------------------------------------------------------------------------------------------------
