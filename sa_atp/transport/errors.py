@@ -21,18 +21,25 @@ class OperationTimeoutError(TransportError):
     """An operation made no progress for longer than the bound."""
 
     def __init__(self, operation: int, waited_s: float, ranks: Iterable[int] | None) -> None:
+        """Args: ranks: whose contributions it waits for; None: not known; empty: all have contributed."""
+        self.operation = operation
+        self.waited_s = waited_s
         self.ranks = None if ranks is None else tuple(sorted(ranks))
-        waiting_for = (
-            "unknown contributions" if self.ranks is None else f"contributions of {describe_ranks(self.ranks)}"
-        )
-        super().__init__(f"operation {operation} made no progress for {waited_s:.1f} s, waiting for {waiting_for}")
+        why = "waiting for unknown contributions"
+        if self.ranks is not None:
+            why = "though every rank has contributed: packets are lost on the way"
+            if self.ranks:
+                why = f"waiting for contributions of {describe_ranks(self.ranks)}"
+        super().__init__(f"operation {operation} made no progress for {waited_s:.1f} s, {why}")
 
 
 class NonFiniteError(TransportError):
     """A contribution holds NaN or infinity. Reported, never summed."""
 
     def __init__(self, operation: int, ranks: Iterable[int], first_value: int, last_value: int) -> None:
+        self.operation = operation
         self.ranks = tuple(sorted(ranks))
+        self.first_value, self.last_value = first_value, last_value
         super().__init__(
             f"operation {operation}: {describe_ranks(self.ranks)} contributed NaN or infinity "
             f"between values {first_value} and {last_value}"

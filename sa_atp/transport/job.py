@@ -71,7 +71,7 @@ class Member:
     oldest: int | None = None  # no result before this one will be asked for by this rank
     left_at: int | None = None  # `oldest` when it left
     at: Position | None = None  # the oldest operation that it last said to be at
-    # for those who ask why a job is stuck; no rule of the protocol depends on it
+    # to tell people why a job is stuck; no rule of the protocol depends on it
     moved_us: int = 0  # when `oldest` last changed
     waiting: bool = False  # it has sums under way
     given: int = 0  # contributions to the oldest of them that it has handed to its transport
@@ -222,6 +222,22 @@ class Job:
             behind = [serial_distance(self.sums.oldest_seq, o) for o in known if o is not None]
             if len(behind) == self.world_size and min(behind) > 0:
                 self.sums.release((self.sums.oldest_seq + min(behind)) & SEQ_MASK)
+
+    def owing(self, waiting: Member) -> list[int]:
+        """Ranks that have not contributed to what a rank waits for, as far as all have said."""
+        if waiting.at is None or waiting.oldest is None:
+            return []
+        given = 0
+        behind = set()  # they wait for something before that themselves
+        for member in self.members.values():
+            if member.oldest is not None and serial_distance(waiting.oldest, member.oldest) > 0:
+                return []  # it has the sum: everybody has contributed
+            if member.at is not None and member.waiting:
+                if member.at.operation == waiting.at.operation:
+                    given |= member.given
+                elif member.at.operation < waiting.at.operation:
+                    behind.add(member.rank)
+        return [rank for rank in range(self.world_size) if self.map.bits_of(rank) & ~given and rank not in behind]
 
     def behind_the_departed(self, oldest: int) -> list[int]:
         """Ranks that left before the operation that a waiting rank is at."""

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from sa_atp.spec import HEADER_BYTES, Flag, Kind
-from sa_atp.transport import job_status, sums, work_requests
+from sa_atp.transport import failures, job_status, sums, work_requests
 from sa_atp.transport.errors import describe_ranks
 from sa_atp.transport.job import REPLIES_KEPT, Job, Member, Position, State
 from sa_atp.transport.membership import REPEAT_US
@@ -36,6 +36,8 @@ from sa_atp.wire.control import (
     Progress,
     Refused,
     Reply,
+    ReportNotFinite,
+    ReportTimeout,
     Request,
     Waiting,
     Welcome,
@@ -286,6 +288,9 @@ class ParameterServer:
                     job.end(State.ENDED)
                     self._events.append(Retire(job.number, job.epoch))
                 return Left()
+            case ReportNotFinite() | ReportTimeout():
+                self._fail_for(job, failures.verdict(request, job.owing(member)))
+                return None  # all have been told
             case Fetch():
                 self._on_fetch(job, member, request)
                 return None
@@ -384,11 +389,14 @@ class ParameterServer:
     # --- failures and time ----------------------------------------------------------------------------------------------
 
     def _fail(self, job: Job, reason: str, ranks: Sequence[int], detail: str) -> None:
+        self._fail_for(job, Failure(reason=reason, ranks=list(ranks), detail=detail))
+
+    def _fail_for(self, job: Job, failure: Failure) -> None:
         """Ends a job's epoch; every member is told at once, and again whenever it says that it is alive."""
         if job.state in OVER:
             return
         job.end(State.FAILED)
-        job.failure = Failure(reason=reason, ranks=list(ranks), detail=detail)
+        job.failure = failure
         packet = encode(job.failure, request=0, job=job.number, epoch=job.epoch, reply=True)
         self._out.extend(Burst.of(member.address, packet) for member in job.members.values())
         self._events.append(Retire(job.number, job.epoch))

@@ -12,15 +12,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from sa_atp.spec import HEADER_BYTES, Flag, Kind
+from sa_atp.transport import failures
 from sa_atp.transport.contribution import NEVER, Contribution
 from sa_atp.transport.errors import (
-    JobRestartedError,
-    MismatchError,
     NonFiniteError,
     OperationTimeoutError,
     ParameterServerLostError,
     TransportError,
-    WorkerLostError,
 )
 from sa_atp.transport.events import (
     Answer,
@@ -50,6 +48,7 @@ from sa_atp.wire.control import (
     Progress,
     Recall,
     Reply,
+    Report,
     Request,
     decode_reply,
     encode,
@@ -75,6 +74,7 @@ class Worker:
         self.limits = limits or WorkerLimits()
         self.stats = WorkerStats()
         self.error: TransportError | None = None
+        self._giving_up: TransportError | None = None  # what the parameter server is asked to tell all
         self.round_trip = RoundTrip()
         self.window = Window(membership.slot_count)
         self._operations = Operations(membership)
@@ -243,7 +243,7 @@ class Worker:
         except NotFinite as problem:
             start, end = operation.plan.values_of(problem.chunk)
             ranks = {self.membership.map.rank_of(c) for c in problem.contributions}
-            self.fail(NonFiniteError(operation.index, ranks, start, end - 1))
+            self._give_up(NonFiniteError(operation.index, ranks, start, end - 1), now_us)
             return 0
         if sent_us != NEVER:
             self.round_trip.result(now_us - sent_us)
@@ -323,12 +323,21 @@ class Worker:
             self.error = error
             self._events.append(Failed(error))
 
+    def _give_up(self, error: NonFiniteError | OperationTimeoutError, now_us: int) -> None:
+        """We cannot go on, and every rank must hear why: the parameter server tells all of them, us as well.
+
+        Until then we answer the others as before. If the server does not answer, the connection ends all the same.
+        """
+        if self._giving_up is None:
+            self._giving_up = error
+            self.ask(failures.report(error), now_us)
+
     def _on_control(self, number: int, reply: Reply, now_us: int) -> None:
         self._server_heard_us = now_us
         request = self._requests.answered(number)
         match reply:
             case Failure():
-                self.fail(_error(reply))
+                self.fail(failures.error_of(reply))
             case Recall():
                 packets = self._fetching.recalled(reply, tuple(self._operations))
                 if packets is not None:
@@ -338,9 +347,16 @@ class Worker:
             case Progress(passed=passed):
                 self._fetching.forget_passed(passed)
             case _ if not isinstance(request, Alive):
-                if isinstance(reply, AboutHelp) and reply.past_leaf is not None:
-                    self._go_past_leaf(reply.past_leaf, now_us)
-                self._events.append(Answer(number, reply))
+                self._on_answer(number, request, reply, now_us)
+
+    def _on_answer(self, number: int, request: Request, reply: Reply | None, now_us: int) -> None:
+        """Args: reply: to a request of ours; None: it did not come in time."""
+        if isinstance(request, Report) and self._giving_up is not None:
+            self.fail(self._giving_up)  # nobody else will tell us
+            return
+        if isinstance(reply, AboutHelp) and reply.past_leaf is not None:
+            self._go_past_leaf(reply.past_leaf, now_us)
+        self._events.append(Answer(number, reply))
 
     def _go_past_leaf(self, past: bool, now_us: int) -> None:
         """Whether our leaf can complete sums of this step; if not, what it holds of us is asked for. (section 10.5)"""
@@ -366,20 +382,26 @@ class Worker:
         return self._active_us + min(self.round_trip.timeout_us << min(self._recovery.silences, 8), MAX_TIMEOUT_US)
 
     def handle_timer(self, now_us: int) -> None:
-        if self.error is not None:
-            return
-        for number, request in self._requests.expired(now_us):
-            if not isinstance(request, Alive):
-                self._events.append(Answer(number, None))
-        if now_us >= self._alive_at_us:
-            self._say_alive(now_us)
+        if self.error is None:
+            for number, request in self._requests.expired(now_us):
+                if not isinstance(request, Alive):
+                    self._on_answer(number, request, None, now_us)
+        if self.error is None:
+            if now_us >= self._alive_at_us:
+                self._say_alive(now_us)
+            self._look_after_operations(now_us)
+
+    def _look_after_operations(self, now_us: int) -> None:
+        """Asks what became of fragments when nothing has come for long; gives up in the end."""
         active = self._operations.active()
         if not active:
             self._progress_us = now_us
             return
         if now_us - self._progress_us > self.limits.operation_timeout_us:
-            self._give_up_waiting(active[0], now_us)
-        elif now_us >= self._silent_until_us():
+            # whose fault it is the parameter server knows: what a slot holds may be a late copy of ours
+            waited_s = (now_us - self._progress_us) / 1e6
+            self._give_up(OperationTimeoutError(active[0].index, waited_s, None), now_us)
+        if now_us >= self._silent_until_us():
             self._recovery.silences += 1
             self._active_us = now_us
             self._recovery.ask_around(active, now_us)
@@ -415,13 +437,6 @@ class Worker:
             given=functools.reduce(operator.or_, (group.bits for group in first.groups), 0),
             held=first.held_bits,
         )
-
-    def _give_up_waiting(self, operation: Operation, now_us: int) -> None:
-        missing = None
-        if operation.held_bits is not None:
-            missing = self.membership.map.ranks_of(self.membership.fan_in & ~operation.held_bits)
-        waited = (now_us - self._progress_us) / 1e6
-        self.fail(OperationTimeoutError(operation.index, waited, missing or None))
 
     def may_gather(self) -> int:
         """How many datagrams may wait for us: a part of what is under way, so that the network does not run dry, and of
@@ -469,19 +484,3 @@ class Worker:
 
     def next_event(self) -> Event | None:
         return self._events.popleft() if self._events else None
-
-
-def _error(failure: Failure) -> TransportError:
-    """What the parameter server reports."""
-    match failure.reason:
-        case "lost":
-            return WorkerLostError(failure.ranks, failure.detail)
-        case "restarted":
-            return JobRestartedError(
-                failure.detail
-                or "the job is in another epoch now, or the parameter server was restarted: connect again"
-            )
-        case "mismatch":
-            return MismatchError(failure.detail)
-        case _:
-            return TransportError(failure.detail or failure.reason)

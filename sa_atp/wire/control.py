@@ -113,9 +113,9 @@ class Alive(Message, frozen=True, tag="alive"):
     values: Annotated[int, Meta(ge=1, le=1 << 40)] | None = None
     first: Seq | None = None
     given: Bitmap = 0
-    """Contributions to it that have been handed to the transport; only for diagnosis."""
+    """Contributions to it that have been handed to the transport; to tell people why a job is stuck."""
     held: Bitmap | None = None
-    """Contributions that the switch held when it was last asked; only for diagnosis."""
+    """Contributions that the switch held when it was last asked; likewise."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -127,6 +127,27 @@ class Leave(Message, frozen=True, tag="leave"):
     """I will contribute no more."""
 
     oldest: Seq
+
+
+class ReportNotFinite(Message, frozen=True, tag="not_finite"):
+    """I cannot go on; tell all that a sum has NaN or infinity in it. (section 7.4)"""
+
+    operation: Count
+    ranks: list[Rank]
+    """Who contributed it."""
+    values: tuple[Count, Count]
+    """Where: between these, the first and the last."""
+
+
+class ReportTimeout(Message, frozen=True, tag="timed_out"):
+    """I cannot go on; tell all that there was no result for longer than the bound. (section 7.4)"""
+
+    operation: Count
+    """The oldest that waits."""
+    waited_us: Microseconds
+
+
+Report = ReportNotFinite | ReportTimeout
 
 
 class Fetch(Message, frozen=True, tag="fetch"):
@@ -185,7 +206,7 @@ class Describe(Message, frozen=True, tag="describe"):
     """As long as the longest answer, so that a forged question makes nobody send more than its forger did."""
 
 
-Request = Join | Alive | Leave | Fetch | Claim | Offer | Idle | AskStats | Describe
+Request = Join | Alive | Leave | ReportNotFinite | ReportTimeout | Fetch | Claim | Offer | Idle | AskStats | Describe
 
 
 # --- from the parameter server --------------------------------------------------------------------------------------------
@@ -289,9 +310,13 @@ class Failure(Message, frozen=True, tag="failed"):
     """The job has failed: told to everybody at once, then in answer to anything."""
 
     reason: Annotated[str, Meta(max_length=32)]
-    """lost, restarted, mismatch, refused, or a later version's."""
+    """lost, restarted, mismatch, not_finite, timed_out, refused, or a later version's."""
     ranks: list[Rank] = []
     detail: Annotated[str, Meta(max_length=MAX_BYTES)] = ""
+    operation: Count | None = None
+    """This and the next two: as a rank has reported them."""
+    values: tuple[Count, Count] | None = None
+    waited_us: Microseconds | None = None
 
 
 class FailureSummary(Checked, frozen=True, kw_only=True):

@@ -29,6 +29,7 @@ from sa_atp.wire.control import HelpMode
 
 DEAD_AFTER_US = 2 * SECOND_US
 NOTICED_S = 1.0  # signs of life are 0.2 s apart, and may be lost
+REPORTED_S = 5.0  # a worker that gives up waits so long for the parameter server to tell everybody
 
 
 def ones(values: int, ranks: int, micro_batches: int = 1) -> Reduction:
@@ -494,7 +495,7 @@ def test_a_switch_that_stays_away_ends_in_a_time_out(make: Callable[..., Cluster
     cluster.world.root.switch.up = False
     for worker in workers:
         reduction.start(worker)
-    for error in run_until_failed(cluster, workers, 3.0 + NOTICED_S):
+    for error in run_until_failed(cluster, workers, 3.0 + REPORTED_S + NOTICED_S):
         assert isinstance(error, OperationTimeoutError)
         assert error.ranks is None
         assert "waiting for unknown contributions" in str(error)

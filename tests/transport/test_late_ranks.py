@@ -1,4 +1,4 @@
-"""Ranks that missed what others have: they get it, in bounded time, whatever the others do. (protocol sections 5.7 and 7.6)"""
+"""Ranks that missed what others have get it, in bounded time, whatever the others do. (protocol sections 5.7, 7.6)"""
 
 from collections.abc import Callable
 

@@ -1,0 +1,53 @@
+"""Why a job fails, as it travels: from a worker that gives up, and to all its ranks. (protocol section 7.4)"""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from sa_atp.transport.errors import (
+    JobRestartedError,
+    MismatchError,
+    NonFiniteError,
+    OperationTimeoutError,
+    TransportError,
+    WorkerLostError,
+)
+from sa_atp.wire.control import Failure, Report, ReportNotFinite, ReportTimeout
+
+
+def report(error: NonFiniteError | OperationTimeoutError) -> Report:
+    """What a worker has noticed, for the parameter server to tell all."""
+    if isinstance(error, NonFiniteError):
+        where = error.first_value, error.last_value
+        return ReportNotFinite(operation=error.operation, ranks=list(error.ranks), values=where)
+    return ReportTimeout(operation=error.operation, waited_us=int(error.waited_s * 1e6))
+
+
+def verdict(reported: Report, owing: Sequence[int]) -> Failure:
+    """What all are told. Args: owing: ranks that have not contributed to what the reporter waits for."""
+    operation = reported.operation
+    if isinstance(reported, ReportNotFinite):
+        failure = Failure(reason="not_finite", ranks=reported.ranks, operation=operation, values=reported.values)
+    else:
+        failure = Failure(reason="timed_out", ranks=list(owing), operation=operation, waited_us=reported.waited_us)
+    return replace(failure, detail=str(error_of(failure)))
+
+
+def error_of(failure: Failure) -> TransportError:
+    """What the parameter server tells, as a program sees it."""
+    match failure:
+        case Failure(reason="lost"):
+            return WorkerLostError(failure.ranks, failure.detail)
+        case Failure(reason="restarted"):
+            return JobRestartedError(
+                failure.detail
+                or "the job is in another epoch now, or the parameter server was restarted: connect again"
+            )
+        case Failure(reason="mismatch"):
+            return MismatchError(failure.detail)
+        case Failure(reason="not_finite", operation=int(operation), values=(first, last)):
+            return NonFiniteError(operation, failure.ranks, first, last)
+        case Failure(reason="timed_out", operation=int(operation), waited_us=int(waited_us)):
+            return OperationTimeoutError(operation, waited_us / 1e6, failure.ranks)
+        case _:
+            return TransportError(failure.detail or failure.reason)
