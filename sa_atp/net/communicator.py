@@ -32,7 +32,7 @@ from sa_atp.wire.control import HelpMode, Reply, Request
 from sa_atp.wire.datagrams import Address
 
 T = TypeVar("T")
-LEAVE_TIMEOUT_S = 1.0
+MARGIN_S = 1.0  # in which the connection's thread says that a time is up
 
 
 class Tensor(Protocol):
@@ -229,17 +229,23 @@ class Communicator(Asking):
         return self._worker.error
 
     def close(self) -> None:
-        """Leaves the job. Sums that are still under way fail."""
+        """Leaves the job. Sums that are still under way fail.
+
+        Waits until every other rank has the sums that this one has, or leaves as well: one of them may have missed a
+        result, and need it from here. Usually that is a round trip; `operation_timeout_s` at most.
+        """
         if self._closed or self.is_of_another_process:
             return
         self._closed = True
-        if self._worker.error is None:
-            left: Promise[None] = Promise(self._callbacks)
-            self._driver.call(lambda: self._session.leave(left, now_us()))
-            with contextlib.suppress(TimeoutError, TransportError):  # the server will notice by itself
-                left.result(timeout=LEAVE_TIMEOUT_S)
-        self._driver.stop()
-        self._callbacks.close()
+        try:
+            if self._worker.error is None:
+                left: Promise[None] = Promise(self._callbacks)
+                self._driver.call(lambda: self._session.leave(left, now_us()))
+                with contextlib.suppress(TimeoutError, TransportError):  # the server will notice by itself
+                    left.result(timeout=self._worker.limits.operation_timeout_us / 1e6 + MARGIN_S)
+        finally:
+            self._driver.stop()
+            self._callbacks.close()
 
     def __enter__(self) -> Self:
         return self

@@ -76,6 +76,13 @@ class SimWorker(Asking):
         self._serve_soon()
         return future
 
+    def leave(self) -> "Future[None]":
+        """Says that it will contribute no more; it has to stay until the future is done."""
+        future: Future[None] = Future()
+        self._session.leave(future, self.clock.now_us)
+        self._serve_soon()
+        return future
+
     def _serve_soon(self) -> None:
         self.clock.at(self.clock.now_us, self.host.serve)
 

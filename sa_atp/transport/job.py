@@ -69,7 +69,8 @@ class Member:
     incarnation: int
     heard_us: int
     oldest: int | None = None  # no result before this one will be asked for by this rank
-    left_at: int | None = None  # `oldest` when it left
+    left_at: int | None = None  # `oldest` when it asked to leave: it contributes no more
+    leaving: int = 0  # number of that request while it is not answered: it stays for those who may need its sums
     at: Position | None = None  # the oldest operation that it last said to be at
     # to tell people why a job is stuck; no rule of the protocol depends on it
     moved_us: int = 0  # when `oldest` last changed
@@ -238,6 +239,13 @@ class Job:
                 elif member.at.operation < waiting.at.operation:
                     behind.add(member.rank)
         return [rank for rank in range(self.world_size) if self.map.bits_of(rank) & ~given and rank not in behind]
+
+    def may_go(self, leaver: Member) -> bool:
+        """Whether those who stay have everything that a rank has which has asked to leave."""
+        staying = [m for m in self.members.values() if m.left_at is None]
+        return leaver.left_at is None or all(
+            serial_distance(leaver.left_at, self.first_seq if m.oldest is None else m.oldest) >= 0 for m in staying
+        )
 
     def behind_the_departed(self, oldest: int) -> list[int]:
         """Ranks that left before the operation that a waiting rank is at."""

@@ -40,6 +40,11 @@ class Requests:
         found = self._open.pop(number, None)
         return None if found is None else found.request
 
+    def prolong(self, number: int, deadline_us: int) -> None:
+        """Goes on asking until then, if there is no answer yet."""
+        if number in self._open:
+            self._open[number].deadline_us = deadline_us
+
     def forget(self, number: int) -> None:
         self._open.pop(number, None)
 

@@ -283,11 +283,13 @@ class ParameterServer:
             case Alive():
                 return self._on_alive(job, member, request, now_us)
             case Leave():
-                member.left_at = request.oldest
+                member.left_at, member.leaving = request.oldest, number
+                job.progress(member.rank, request.oldest)
                 if job.state is State.RUNNING and all(m.left_at is not None for m in job.members.values()):
                     job.end(State.ENDED)
                     self._events.append(Retire(job.number, job.epoch))
-                return Left()
+                self._let_go(job)
+                return None
             case ReportNotFinite() | ReportTimeout():
                 self._fail_for(job, failures.verdict(request, job.owing(member)))
                 return None  # all have been told
@@ -313,7 +315,16 @@ class ParameterServer:
         if departed:
             self._fail(job, "lost", departed, "left the job while others still need its contributions")
             return None
+        self._let_go(job)
         return Progress(passed=job.sums.oldest_seq)
+
+    def _let_go(self, job: Job) -> None:
+        """Answers those who have asked to leave, as soon as nobody needs their sums."""
+        for member in job.members.values():
+            if member.leaving and job.may_go(member):
+                packet = encode(Left(), request=member.leaving, job=job.number, epoch=job.epoch, reply=True)
+                self._out.append(Burst.of(member.address, packet))
+                member.leaving = 0
 
     def _on_fetch(self, job: Job, member: Member, asked: Fetch) -> None:
         seqs = (asked.first + np.arange(asked.count)) & 0xFFFFFFFF

@@ -56,6 +56,7 @@ from sa_atp.wire.control import (
 from sa_atp.wire.datagrams import Burst, merged
 from sa_atp.wire.header import first_byte, headers, lanes_of, size_of
 
+LEAVE_SILENCE_US = 2_000_000  # who leaves does not wait for a parameter server that has been silent for so long
 SILENCES_BEFORE_FETCH = 2  # unanswered waits before the parameter server is asked for results
 
 # flags as plain integers: arithmetic on enum members is slow
@@ -89,6 +90,8 @@ class Worker:
         self._server_heard_us = now_us
         self._progress_us = now_us
         self._active_us = now_us  # last time something was sent or a new result came
+        self._leaving = 0  # number of the request to leave
+        self._leave_by_us = now_us
         self._past_leaf = False  # help has begun below our leaf: its sums will not be complete
         self._ahead_to = membership.first_seq  # the end of what was complete before we began it
 
@@ -314,8 +317,15 @@ class Worker:
         self._packets.append(Burst.of(self.membership.server_address, packet))
 
     def leave(self, now_us: int) -> int:
-        """Says that this worker will contribute no more. Returns: number of the request, as `ask` does."""
-        return self.ask(Leave(oldest=self._operations.oldest_seq()), now_us, timeout_us=1_000_000)
+        """Says that this worker will contribute no more. Until that is answered it has to stay: others may need its sums.
+
+        Returns: number of the request, as `ask` does. There is no answer if the parameter server is silent, or another rank
+        is behind for longer than an operation may wait. (protocol section 7.6)
+        """
+        self._leave_by_us = now_us + self.limits.operation_timeout_us
+        silence_us = min(LEAVE_SILENCE_US, self.limits.operation_timeout_us)
+        self._leaving = self.ask(Leave(oldest=self._operations.oldest_seq()), now_us, timeout_us=silence_us)
+        return self._leaving
 
     def fail(self, error: TransportError) -> None:
         """Ends the connection with an error, which is reported once."""
@@ -342,10 +352,12 @@ class Worker:
                 packets = self._fetching.recalled(reply, tuple(self._operations))
                 if packets is not None:
                     self._packets.append(Burst(self.membership.server_address, packets))
+            case Progress(passed=passed):
+                # true whichever sign of life it answers: on a long way several are under way
+                self._fetching.forget_passed(passed)
+                self._requests.prolong(self._leaving, min(now_us + LEAVE_SILENCE_US, self._leave_by_us))
             case _ if request is None:
                 self.stats.stale += 1
-            case Progress(passed=passed):
-                self._fetching.forget_passed(passed)
             case _ if not isinstance(request, Alive):
                 self._on_answer(number, request, reply, now_us)
 

@@ -1,14 +1,18 @@
 """Ranks that missed what others have get it, in bounded time, whatever the others do. (protocol sections 5.7, 7.6)"""
 
 from collections.abc import Callable
+from concurrent.futures import Future
 
 import numpy as np
 import pytest
-from helpers.cluster import Cluster, Reduction
+from helpers.cluster import SECOND_US, Cluster, Reduction
 
 from sa_atp.sim.network import LinkSettings
 from sa_atp.sim.worker import SimWorker
 from sa_atp.softswitch.pipeline import Pipeline
+from sa_atp.transport.errors import WorkerLostError
+from sa_atp.transport.events import WorkerLimits
+from sa_atp.transport.job import State
 from sa_atp.transport.server import ServerSettings
 
 ONE_SLOT = ServerSettings(slots=1, slots_per_job=1)
@@ -16,9 +20,10 @@ ONE_SLOT = ServerSettings(slots=1, slots_per_job=1)
 
 @pytest.fixture
 def make(pipelines: list[Pipeline]) -> Callable[..., Cluster]:
-    def made(levels: int, seed: int, loss: float, settings: ServerSettings | None = None) -> Cluster:
+    def made(levels: int = 1, seed: int = 1, **options: object) -> Cluster:
+        links = {name: options.pop(name) for name in ("loss", "delay_us") if name in options}
         switches = pipelines[:1] if levels == 1 else pipelines
-        return Cluster(switches, seed=seed, links=LinkSettings(loss=loss), settings=settings)
+        return Cluster(switches, seed=seed, links=LinkSettings(**links), **options)  # type: ignore[arg-type]
 
     return made
 
@@ -33,16 +38,128 @@ def ones(values: int, ranks: int) -> Reduction:
     return Reduction([[np.full(values, 1.0 + rank, np.float32)] for rank in range(ranks)])
 
 
+# --- results that were missed -----------------------------------------------------------------------------------------
+
+
 # seeds with which a rank was stuck for 60 s, or (one level) for longer than 20 s
 @pytest.mark.parametrize(("levels", "seed"), [(2, 3), (2, 23), (2, 38), (2, 41), (2, 76), (1, 6), (1, 18), (1, 41)])
 def test_a_missed_result_is_asked_for_until_it_comes(make: Callable[..., Cluster], levels: int, seed: int) -> None:
     """Every third packet is lost, and there is one slot, so that the late rank's copies claim it anew: only the parameter
     server, over up to twelve hops, can help.
     """
-    cluster = make(levels, seed, 0.3, ONE_SLOT)
+    cluster = make(levels, seed, loss=0.3, settings=ONE_SLOT)
     workers = joined(cluster, 2)
     reduction = ones(200, 2)
     for worker in workers:
         reduction.start(worker)
     cluster.run(lambda: reduction.over, 20.0)
     reduction.check()
+
+
+def test_sums_are_forgotten_though_the_parameter_server_is_far_away(make: Callable[..., Cluster]) -> None:
+    """A round trip takes longer than the time between two signs of life."""
+    cluster = make(delay_us=60_000)
+    workers = joined(cluster, 2)
+    for _ in range(5):
+        reduction = ones(200, 2)
+        for worker in workers:
+            reduction.start(worker)
+        cluster.run(lambda r=reduction: r.over, 5.0)  # type: ignore[misc]
+        reduction.check()
+    assert all(worker.worker._fetching._kept for worker in workers)  # others may have missed a result
+    cluster.run_for(2.0)
+    assert not any(worker.worker._fetching._kept for worker in workers)
+
+
+# --- leaving --------------------------------------------------------------------------------------------------------------
+
+
+def close(worker: SimWorker) -> "Future[None]":
+    """As Communicator.close: nothing is left of the connection when it has been let go, or has waited long enough."""
+    gone = worker.leave()
+    gone.add_done_callback(lambda _: setattr(worker.host, "paused", True))
+    return gone
+
+
+# seeds with which a rank was stuck, because those who had what it missed were gone
+@pytest.mark.parametrize("seed", [4, 30, 34, 59, 86, 91, 114, 142])
+def test_who_closes_stays_for_those_who_missed_a_result(make: Callable[..., Cluster], seed: int) -> None:
+    """Every rank closes when it has its last sum."""
+    cluster = make(levels=2, seed=seed, loss=0.1)
+    workers = joined(cluster, 4)
+    reductions = [ones(700, 4) for _ in range(3)]
+    closed: list[Future[None]] = []
+
+    def go_on(worker: SimWorker, at: int = 0) -> None:
+        if at == len(reductions):
+            closed.append(close(worker))
+            return
+        future = reductions[at].start(worker).future
+        future.add_done_callback(lambda _: cluster.clock.at(cluster.clock.now_us + 1, lambda: go_on(worker, at + 1)))
+
+    for worker in workers:
+        go_on(worker)
+    cluster.run(lambda: len(closed) == 4 and all(future.done() for future in closed), 10.0)
+    for reduction in reductions:
+        reduction.check()
+
+
+def ahead_of_rank_1(cluster: Cluster, workers: list[SimWorker]) -> Reduction:
+    """Rank 0 has a sum that rank 1 has not begun, because somebody else has contributed for it."""
+    reduction = ones(200, 2)
+    reduction.start(workers[0])
+    reduction.contribute(workers[0], rank=1)
+    cluster.run(lambda: 0 in reduction.outcomes, 1.0)
+    return reduction
+
+
+def test_who_closes_goes_as_soon_as_the_last_has_what_it_has(make: Callable[..., Cluster]) -> None:
+    cluster = make()
+    workers = joined(cluster, 2)
+    reduction = ahead_of_rank_1(cluster, workers)
+    cluster.world.server.jobs[workers[0].membership.job].sums.clear()  # it has missed all of it
+    gone = close(workers[0])
+    cluster.run_for(5.0)
+    assert not gone.done()
+    reduction.begin(workers[1])
+    cluster.run(lambda: reduction.over and gone.done(), 1.0)
+    reduction.check()
+
+
+def test_who_closes_waits_for_a_rank_behind_for_a_bounded_time(make: Callable[..., Cluster]) -> None:
+    cluster = make(limits=WorkerLimits(operation_timeout_us=3 * SECOND_US))
+    workers = joined(cluster, 2)
+    ahead_of_rank_1(cluster, workers)
+    gone = close(workers[0])
+    cluster.run(gone.done, 3.1)
+    assert workers[1].error is None
+
+
+def test_closing_all_at_once_takes_a_round_trip(make: Callable[..., Cluster]) -> None:
+    cluster = make()
+    workers = joined(cluster, 3)
+    reduction = ones(200, 3)
+    for worker in workers:
+        reduction.start(worker)
+    cluster.run(lambda: reduction.over, 1.0)
+    gone = [close(worker) for worker in workers]
+    cluster.run(lambda: all(future.done() for future in gone), 0.001)
+    assert cluster.world.server.jobs[workers[0].membership.job].state is State.ENDED
+
+
+def test_closing_does_not_wait_for_a_silent_parameter_server(make: Callable[..., Cluster]) -> None:
+    cluster = make()
+    workers = joined(cluster, 2)
+    cluster.world.server_host.paused = True
+    cluster.run(close(workers[0]).done, 2.1)
+
+
+def test_closing_ends_when_the_job_fails(make: Callable[..., Cluster]) -> None:
+    """The rank that is behind has died."""
+    cluster = make(settings=ServerSettings(dead_after_us=2 * SECOND_US))
+    workers = joined(cluster, 2)
+    ahead_of_rank_1(cluster, workers)
+    workers[1].host.paused = True
+    gone = close(workers[0])
+    cluster.run(gone.done, 3.0)
+    assert isinstance(gone.exception(), WorkerLostError)
