@@ -14,12 +14,15 @@ from enum import Enum
 
 from sa_atp.straggler.ledger import Ledger
 from sa_atp.tensor.fragments import Plan
+from sa_atp.transport.errors import describe_ranks
+from sa_atp.transport.membership import GONE_US
 from sa_atp.transport.serial import SEQ_MASK, serial_distance
 from sa_atp.transport.sums import HORIZON, SumStore
 from sa_atp.wire.contributions import ContributionMap
-from sa_atp.wire.control import Failure, HelpMode, Welcome
+from sa_atp.wire.control import Alive, Failure, HelpMode, Welcome
 from sa_atp.wire.datagrams import Address
 
+GO_ON = ("restarted", "refused")  # failures after which those who still ask to join begin the next epoch
 REPLIES_KEPT = 64  # for each rank: a repeated request gets the same answer, not another decision
 
 
@@ -80,6 +83,12 @@ class Member:
     replies: dict[int, bytes] = field(default_factory=dict)
     helping: int | None = None  # the number of its newest question about help
 
+    def is_there(self, address: Address, now_us: int) -> bool:
+        """Whether somebody who asks for its rank from this address is too many: it is heard of, and has not left."""
+        has_left = self.left_at is not None and not self.leaving
+        # at its own address somebody else can only be when it is gone
+        return address != self.address and not has_left and now_us - self.heard_us < GONE_US
+
 
 @dataclass(slots=True)
 class ServerStats:
@@ -131,6 +140,7 @@ class Job:
         self.state = State.GATHERING
         self.members: dict[int, Member] = {}
         self.failure: Failure | None = None
+        self._last_failure: tuple[Failure, frozenset[int]] | None = None  # and the incarnations that were in that epoch
         self.refusal: str | None = None  # why the switches did not take it the last time
         self.leaves: tuple[frozenset[int], ...] | None = None  # the ranks below each leaf; None: not known
         self.recalled: dict[int, set[int]] = {}  # results that we miss ourselves: the ranks that wait for them
@@ -160,6 +170,19 @@ class Job:
         self.recalled.clear()
         for member in self.members.values():
             member.replies.clear()
+
+    def fail(self, failure: Failure) -> None:
+        """The epoch has failed."""
+        self.end(State.FAILED)
+        self.failure = failure
+        self._last_failure = failure, frozenset(member.incarnation for member in self.members.values())
+
+    def missed_failure(self, incarnation: int) -> Failure | None:
+        """Why the epoch has failed of somebody who has not heard of its beginning yet; None: it may be in the next."""
+        if self._last_failure is None:
+            return None
+        failure, incarnations = self._last_failure
+        return failure if incarnation in incarnations and failure.reason not in GO_ON else None
 
     def drop(self, ranks: Collection[int]) -> None:
         """These ranks do not wait to be admitted any more, before the job runs."""
@@ -223,6 +246,21 @@ class Job:
             behind = [serial_distance(self.sums.oldest_seq, o) for o in known if o is not None]
             if len(behind) == self.world_size and min(behind) > 0:
                 self.sums.release((self.sums.oldest_seq + min(behind)) & SEQ_MASK)
+
+    def disagreement(self, member: Member, sign: Alive) -> tuple[list[int], str] | None:
+        """Notes at which operation a rank is. Returns: which ranks sum different things, and what; None: nobody does."""
+        if sign.operation is None or sign.first is None or sign.values is None:
+            return None
+        at = member.at = Position(rank=member.rank, operation=sign.operation, first=sign.first, values=sign.values)
+        for other in self.members.values():
+            problem = None if other.at is None or other is member else at.disagreement(other.at, self.lanes)
+            if problem is not None:
+                ranks = sorted((member.rank, other.rank))
+                return ranks, (
+                    f"{describe_ranks(ranks)} disagree about what they sum: {problem}; "
+                    "every rank must run the same operations, with the same sizes, in the same order"
+                )
+        return None
 
     def owing(self, waiting: Member) -> list[int]:
         """Ranks that have not contributed to what a rank waits for, as far as all have said."""

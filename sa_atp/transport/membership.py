@@ -6,13 +6,27 @@ from dataclasses import dataclass
 from sa_atp.errors import UserError
 from sa_atp.spec import CONTRIBUTION_BITS, HEADER_BYTES, Kind
 from sa_atp.transport.errors import ParameterServerLostError, RefusedError, TransportError
+from sa_atp.transport.failures import error_of
 from sa_atp.transport.requests import Requests
 from sa_atp.wire.contributions import ContributionMap
-from sa_atp.wire.control import HelpMode, Join, MalformedError, Refused, Reply, Waiting, Welcome, decode_reply, type_of
+from sa_atp.wire.control import (
+    Failure,
+    HelpMode,
+    Join,
+    MalformedError,
+    Refused,
+    Reply,
+    Waiting,
+    Welcome,
+    decode_reply,
+    type_of,
+)
 from sa_atp.wire.datagrams import Address, Burst
 from sa_atp.wire.header import headers
 
 REPEAT_US = 200_000  # between two questions while other ranks are still missing
+GONE_US = 10 * REPEAT_US  # a rank that has not been heard of for so long gives its place to one that asks for it
+OCCUPIED_US = 2 * GONE_US  # who is told for so long that its rank is there already stops asking
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,6 +140,8 @@ class Joining:
         self.error: TransportError | None = None
         self.waiting_for: Sequence[int] | None = None  # ranks that have not joined, as the server last said
         self.refusal: str | None = None  # why it could not admit the job, the last time that it tried
+        self._occupied: str | None = None  # where another worker has our rank
+        self._occupied_us = now_us  # since when we have heard that
         self._question = Join(
             name=request.job,
             rank=request.rank,
@@ -164,7 +180,12 @@ class Joining:
                 self.membership = Membership.of(reply, self.server)
             case Waiting():
                 self.waiting_for, self.refusal = reply.missing, reply.refusal
+                if self._occupied is None:
+                    self._occupied_us = now_us
+                self._occupied = reply.occupied
                 self._ask_again_us = now_us + REPEAT_US
+            case Failure():
+                self.error = error_of(reply)
             case Refused(reason=reason):
                 self.error = RefusedError(f"the parameter server refuses: {reason}")
             case _:
@@ -184,7 +205,12 @@ class Joining:
     def handle_timer(self, now_us: int) -> None:
         if self.finished:
             return
-        if now_us >= self._deadline_us:
+        if self._occupied is not None and now_us >= min(self._deadline_us, self._occupied_us + OCCUPIED_US):
+            self.error = RefusedError(
+                f"job {self.request.job!r}: rank {self.request.rank} is there already, from {self._occupied}; "
+                "every rank is started once"
+            )
+        elif now_us >= self._deadline_us:
             waited = self._timeout_us / 1e6
             if self.refusal is not None:
                 self.error = RefusedError(f"job {self.request.job!r}: after {waited:.1f} s: {self.refusal}")

@@ -13,8 +13,8 @@ import numpy as np
 from sa_atp.spec import HEADER_BYTES, Flag, Kind
 from sa_atp.transport import failures, job_status, sums, work_requests
 from sa_atp.transport.errors import describe_ranks
-from sa_atp.transport.job import REPLIES_KEPT, Job, Member, Position, State
-from sa_atp.transport.membership import REPEAT_US
+from sa_atp.transport.job import REPLIES_KEPT, Job, Member, State
+from sa_atp.transport.membership import GONE_US
 from sa_atp.transport.registry import OVER, Registry
 from sa_atp.transport.serial import serial_distance
 from sa_atp.transport.serving import Serving
@@ -49,8 +49,6 @@ from sa_atp.wire.datagrams import Address, Burst, merged
 from sa_atp.wire.header import first_byte, headers, lanes_of, size_of
 
 MAX_GATHER = 256  # copies of results that may wait until they are looked at
-MAX_RECALL = 32  # results asked of other workers for one request
-SILENT_JOINER_US = 10 * REPEAT_US  # a rank that has stopped asking to join for so long is gone
 KNOWN_KINDS = frozenset({first_byte(k) for k in (Kind.DATA, Kind.RESULT, Kind.PROBE)})
 
 
@@ -294,7 +292,7 @@ class ParameterServer:
                 self._fail_for(job, failures.verdict(request, job.owing(member)))
                 return None  # all have been told
             case Fetch():
-                self._on_fetch(job, member, request)
+                self._serving.fetch(job, member.rank, request)
                 return None
             case AskStats():
                 helped = {"helped_micro_batches": job.ledger.helped_micro_batches, "backups": job.ledger.backups}
@@ -306,7 +304,9 @@ class ParameterServer:
 
     def _on_alive(self, job: Job, member: Member, sign: Alive, now_us: int) -> Reply | None:
         job_status.note(member, sign, now_us)
-        if self._disagrees(job, member, sign):
+        disagreement = job.disagreement(member, sign)
+        if disagreement is not None:
+            self._fail(job, "mismatch", *disagreement)
             return None
         job.progress(member.rank, sign.oldest)
         for seq in [s for s in job.recalled if serial_distance(s, job.sums.oldest_seq) > 0]:
@@ -326,35 +326,6 @@ class ParameterServer:
                 self._out.append(Burst.of(member.address, packet))
                 member.leaving = 0
 
-    def _on_fetch(self, job: Job, member: Member, asked: Fetch) -> None:
-        seqs = (asked.first + np.arange(asked.count)) & 0xFFFFFFFF
-        self._serving.serve(job, member.rank, seqs)
-        # what comes first keeps the rank waiting, however much comes after it
-        known = np.isin(seqs, job.sums.complete(seqs).seqs)
-        if not known[0]:
-            missing = int(np.argmax(known)) if known.any() else asked.count
-            self._serving.recall(job, member.rank, asked.first, min(missing, MAX_RECALL))
-
-    def _disagrees(self, job: Job, member: Member, sign: Alive) -> bool:
-        """Whether a rank sums something else than others; then the job fails."""
-        if sign.operation is None or sign.first is None or sign.values is None:
-            return False
-        at = Position(rank=member.rank, operation=sign.operation, first=sign.first, values=sign.values)
-        member.at = at
-        for other in job.members.values():
-            if other.at is None or other is member:
-                continue
-            problem = at.disagreement(other.at, job.lanes)
-            if problem is not None:
-                ranks = sorted((member.rank, other.rank))
-                self._fail(
-                    job, "mismatch", ranks,
-                    f"{describe_ranks(ranks)} disagree about what they sum: {problem}; "
-                    "every rank must run the same operations, with the same sizes, in the same order",
-                )  # fmt: skip
-                return True
-        return False
-
     def _reply(self, address: Address, head: np.void, reply: Reply) -> None:
         """Answers a request, in the name of the job and the epoch that it came from."""
         packet = encode(reply, request=int(head["seq"]), job=int(head["job"]), epoch=int(head["epoch"]), reply=True)
@@ -362,11 +333,14 @@ class ParameterServer:
 
     # --- admission ----------------------------------------------------------------------------------------------------
 
-    def _join(self, asked: Join, address: Address, now_us: int) -> Welcome | Waiting | Refused:
+    def _join(self, asked: Join, address: Address, now_us: int) -> Welcome | Waiting | Refused | Failure:
         wanted = (asked.world_size, asked.micro_batches, asked.help_mode)
         job = self._registry.named(asked.name) or self._registry.add(asked.name, *wanted)
         if job is None:
             return Refused(reason="the parameter server has 255 jobs already")
+        failure = job.missed_failure(asked.incarnation)
+        if failure is not None:
+            return failure
         if (job.world_size, job.micro_batches, job.help_mode) != wanted:
             if job.state not in OVER:
                 return Refused(
@@ -383,6 +357,8 @@ class ParameterServer:
             if job.state is State.RUNNING:
                 settings = self.settings
                 return job.welcome(rank, settings.switch_address, settings.alive_every_us, settings.levels)
+        elif member is not None and job.state not in OVER and member.is_there(address, now_us):
+            return Waiting(missing=job.missing, occupied=f"{member.address[0]}:{member.address[1]}")
         elif job.state in (State.RUNNING, State.ADMITTING):
             self._fail(job, "restarted", (rank,), f"{describe_ranks([rank])} joined again: connect anew")
         if job.state in OVER:
@@ -406,9 +382,8 @@ class ParameterServer:
         """Ends a job's epoch; every member is told at once, and again whenever it says that it is alive."""
         if job.state in OVER:
             return
-        job.end(State.FAILED)
-        job.failure = failure
-        packet = encode(job.failure, request=0, job=job.number, epoch=job.epoch, reply=True)
+        job.fail(failure)
+        packet = encode(failure, request=0, job=job.number, epoch=job.epoch, reply=True)
         self._out.extend(Burst.of(member.address, packet) for member in job.members.values())
         self._events.append(Retire(job.number, job.epoch))
 
@@ -429,7 +404,7 @@ class ParameterServer:
         for job in self.jobs.values():
             if job.state in OVER:
                 continue
-            bound_us = self.settings.dead_after_us if job.state is State.RUNNING else SILENT_JOINER_US
+            bound_us = self.settings.dead_after_us if job.state is State.RUNNING else GONE_US
             silent = [m.rank for m in job.members.values() if m.left_at is None and now_us - m.heard_us > bound_us]
             if not silent:
                 continue

@@ -9,9 +9,11 @@ from sa_atp.transport.job import Job
 from sa_atp.transport.serial import serial_distance
 from sa_atp.transport.stamp import result_packets
 from sa_atp.transport.sums import Stored
-from sa_atp.wire.control import Recall, encode
+from sa_atp.wire.control import Fetch, Recall, encode
 from sa_atp.wire.datagrams import Address, Burst
 from sa_atp.wire.header import HEADER, first_byte
+
+MAX_RECALL = 32  # results asked of other workers for one request
 
 
 class Serving:
@@ -37,6 +39,16 @@ class Serving:
             job.stats.served += len(stored.seqs)
             self._out.append(Burst(job.members[rank].address, result_packets(job, stored, Flag.FROM_PS)))
         return len(stored.seqs)
+
+    def fetch(self, job: Job, rank: int, asked: Fetch) -> None:
+        """Sends what there is of a batch; what is missing at its beginning is asked of others."""
+        seqs = (asked.first + np.arange(asked.count)) & 0xFFFFFFFF
+        self.serve(job, rank, seqs)
+        # what comes first keeps the rank waiting, however much comes after it
+        known = np.isin(seqs, job.sums.complete(seqs).seqs)
+        if not known[0]:
+            missing = int(np.argmax(known)) if known.any() else asked.count
+            self.recall(job, rank, asked.first, min(missing, MAX_RECALL))
 
     def answer_probe(self, job: Job, head: np.void) -> None:
         """A switch passed a probe on because it holds nothing of that fragment."""

@@ -246,6 +246,8 @@ class Waiting(Message, frozen=True, tag="waiting"):
     missing: list[Rank]
     refusal: Annotated[str, Meta(max_length=MAX_BYTES)] | None = None
     """Why the switches did not take the job the last time."""
+    occupied: Text | None = None
+    """Where another worker has this rank, and was heard of a short while ago."""
 
 
 class Refused(Message, frozen=True, tag="refused"):

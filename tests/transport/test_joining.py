@@ -9,16 +9,16 @@ import pytest
 from sa_atp.transport.diagnosis import diagnose
 from sa_atp.transport.job import Job, State
 from sa_atp.transport.job_status import JobStatusQuery, question
-from sa_atp.transport.membership import Joining, JoinRequest
+from sa_atp.transport.membership import GONE_US, Joining, JoinRequest
 from sa_atp.transport.registry import MAX_JOBS
-from sa_atp.transport.server import SILENT_JOINER_US, Admit, ParameterServer, Retire, ServerEvent, ServerSettings
+from sa_atp.transport.server import Admit, ParameterServer, Retire, ServerEvent, ServerSettings
 from sa_atp.wire.control import decode_reply, encode
 from sa_atp.wire.datagrams import Address, Burst
 
 SERVER = ("10.9.9.9", 21313)
 TURN_US = 10_000
 JOIN_TIMEOUT_US = 30_000_000
-GONE_S = (SILENT_JOINER_US + 2 * ServerSettings().alive_every_us) / 1e6  # after so long a rank has been dropped
+GONE_S = (GONE_US + 2 * ServerSettings().alive_every_us) / 1e6  # after so long a rank has been dropped
 
 
 class Lobby:
