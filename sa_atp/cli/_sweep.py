@@ -17,26 +17,26 @@ from sa_atp.testbed.records import RunResult
 from sa_atp.testbed.sweep import Point, points, seconds_left
 
 
-def run(plan: Plan, path: str, backend: str, switch: str, folder: Path, progress: Progress) -> dict[str, Any]:
+def run(plan: Plan, path: str, folder: Path, progress: Progress) -> dict[str, Any]:
     """Returns: the numbers of the sweep, see report.sweep.table. Raises: UserError, MissingPartError, SaAtpError."""
     from sa_atp import report
     from sa_atp.report import sweep
     from sa_atp.testbed import runner
 
     wanted = points(plan, path)
-    backend = plan.run.backend if backend == "auto" else backend
-    switch = plan.switch.program if switch == "auto" else switch
+    for point in wanted:
+        runner.check(point.plan, path)
     results: list[tuple[Any, RunResult]] = []
     took: list[tuple[Plan, float]] = []
     for number, point in enumerate(wanted):
         at = folder / "points" / point.folder
-        result = _finished(at, point, backend, switch)
+        result = _finished(at, point)
         if result is None:
             start = time.monotonic()
             left = seconds_left(took, [p.plan for p in wanted[number:]])
             about = f", about {_minutes(left)} left in all" if left is not None else ""
             named = _Named(progress, f"{plan.sweep.key} = {point.value} ({number + 1} of {len(wanted)}{about})")
-            result = runner.run(point.plan, path, backend, switch, at, named)
+            result = runner.run(point.plan, path, at, named)
             report.write_report(result, at)
             took.append((point.plan, time.monotonic() - start))
         else:
@@ -63,19 +63,19 @@ class _Named(Progress):
         self._progress.steps(done, of)
 
 
-def _finished(folder: Path, point: Point, backend: str, switch: str) -> RunResult | None:
+def _finished(folder: Path, point: Point) -> RunResult | None:
     """The result of a point that has been run. Raises: UserError: it is not what is wanted."""
     from sa_atp import report
 
     if not (folder / "run.json").is_file():
         return None
     found = report.load(folder)
-    if found.plan != point.plan:
-        raise UserError(f"{folder} is of another plan: choose another --out, or remove it")
-    if (found.backend, found.switch) != (backend, switch):
+    if (found.backend, found.switch) != (point.plan.run.backend, point.plan.switch.program):
         raise UserError(
             f"{folder} was run by --backend {found.backend} --switch {found.switch}: choose another --out, or remove it"
         )
+    if found.plan != point.plan:
+        raise UserError(f"{folder} is of another plan: choose another --out, or remove it")
     return found
 
 

@@ -41,12 +41,12 @@ def run(options: argparse.Namespace) -> int:
     from sa_atp.testbed import runner
 
     path = artefacts.plan_file(options.plan)
-    plan = plans.load(path, options.overrides)
+    plan = plans.placed(plans.load(path, options.overrides), options.backend, options.switch)
     folder = options.out or Path("runs") / f"{options.plan.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
     if plan.sweep.key:
         return run_sweep(options, plan, path, folder)
     with TerminalProgress() as progress:
-        result = runner.run(plan, str(path), options.backend, options.switch, folder, progress)
+        result = runner.run(plan, str(path), folder, progress)
         progress("drawing figures")
         written = report.write_report(result, folder)
     summary = report.summarise(result)
@@ -68,7 +68,7 @@ def run_sweep(options: argparse.Namespace, plan: "Plan", path: Path, folder: Pat
 
     try:
         with TerminalProgress() as progress:
-            numbers = _sweep.run(plan, str(path), options.backend, options.switch, folder, progress)
+            numbers = _sweep.run(plan, str(path), folder, progress)
     except KeyboardInterrupt:
         print(f"sa-atp: what is finished is in {folder}: `--out {folder}` goes on from there", file=sys.stderr)
         raise

@@ -69,6 +69,7 @@ def manifest(result: RunResult) -> dict[str, Any]:
         "seed": result.plan.run.seed,
         "backend": result.backend,
         "switch": result.switch,
+        "device_speed": result.devices,
     }
     found: dict[str, Any] = archive.jsonable({**known, **result.manifest})
     return found

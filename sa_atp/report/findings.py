@@ -109,15 +109,15 @@ def same_training(result: RunResult) -> str:
 def device_speed(result: RunResult) -> str:
     """What the times are times of."""
     per_sample = result.plan.job.compute_us_per_sample
-    if result.backend == "sim":
+    if result.devices == "simulated":
         return "Devices and network are simulated: all times are virtual, and the same for the same seed."
-    if result.plan.job.device == "cpu":
+    if result.devices == "cpu":
         share = result.plan.job.cpu_share
         return (
             f"Devices are CPUs: each gradient is really computed, and then CPU time is used up until a host with "
             f"{share:g} of a core has taken {duration(per_sample / 1e6, short=True)} per sample. Slow hosts have less."
         )
-    if not per_sample:
+    if result.devices == "real":
         return "Device speed is not emulated: compute times are those of this machine, which the workers share."
     return (
         "Device speed is emulated: each gradient is really computed, then its worker waits until "
@@ -158,10 +158,7 @@ def remarks(result: RunResult, summary: dict[str, Any]) -> list[Remark]:
 def what_ran(result: RunResult) -> str:
     """4 workers, star topology, local backend, embedded switch, emulated devices, 40 steps"""
     topology, repetitions = result.plan.topology, result.plan.run.repetitions
-    emulated = result.backend != "sim" and result.plan.job.compute_us_per_sample > 0
-    devices = "emulated devices, " if emulated else ""
-    if result.plan.job.device == "cpu":
-        devices = "hosts with CPU quotas, "
+    devices = {"emulated": "emulated devices, ", "cpu": "hosts with CPU quotas, "}.get(result.devices, "")
     again = f", {in_words(repetitions)} repetitions" if repetitions > 1 else ""
     jobs = f"{in_words(result.plan.job.jobs)} jobs of " if result.plan.job.jobs > 1 else ""
     return (

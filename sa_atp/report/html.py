@@ -60,12 +60,8 @@ _ABOUT_EMULATION = (
 
 
 def _notes(result: RunResult, summary: dict[str, Any]) -> str:
-    about = [_ABOUT_EMULATION] if _is_emulated(result) else []
+    about = [_ABOUT_EMULATION] if result.devices == "emulated" else []
     return f"<p class=note>{escape(' '.join([*table.notes(result, summary), *about]))}</p>"
-
-
-def _is_emulated(result: RunResult) -> bool:
-    return result.backend != "sim" and result.plan.job.compute_us_per_sample > 0
 
 
 def _remarks(remarks: Sequence[findings.Remark], level: str) -> str:

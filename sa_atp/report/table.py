@@ -72,8 +72,8 @@ def rows(summary: dict[str, Any]) -> list[tuple[str, list[tuple[str, Cell]]]]:
     sums: list[tuple[str, Cell]] = [
         ("checked", lambda _, p, __: number(p["sums_checked"])),
         ("wrong", lambda _, p, __: number(p["sums_wrong"])),
-        ("fragments sent", lambda _, p, __: number(p["fragments"]["sent"])),
-        ("fragments retransmitted", lambda _, p, __: number(p["fragments"]["retransmitted"])),
+        ("fragments sent", lambda _, p, __: _count(p["fragments"]["sent"])),
+        ("fragments retransmitted", lambda _, p, __: _count(p["fragments"]["retransmitted"])),
     ]
     found = [("Iteration time", time), ("Workers", workers), ("Training, held out", training), ("Sums", sums)]
     found += _jobs(summary)
@@ -147,6 +147,10 @@ def _half(policy: dict[str, Any]) -> str:
 
 def _accuracy(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.1f}{NBSP}%"
+
+
+def _count(value: int | None) -> str:
+    return "–" if value is None else number(value)
 
 
 def _digits(value: float | None) -> str:

@@ -17,6 +17,9 @@ class LocalCluster:
     Both start to load when this is made; `ready` waits for them, so that workers can load in between.
     """
 
+    program = "embedded"
+    """Which target it runs, as plans call it."""
+
     def __init__(
         self,
         group: Group,
@@ -24,6 +27,7 @@ class LocalCluster:
         *,
         lanes: int,
         slots: int,
+        slots_per_job: int = 0,
         listen: Address = (LOOPBACK, 0),
         captures: Path | None = None,
         dead_after_s: float = 10.0,
@@ -31,7 +35,8 @@ class LocalCluster:
         """Args:
         group: ends the processes.
         logs: an existing folder.
-        slots: of the switch; each job may use all of them.
+        slots: of the switch.
+        slots_per_job: how many of them a job may use; 0: all.
         listen: address of the parameter server; port 0 is any free one. The switch takes packets on the same IP address.
         captures: folder for a pcap file of the switch's port; default: none is written.
         dead_after_s: silence after which a worker counts as lost.
@@ -40,6 +45,7 @@ class LocalCluster:
         self._logs = logs
         self._lanes = lanes
         self._slots = slots
+        self._slots_per_job = slots_per_job or slots
         self._listen = listen
         self._dead_after_s = dead_after_s
         arguments = ["--lanes", str(lanes), "--udp", f"{WORKERS_PORT}={listen[0]}:0", "--grpc", f"{LOOPBACK}:0"]
@@ -60,7 +66,7 @@ class LocalCluster:
             [
                 "sa_atp", "ps", "--listen", "{}:{}".format(*self._listen), "--grpc", self.grpc,
                 "--switch-address", "{}:{}".format(*self.switch_address), "--lanes", str(self._lanes),
-                "--slots", str(self._slots), "--slots-per-job", str(self._slots),
+                "--slots", str(self._slots), "--slots-per-job", str(self._slots_per_job),
                 "--dead-after", str(self._dead_after_s),
             ],
             self._logs / "ps.log",

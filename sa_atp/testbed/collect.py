@@ -28,7 +28,8 @@ def collect(plan: Plan, policy: str, repetition: int, workers: list[dict[str, An
         run.sums_checked, run.sums_wrong = check_agreement(workers)
     else:
         run.sums_checked, run.sums_wrong = check_sums(workers, plan.topology.workers * plan.job.micro_batches)
-    run.fragments = _fragments(workers)
+    if policy != "gloo":  # which has no fragments that could be counted
+        run.fragments = _fragments(workers)
     run.help = _help(workers)
     pattern = straggler_pattern(plan)
     shard_us = plan.job.batch_size * plan.job.compute_us_per_sample

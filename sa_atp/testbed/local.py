@@ -33,8 +33,11 @@ def check(plan: Plan) -> None:
         )
     if plan.topology.kind != "star":
         raise UserError(f"the local backend has one switch: topology.kind = {plan.topology.kind!r} needs --backend sim")
-    if plan.switch.program == "bmv2":
-        raise UserError("the local backend runs the embedded switch: BMv2 needs interfaces, so --backend mininet")
+    if plan.switch.program != LocalCluster.program:
+        raise UserError(
+            f"the local backend runs the {LocalCluster.program} switch, not {plan.switch.program}: "
+            f"use --switch {LocalCluster.program}, or --backend mininet"
+        )
 
 
 def run(plan: Plan, folder: Path, progress: Progress) -> list[PolicyRun]:
@@ -52,12 +55,12 @@ def run(plan: Plan, folder: Path, progress: Progress) -> list[PolicyRun]:
         # one thread each: the workers share the cores, and emulate their devices
         environment = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         progress("starting switch, parameter server and workers")
-        cluster = LocalCluster(group, folder, lanes=plan.switch.lanes, slots=plan.switch.slots)
+        services = cluster(plan, group, folder)
         workers = [
             group.start(f"worker {rank}", ["sa_atp.testbed.worker"], folder / f"worker{rank}.log", environment)
             for rank in range(plan.topology.workers)
         ]
-        host, port = cluster.ready()
+        host, port = services.ready()
         for worker in workers:
             worker.answer(READY_TIMEOUT_S)
         prepare(plan, workers)
@@ -71,6 +74,13 @@ def run(plan: Plan, folder: Path, progress: Progress) -> list[PolicyRun]:
                 raw = run_policy(plan, policy, tasks, folder, progress)
                 runs.append(collect(plan, policy, repetition, raw))
         return runs
+
+
+def cluster(plan: Plan, group: Group, folder: Path) -> LocalCluster:
+    """Switch and parameter server as a plan wants them. Args: folder: for logs."""
+    return LocalCluster(
+        group, folder, lanes=plan.switch.lanes, slots=plan.switch.slots, slots_per_job=plan.switch.quota
+    )
 
 
 def prepare(plan: Plan, workers: Sequence[Process]) -> None:

@@ -342,6 +342,19 @@ def _check_together(plan: Plan, where: str) -> None:
         raise UserError(f"{where}: topology.racks = {plan.topology.racks} is more than topology.workers = {workers}")
 
 
+def placed(plan: Plan, backend: str = "auto", switch: str = "auto") -> Plan:
+    """The plan with the backend and the switch that the command line names, so that it says what runs.
+
+    Args: backend, switch: "auto" leaves what the plan names.
+    """
+    run, program = plan.run, plan.switch
+    if backend != "auto":
+        run = dataclasses.replace(run, backend=backend)
+    if switch != "auto":
+        program = dataclasses.replace(program, program=switch)
+    return dataclasses.replace(plan, run=run, switch=program)
+
+
 def only_links(plan: Plan) -> str | None:
     """The first setting of a plan that needs links, emulated or simulated, as "table.key = value"; None: there is none."""
     wanted = {"topology.worker_mbps": plan.topology.worker_mbps, "topology.trunk_mbps": plan.topology.trunk_mbps}
@@ -357,6 +370,7 @@ def only_mininet(plan: Plan) -> str | None:
         "job.device": plan.job.device if plan.job.device != "emulated" else None,
         "straggler.by": plan.straggler.by if plan.straggler.by != "device" else None,
         "traffic": plan.traffic if plan.traffic.is_wanted else None,
+        "switch.pcap": plan.switch.pcap,
     }
     return _first(wanted)
 

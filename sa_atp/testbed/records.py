@@ -70,7 +70,8 @@ class PolicyRun:
     """Sums of gradients that were compared with the contributions they should consist of."""
     sums_wrong: int = 0
     fragments: dict[str, int] = field(default_factory=dict)
-    """sent, retransmitted, in_switch (sums completed by the switch), at_ps (by the parameter server), collisions."""
+    """sent, retransmitted, in_switch (sums completed by the switch), at_ps (by the parameter server), collisions. Empty
+    where nothing counted them."""
     help: dict[str, int] = field(default_factory=dict)
     """helped_steps (steps in which somebody helped), micro_batches (computed by helpers), backups."""
     fluid_bound_s: float = 0.0
@@ -93,3 +94,16 @@ class RunResult:
     manifest: dict[str, Any]
     """Versions, seeds, kernel, commit, command line: what is needed to repeat the run."""
     runs: list[PolicyRun] = field(default_factory=list)
+
+    @property
+    def devices(self) -> Literal["simulated", "cpu", "emulated", "real"]:
+        """What computed, and so what the times are times of.
+
+        simulated: nothing but the clock. emulated: this machine, and then each worker waited until its device would have
+        been done. cpu: hosts with CPU quotas. real: this machine, as fast as it was.
+        """
+        if self.backend == "sim":
+            return "simulated"
+        if self.plan.job.device == "cpu":
+            return "cpu"
+        return "emulated" if self.plan.job.compute_us_per_sample else "real"

@@ -15,17 +15,31 @@ from sa_atp.testbed.records import RunResult
 PACKAGES = ("sa_atp", "numpy", "numba", "torch", "scikit-learn", "grpcio", "p4runtime", "protobuf", "scapy")
 
 
-def run(plan: Plan, plan_path: str, backend: str, switch: str, folder: Path, progress: Progress) -> RunResult:
-    """Args: backend, switch: "auto" takes what the plan names."""
-    backend = plan.run.backend if backend == "auto" else backend
-    switch = plan.switch.program if switch == "auto" else switch
-    result = RunResult(plan, plan_path, backend, switch, manifest(plan, plan_path))
-    if backend == "local":
-        result.runs = local.run(plan, folder / "logs", progress)
-    elif backend == "mininet":
+def check(plan: Plan, plan_path: str) -> None:
+    """Tries before a run what it needs, and refuses what its backend cannot do. Raises: UserError, MissingPartError."""
+    if plan.run.backend == "local":
+        local.check(plan)
+    elif plan.run.backend == "mininet":
         from sa_atp.testbed.mininet import run as mininet
 
-        result.runs = mininet.run(plan, Path(plan_path), switch, folder / "logs", progress)
+        mininet.check(plan, Path(plan_path))
+    else:
+        simulated.check(plan)
+
+
+def run(plan: Plan, plan_path: str, folder: Path, progress: Progress) -> RunResult:
+    """Runs a plan on the backend and the switch that it names (see plan.placed): what it says is what ran.
+
+    Raises: UserError, MissingPartError, SaAtpError.
+    """
+    check(plan, plan_path)
+    result = RunResult(plan, plan_path, plan.run.backend, plan.switch.program, manifest(plan, plan_path))
+    if plan.run.backend == "local":
+        result.runs = local.run(plan, folder / "logs", progress)
+    elif plan.run.backend == "mininet":
+        from sa_atp.testbed.mininet import run as mininet
+
+        result.runs = mininet.run(plan, Path(plan_path), folder / "logs", progress)
     else:
         result.runs = simulated.run(plan, progress)
     return result
@@ -50,7 +64,6 @@ def manifest(plan: Plan, plan_path: str) -> dict[str, Any]:
         "machine": platform.machine(),
         "cpus": _cpus(),
         "versions": versions,
-        "device_speed": "emulated",
     }
 
 

@@ -1,7 +1,6 @@
 """The simulated backend: the same connections and the same switch program in virtual time, on links as the plan says."""
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +27,7 @@ from sa_atp.transport.membership import JoinRequest
 from sa_atp.transport.server import ServerSettings
 from sa_atp.wire.control import HelpMode
 
-Done = Callable[[], None]
+SWITCH = "embedded"  # the target whose pipelines a simulated world consists of
 
 
 def check(plan: Plan) -> None:
@@ -36,8 +35,11 @@ def check(plan: Plan) -> None:
     wanted = only_mininet(plan)
     if wanted is not None:
         raise UserError(f"the simulator cannot do {wanted}: use --backend mininet")
-    if plan.switch.program == "bmv2":
-        raise UserError("the simulator runs the embedded switch: use --switch embedded, or --backend mininet for BMv2")
+    if plan.switch.program != SWITCH:
+        raise UserError(
+            f"the simulator runs the {SWITCH} switch, not {plan.switch.program}: "
+            f"use --switch {SWITCH}, or --backend mininet"
+        )
 
 
 def run(plan: Plan, progress: Progress) -> list[PolicyRun]:

@@ -80,6 +80,8 @@ def test_a_simulated_run_is_the_same_for_the_same_seed(tmp_path: Path) -> None:
         ("topology.workers=one", "topology.workers"),
         ("network.loss=0.5", "--backend sim"),
         ("topology.worker_mbps=[20,20,5]", "--backend sim"),
+        ("switch.program=bmv2", "--switch embedded"),
+        ("switch.pcap=true", "--backend mininet"),
     ],
 )
 def test_bad_plans_are_refused_in_one_line(tmp_path: Path, override: str, says: str) -> None:

@@ -67,10 +67,11 @@ def test_a_sweep_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert slow["atp"]["iteration_time_s"] > found["points"][0]["policies"]["atp"]["iteration_time_s"]
 
     point = points(plans.load(plan), str(plan))[0]
-    assert _sweep._finished(out / "points" / point.folder, point, "sim", "embedded") is not None
-    assert _sweep._finished(out / "points" / "nowhere", point, "sim", "embedded") is None
+    assert _sweep._finished(out / "points" / point.folder, point) is not None
+    assert _sweep._finished(out / "points" / "nowhere", point) is None
+    elsewhere = points(plans.placed(plans.load(plan), backend="mininet"), str(plan))[0]
     with pytest.raises(UserError, match="was run by --backend sim"):
-        _sweep._finished(out / "points" / point.folder, point, "mininet", "embedded")
+        _sweep._finished(out / "points" / point.folder, elsewhere)
     other = points(plans.load(plan, ["job.batch_size=8"]), str(plan))[0]
     with pytest.raises(UserError, match="is of another plan"):
-        _sweep._finished(out / "points" / point.folder, other, "sim", "embedded")
+        _sweep._finished(out / "points" / point.folder, other)

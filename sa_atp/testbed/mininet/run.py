@@ -9,6 +9,7 @@ from sa_atp.spec import Kind
 from sa_atp.testbed.collect import collect
 from sa_atp.testbed.local import prepare, run_policy
 from sa_atp.testbed.mininet import parts, topologies, traffic
+from sa_atp.testbed.mininet.layout import Layout
 from sa_atp.testbed.mininet.network import READY_TIMEOUT_S, Network
 from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.processes import Process
@@ -22,23 +23,30 @@ ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 STORE_PORT = 29_500  # first of those at which Gloo's ranks meet
 
 
-def run(plan: Plan, plan_path: Path, switch: str, folder: Path, progress: Progress) -> list[PolicyRun]:
+def check(plan: Plan, plan_path: Path) -> Layout:
+    """Refuses what cannot be run here. Returns: the network that the plan describes.
+
+    Args: plan_path: files that the plan names are beside it. Raises: MissingPartError, UserError.
+    """
+    parts.require(switch=plan.switch.program, traffic=plan.traffic.is_wanted or plan.straggler.by == "congestion")
+    return topologies.of_plan(plan, plan_path.parent)
+
+
+def run(plan: Plan, plan_path: Path, folder: Path, progress: Progress) -> list[PolicyRun]:
     """Runs all policies and repetitions of a plan.
 
     Args:
-        plan_path: files that the plan names are beside it.
-        switch: "embedded" or "bmv2".
+        plan_path: as for `check`.
         folder: for logs.
         progress: is told what is being done.
 
     Raises: MissingPartError, UserError, ProcessError, TransportError.
     """
-    parts.require(switch=switch, traffic=plan.traffic.is_wanted or plan.straggler.by == "congestion")
-    layout = topologies.of_plan(plan, plan_path.parent)
+    layout = check(plan, plan_path)
     progress(f"building {len(layout.switches)} switches and {len(layout.hosts)} hosts")
     with Network(
         layout,
-        switch=switch,
+        switch=plan.switch.program,
         lanes=plan.switch.lanes,
         slots=plan.switch.slots,
         slots_per_job=plan.switch.quota,

@@ -1,0 +1,127 @@
+"""What a run says it was is what ran: backends refuse what they would not do."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sa_atp import cli
+from sa_atp.errors import UserError
+from sa_atp.net.communicator import connect
+from sa_atp.report import files, findings, summarise
+from sa_atp.testbed import local, runner
+from sa_atp.testbed import plan as plans
+from sa_atp.testbed.collect import collect
+from sa_atp.testbed.plan import Plan
+from sa_atp.testbed.processes import Group
+from sa_atp.testbed.progress import Progress
+from sa_atp.testbed.records import RunResult
+from sa_atp.testbed.sweep import points
+
+SMALL = """
+[run]
+steps = 2
+warm_up = 0
+policies = ["atp"]
+[topology]
+workers = 2
+[switch]
+lanes = 64
+[job]
+model = "resnet-50"
+model_scale = 0.0001
+batch_size = 4
+micro_batches = 2
+compute_us_per_sample = 1000
+[straggler]
+pattern = "none"
+"""
+
+
+def small(*overrides: str) -> Plan:
+    return plans.parse(SMALL, "here", overrides)
+
+
+@pytest.mark.parametrize("backend", ["local", "sim"])
+@pytest.mark.parametrize("said", [("--switch", "bmv2"), ("--set", "switch.program=bmv2")])
+def test_bmv2_is_refused_where_it_does_not_run(
+    backend: str, said: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "plan.toml").write_text(SMALL)
+    out = tmp_path / "out"
+    arguments = ["run", str(tmp_path / "plan.toml"), "--backend", backend, "--out", str(out), *said]
+    assert cli.main(arguments) == cli.EXIT_BAD_INPUT
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    (line,) = printed.err.splitlines()
+    assert "--switch embedded, or --backend mininet" in line
+    assert not out.exists()
+
+
+def test_the_plan_of_a_run_says_where_it_ran(tmp_path: Path) -> None:
+    plan = plans.placed(small(), backend="sim")
+    result = runner.run(plan, "here", tmp_path, Progress())
+    assert (result.plan.run.backend, result.plan.switch.program) == ("sim", "embedded")
+    assert (result.backend, result.switch) == ("sim", "embedded")
+    manifest = files.manifest(result)
+    assert (manifest["backend"], manifest["plan"]["run"]["backend"]) == ("sim", "sim")
+    assert (manifest["switch"], manifest["plan"]["switch"]["program"]) == ("embedded", "embedded")
+    assert manifest["device_speed"] == "simulated"
+    summary = summarise(result)
+    assert (summary["backend"], summary["switch"]) == ("sim", "embedded")
+
+
+def test_auto_leaves_what_the_plan_names() -> None:
+    plan = small("run.backend=sim")
+    assert plans.placed(plan) == plan
+    assert plans.placed(plan, backend="local", switch="bmv2").run.backend == "local"
+    assert plans.placed(plan, backend="local", switch="bmv2").switch.program == "bmv2"
+
+
+def test_a_sweep_over_switches_is_of_those_switches() -> None:
+    """Each point has the program that its plan names, and a backend that would not run it says so before the first."""
+    plan = small("run.backend=sim", "sweep.key=switch.program", 'sweep.values=["embedded","bmv2"]')
+    first, second = points(plans.placed(plan), "here")
+    runner.check(first.plan, "here")
+    with pytest.raises(UserError, match="not bmv2"):
+        runner.check(second.plan, "here")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "backend", "devices", "says"),
+    [
+        ((), "local", "emulated", "emulated devices"),
+        (("job.compute_us_per_sample=0",), "local", "real", "not emulated"),
+        (('job.device="cpu"',), "mininet", "cpu", "CPU quotas"),
+        ((), "sim", "simulated", "simulated"),
+    ],
+)
+def test_devices_are_called_what_they_were(overrides: tuple[str, ...], backend: str, devices: str, says: str) -> None:
+    result = RunResult(small(*overrides), "here", backend, "embedded", {})
+    assert files.manifest(result)["device_speed"] == devices
+    assert says in findings.what_ran(result) + findings.device_speed(result)
+
+
+def test_what_nobody_counted_is_not_zero() -> None:
+    """Gloo has no fragments: its sums are compared, and its packets are not ours to count."""
+    record = {
+        "step": 0, "start_us": 0, "end_us": 10, "activities": [], "loss": 1.0, "slowdown": 1.0, "micro_batches": 2,
+        "helped": 0,
+    }  # fmt: skip
+    workers: list[dict[str, Any]] = [
+        {"rank": rank, "records": [record], "contributed": [], "sums": [(0, 7)], "server": None, "evaluations": [],
+         "stats": {"fragments_sent": 0, "retransmitted": 0, "on_behalf": 0}}
+        for rank in range(2)
+    ]  # fmt: skip
+    plan = small('run.policies=["gloo"]')
+    result = RunResult(plan, "here", "mininet", "embedded", {}, [collect(plan, "gloo", 0, workers)])
+    assert set(summarise(result)["policies"]["gloo"]["fragments"].values()) == {None}
+
+
+def test_a_job_has_the_slots_that_the_plan_gives_it(tmp_path: Path) -> None:
+    """The local backend used to give every job all slots, whatever the report said of its quota."""
+    plan = small("switch.slots=64", "switch.slots_per_job=16")
+    with Group() as group:
+        host, port = local.cluster(plan, group, tmp_path).ready()
+        with connect(f"udp://{host}:{port}", job="one", rank=0, world_size=1) as comm:
+            assert comm.membership.slot_count == 16
