@@ -40,8 +40,9 @@ class Sum:
     """Contributions that were missing when the switch was last asked; None: it has not been asked."""
     progress: SendProgress | None = None
     """How far its fragments were then."""
-    sent_us: int = 0
-    """After it is done: when our first contribution had left."""
+    sending: tuple[tuple[int, int], ...] = ()
+    """After it is done: from when to when our first contribution left; without what was sent again, and without waiting for
+    others before more could leave."""
     finished: Operation | None = None
     """After it is done: the sums as integers (`finished.integers()`)."""
 
@@ -178,7 +179,7 @@ class Session:
 
     def _finish(self, sum_: Sum) -> None:
         try:
-            sum_.sent_us = self.worker.sent_us(sum_.operation)
+            sum_.sending = self.worker.sending(sum_.operation)
             sum_.finished = self.worker.result(sum_.operation, sum_.out)
             if sum_.scale != 1.0:
                 sum_.out *= np.float32(sum_.scale)

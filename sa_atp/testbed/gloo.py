@@ -75,7 +75,7 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
             sums.append((step, int.from_bytes(blake2b(total.tobytes(), digest_size=8).digest(), "big")))
             workload.apply(total)
             record.end_us = now_us()
-            account(record, contributed_us, contributed_us)  # Gloo does not tell sending from waiting
+            account(record, contributed_us, ())  # Gloo does not tell sending from waiting
             records.append(tasks.describe_step(record, slowdown))
             if rank == 0:
                 snapshots.append((step, record.end_us, workload.snapshot()))

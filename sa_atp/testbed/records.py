@@ -32,9 +32,11 @@ class Iteration:
     help_s: float
     """Time spent on other workers' micro-batches."""
     send_s: float
-    """From having contributed until the last fragment had left for the first time."""
+    """While its contribution left for the first time. What is sent again is sent while it waits; and so is what can only
+    leave when others have sent."""
     wait_s: float
-    """For claims, for the sum, and for a turn on a core; with Gloo, which does not tell them apart, sending too."""
+    """For claims, for others, for the sum, and for a turn on a core; with Gloo, which does not tell them apart, sending
+    too."""
     iteration_s: float
     loss: float
     """Mean training loss of the samples that this worker computed; NaN if it computed none."""

@@ -60,8 +60,8 @@ class SegmentedSum:
         return None  # not worked out for several sums at once
 
     @property
-    def sent_us(self) -> int:
-        return max(s.sent_us for s in self.sums)
+    def sending(self) -> tuple[tuple[int, int], ...]:
+        return tuple(sorted(stretch for s in self.sums for stretch in s.sending))
 
 
 class BucketedHost(Asking):

@@ -42,7 +42,7 @@ class PendingSum(Protocol):
     @property
     def progress(self) -> SendProgress | None: ...
     @property
-    def sent_us(self) -> int: ...
+    def sending(self) -> tuple[tuple[int, int], ...]: ...
     @property
     def future(self) -> "Future[np.ndarray]": ...
 
@@ -149,7 +149,7 @@ class Stepper:
         yield Wait(sum_.future)
         self.workload.apply(sum_.future.result())
         record.end_us = self.host.now_us()
-        account(record, contributed_us, sum_.sent_us)
+        account(record, contributed_us, sum_.sending)
         return record, sum_
 
     # --- own work -------------------------------------------------------------------------------------------------------
@@ -262,24 +262,32 @@ class Stepper:
         return gradient
 
 
-def account(record: StepRecord, contributed_us: int, sent_us: int) -> None:
+def account(record: StepRecord, contributed_us: int, sending: Sequence[tuple[int, int]]) -> None:
     """Names what is left of a step's time, so that its activities cover it without a gap: sending, or waiting.
 
-    Args: contributed_us, sent_us: when it had contributed, and when that had left; before, between pieces of work, it
-        waits: for the answer to a claim, or for its turn on a core.
+    Args:
+        contributed_us: when it had contributed; before, between pieces of work, it waits: for the answer to a claim, or
+            for its turn on a core.
+        sending: from when to when its contribution left, in order. Whatever is between is waiting: for room in the
+            window, which others make by sending; or for something that was lost and is sent again.
     """
-    covered = sorted(record.activities, key=lambda a: a.start_us)
+    busy = sorted((a.start_us, a.end_us) for a in record.activities)
     at = record.start_us
-    for busy_from, busy_until in [*((a.start_us, a.end_us) for a in covered), (record.end_us, record.end_us)]:
-        for kind, start, end in (
-            ("wait", at, min(contributed_us, busy_from)),
-            ("send", max(at, contributed_us), min(sent_us, busy_from)),
-            ("wait", max(at, contributed_us, sent_us), busy_from),
-        ):
+    for busy_from, busy_until in [*busy, (record.end_us, record.end_us)]:
+        for start, end in sending:
+            start, end = max(at, contributed_us, start), min(end, busy_from)
             if end > start:
-                record.activities.append(Activity(kind, start, end))
+                _add(record, "wait", at, start)
+                _add(record, "send", start, end)
+                at = end
+        _add(record, "wait", at, busy_from)
         at = max(at, busy_until)
     record.activities.sort(key=lambda a: a.start_us)
+
+
+def _add(record: StepRecord, kind: str, start_us: int, end_us: int) -> None:
+    if end_us > start_us:
+        record.activities.append(Activity(kind, start_us, end_us))
 
 
 def _first(*futures: "Future[Any]") -> "Future[None]":

@@ -46,7 +46,7 @@ class Contribution:
         self.high = 0  # nothing at or above has been sent
         self.newest_done_us = NEVER  # of the fragments that were sent once and are complete, when the latest was sent
         self.losses_found_before_us = NEVER
-        self.left_us = NEVER  # when the last fragment that could be sent was sent for the first time
+        self.sending: list[tuple[int, int]] = []  # when fragments left for the first time, gaps of the network included
         self.given_up = np.zeros(plan.span, bool)  # sent, thought lost, and waiting in `again`
         self.again: deque[int] = deque()
         self.excluded: dict[int, int] = {}  # fragment: contributions of ours that someone else's packets have added
@@ -169,11 +169,18 @@ class Contribution:
 
     # --- bookkeeping --------------------------------------------------------------------------------------------------
 
-    def on_sent(self, first: int, end: int, now_us: int) -> None:
-        """Fragments first to end - 1 have left."""
+    def on_sent(self, first: int, end: int, now_us: int, answer_us: int) -> None:
+        """Fragments first to end - 1 have left.
+
+        Args: answer_us: how long the network takes to answer. A gap between first transmissions that is longer was not
+            sending: the window was full of fragments that wait for other workers.
+        """
         tries = self.tries[first:end]
-        if not self._fresh and not tries.all():
-            self.left_us = now_us
+        if not tries.all():
+            if self.sending and now_us - self.sending[-1][1] <= answer_us:
+                self.sending[-1] = (self.sending[-1][0], now_us)
+            else:
+                self.sending.append((now_us, now_us))
         tries[tries == 255] = 253  # however often: every second resend is another kind
         tries += 1
         self.sent_us[first:end] = now_us

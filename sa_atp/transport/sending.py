@@ -13,6 +13,7 @@ from sa_atp.transport.operation import Operation
 from sa_atp.transport.recovery import Recovery
 from sa_atp.transport.serial import serial_distance
 from sa_atp.transport.stamp import stamp
+from sa_atp.transport.timing import RoundTrip
 from sa_atp.transport.window import Window
 from sa_atp.wire.datagrams import Burst
 from sa_atp.wire.header import first_byte, headers, lanes_of, size_of
@@ -21,10 +22,13 @@ MAX_BURST = 256  # fragments written at once: enough to spread the cost of a bat
 
 
 class Sender:
-    """Shares the connection's window, recovery and counters."""
+    """Shares the connection's round trip, window, recovery and counters."""
 
-    def __init__(self, membership: Membership, window: Window, recovery: Recovery, stats: WorkerStats) -> None:
+    def __init__(
+        self, membership: Membership, round_trip: RoundTrip, window: Window, recovery: Recovery, stats: WorkerStats
+    ) -> None:
         self._member = membership
+        self._round_trip = round_trip
         self._window = window
         self._recovery = recovery
         self._stats = stats
@@ -75,7 +79,7 @@ class Sender:
                 stamp(head[rows], self._member, operation, run)
                 head["flags"][rows] = self._flags(group, run)
                 at += len(run)
-            group.on_sent(first, end, now_us)
+            group.on_sent(first, end, now_us, self._round_trip.answer_us)
         self._stats.on_behalf += count if group.on_behalf else 0
         return Burst(self._member.data_address, packets)
 

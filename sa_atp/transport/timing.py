@@ -38,9 +38,14 @@ class RoundTrip:
             self.answer(elapsed_us)
 
     @property
+    def answer_us(self) -> int:
+        """The network has answered by then, unless something was lost (RFC 6298, without its lower bound of a second)."""
+        return max(MIN_TIMEOUT_US, self.smoothed_us + 4 * self.deviation_us)
+
+    @property
     def timeout_us(self) -> int:
         """Silence after which a worker asks what its slots hold."""
-        return max(MIN_TIMEOUT_US, min(MAX_TIMEOUT_US, self.smoothed_us + 4 * self.deviation_us))
+        return min(MAX_TIMEOUT_US, self.answer_us)
 
     def detour(self, elapsed_us: int, now_us: int) -> None:
         """A fragment that the switch could not take came back from the parameter server after this time."""

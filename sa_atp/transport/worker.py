@@ -82,7 +82,7 @@ class Worker:
         self._events: deque[Event] = deque()
         self._recovery = Recovery(membership, self.round_trip, self.window, self.stats)
         self._fetching = Fetching(membership)
-        self._sender = Sender(membership, self.window, self._recovery, self.stats)
+        self._sender = Sender(membership, self.round_trip, self.window, self._recovery, self.stats)
         self._packets: deque[Burst] = deque()  # control messages
         self._requests = Requests(first_number=first_request)
         self._requests.job, self._requests.epoch = membership.job, membership.epoch
@@ -126,6 +126,7 @@ class Worker:
         group.past_leaf |= self._past_leaf or (
             self.membership.levels > 1 and bits != self.membership.bits_of(self.membership.rank)
         )
+        group.sending.append((now_us, now_us))
         self._active_us = max(self._active_us, now_us)
         self._operations.add(operation, group)
 
@@ -140,10 +141,13 @@ class Worker:
             if oldest is not None:
                 self._recovery.ask(found, oldest, now_us)
 
-    def sent_us(self, operation: int) -> int:
-        """When our first contribution to an operation had left completely; 0 if it has not, or there is none."""
+    def sending(self, operation: int) -> tuple[tuple[int, int], ...]:
+        """From when to when our first contribution to an operation left for the first time.
+
+        Nothing that was sent again is in it, nor what was waited for other workers in between (`Contribution.on_sent`).
+        """
         groups = self._operations[operation].groups
-        return groups[0].left_us if groups else NEVER
+        return tuple(groups[0].sending) if groups else ()
 
     def result(self, operation: int, out: np.ndarray) -> Operation:
         """Writes the sums of a done operation into float32[values]."""

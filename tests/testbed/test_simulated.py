@@ -5,6 +5,7 @@ import pytest
 from sa_atp.testbed import plan as plans
 from sa_atp.testbed import simulated
 from sa_atp.testbed.progress import Progress
+from sa_atp.testbed.records import PolicyRun
 
 PLAN = """
 [run]
@@ -27,9 +28,36 @@ pattern = "none"
 """
 
 
-def longest_step_s(*overrides: str) -> float:
+def simulate(*overrides: str) -> PolicyRun:
     (found,) = simulated.run(plans.parse(PLAN, "here", overrides), Progress())
-    return max(iteration.iteration_s for iteration in found.iterations)
+    return found
+
+
+def longest_step_s(*overrides: str) -> float:
+    return max(iteration.iteration_s for iteration in simulate(*overrides).iterations)
+
+
+SLOW = (
+    "job.compute_us_per_sample=10000", "straggler.pattern=constant", "straggler.workers=[2]", "straggler.slowdown=6",
+    "run.steps=4",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("network.loss=0.03",),  # the window is small: most fragments cannot leave before the straggler has sent
+        ("switch.slots=16",),  # so are the slots
+        (),
+    ],
+)
+def test_waiting_for_a_straggler_is_not_sending(overrides: tuple[str, ...]) -> None:
+    """The others compute for 40 ms, and wait for 200."""
+    found = simulate(*SLOW, *overrides)
+    for each in found.iterations:
+        if each.worker != 2:
+            assert each.wait_s > 0.75 * each.iteration_s
+            assert each.send_s < 0.05 * each.iteration_s
 
 
 @pytest.mark.parametrize(

@@ -8,15 +8,17 @@ from hypothesis import strategies as st
 
 from sa_atp.train.step import Activity, StepRecord, account
 
+Sending = tuple[tuple[int, int], ...]
 
-def filled(record: StepRecord, contributed_us: int, sent_us: int) -> list[tuple[str, int, int]]:
-    account(record, contributed_us, sent_us)
+
+def filled(record: StepRecord, contributed_us: int, sending: Sending) -> list[tuple[str, int, int]]:
+    account(record, contributed_us, sending)
     return [(a.kind, a.start_us, a.end_us) for a in record.activities]
 
 
 def test_gaps_between_own_work_are_waiting() -> None:
     record = StepRecord(0, 100, 500, [Activity("compute", 110, 200), Activity("compute", 230, 300)])
-    assert filled(record, 310, 350) == [
+    assert filled(record, 310, ((310, 350),)) == [
         ("wait", 100, 110), ("compute", 110, 200), ("wait", 200, 230), ("compute", 230, 300), ("wait", 300, 310),
         ("send", 310, 350), ("wait", 350, 500),
     ]  # fmt: skip
@@ -24,25 +26,38 @@ def test_gaps_between_own_work_are_waiting() -> None:
 
 def test_help_interrupts_sending_and_waiting() -> None:
     record = StepRecord(0, 0, 100, [Activity("compute", 0, 40), Activity("help", 50, 60), Activity("help", 70, 90)])
-    assert filled(record, 40, 65) == [
+    assert filled(record, 40, ((40, 65),)) == [
         ("compute", 0, 40), ("send", 40, 50), ("help", 50, 60), ("send", 60, 65), ("wait", 65, 70), ("help", 70, 90),
         ("wait", 90, 100),
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("sent_us", [0, 30])
-def test_others_did_all_of_it(sent_us: int) -> None:
+def test_what_can_only_leave_when_others_have_sent_is_waited_for() -> None:
+    record = StepRecord(0, 0, 100, [Activity("compute", 0, 40), Activity("help", 70, 80)])
+    assert filled(record, 40, ((40, 43), (75, 84), (90, 95))) == [
+        ("compute", 0, 40), ("send", 40, 43), ("wait", 43, 70), ("help", 70, 80), ("send", 80, 84), ("wait", 84, 90),
+        ("send", 90, 95), ("wait", 95, 100),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("sending", [(), ((40, 40),), ((10, 30),)])
+def test_others_did_all_of_it(sending: Sending) -> None:
     record = StepRecord(0, 0, 100, [Activity("compute", 0, 40)])
-    assert filled(record, 40, sent_us) == [("compute", 0, 40), ("wait", 40, 100)]
+    assert filled(record, 40, sending) == [("compute", 0, 40), ("wait", 40, 100)]
 
 
-@given(st.lists(st.integers(0, 1000), min_size=4, max_size=14, unique=True), st.integers(0, 1000), st.integers(0, 1200))
-def test_activities_cover_the_step(times: list[int], contributed_us: int, sent_us: int) -> None:
+@given(
+    st.lists(st.integers(0, 1000), min_size=4, max_size=14, unique=True),
+    st.integers(0, 1000),
+    st.lists(st.integers(0, 1200), max_size=8),
+)
+def test_activities_cover_the_step(times: list[int], contributed_us: int, at_us: list[int]) -> None:
     start, *inner, end = sorted(times)
     pairs = zip(inner[::2], inner[1::2], strict=False)
     known = [Activity("compute" if b <= contributed_us else "help", a, b) for a, b in pairs]
     record = StepRecord(0, start, end, list(known))
-    found = filled(record, min(max(start, contributed_us), end), sent_us)
+    sending = tuple(zip(sorted(at_us)[::2], sorted(at_us)[1::2], strict=False))
+    found = filled(record, min(max(start, contributed_us), end), sending)
     assert found[0][1] == start
     assert found[-1][2] == end
     assert all(before[2] == after[1] for before, after in itertools.pairwise(found))
