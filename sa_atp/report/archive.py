@@ -102,7 +102,10 @@ def _decode_run(data: Any) -> PolicyRun:
 def _decode_rows(kind: type, data: dict[str, Any], name: str) -> list[Any]:
     types = {field: hint for field, hint in typing.get_type_hints(kind).items() if not field.startswith("_")}
     columns, rows = _get(data, "columns", list), _get(data, "rows", list)
-    if not all(isinstance(column, str) for column in columns) or sorted(columns) != sorted(types):
+    # what has a default came later, and older runs lack it
+    needed = [f.name for f in dataclasses.fields(kind) if f.default is dataclasses.MISSING]
+    is_known = all(isinstance(column, str) for column in columns) and len(set(columns)) == len(columns)
+    if not is_known or not set(needed) <= set(columns) <= set(types):
         raise BadRun(f"its {name} have the columns {columns}, not {list(types)}")
     records = []
     for row in rows:

@@ -21,7 +21,7 @@ from sa_atp.testbed.records import Iteration, RunResult
 
 COLUMNS = (
     "policy", "repetition", "step", "worker", "compute_s", "help_s", "send_s", "wait_s", "iteration_s", "loss",
-    "slowdown", "micro_batches", "helped", "job",
+    "slowdown", "micro_batches", "helped", "job", "end_s",
 )  # fmt: skip
 RUN = "run.json"
 
@@ -82,8 +82,8 @@ def iterations_csv(result: RunResult) -> str:
     writer.writerow(COLUMNS)
     for run in result.runs:
         for each in sorted(run.iterations, key=lambda i: (i.step, i.worker)):
-            measured = (_field(each, name) for name in COLUMNS[2:-1])
-            writer.writerow([run.policy, run.repetition, *measured, run.job])
+            measured = (_field(each, name) for name in COLUMNS[2:-2])
+            writer.writerow([run.policy, run.repetition, *measured, run.job, _field(each, "end_s")])
     return out.getvalue()
 
 

@@ -1,5 +1,6 @@
 """timeline.png: a few consecutive steps of every policy on one time axis."""
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +30,9 @@ class Stretch:
     starts_s: dict[int, float]
     """When each step began, from the first one shown."""
     ends_s: dict[int, float]
-    """When the last worker finished each step."""
+    """When each step of the job was over."""
+    spans_s: dict[tuple[int, int], tuple[float, float]]
+    """(step, worker): from when to when that worker was in the step."""
 
     def seconds(self, at_us: int) -> float:
         return (at_us - self.origin_us) / 1e6
@@ -69,31 +72,35 @@ def timeline(result: RunResult) -> "Figure":
 
 def _stretches(result: RunResult) -> list[Stretch]:
     """Of every policy that has intervals, its first repetition, from the same step on."""
-    found = [(each, next((run for run in each.runs if run.intervals), None)) for each in stats.policies(result)]
+    found = [
+        (each, next((run for run in each.runs if run.intervals and run.iterations), None))
+        for each in stats.policies(result)
+    ]
     runs = [(each, run) for each, run in found if run is not None]
     if not runs:
         return []
     first = _first_step(runs[0][1], result.plan.run.warm_up)
     stretches = []
     for each, run in runs:
-        starts: dict[int, int] = {}
-        ends: dict[int, int] = {}
+        spans: dict[tuple[int, int], tuple[int, int]] = {}
         for i in run.intervals:
             if i.step >= first:
-                starts[i.step] = min(i.start_us, starts.get(i.step, i.start_us))
-                ends[i.step] = max(i.end_us, ends.get(i.step, i.end_us))
-        if starts:
-            origin = min(starts.values())
-            stretches.append(
-                Stretch(
-                    each,
-                    run,
-                    origin,
-                    {step: (at - origin) / 1e6 for step, at in sorted(starts.items())},
-                    {step: (at - origin) / 1e6 for step, at in sorted(ends.items())},
-                )
-            )
+                start, end = spans.get((i.step, i.worker), (i.start_us, i.end_us))
+                spans[i.step, i.worker] = min(start, i.start_us), max(end, i.end_us)
+        if spans:
+            stretches.append(_stretch(each, run, spans))
     return stretches
+
+
+def _stretch(policy: PolicyStats, run: PolicyRun, spans: dict[tuple[int, int], tuple[int, int]]) -> Stretch:
+    """Args: spans: (step, worker): from when to when, in microseconds."""
+    origin_us = min(start for start, _ in spans.values())
+    starts: dict[int, float] = {}
+    for (step, _), (start_us, _) in sorted(spans.items()):
+        starts[step] = min((start_us - origin_us) / 1e6, starts.get(step, math.inf))
+    ends = {step: at - origin_us / 1e6 for step, at in stats.step_ends_s(run).items() if step in starts}
+    within = {key: ((a - origin_us) / 1e6, (b - origin_us) / 1e6) for key, (a, b) in spans.items()}
+    return Stretch(policy, run, origin_us, starts, ends, within)
 
 
 def _first_step(run: PolicyRun, warm_up: int) -> int:
@@ -152,8 +159,9 @@ def _straggler_bands(axes: "Axes", stretch: Stretch, workers: list[int], end_s: 
     for y, worker in enumerate(workers):
         factors = [f for step in steps if (f := slow.get((step, worker), paused.get((step, worker)))) is not None]
         for step in steps:
-            if (step, worker) in slow or (step, worker) in paused:
-                start, end = stretch.starts_s[step], min(stretch.ends_s[step], end_s)
+            if ((step, worker) in slow or (step, worker) in paused) and (step, worker) in stretch.spans_s:
+                start, end = stretch.spans_s[step, worker]
+                start, end = min(start, end_s), min(end, end_s)
                 axes.broken_barh([(start, end - start)], (y - 0.5, 1.0), facecolor=style.SLOW_COLOUR, lw=0, zorder=0)
                 found = True
         is_always = len(factors) == len(steps) and len(set(factors)) == 1 and factors[0] > 1

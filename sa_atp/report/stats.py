@@ -1,7 +1,8 @@
 """What the records of a run say in numbers: the arithmetic that summary, table and figures share.
 
-A step's iteration time is that of its slowest worker. The first `plan.run.warm_up` steps of a run do not count, unless
-it has no others. Repetitions are pooled, and so are jobs that ran at once.
+An iteration's time is the time between the ends of two steps of the job (`step_ends_s`), so that times add up to what the
+run took. The first `plan.run.warm_up` steps of a run do not count, unless it has no others. Repetitions are pooled, and so
+are jobs that ran at once.
 """
 
 import math
@@ -23,6 +24,8 @@ class WorkerShare:
     worker: int
     seconds: dict[str, float]
     """By activity. A pause is counted as such here, although it is part of an iteration's compute_s."""
+    times_s: np.ndarray = field(repr=False)
+    """float64[steps]: what its own steps took, from the beginning to its own end of each."""
     own: float
     """Micro-batches of its own shard that it contributed."""
     helped: float
@@ -40,7 +43,7 @@ class PolicyStats:
     policy: str
     runs: list[PolicyRun]
     times_s: list[np.ndarray] = field(repr=False)
-    """Per run, float64[counted steps]: iteration times."""
+    """Per run, float64[counted steps]: iteration times of the job."""
     counted: list[list[Iteration]] = field(repr=False)
     """Per run: the iterations of the counted steps."""
 
@@ -152,6 +155,22 @@ def counted_steps(run: PolicyRun, warm_up: int) -> list[int]:
     return steps[warm_up:] or steps
 
 
+def step_ends_s(run: PolicyRun) -> dict[int, float]:
+    """When each step of a job was over, in seconds since its first one began, by its number and in order.
+
+    That is when its sum is complete, and the first worker has it and has applied it. A worker may come later, because it
+    paused, or lost a packet; when others have done its work, they are in the next step by then. So the last worker's end
+    would count the time of its pause once for the step in which it paused, and nothing for those that it slept through.
+    """
+    ends: dict[int, float] = {}
+    clocks: dict[int, float] = defaultdict(float)  # by worker
+    for each in sorted(run.iterations, key=lambda i: i.step):
+        # without a time written down, each of its steps begins where the last one ended
+        clocks[each.worker] = clocks[each.worker] + each.iteration_s if math.isnan(each.end_s) else each.end_s
+        ends[each.step] = min(ends.get(each.step, math.inf), clocks[each.worker])
+    return dict(zip(ends, np.maximum.accumulate([0.0, *ends.values()])[1:].tolist(), strict=True))
+
+
 def interval95(values: Sequence[float]) -> tuple[float, float] | None:
     """Student's 95 % confidence interval of a mean; None for fewer than two values."""
     n = len(values)
@@ -177,14 +196,11 @@ def training_loss(iterations: Iterable[Iteration]) -> list[tuple[int, float]]:
 def _stats(policy: str, runs: list[PolicyRun], warm_up: int) -> PolicyStats:
     times, counted = [], []
     for run in runs:
-        steps = counted_steps(run, warm_up)
-        wanted = set(steps)
-        iterations = [each for each in run.iterations if each.step in wanted]
-        slowest: dict[int, float] = dict.fromkeys(steps, 0.0)
-        for each in iterations:
-            slowest[each.step] = max(slowest[each.step], each.iteration_s)
-        times.append(np.array([slowest[step] for step in steps], np.float64))
-        counted.append(iterations)
+        wanted = set(counted_steps(run, warm_up))
+        ends = step_ends_s(run)
+        took = np.diff([0.0, *ends.values()])
+        times.append(took[[step in wanted for step in ends]])
+        counted.append([each for each in run.iterations if each.step in wanted])
     return PolicyStats(policy, runs, times, counted)
 
 
@@ -200,6 +216,7 @@ def _share(worker: int, rows: list[Iteration], paused: list[float]) -> WorkerSha
     return WorkerShare(
         worker,
         seconds,
+        times_s=np.array([r.iteration_s for r in rows]),
         own=sum(r.micro_batches for r in rows) / n,
         helped=sum(r.helped for r in rows) / n,
         slowdown=max(r.slowdown for r in rows),

@@ -43,7 +43,7 @@ def summarise(result: RunResult) -> dict[str, Any]:
 
 def _policy(policy: PolicyStats, target: float) -> dict[str, Any]:
     pooled = policy.pooled_s
-    p50, p90, p99 = np.percentile(pooled, [50, 90, 99]) if len(pooled) else (None, None, None)
+    workers = policy.workers()
     final_loss, final_accuracy = _final(policy)
     training = [losses[-1][1] for run in policy.runs if (losses := stats.training_loss(run.iterations))]
     bound = policy.fluid_bound_s
@@ -55,17 +55,14 @@ def _policy(policy: PolicyStats, target: float) -> dict[str, Any]:
         "iterations_counted": len(pooled),
         "repetitions": len({run.repetition for run in policy.runs}),
         "iteration_time_s": {
-            "mean": policy.mean_s,
-            "p50": p50,
-            "p90": p90,
-            "p99": p99,
+            **_distribution(pooled),
             "min": pooled.min() if len(pooled) else None,
-            "max": pooled.max() if len(pooled) else None,
             "std": pooled.std(ddof=1) if len(pooled) > 1 else None,
             "mean_ci95": policy.mean_interval_s,
             "mean_of_repetitions": list(policy.repetition_means_s().values()),
             "mean_of_jobs": list(policy.job_means_s().values()),
         },
+        "worker_iteration_time_s": _distribution(np.concatenate([np.empty(0), *(each.times_s for each in workers)])),
         "final_loss": final_loss,
         "final_accuracy": final_accuracy,
         "final_training_loss": _mean(training),
@@ -81,15 +78,24 @@ def _policy(policy: PolicyStats, target: float) -> dict[str, Any]:
                 "worker": each.worker,
                 "seconds_per_step": each.seconds,
                 "micro_batches_per_step": {"own": each.own, "helped": each.helped},
+                "iteration_time_s": _distribution(each.times_s),
                 "slowdown": each.slowdown,
             }
-            for each in policy.workers()
+            for each in workers
         ],
         "fairness": _mean(policy.fairness()) if len({run.job for run in policy.runs}) > 1 else None,
         "streams_per_link": policy.streams(),
         "fluid_bound_s": bound,
         "ratio_to_fluid_bound": _ratio(policy.mean_s, bound),
     }
+
+
+def _distribution(times_s: np.ndarray) -> dict[str, float | None]:
+    """Of float64[n] seconds."""
+    if not len(times_s):
+        return dict.fromkeys(("mean", "p50", "p90", "p99", "max"))
+    p50, p90, p99 = np.percentile(times_s, [50, 90, 99])
+    return {"mean": float(times_s.mean()), "p50": p50, "p90": p90, "p99": p99, "max": times_s.max()}
 
 
 def _comparison(result: RunResult, found: list[PolicyStats]) -> dict[str, Any]:

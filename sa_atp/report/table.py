@@ -58,6 +58,7 @@ def rows(summary: dict[str, Any]) -> list[tuple[str, list[tuple[str, Cell]]]]:
     if several:
         time.insert(1, ("± (95 %, repetitions)".replace(" %", f"{NBSP}%"), lambda _, p, __: _half(p)))
     workers: list[tuple[str, Cell]] = [
+        ("p99 of a worker's step", lambda _, p, __: duration(p["worker_iteration_time_s"]["p99"])),
         ("share of time waiting", lambda _, p, __: percent(p["time_share"].get("wait"))),
         ("share of time helping", lambda _, p, __: percent(p["time_share"].get("help"))),
         ("steps with help", lambda _, p, __: f"{number(p['help']['helped_steps'])} of {number(p['iterations'])}"),

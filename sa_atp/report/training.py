@@ -127,12 +127,7 @@ def _series(name: str) -> Series:
 
 
 def _training_loss(run: PolicyRun) -> tuple[np.ndarray, np.ndarray]:
-    """Time is the sum of the iteration times so far."""
-    slowest: dict[int, float] = {}
-    for each in run.iterations:
-        slowest[each.step] = max(each.iteration_s, slowest.get(each.step, 0.0))
-    steps = sorted(slowest)
-    at = dict(zip(steps, np.cumsum([slowest[step] for step in steps]), strict=True))
+    at = stats.step_ends_s(run)
     losses = stats.training_loss(run.iterations)
     return np.array([at[step] for step, _ in losses]), np.array([loss for _, loss in losses])
 

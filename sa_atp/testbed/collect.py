@@ -15,14 +15,16 @@ def collect(plan: Plan, policy: str, repetition: int, workers: list[dict[str, An
     origin_us = min(worker["records"][0]["start_us"] for worker in workers)
     for worker in workers:
         for record in worker["records"]:
-            run.iterations.append(_iteration(worker["rank"], record))
+            run.iterations.append(_iteration(worker["rank"], record, origin_us))
             for kind, start, end, label in record["activities"]:
                 run.intervals.append(
                     Interval(worker["rank"], record["step"], kind, start - origin_us, end - origin_us, label)
                 )
+    # all workers have the same weights after a step, so it does not matter that rank 0 may have been late
+    ends_us = {step: min(r["end_us"] for r in records) for step, records in _by_step(workers).items()}
     run.evaluations = [
-        Evaluation(step, (time_us - origin_us) / 1e6, loss, accuracy)
-        for step, time_us, loss, accuracy in workers[0]["evaluations"]
+        Evaluation(step, (ends_us[step] - origin_us) / 1e6, loss, accuracy)
+        for step, loss, accuracy in workers[0]["evaluations"]
     ]
     if policy == "gloo":
         run.sums_checked, run.sums_wrong = check_agreement(workers)
@@ -38,7 +40,16 @@ def collect(plan: Plan, policy: str, repetition: int, workers: list[dict[str, An
     return run
 
 
-def _iteration(rank: int, record: dict[str, Any]) -> Iteration:
+def _by_step(workers: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
+    """All workers' records of each step."""
+    found: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for worker in workers:
+        for record in worker["records"]:
+            found[record["step"]].append(record)
+    return found
+
+
+def _iteration(rank: int, record: dict[str, Any], origin_us: int) -> Iteration:
     seconds: dict[str, float] = defaultdict(float)
     for kind, start, end, _ in record["activities"]:
         seconds[kind] += (end - start) / 1e6
@@ -56,6 +67,7 @@ def _iteration(rank: int, record: dict[str, Any]) -> Iteration:
         slowdown=record["slowdown"],
         micro_batches=record["micro_batches"],
         helped=record["helped"],
+        end_s=(record["end_us"] - origin_us) / 1e6,
     )
 
 

@@ -78,7 +78,7 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
             account(record, contributed_us, ())  # Gloo does not tell sending from waiting
             records.append(tasks.describe_step(record, slowdown))
             if rank == 0:
-                snapshots.append((step, record.end_us, workload.snapshot()))
+                snapshots.append((step, workload.snapshot()))
                 print(json.dumps({"step": step + 1}), flush=True)
         dist.barrier()
     return {

@@ -1,5 +1,6 @@
 """What a run leaves behind, as data: the report is drawn from this and from nothing else."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -23,7 +24,10 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """One step of one worker, in seconds. The four parts make up iteration_s."""
+    """One step as one worker experienced it, in seconds. The four parts make up iteration_s.
+
+    How long the job took for a step is another question: see `report.stats.step_ends_s`.
+    """
 
     step: int
     worker: int
@@ -46,6 +50,9 @@ class Iteration:
     """Micro-batches of its own shard that it contributed."""
     helped: int
     """Micro-batches of other shards that it contributed."""
+    end_s: float = math.nan
+    """When it had the sum and had applied it, since the policy's first step began; NaN in runs of releases that did not
+    write it down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +61,7 @@ class Evaluation:
 
     step: int
     time_s: float
-    """Since the first step began."""
+    """When the step was over (see `report.stats.step_ends_s`), since the first step began."""
     loss: float
     accuracy: float
 

@@ -1,6 +1,5 @@
 """The simulated backend: the same connections and the same switch program in virtual time, on links as the plan says."""
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +18,7 @@ from sa_atp.testbed.local import expected_seconds
 from sa_atp.testbed.plan import Plan, only_mininet
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import PolicyRun
-from sa_atp.testbed.tasks import describe_step, make_workload, straggler_pattern
+from sa_atp.testbed.tasks import describe_step, evaluate, make_workload, straggler_pattern
 from sa_atp.testbed.worker import Checker
 from sa_atp.train.step import Compute, Stepper, StepRecord
 from sa_atp.train.virtual_time import Process
@@ -109,7 +108,7 @@ class _Rank:
         self.workload = make_workload(plan, simulation.repetition)
         self.checker = Checker(self.workload.values, plan.topology.workers * plan.job.micro_batches)
         self.records: list[dict[str, Any]] = []
-        self.snapshots: list[tuple[int, int, Any]] = []
+        self.snapshots: list[tuple[int, Any]] = []
         self.server: dict[str, Any] | None = None
         self.error: SaAtpError | None = None
         self.over = False
@@ -165,7 +164,7 @@ class _Rank:
         self.records.append(describe_step(record, slowdown))
         self.checker.add(record, *finished.integers())
         if self.rank == 0:
-            self.snapshots.append((step, record.end_us, self.workload.snapshot()))
+            self.snapshots.append((step, self.workload.snapshot()))
             self.simulation.progress.steps(step + 1, self.plan.run.steps)
         if step + 1 < self.plan.run.steps:
             self._start(step + 1)
@@ -182,13 +181,6 @@ class _Rank:
     def raw(self) -> dict[str, Any]:
         """The same as testbed.worker.train returns."""
         self.checker.finish()
-        evaluations = []
-        for step, time_us, weights in self.snapshots:
-            score = self.workload.score(weights)
-            if score is None:
-                continue
-            loss = score.loss if math.isfinite(score.loss) else float("nan")
-            evaluations.append((step, time_us, loss, score.accuracy))
         return {
             "rank": self.rank,
             "records": self.records,
@@ -196,5 +188,5 @@ class _Rank:
             "sums": self.checker.sums,
             "stats": self.worker.worker.stats.as_dict(),
             "server": self.server,
-            "evaluations": evaluations,
+            "evaluations": evaluate(self.workload, self.snapshots),
         }

@@ -1,6 +1,7 @@
 """What a task of a worker means: which plan, which workload, which device; and how its steps are written down."""
 
 import dataclasses
+import math
 from typing import Any, Protocol
 
 import numpy as np
@@ -79,13 +80,14 @@ def describe_step(record: StepRecord, slowdown: float) -> dict[str, Any]:
     }
 
 
-def evaluate(
-    workload: JobWorkload, snapshots: list[tuple[int, int, np.ndarray]]
-) -> list[tuple[int, int, float, float]]:
-    """(step, time, loss, accuracy) on the held-out samples, after the run so that it costs no training time."""
+def evaluate(workload: JobWorkload, snapshots: list[tuple[int, np.ndarray]]) -> list[tuple[int, float, float]]:
+    """(step, loss, accuracy) on the held-out samples, after the run so that it costs no training time.
+
+    Args: snapshots: (step, weights after it).
+    """
     found = []
-    for step, time_us, weights in snapshots:
+    for step, weights in snapshots:
         score = workload.score(weights)
         if score is not None:
-            found.append((step, time_us, score.loss, score.accuracy))
+            found.append((step, score.loss if math.isfinite(score.loss) else math.nan, score.accuracy))
     return found

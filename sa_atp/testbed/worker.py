@@ -126,9 +126,9 @@ def _steps(
     stepper: Stepper,
     checker: Checker,
     workload: JobWorkload,
-) -> tuple[list[dict[str, Any]], list[tuple[int, int, np.ndarray]]]:
+) -> tuple[list[dict[str, Any]], list[tuple[int, np.ndarray]]]:
     records: list[dict[str, Any]] = []
-    snapshots: list[tuple[int, int, np.ndarray]] = []
+    snapshots: list[tuple[int, np.ndarray]] = []
     for step in range(plan.run.steps):
         slowdown = pattern.slowdown_of(step, rank)
         # where something real makes the worker slow, its device need not pretend
@@ -137,7 +137,7 @@ def _steps(
         if sum_.finished is not None:
             checker.add(record, *sum_.finished.integers())
         if rank == 0:
-            snapshots.append((step, record.end_us, workload.snapshot()))
+            snapshots.append((step, workload.snapshot()))
             print(json.dumps({"step": step + 1}), flush=True)
         records.append(describe_step(record, slowdown))
     return records, snapshots

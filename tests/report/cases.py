@@ -39,9 +39,11 @@ def small(*, warm_up: int = 1) -> RunResult:
         run = PolicyRun(policy, repetition, fluid_bound_s=1.5 if repetition else 0.5)
         at = 0.0
         for step, seconds in enumerate(times):
-            run.iterations.append(iteration(step, 0, seconds - 1.0, compute_s=1.0, wait_s=seconds - 2.0, helped=1))
-            run.iterations.append(iteration(step, 1, float(seconds), slowdown=2.0, micro_batches=1, loss=4.0))
             at += seconds
+            run.iterations.append(
+                iteration(step, 0, seconds - 1.0, compute_s=1.0, wait_s=seconds - 2.0, helped=1, end_s=at)
+            )
+            run.iterations.append(iteration(step, 1, float(seconds), slowdown=2.0, micro_batches=1, loss=4.0, end_s=at))
             run.evaluations.append(Evaluation(step, at, loss=3.0 - step, accuracy=0.25 * (step + 1)))
         run.sums_checked, run.fragments, run.help = 6, {"sent": 10, "retransmitted": repetition}, {"helped_steps": 2}
         runs.append(run)

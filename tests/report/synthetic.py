@@ -196,5 +196,6 @@ class _Simulation:
                 slowdown=slowdown_of(self.plan, step, rank),
                 micro_batches=worker.own,
                 helped=worker.helped,
+                end_s=end_us / 1e6,
             )
         )

@@ -30,7 +30,7 @@ def runs(draw: st.DrawFn) -> RunResult:
     """Any RunResult, whether or not it makes sense."""
     iterations = st.builds(
         Iteration, step=COUNTS, worker=COUNTS, compute_s=NUMBERS, help_s=NUMBERS, send_s=NUMBERS, wait_s=NUMBERS,
-        iteration_s=NUMBERS, loss=NUMBERS, slowdown=NUMBERS, micro_batches=COUNTS, helped=COUNTS,
+        iteration_s=NUMBERS, loss=NUMBERS, slowdown=NUMBERS, micro_batches=COUNTS, helped=COUNTS, end_s=NUMBERS,
     )  # fmt: skip
     kinds = st.sampled_from(["compute", "help", "send", "wait", "pause"])
     intervals = st.builds(Interval, COUNTS, COUNTS, kinds, COUNTS, COUNTS, TEXTS)
@@ -78,6 +78,20 @@ def test_loaded_data_gives_the_same_files(tmp_path: Path) -> None:
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
 
 
+def test_a_run_of_an_older_release_is_read(tmp_path: Path) -> None:
+    """It has no times of ends; those of its steps follow from what they took."""
+    data = archive.encode(small())
+    for run in data["runs"]:
+        table = run["iterations"]
+        at = table["columns"].index("end_s")
+        for row in [table["columns"], *table["rows"]]:
+            row.pop(at)
+    (tmp_path / "run.json").write_text(json.dumps(data))
+    found = files.load(tmp_path)
+    assert all(math.isnan(each.end_s) for run in found.runs for each in run.iterations)
+    assert found.runs[0].iterations[0].iteration_s == small().runs[0].iterations[0].iteration_s
+
+
 # --- iterations.csv ---------------------------------------------------------------------------------------------------
 
 
@@ -87,7 +101,7 @@ def test_csv_has_the_contracts_columns_and_a_row_per_worker_and_step() -> None:
     assert list(rows[0])[:10] == [
         "policy", "repetition", "step", "worker", "compute_s", "help_s", "send_s", "wait_s", "iteration_s", "loss",
     ]  # fmt: skip
-    assert list(rows[0])[10:] == ["slowdown", "micro_batches", "helped", "job"]
+    assert list(rows[0])[10:] == ["slowdown", "micro_batches", "helped", "job", "end_s"]
     assert len(rows) == 2 * 2 * 5 * 4
     for row in rows:
         parts = sum(float(row[name]) for name in ("compute_s", "help_s", "send_s", "wait_s"))
@@ -162,6 +176,8 @@ def broken(change: Any) -> Any:
         lambda d: d["runs"][0].update(sums_wrong="0"),
         lambda d: d["runs"][0]["fragments"].update(sent=1.5),
         lambda d: d["runs"][0]["iterations"]["columns"].append("more"),
+        lambda d: d["runs"][0]["iterations"]["columns"].append("step"),
+        lambda d: [each.pop(0) for t in [d["runs"][0]["iterations"]] for each in [t["columns"], *t["rows"]]],
         lambda d: d["runs"][0]["iterations"]["columns"].append(7),
         lambda d: d["runs"][0]["iterations"]["rows"][0].pop(),
         lambda d: d["runs"][0]["iterations"]["rows"].append(None),

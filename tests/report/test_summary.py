@@ -1,5 +1,6 @@
 """The arithmetic of summary.json, by hand, and what must hold for any run."""
 
+import itertools
 import json
 import math
 from typing import Any
@@ -9,15 +10,86 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sa_atp.report import stats
+from sa_atp.report import findings, gantt, stats, sweep, table, training
 from sa_atp.report.summary import summarise
-from sa_atp.testbed.records import PolicyRun
+from sa_atp.testbed.collect import collect
+from sa_atp.testbed.plan import Plan, RunPlan, TopologyPlan
+from sa_atp.testbed.records import Interval, IntervalKind, PolicyRun, RunResult
 
 from . import synthetic
 from .cases import CASES, iteration, small
 
 
-def test_iteration_times_are_of_the_slowest_worker_after_the_warm_up_with_repetitions_pooled() -> None:
+def overlapping() -> RunResult:
+    """Two workers, steps of 2 s. In step 1 worker 1 pauses for 5 s; worker 0 does its work, and is in step 3 by then."""
+    run = PolicyRun("sa-atp", 0)
+    ends = {0: (2, 4, 6, 8, 10), 1: (2, 7, 7.5, 8.5, 10)}
+    for worker, times in ends.items():
+        for step, (start, end) in enumerate(itertools.pairwise((0, *times))):
+            run.iterations.append(iteration(step, worker, float(end - start), end_s=float(end)))
+            kind: IntervalKind = "pause" if (step, worker) == (1, 1) else "compute"
+            run.intervals.append(Interval(worker, step, kind, round(start * 1e6), round(end * 1e6)))
+    plan = Plan(run=RunPlan(steps=5, warm_up=0, policies=("sa-atp",)), topology=TopologyPlan(workers=2))
+    return RunResult(plan, "plan.toml", "sim", "embedded", {}, [run])
+
+
+def test_a_step_takes_from_one_sum_to_the_next_however_late_a_worker_comes() -> None:
+    """The slowest worker of each step gave 5 s once, and a mean of 2.6 s for 5 steps in 10 s."""
+    found = summarise(overlapping())["policies"]["sa-atp"]
+    assert (
+        found["iteration_time_s"]["mean"] == found["iteration_time_s"]["p99"] == found["iteration_time_s"]["max"] == 2
+    )
+    # what the workers experienced is beside it
+    assert found["worker_iteration_time_s"]["mean"] == pytest.approx(2.0)
+    assert found["worker_iteration_time_s"]["max"] == 5
+    assert [each["iteration_time_s"]["max"] for each in found["workers"]] == [2, 5]
+
+
+def test_the_headline_is_as_long_as_the_bars_beside_it() -> None:
+    result = overlapping()
+    (policy,) = stats.policies(result)
+    for worker in policy.workers():
+        assert sum(worker.seconds.values()) == pytest.approx(policy.mean_s)
+        assert worker.times_s.mean() == pytest.approx(policy.mean_s)
+
+
+def test_figures_sweeps_and_the_table_have_the_same_steps() -> None:
+    result = overlapping()
+    (policy,) = stats.policies(result)
+    assert sweep.ITERATION_TIME.of(policy, result.plan) == [policy.mean_s]
+    (stretch,) = gantt._stretches(result)
+    assert list(stretch.ends_s.values()) == np.cumsum(policy.pooled_s[1:]).tolist()  # it begins with the pause
+    assert stretch.spans_s[1, 1] == (0.0, 5.0)
+    times, _ = training._training_loss(result.runs[0])
+    assert times.tolist() == np.cumsum(policy.pooled_s).tolist()
+    assert findings.iteration_time(result).replace("\u00a0", " ").startswith("SA-ATP: 2.00 s per iteration")
+    rows = {label: cell for _, lines in table.rows(summarise(result)) for label, cell in lines}
+    shown = summarise(result)
+    cells = {label: rows[label]("sa-atp", shown["policies"]["sa-atp"], {}) for label in ("mean", "p99")}
+    assert {label: cell.replace("\u00a0", " ") for label, cell in cells.items()} == {"mean": "2.00 s", "p99": "2.00 s"}
+
+
+def test_what_is_evaluated_has_the_time_of_the_jobs_step() -> None:
+    """Rank 0 may be the one that comes late; all have the same weights."""
+    plan = Plan(run=RunPlan(steps=2, policies=("atp",)), topology=TopologyPlan(workers=2))
+    ends_us = {0: (9_000_000, 9_500_000), 1: (4_000_000, 8_000_000)}
+    workers: list[dict[str, Any]] = [
+        {"rank": rank, "contributed": [], "sums": [], "server": None,
+         "evaluations": [(step, 1.0 - step / 4, step / 2) for step in range(2)] if rank == 0 else [],
+         "stats": {"fragments_sent": 0, "retransmitted": 0, "on_behalf": 0},
+         "records": [
+             {"step": step, "start_us": 1_000_000, "end_us": ends_us[rank][step], "activities": [], "loss": None,
+              "slowdown": 1.0, "micro_batches": 0, "helped": 0}
+             for step in range(2)
+         ]}
+        for rank in range(2)
+    ]  # fmt: skip
+    run = collect(plan, "atp", 0, workers)
+    assert [e.time_s for e in run.evaluations] == [3.0, 7.0] == list(stats.step_ends_s(run).values())
+    assert [i.end_s for i in run.iterations if i.worker == 0] == [8.0, 8.5]
+
+
+def test_iteration_times_after_the_warm_up_with_repetitions_pooled() -> None:
     atp = summarise(small())["policies"]["atp"]
     assert atp["iterations"] == 6
     assert atp["iterations_counted"] == 4
@@ -122,7 +194,10 @@ def test_synthetic_runs_are_consistent() -> None:
 def test_means_of_any_times(times: list[list[float]], warm_up: int, first_step: int) -> None:
     """Whatever the first step is called: as many steps as the warm-up has are left out, unless none would be left."""
     run = PolicyRun("atp", 0)
-    run.iterations = [iteration(first_step + s, w, t) for s, row in enumerate(times) for w, t in enumerate(row)]
+    at = 0.0
+    for step, row in enumerate(times):  # in step: all go on when the slowest is there
+        at += max(row)
+        run.iterations += [iteration(first_step + step, w, t, end_s=at) for w, t in enumerate(row)]
     steps = stats.counted_steps(run, warm_up)
     slowest = [max(row) for row in times]
     counted = slowest[warm_up:] or slowest
@@ -131,9 +206,26 @@ def test_means_of_any_times(times: list[list[float]], warm_up: int, first_step: 
     found.runs = [run]
     policy: dict[str, Any] = summarise(found)["policies"]["atp"]
     assert policy["iteration_time_s"]["mean"] == pytest.approx(np.mean(counted))
-    assert policy["iteration_time_s"]["max"] == max(counted)
+    assert policy["iteration_time_s"]["max"] == pytest.approx(max(counted))
     shares = policy["time_share"]
     assert sum(shares.values()) == pytest.approx(1.0)
+
+
+@given(st.lists(st.lists(st.floats(1e-6, 1e4), min_size=3, max_size=3), min_size=1, max_size=12), st.booleans())
+def test_times_add_up_to_what_the_run_took(times: list[list[float]], written_down: bool) -> None:
+    """However much steps of different workers overlap; also of older runs, which have no times of ends."""
+    run = PolicyRun("atp", 0)
+    ends = np.cumsum(times, axis=0)
+    for step, row in enumerate(times):
+        for worker, seconds in enumerate(row):
+            end_s = float(ends[step, worker]) if written_down else math.nan
+            run.iterations.append(iteration(step, worker, seconds, end_s=end_s))
+    found = small(warm_up=0)
+    found.runs = [run]
+    (policy,) = stats.policies(found)
+    assert len(policy.pooled_s) == len(times)
+    assert policy.pooled_s.min() >= 0
+    assert policy.pooled_s.sum() == pytest.approx(ends[-1].min())
 
 
 @pytest.mark.parametrize(("freedom", "quantile"), [(1, 12.706), (10, 2.228), (11, 2.201), (30, 2.042), (1000, 1.962)])

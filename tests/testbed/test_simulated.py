@@ -1,7 +1,9 @@
 """The simulated backend, in this process."""
 
+import numpy as np
 import pytest
 
+from sa_atp.report import stats
 from sa_atp.testbed import plan as plans
 from sa_atp.testbed import simulated
 from sa_atp.testbed.progress import Progress
@@ -58,6 +60,23 @@ def test_waiting_for_a_straggler_is_not_sending(overrides: tuple[str, ...]) -> N
         if each.worker != 2:
             assert each.wait_s > 0.75 * each.iteration_s
             assert each.send_s < 0.05 * each.iteration_s
+
+
+def test_a_pause_that_others_make_up_for_is_not_the_jobs() -> None:
+    """The paused worker comes late to several sums; the job goes on, and its steps add up to what the run took."""
+    paused = (
+        "job.compute_us_per_sample=10000", "straggler.pattern=pause", "straggler.workers=[2]", "straggler.pause_s=0.3",
+        "straggler.every=4", "run.steps=8",
+    )  # fmt: skip
+    times = {}
+    for policy in ("atp", "sa-atp"):
+        found = simulate(*paused, f'run.policies=["{policy}"]')
+        times[policy] = np.diff([0.0, *stats.step_ends_s(found).values()])
+        assert times[policy].sum() == pytest.approx(min(i.end_s for i in found.iterations if i.step == 7))
+        assert max(i.iteration_s for i in found.iterations) > 0.3
+    assert times["atp"].max() > 0.3
+    assert times["sa-atp"].max() < 0.1
+    assert times["sa-atp"].min() > 0.03
 
 
 @pytest.mark.parametrize(
