@@ -1,5 +1,6 @@
 """Progress of a run on standard error: a bar on a terminal, a line a stage elsewhere."""
 
+import contextlib
 import sys
 import time
 from types import TracebackType
@@ -36,6 +37,10 @@ class TerminalProgress(Progress):
             self._bar.stop()
 
     def __call__(self, stage: str) -> None:
+        with contextlib.suppress(OSError):  # a run does not end because nobody can read how far it is
+            self._say(stage)
+
+    def _say(self, stage: str) -> None:
         if self._console.is_terminal:
             if self._task is not None:
                 self._bar.remove_task(self._bar.task_ids[0])

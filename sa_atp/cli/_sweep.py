@@ -1,8 +1,9 @@
 """Runs the points of a sweep one by one; those that a folder has already are not run again."""
 
-import contextlib
 import json
+import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,35 +18,61 @@ from sa_atp.testbed.records import RunResult
 from sa_atp.testbed.sweep import Point, points, seconds_left
 
 
-def run(plan: Plan, path: str, folder: Path, progress: Progress) -> dict[str, Any]:
-    """Returns: the numbers of the sweep, see report.sweep.table. Raises: UserError, MissingPartError, SaAtpError."""
-    from sa_atp import report
-    from sa_atp.report import sweep
-    from sa_atp.testbed import runner
+def run(plan: Plan, path: str, folder: Path, progress: Progress, *, replace: bool = False) -> dict[str, Any]:
+    """Args: replace: run points anew that the folder has of another plan.
+
+    Returns: the numbers of the sweep, see report.sweep.table. Raises: UserError, MissingPartError, SaAtpError.
+    """
+    from sa_atp.testbed import run_folder, runner
 
     wanted = points(plan, path)
     for point in wanted:
         runner.check(point.plan, path)
+    with run_folder.claimed(folder, sum(run_folder.bytes_needed(point.plan) for point in wanted)):
+        done = {point.folder: _finished(folder, point, replace) for point in wanted}
+        return _run_points(plan, path, folder, progress, wanted, done)
+
+
+def _run_points(
+    plan: Plan,
+    path: str,
+    folder: Path,
+    progress: Progress,
+    wanted: Sequence[Point],
+    done: Mapping[str, RunResult | None],
+) -> dict[str, Any]:
+    from sa_atp import report
+    from sa_atp.report import sweep
+    from sa_atp.testbed import runner
+
     results: list[tuple[Any, RunResult]] = []
     took: list[tuple[Plan, float]] = []
     for number, point in enumerate(wanted):
         at = folder / "points" / point.folder
-        result = _finished(at, point)
+        result = done[point.folder]
         if result is None:
             start = time.monotonic()
             left = seconds_left(took, [p.plan for p in wanted[number:]])
             about = f", about {_minutes(left)} left in all" if left is not None else ""
             named = _Named(progress, f"{plan.sweep.key} = {point.value} ({number + 1} of {len(wanted)}{about})")
             result = runner.run(point.plan, path, at, named)
-            report.write_report(result, at)
+            try:
+                report.write_report(result, at)
+            except report.DrawingError as error:
+                print(f"sa-atp: {error}", file=sys.stderr)
             took.append((point.plan, time.monotonic() - start))
         else:
             progress(f"{plan.sweep.key} = {point.value}: was run before")
         results.append((point.value, result))
         numbers = sweep.table(plan, results)
         sweep.write(plan, numbers, folder)
-        with contextlib.suppress(MissingPartError):  # without matplotlib there are numbers, and a line says so
-            sweep.draw(plan, numbers, folder)
+        try:
+            with report.drawing(f"sa-atp run {path} --out {folder}"):
+                sweep.draw(plan, numbers, folder)
+        except MissingPartError:
+            pass  # without matplotlib there are numbers, and a line says so
+        except report.DrawingError as error:
+            print(f"sa-atp: {error}", file=sys.stderr)
     return numbers
 
 
@@ -63,20 +90,16 @@ class _Named(Progress):
         self._progress.steps(done, of)
 
 
-def _finished(folder: Path, point: Point) -> RunResult | None:
-    """The result of a point that has been run. Raises: UserError: it is not what is wanted."""
+def _finished(folder: Path, point: Point, replace: bool) -> RunResult | None:
+    """The result of a point that has been run. Raises: UserError: it is not what is wanted, and is not to be replaced."""
     from sa_atp import report
 
-    if not (folder / "run.json").is_file():
+    try:
+        return report.finished(folder / "points" / point.folder, point.plan)
+    except UserError:
+        if not replace:
+            raise
         return None
-    found = report.load(folder)
-    if (found.backend, found.switch) != (point.plan.run.backend, point.plan.switch.program):
-        raise UserError(
-            f"{folder} was run by --backend {found.backend} --switch {found.switch}: choose another --out, or remove it"
-        )
-    if found.plan != point.plan:
-        raise UserError(f"{folder} is of another plan: choose another --out, or remove it")
-    return found
 
 
 def _minutes(seconds: float) -> str:

@@ -29,6 +29,8 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the results (default: runs/PLAN-DATE)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides",
                         help="override a key of the plan, for example help.grade=clone; may be repeated")  # fmt: skip
+    parser.add_argument("--replace", action="store_true",
+                        help="replace a finished run of another plan in the folder (default: refuse to)")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the summary as one JSON object")
     parser.set_defaults(run=run)
 
@@ -36,29 +38,35 @@ def add(subparsers: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     from sa_atp import artefacts, report
     from sa_atp.cli._progress import TerminalProgress
+    from sa_atp.cli._results import save
     from sa_atp.report.table import print_table
     from sa_atp.testbed import plan as plans
-    from sa_atp.testbed import runner
+    from sa_atp.testbed import run_folder, runner
 
     path = artefacts.plan_file(options.plan)
     plan = plans.placed(plans.load(path, options.overrides), options.backend, options.switch)
     folder = options.out or Path("runs") / f"{options.plan.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
     if plan.sweep.key:
         return run_sweep(options, plan, path, folder)
-    with TerminalProgress() as progress:
-        result = runner.run(plan, str(path), folder, progress)
-        progress("drawing figures")
-        written = report.write_report(result, folder)
+    runner.check(plan, str(path))
+    with run_folder.claimed(folder, run_folder.bytes_needed(plan)):
+        if not options.replace:
+            report.finished(folder, plan)  # one of another plan stays
+        with TerminalProgress() as progress:
+            result = runner.run(plan, str(path), folder, progress)
+            progress("drawing figures")
+            saved = save(result, folder)
     summary = report.summarise(result)
     if options.json:
-        print(json.dumps({**summary, "folder": str(folder)}))
+        print(json.dumps({**summary, "folder": str(saved.folder)}))
     else:
         print_table(result)
-        print_paths(folder, written)
+        print_paths(saved.folder, saved.files)
     wrong = sum(policy["sums_wrong"] for policy in summary["policies"].values())
-    if wrong:
-        print(f"sa-atp: {wrong} sums were wrong", file=sys.stderr)
-    return 1 if wrong else 0
+    problems = [*saved.problems, *([f"{wrong} sums were wrong"] if wrong else [])]
+    for problem in problems:
+        print(f"sa-atp: {problem}", file=sys.stderr)
+    return 1 if problems else 0
 
 
 def run_sweep(options: argparse.Namespace, plan: "Plan", path: Path, folder: Path) -> int:
@@ -68,7 +76,7 @@ def run_sweep(options: argparse.Namespace, plan: "Plan", path: Path, folder: Pat
 
     try:
         with TerminalProgress() as progress:
-            numbers = _sweep.run(plan, str(path), folder, progress)
+            numbers = _sweep.run(plan, str(path), folder, progress, replace=options.replace)
     except KeyboardInterrupt:
         print(f"sa-atp: what is finished is in {folder}: `--out {folder}` goes on from there", file=sys.stderr)
         raise
@@ -84,6 +92,8 @@ def run_sweep(options: argparse.Namespace, plan: "Plan", path: Path, folder: Pat
 
 def print_paths(folder: Path, written: list[Path]) -> None:
     """Where to look."""
+    if not written:
+        return
     page = next((path for path in written if path.name == "report.html"), None)
     figures = [path.name for path in written if path.suffix == ".png"]
     data = [path.name for path in written if path.suffix not in (".png", ".html")]

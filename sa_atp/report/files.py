@@ -17,6 +17,7 @@ from sa_atp.errors import UserError
 from sa_atp.report import archive
 from sa_atp.report.summary import summarise
 from sa_atp.report.trace import trace
+from sa_atp.testbed.plan import Plan, differences, placed
 from sa_atp.testbed.records import Iteration, RunResult
 
 COLUMNS = (
@@ -24,6 +25,7 @@ COLUMNS = (
     "slowdown", "micro_batches", "helped", "job", "end_s",
 )  # fmt: skip
 RUN = "run.json"
+MOST_DIFFERENCES = 3  # of plans, in a message
 
 
 def write_data(result: RunResult, folder: Path) -> list[Path]:
@@ -59,6 +61,24 @@ def load(folder: Path) -> RunResult:
         return archive.decode(data)
     except archive.BadRun as error:
         raise UserError(f"{path}: not a run: {_one_line(error)}") from None
+
+
+def finished(folder: Path, plan: Plan) -> RunResult | None:
+    """The run of a plan that a folder holds; None: it holds no run.
+
+    Raises: UserError: it holds a run of another plan, or something that cannot be read.
+    """
+    if not (folder / RUN).is_file():
+        return None
+    found = load(folder)
+    apart = differences(placed(found.plan, found.backend, found.switch), plan)
+    if apart:
+        more = ", and more" if len(apart) > MOST_DIFFERENCES else ""
+        raise UserError(
+            f"{folder} holds a run of another plan ({'; '.join(apart[:MOST_DIFFERENCES])}{more}): choose another folder "
+            "with --out, or say --replace"
+        )
+    return found
 
 
 def manifest(result: RunResult) -> dict[str, Any]:

@@ -355,6 +355,17 @@ def placed(plan: Plan, backend: str = "auto", switch: str = "auto") -> Plan:
     return dataclasses.replace(plan, run=run, switch=program)
 
 
+def differences(one: Plan, other: Plan) -> list[str]:
+    """What two plans say otherwise: "table.key = value of one, not value of the other"."""
+    tables, others = one.as_dict(), other.as_dict()
+    return [
+        f"{name}.{key} = {value!r}, not {others[name][key]!r}"
+        for name, table in tables.items()
+        for key, value in table.items()
+        if value != others[name][key]
+    ]
+
+
 def only_links(plan: Plan) -> str | None:
     """The first setting of a plan that needs links, emulated or simulated, as "table.key = value"; None: there is none."""
     wanted = {"topology.worker_mbps": plan.topology.worker_mbps, "topology.trunk_mbps": plan.topology.trunk_mbps}

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any, Self
 
 from sa_atp.errors import SaAtpError
 
@@ -49,7 +49,7 @@ class Process:
         self.log = log
         self._command = [*inside, *program, *arguments]
         self._buffer = b""
-        with log.open("wb") as errors:
+        with _open(log) as errors:
             self._process = subprocess.Popen(
                 [*_tie_to_parent(), *self._command],
                 stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
@@ -185,6 +185,14 @@ def wait_for(processes: Sequence[Process], timeout_s: float) -> list[Process]:
         for process in processes:
             selector.register(process, selectors.EVENT_READ, process)
         return [key.data for key, _ in selector.select(max(0.0, timeout_s))]
+
+
+def _open(log: Path) -> IO[bytes]:
+    """Raises: ProcessError."""
+    try:
+        return log.open("wb")
+    except OSError as error:
+        raise ProcessError(f"{log}: cannot be written: {error.strerror}") from None
 
 
 @cache

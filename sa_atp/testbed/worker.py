@@ -152,6 +152,14 @@ def prepare(task: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
+def _write(path: Path, found: dict[str, Any]) -> None:
+    """Raises: SaAtpError."""
+    try:
+        path.write_text(json.dumps(found))
+    except OSError as error:
+        raise SaAtpError(f"{path}: cannot be written: {error.strerror}") from None
+
+
 def serve(tasks: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]]) -> int:
     """Answers tasks until standard input ends. Args: tasks: what to do for each kind."""
     # Three threads share the interpreter; by default one that computes may keep the others waiting for 5 ms.
@@ -160,7 +168,7 @@ def serve(tasks: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]]) -> in
     for line in sys.stdin:
         task = json.loads(line)
         try:
-            Path(task["out"]).write_text(json.dumps(tasks[task.get("kind", "train")](task)))
+            _write(Path(task["out"]), tasks[task.get("kind", "train")](task))
             answer: dict[str, Any] = {"done": True}
         except SaAtpError as error:
             answer = {"done": False, "error": str(error)}

@@ -67,11 +67,12 @@ def test_a_sweep_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert slow["atp"]["iteration_time_s"] > found["points"][0]["policies"]["atp"]["iteration_time_s"]
 
     point = points(plans.load(plan), str(plan))[0]
-    assert _sweep._finished(out / "points" / point.folder, point) is not None
-    assert _sweep._finished(out / "points" / "nowhere", point) is None
+    assert _sweep._finished(out, point, False) is not None
+    assert _sweep._finished(tmp_path / "nowhere", point, False) is None
     elsewhere = points(plans.placed(plans.load(plan), backend="mininet"), str(plan))[0]
-    with pytest.raises(UserError, match="was run by --backend sim"):
-        _sweep._finished(out / "points" / point.folder, elsewhere)
+    with pytest.raises(UserError, match=r"another plan \(run\.backend = 'sim', not 'mininet'\)"):
+        _sweep._finished(out, elsewhere, False)
     other = points(plans.load(plan, ["job.batch_size=8"]), str(plan))[0]
-    with pytest.raises(UserError, match="is of another plan"):
-        _sweep._finished(out / "points" / point.folder, other)
+    with pytest.raises(UserError, match=r"job\.batch_size = 4, not 8"):
+        _sweep._finished(out, other, False)
+    assert _sweep._finished(out, other, True) is None
