@@ -64,6 +64,7 @@ def run(options: argparse.Namespace) -> int:
         dead_after_us=int(options.dead_after * 1e6),
     )
     from sa_atp.control.server import ServerProcess
+    from sa_atp.net.settling import settle
 
     process = ServerProcess(settings, listen, random_bits=random.SystemRandom().getrandbits)
     if places:
@@ -71,6 +72,7 @@ def run(options: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: process.stop())
     print(f"sa-atp ps: workers connect to udp://{process.address[0]}:{process.address[1]}", file=sys.stderr, flush=True)
+    settle()
     print(json.dumps({"ready": True, "address": list(process.address)}), flush=True)
     process.run()
     return 0

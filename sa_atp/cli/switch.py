@@ -88,6 +88,7 @@ def run(options: argparse.Namespace) -> int:
     from sa_atp.folders import cache_folder
     from sa_atp.net.clock import now_us
     from sa_atp.net.ports import InterfacePort, Port, UdpPort
+    from sa_atp.net.settling import settle
     from sa_atp.net.switch import SwitchLoop
     from sa_atp.softswitch.device import Device
     from sa_atp.softswitch.p4runtime.server import P4RuntimeServer
@@ -126,6 +127,7 @@ def run(options: argparse.Namespace) -> int:
         say(
             f"P4Runtime on {server.address}; ports {', '.join(f'{n} ({p.describe()})' for n, p in ports.items()) or 'none'}"
         )
+        settle()
         # for whoever started us: what it needs to know, in one line
         print(json.dumps({"ready": True, "grpc": server.address, "udp": udp}), flush=True)
         loop.run()

@@ -101,6 +101,8 @@ def _against(base: PolicyStats | None, other: PolicyStats) -> str:
     if base is None or other is base or not base.mean_s or not other.mean_s:
         return ""
     reduction = 1 - other.mean_s / base.mean_s
+    if findings.is_unclear(base, other):
+        return "no clear difference"
     if abs(reduction) < findings.SAME:
         return "about the same"
     word = "shorter" if reduction > 0 else "longer"

@@ -11,6 +11,7 @@ from sa_atp.report.text import digits, duration, factor, in_words, join, percent
 from sa_atp.testbed.records import RunResult
 
 SAME = 0.01  # differences of mean iteration time below one per cent are not worth a claim
+CHANCE = 0.1  # so far apart have single runs been on a machine with few cores, where there was no difference
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ def iteration_time(result: RunResult) -> str:
         return f"{policy_name(base.policy)}: {duration(base.mean_s)} per iteration {situation(result)}"
     reduction = 1 - other.mean_s / base.mean_s
     name, than = policy_name(other.policy), policy_name(base.policy)
-    if _unclear(base, other):
+    if is_unclear(base, other):
         return f"No clear difference in iteration time between {name} and {than} {situation(result)}"
     if abs(reduction) < SAME:
         return f"{name}: iterations as long as those of {than} {situation(result)}"
@@ -147,12 +148,24 @@ def remarks(result: RunResult, summary: dict[str, Any]) -> list[Remark]:
         expected = result.plan.run.steps * result.plan.run.repetitions * result.plan.job.jobs
         if 0 < each["iterations"] < expected:
             doubt.append(f"{names[policy]}: {each['iterations']} of {expected} iterations were recorded.")
+    doubt += _of_chance(result, summary)
     missing = [policy_name(policy) for policy in result.plan.run.policies if policy not in summary["policies"]]
     if missing:
         doubt.append(f"No data of {join(missing)}.")
     if str(result.manifest.get("commit") or "").endswith("+changes"):
         doubt.append("The source tree had changes that were not committed: the commit alone does not repeat this run.")
     return [Remark("wrong", text) for text in wrong] + [Remark("doubt", text) for text in doubt]
+
+
+def _of_chance(result: RunResult, summary: dict[str, Any]) -> list[str]:
+    """A small difference between two single runs, in real time, may come of whatever else the machine did."""
+    found = [r for r in summary["comparison"]["iteration_time_reduction"].values() if r is not None]
+    if result.devices == "simulated" or summary["repetitions"] > 1 or not any(abs(r) < CHANCE for r in found):
+        return []
+    return [
+        f"One repetition: a difference of less than {percent(CHANCE)} may be chance. --set run.repetitions=10 shows its "
+        "spread."
+    ]
 
 
 def what_ran(result: RunResult) -> str:
@@ -172,7 +185,9 @@ def _alone(result: RunResult, found: Sequence[PolicyStats]) -> str:
     return f"Iteration time {situation(result)}: {join(shown)}" if shown else "No iterations were recorded"
 
 
-def _unclear(base: PolicyStats, other: PolicyStats) -> bool:
-    """Whether the confidence intervals over repetitions, where there are some, overlap."""
-    first, second = base.mean_interval_s, other.mean_interval_s
-    return first is not None and second is not None and first[0] <= second[1] and second[0] <= first[1]
+def is_unclear(base: PolicyStats, other: PolicyStats) -> bool:
+    """Whether repetitions, where there are several, leave it open which of the two is faster."""
+    interval = stats.interval95(stats.reductions(base, other))
+    if interval is None or not interval[0] <= 0 <= interval[1]:
+        return False
+    return max(-interval[0], interval[1]) >= SAME  # else they are known to be alike

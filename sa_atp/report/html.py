@@ -10,7 +10,7 @@ from typing import Any
 from sa_atp.report import findings, table
 from sa_atp.report.page import STYLE
 from sa_atp.report.summary import summarise
-from sa_atp.report.text import duration, factor, number, percent, policy_name
+from sa_atp.report.text import NBSP, duration, factor, number, percent, policy_name
 from sa_atp.testbed.records import RunResult
 
 
@@ -80,8 +80,13 @@ def _headlines(result: RunResult, summary: dict[str, Any]) -> str:
         reduction = comparison["iteration_time_reduction"][chosen]
         means = [policies[p]["iteration_time_s"]["mean"] for p in (chosen, comparison["baseline"])]
         word = "shorter" if reduction >= 0 else "longer"
+        interval = comparison["iteration_time_reduction_ci95"][chosen]
+        spread = f" (± {percent((interval[1] - interval[0]) / 2)}, 95{NBSP}% interval)" if interval else ""
         cards.append(
-            (percent(abs(reduction)), f"{word} iterations: {duration(means[0])} instead of {duration(means[1])}")
+            (
+                percent(abs(reduction)),
+                f"{word} iterations{spread}: {duration(means[0])} instead of {duration(means[1])}",
+            )
         )
         cards.append(
             (factor(comparison["speedup"][chosen]), f"as many iterations in the same time, {other} against {base}")

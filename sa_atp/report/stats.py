@@ -149,6 +149,15 @@ def baseline(result: RunResult, found: Sequence[PolicyStats]) -> PolicyStats | N
     return next((p for p in found if p.policy == wanted and p.mean_s is not None), None)
 
 
+def reductions(base: PolicyStats, other: PolicyStats) -> list[float]:
+    """By how much a policy's iterations were shorter than the baseline's, 0.6 for 60 %, in each repetition that both ran.
+
+    Repetitions of one number have the same seed and ran one after the other: what they share does not count as spread.
+    """
+    means = base.repetition_means_s()
+    return [1 - mean / means[n] for n, mean in other.repetition_means_s().items() if means.get(n)]
+
+
 def counted_steps(run: PolicyRun, warm_up: int) -> list[int]:
     """Steps that count, in order: those after the first `warm_up`, or all where there are no more."""
     steps = sorted({each.step for each in run.iterations})

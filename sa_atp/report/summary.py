@@ -110,6 +110,9 @@ def _comparison(result: RunResult, found: list[PolicyStats]) -> dict[str, Any]:
         "iteration_time_reduction": {
             each.policy: _less(_ratio(each.mean_s, base.mean_s if base else None)) for each in others
         },
+        "iteration_time_reduction_ci95": {
+            each.policy: stats.interval95(stats.reductions(base, each)) if base else None for each in others
+        },
         "speedup": speedups,
         "speedup_ci95": {each.policy: _paired_interval(base, each) for each in others},
         "training_speedup": {

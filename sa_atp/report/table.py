@@ -56,7 +56,9 @@ def rows(summary: dict[str, Any]) -> list[tuple[str, list[tuple[str, Cell]]]]:
         ("times the fluid bound", lambda _, p, __: factor(p["ratio_to_fluid_bound"])),
     ]
     if several:
-        time.insert(1, ("± (95 %, repetitions)".replace(" %", f"{NBSP}%"), lambda _, p, __: _half(p)))
+        spread = "± (95 %, repetitions)".replace(" %", f"{NBSP}%")
+        time.insert(4, (spread, lambda name, _, c: _of(c["iteration_time_reduction_ci95"], name, _half_percent)))
+        time.insert(1, (spread, lambda _, p, __: _half(p)))
     workers: list[tuple[str, Cell]] = [
         ("p99 of a worker's step", lambda _, p, __: duration(p["worker_iteration_time_s"]["p99"])),
         ("share of time waiting", lambda _, p, __: percent(p["time_share"].get("wait"))),
@@ -136,7 +138,7 @@ def _emphasis(label: str, text: str) -> Text:
     return Text(text, style="bold" if label in ("reduction", "speed-up") else "")
 
 
-def _of(values: dict[str, float | None], policy: str, write: Callable[[float | None], str]) -> str:
+def _of(values: dict[str, Any], policy: str, write: Callable[[Any], str]) -> str:
     """A comparison with the baseline; empty for the baseline itself."""
     return write(values[policy]) if policy in values else ""
 
@@ -144,6 +146,10 @@ def _of(values: dict[str, float | None], policy: str, write: Callable[[float | N
 def _half(policy: dict[str, Any]) -> str:
     interval = policy["iteration_time_s"]["mean_ci95"]
     return duration((interval[1] - interval[0]) / 2) if interval else "–"
+
+
+def _half_percent(interval: list[float] | None) -> str:
+    return percent((interval[1] - interval[0]) / 2) if interval else "–"
 
 
 def _accuracy(value: float | None) -> str:

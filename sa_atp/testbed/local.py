@@ -65,14 +65,13 @@ def run(plan: Plan, folder: Path, progress: Progress) -> list[PolicyRun]:
             worker.answer(READY_TIMEOUT_S)
         prepare(plan, workers)
         runs = []
-        for repetition in range(plan.run.repetitions):
-            for policy in plan.run.policies:
-                progress(f"{policy}, repetition {repetition + 1} of {plan.run.repetitions}")
-                job = f"{policy}-{repetition}-{os.getpid()}"
-                common = {"repetition": repetition, "server": f"udp://{host}:{port}", "job": job}
-                tasks = [(worker, {**common, "rank": rank}) for rank, worker in enumerate(workers)]
-                raw = run_policy(plan, policy, tasks, folder, progress)
-                runs.append(collect(plan, policy, repetition, raw))
+        for repetition, policy in plan.run.turns():
+            progress(f"{policy}, repetition {repetition + 1} of {plan.run.repetitions}")
+            job = f"{policy}-{repetition}-{os.getpid()}"
+            common = {"repetition": repetition, "server": f"udp://{host}:{port}", "job": job}
+            tasks = [(worker, {**common, "rank": rank}) for rank, worker in enumerate(workers)]
+            raw = run_policy(plan, policy, tasks, folder, progress)
+            runs.append(collect(plan, policy, repetition, raw))
         return runs
 
 

@@ -7,7 +7,7 @@ out of range are refused with the key, the value, and what would be accepted.
 import dataclasses
 import tomllib
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,7 @@ class RunPlan:
     seed: int = setting(1, between=(0, 2**31 - 1))
     """Decides data order, initial weights, dropout and random stragglers."""
     repetitions: int = setting(1, between=(1, 100))
+    """How often each policy runs, with other data each time. With more than one, reports give 95 % intervals."""
     steps: int = setting(40, between=(1, 100_000))
     warm_up: int = setting(3, between=(0, 1000))
     """First steps of every run that do not count in means and percentiles."""
@@ -60,6 +61,15 @@ class RunPlan:
     """Where `--backend auto` runs the plan."""
     target_accuracy: float = setting(0.9, between=(0.0, 1.0))
     """Time to accuracy is the time until the held-out accuracy first reaches this."""
+
+    def turns(self) -> Iterator[tuple[int, str]]:
+        """What runs when: (repetition, policy).
+
+        Every second repetition goes the other way round, so that no policy is always the first, or the last.
+        """
+        for repetition in range(self.repetitions):
+            policies = self.policies if repetition % 2 == 0 else self.policies[::-1]
+            yield from ((repetition, policy) for policy in policies)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -42,6 +42,8 @@ def run(plan: Plan, plan_path: str, folder: Path, progress: Progress) -> RunResu
         result.runs = mininet.run(plan, Path(plan_path), folder / "logs", progress)
     else:
         result.runs = simulated.run(plan, progress)
+    # as the plan has them, in whatever turn they ran
+    result.runs.sort(key=lambda run: (run.repetition, plan.run.policies.index(run.policy), run.job))
     return result
 
 

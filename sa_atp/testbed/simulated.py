@@ -49,12 +49,10 @@ def run(plan: Plan, progress: Progress) -> list[PolicyRun]:
     progress("loading the switch program")
     pipelines = [Pipeline.from_file(path, cache=cache_folder()) for _ in range(count)]
     runs = []
-    for repetition in range(plan.run.repetitions):
-        for policy in plan.run.policies:
-            progress(f"{policy}, repetition {repetition + 1} of {plan.run.repetitions}")
-            runs.append(
-                collect(plan, policy, repetition, _Simulation(plan, policy, repetition, pipelines, progress).run())
-            )
+    for repetition, policy in plan.run.turns():
+        progress(f"{policy}, repetition {repetition + 1} of {plan.run.repetitions}")
+        raw = _Simulation(plan, policy, repetition, pipelines, progress).run()
+        runs.append(collect(plan, policy, repetition, raw))
     return runs
 
 

@@ -18,6 +18,7 @@ from msgspec.structs import asdict
 
 from sa_atp.errors import SaAtpError
 from sa_atp.net.communicator import connect
+from sa_atp.net.settling import settle
 from sa_atp.testbed import gloo
 from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.tasks import (
@@ -149,6 +150,7 @@ def prepare(task: dict[str, Any]) -> dict[str, Any]:
     make_workload(plan, 0).gradient(0, 0, 0)
     if "gloo" in plan.run.policies:
         gloo.load()
+    settle()
     return {}
 
 

@@ -1,16 +1,21 @@
 """Numbers in words, and the sentences that stand above figures."""
 
+import io
+import re
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
-from sa_atp.report import findings, text
+from sa_atp.report import findings, table, text
 from sa_atp.report.summary import summarise
-from sa_atp.testbed.plan import StragglerPlan
-from sa_atp.testbed.records import Evaluation
+from sa_atp.testbed.plan import Plan, RunPlan, StragglerPlan, TopologyPlan
+from sa_atp.testbed.records import Evaluation, PolicyRun, RunResult
 
 from . import synthetic
-from .cases import CASES, small
+from .cases import CASES, iteration, small
 
 
 def plain(sentence: str) -> str:
@@ -95,6 +100,47 @@ def test_titles_say_what_is_in_the_data() -> None:
 
 def test_a_difference_within_the_spread_of_repetitions_is_not_claimed() -> None:
     assert findings.iteration_time(small()).startswith("No clear difference")
+
+
+def with_means(*means: tuple[float, float]) -> RunResult:
+    """Two policies, and for each repetition the mean iteration time of both."""
+    plan = Plan(run=RunPlan(steps=2, warm_up=0, repetitions=len(means)), topology=TopologyPlan(workers=1))
+    runs = []
+    for repetition, both in enumerate(means):
+        for policy, mean in zip(plan.run.policies, both, strict=True):
+            run = PolicyRun(policy, repetition, sums_checked=2)
+            run.iterations = [iteration(step, 0, mean, end_s=mean * (step + 1)) for step in range(2)]
+            runs.append(run)
+    return RunResult(plan, "plan.toml", "local", "embedded", {}, runs)
+
+
+def test_repetitions_are_compared_in_pairs() -> None:
+    """What makes a repetition slow makes both policies slow; the difference is clear all the same."""
+    found = with_means((1.0, 1.1), (2.0, 2.21), (4.0, 4.38))
+    assert plain(findings.iteration_time(found)).startswith("SA-ATP: 9.9 % longer iterations than ATP")
+    low, high = summarise(found)["comparison"]["iteration_time_reduction_ci95"]["sa-atp"]
+    mean, spread = np.mean([-0.1, -0.105, -0.095]), 4.303 * 0.005 / np.sqrt(3)
+    assert (low, high) == pytest.approx((mean - spread, mean + spread))
+    printed = Console(width=80, record=True, file=io.StringIO())
+    table.print_table(found, printed)
+    assert re.search(r"reduction +-9\.9 % *\n +± \(95 %, repetitions\) +1\.2 %", plain(printed.export_text()))
+
+
+def test_policies_that_are_alike_are_not_called_unclear() -> None:
+    assert "as long as those of" in findings.iteration_time(with_means((1.0, 1.0), (2.0, 2.001), (3.0, 2.999)))
+    assert findings.iteration_time(with_means((1.0, 1.1), (1.0, 0.95))).startswith("No clear difference")
+
+
+def test_a_small_difference_of_single_runs_may_be_chance() -> None:
+    def remarks(found: RunResult) -> str:
+        return " ".join(plain(remark.text) for remark in findings.remarks(found, summarise(found)))
+
+    assert "One repetition: a difference of less than 10 % may be chance" in remarks(with_means((1.0, 1.05)))
+    assert "chance" not in remarks(with_means((1.0, 0.4)))
+    assert "chance" not in remarks(with_means((1.0, 1.05), (1.0, 1.06)))
+    simulated = with_means((1.0, 1.05))
+    simulated.backend = "sim"
+    assert "chance" not in remarks(simulated)
 
 
 def test_titles_do_not_flatter() -> None:

@@ -1,5 +1,7 @@
 """What a run says it was is what ran: backends refuse what they would not do."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +102,37 @@ def test_devices_are_called_what_they_were(overrides: tuple[str, ...], backend: 
     result = RunResult(small(*overrides), "here", backend, "embedded", {})
     assert files.manifest(result)["device_speed"] == devices
     assert says in findings.what_ran(result) + findings.device_speed(result)
+
+
+def test_no_policy_is_always_the_first() -> None:
+    turns = list(small("run.repetitions=3", 'run.policies=["atp", "sa-atp"]').run.turns())
+    assert turns == [(0, "atp"), (0, "sa-atp"), (1, "sa-atp"), (1, "atp"), (2, "atp"), (2, "sa-atp")]
+
+
+def test_records_are_in_the_plans_order_whatever_ran_first(tmp_path: Path) -> None:
+    plan = plans.placed(small("run.repetitions=2", 'run.policies=["atp", "sa-atp"]'), backend="sim")
+    said: list[str] = []
+
+    class Notes(Progress):
+        def __call__(self, stage: str) -> None:
+            said.append(stage)
+
+    result = runner.run(plan, "here", tmp_path, Notes())
+    assert [stage.partition(",")[0] for stage in said[1:]] == ["atp", "sa-atp", "sa-atp", "atp"]
+    assert [(r.repetition, r.policy) for r in result.runs] == [(0, "atp"), (0, "sa-atp"), (1, "atp"), (1, "sa-atp")]
+
+
+def test_what_a_worker_has_loaded_is_not_looked_through_again() -> None:
+    """A full collection of all that PyTorch brings takes as long as a step, once in some hundred of them."""
+    code = (
+        "import gc, sys; from sa_atp.testbed import plan, worker; "
+        "worker.prepare({'plan': plan.parse(sys.argv[1], 'here').as_dict()}); "
+        "print(gc.get_freeze_count(), len(gc.get_objects()))"
+    )
+    said = subprocess.run([sys.executable, "-c", code, SMALL], capture_output=True, text=True, check=True).stdout
+    frozen, watched = map(int, said.split())
+    assert frozen > 10_000
+    assert watched < 2_000
 
 
 def test_what_nobody_counted_is_not_zero() -> None:

@@ -85,10 +85,9 @@ class _Run:
         prepare(plan, everybody)
         self._slow_down()
         runs = []
-        for repetition in range(plan.run.repetitions):
-            for policy in plan.run.policies:
-                self.progress(f"{policy}, repetition {repetition + 1} of {plan.run.repetitions}")
-                runs += self._policy(policy, repetition, plain if policy == "ps" else aggregating)
+        for repetition, policy in plan.run.turns():
+            self.progress(f"{policy}, repetition {repetition + 1} of {plan.run.repetitions}")
+            runs += self._policy(policy, repetition, plain if policy == "ps" else aggregating)
         return runs
 
     def _policy(self, policy: str, repetition: int, server: str) -> list[PolicyRun]:
