@@ -16,6 +16,8 @@ from sa_atp.errors import UserError
 HostRole = Literal["worker", "server", "traffic"]
 
 LEAST_DELAY_US = 50
+# UDP and TCP ports of background traffic, by which links tell it from everything else: 5200 to 5215
+BACKGROUND_PORTS, BACKGROUND_MASK = 5200, 0xFFF0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,11 +7,13 @@ carries. BMv2, which takes frames from the interface, would forward both as they
 are (net/offload.py): there, datagrams of one flow may cross a link together. TCP segments are cut by their sender.
 """
 
+from contextlib import closing
 from typing import Any
 
 from sa_atp.errors import SaAtpError
+from sa_atp.net import ethtool
 from sa_atp.testbed.mininet.api import Intf
-from sa_atp.testbed.mininet.layout import LinkQuality
+from sa_atp.testbed.mininet.layout import BACKGROUND_MASK, BACKGROUND_PORTS, LinkQuality
 
 OFFLOADS = ("rx", "tx", "sg", "tso", "gso", "gro")
 SUPER_PACKETS = ("tx", "sg", "tx-udp-segmentation")  # what datagrams in one packet need
@@ -22,8 +24,6 @@ FRAME_BYTES = 1514  # the largest, by which the length of a queue is counted
 # not send meanwhile would be lost for ever with a shorter burst.
 BURST_S = 0.01
 LEAST_BURST_BYTES = 3200
-# UDP and TCP ports of background traffic, by which links tell it from everything else: 5200 to 5215
-BACKGROUND_PORTS, BACKGROUND_MASK = 5200, 0xFFF0
 BACKGROUND_QUEUE_PACKETS = 50
 SIGNALLING_TOS, SIGNALLING_MASK = 0b1010_0000, 0b1111_1100  # DSCP CS5: control messages
 SIGNALLING_SHARE = 0.1  # of the link, before anything else; it needs far less
@@ -42,10 +42,11 @@ class Port(Intf):  # type: ignore[misc]
         """Mininet calls this once the interface is in its namespace. Raises: SaAtpError: a tool refuses."""
         result: dict[str, Any] = super().config(**params)
         self.joins = joins and (quality is None or quality.queue_packets >= LEAST_QUEUE_OF_SUPER_PACKETS)
-        words = dict.fromkeys(OFFLOADS, "off")
+        wanted = dict.fromkeys(OFFLOADS, False)
         if self.joins:
-            words.update(dict.fromkeys(SUPER_PACKETS, "on"))
-        self._run("ethtool", "-K", self.name, *(word for pair in words.items() for word in pair))
+            wanted.update(dict.fromkeys(SUPER_PACKETS, True))
+        with closing(ethtool.socket_in(self.node.pid)) as via:
+            ethtool.set_features(self.name, wanted, via)
         if quality is not None:
             self._shape(quality)
         return result

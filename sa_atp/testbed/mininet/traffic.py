@@ -3,7 +3,7 @@
 import time
 
 from sa_atp.errors import SaAtpError
-from sa_atp.testbed.mininet.links import BACKGROUND_PORTS
+from sa_atp.testbed.mininet.layout import BACKGROUND_PORTS
 from sa_atp.testbed.mininet.network import Network
 from sa_atp.testbed.processes import Process
 
