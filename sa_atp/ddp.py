@@ -6,12 +6,13 @@ model = DistributedDataParallel(model)
 model.register_comm_hook(SaAtpState.from_env(), sa_atp_hook)
 """
 
+from sa_atp import needs
 from sa_atp.errors import MissingPartError
 
 try:
     import torch.distributed  # noqa: F401
 except ImportError:
-    raise MissingPartError("sa_atp.ddp needs PyTorch: pip install 'sa_atp[torch]'") from None
+    raise MissingPartError(f"sa_atp.ddp needs PyTorch: {needs.how_to_install('torch')}") from None
 
 from sa_atp.train.backend import register
 from sa_atp.train.ddp_hook import sa_atp_hook

@@ -1,13 +1,19 @@
-"""What all suites share: hypothesis without clocks and chance, and the compiled switch program."""
+"""What all suites share: hypothesis without clocks and chance, the machine that they run on, the compiled program."""
 
 import signal
+from pathlib import Path
 
 import pytest
+from helpers.needs import lack
 from hypothesis import settings
 
 from sa_atp import artefacts
 from sa_atp.folders import cache_folder
 from sa_atp.softswitch.pipeline import Pipeline
+
+# Tests of these folders see nothing of the machine: no process, socket, file or clock (test_needs.py looks). What they
+# find, they find everywhere; all others are marked `machine`, and run in every way that scripts/test has.
+ANYWHERE = ("sim", "straggler", "tensor", "train", "transport")
 
 # A test that fails, fails everywhere and every time: examples follow from the test alone, and a busy machine is no error.
 settings.register_profile("sa_atp", deadline=None, derandomize=True, print_blob=False)
@@ -15,6 +21,21 @@ settings.load_profile("sa_atp")
 
 # A shell starts what runs in its background with Ctrl-C ignored, and children inherit that; some tests press Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` looks at the marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.relative_to(here).parts[0] not in ANYWHERE:
+            item.add_marker("machine")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for mark in item.iter_markers("needs"):
+        for name in mark.args:
+            if reason := lack(name):
+                pytest.skip(reason)
 
 
 def load_pipeline(lanes: int = 64) -> Pipeline:

@@ -15,6 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from sa_atp import needs
 from sa_atp.bench.all_reduce_task import WARM_UP
 from sa_atp.bench.cluster import Cluster, Request
 from sa_atp.errors import UserError
@@ -50,6 +51,8 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(f"--iterations {options.iterations}: expected at least 1")
     if options.link_mbps is not None and options.link_mbps <= 0:
         raise UserError(f"--link-mbps {options.link_mbps}: expected more than 0")
+    if options.against == "gloo":
+        needs.require_modules("--against gloo needs", "torch")
     request = Request(
         workers=options.workers,
         bytes=max(1, round(options.mbytes * 1e6 / 4)) * 4,

@@ -7,21 +7,18 @@
 when it ends: the namespace goes with its last process, and the interfaces go with the namespace.
 """
 
-import ctypes
 import dataclasses
 import json
-import os
-import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from sa_atp import needs
 from sa_atp.bench.switch_request import Request
 from sa_atp.errors import MissingPartError, SaAtpError
-
-CLONE_NEWNET, CLONE_NEWUSER = 0x40000000, 0x10000000
+from sa_atp.net import namespace
 
 
 def measure(request: Request) -> dict[str, Any]:
@@ -45,7 +42,8 @@ def main(text: str) -> None:
     request = Request(**json.loads(text))
     try:
         if request.link == "veth":
-            enter_namespace()
+            namespace.enter()
+            needs.require("veth pairs need", "ip")
         from sa_atp.bench import switch_links  # NumPy starts threads, with which no user namespace can be made
 
         with tempfile.TemporaryDirectory(prefix="sa-atp-bench-") as folder:
@@ -55,22 +53,6 @@ def main(text: str) -> None:
     except SaAtpError as error:
         answer = {"error": str(error)}
     print(json.dumps(answer), flush=True)
-
-
-def enter_namespace() -> None:
-    """A network namespace for this process and its children. Raises: MissingPartError."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    user, group = os.geteuid(), os.getegid()
-    flags = CLONE_NEWNET if user == 0 else CLONE_NEWNET | CLONE_NEWUSER
-    if libc.unshare(flags):
-        reason = os.strerror(ctypes.get_errno())
-        raise MissingPartError(f"veth pairs need a network namespace ({reason}): run it as root")
-    if user != 0:  # root within the namespace is enough
-        Path("/proc/self/setgroups").write_text("deny")
-        Path("/proc/self/uid_map").write_text(f"0 {user} 1")
-        Path("/proc/self/gid_map").write_text(f"0 {group} 1")
-    if shutil.which("ip") is None:
-        raise MissingPartError("veth pairs need the program ip: apt-get install iproute2")
 
 
 if __name__ == "__main__":

@@ -7,13 +7,13 @@ from sa_atp.doctor.finding import Finding
 
 _CORE = ("python", "kernel", "numpy", "numba", "grpc", "p4runtime", "p4 programs", "cache", "udp loopback")
 _TRAINING = ("torch", "scikit-learn", "matplotlib", "rich")
+_VETH = ("ip", "namespaces", "veth")
 _MININET = (
     "root",
     "mininet",
     "mnexec",
     "ip",
     "tc",
-    "ethtool",
     "ifconfig",
     "namespaces",
     "veth",
@@ -32,10 +32,14 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     "sa-atp switch with interfaces": (*_CORE, "packet sockets"),
     "sa-atp deploy, sa-atp job": ("python", "numpy", "grpc", "p4runtime", "p4 programs"),
     "sa-atp stf, sa-atp bench switch": _CORE,
-    "sa-atp stf --target bmv2, sa-atp bench switch --against bmv2": (*_CORE, "simple_switch_grpc"),
+    "sa-atp bench switch, over veth pairs": (*_CORE, *_VETH),
+    "sa-atp bench switch --against bmv2": (*_CORE, *_VETH, "simple_switch_grpc"),
+    "sa-atp stf --target bmv2": (*_CORE, "simple_switch_grpc", "simple_switch_CLI"),
     "p4runtime-shell": ("p4runtime-shell",),
     "sa-atp dissect": ("python", "numpy", "scapy"),
     "scripts/compile": ("p4c-bm2-ss",),
+    "scripts/tofino compile": ("p4c-barefoot", "bfas"),
+    "docker compose up": ("docker",),
 }
 DEMO = next(iter(NEEDS))
 

@@ -2,12 +2,13 @@
 
 import os
 import platform
-import shutil
 import socket
 import struct
 from collections.abc import Callable
 
+from sa_atp import needs
 from sa_atp.doctor.finding import Finding, attempt
+from sa_atp.net import namespace
 from sa_atp.net.mmsg import SOL_UDP, UDP_GRO
 from sa_atp.net.udp import BUFFER_BYTES, SO_RCVBUFFORCE, UDP_SEGMENT
 
@@ -116,15 +117,13 @@ def packet_sockets() -> Finding:
 
 
 def _in_namespace(name: str, how: str, *command: str) -> Finding:
-    """Runs a command in a network namespace of its own."""
-    for part in ("unshare", command[0]):
-        if shutil.which(part) is None:
-            return Finding(
-                name=name, ok=False, detail=f"{part} is not on PATH", how="apt-get install util-linux iproute2"
-            )
-    ok, said = attempt(["unshare", "--net", *command], timeout_s=10.0)
-    how = how if os.geteuid() == 0 else f"{ROOT}; {how}"
-    return Finding(name=name, ok=ok, detail="yes" if ok else said, how=how)
+    """Runs a command in a network namespace of its own, made as everything here makes one."""
+    if needs.find(command[0]) is None:
+        return Finding(name=name, ok=False, detail=f"{command[0]} is not on PATH", how=needs.PROGRAMS[command[0]].how)
+    ok, said = attempt(namespace.inside(*command), timeout_s=10.0)
+    is_root = os.geteuid() == 0
+    well = "yes" if is_root else "yes, as root of a user namespace"
+    return Finding(name=name, ok=ok, detail=well if ok else said, how=how if is_root else f"{ROOT}; {how}")
 
 
 def namespaces() -> Finding:

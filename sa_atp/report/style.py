@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sa_atp import needs
 from sa_atp.errors import MissingPartError
 from sa_atp.report.files import write_file
 
@@ -51,7 +52,7 @@ INK, FAINT = "#222222", "#6A6A6A"
 
 WIDTH_IN = 10.0
 DPI = 120  # 1200 pixels wide: fits a laptop's screen at 100 %
-INSTALL = "pip install 'sa_atp[report]'"
+INSTALL = needs.how_to_install("matplotlib")
 
 
 class NothingToDrawError(Exception):

@@ -6,7 +6,6 @@ BMv2 is used where it is found: in the folder that $SA_ATP_BMV2 names (or its `b
 import contextlib
 import os
 import select
-import shutil
 import socket
 import subprocess
 import time
@@ -15,36 +14,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from sa_atp import needs
 from sa_atp.errors import MissingPartError, UserError
 from sa_atp.testbed.processes import Process, ProcessError
 
-FOLDER_VARIABLE = "SA_ATP_BMV2"
-HOW_TO_GET_IT = (
-    "install the package p4lang-bmv2 or build behavioral-model with --with-pi and --with-thrift, and put it on PATH "
-    f"or name its folder in ${FOLDER_VARIABLE}"
-)
 START_TIMEOUT_S = 30.0  # a busy machine
 ANSWER_TIMEOUT_S = 30.0
 END_TIMEOUT_S = 5.0
 PROMPT = b"RuntimeCmd: "
 
 
-def find(program: str) -> Path | None:
-    """Where one of BMv2's programs is; None where it is not installed."""
-    folder = os.environ.get(FOLDER_VARIABLE)
-    if folder:
-        for place in (Path(folder) / program, Path(folder) / "bin" / program):
-            if os.access(place, os.X_OK):
-                return place
-    found = shutil.which(program)
-    return Path(found) if found else None
-
-
 def require(program: str) -> Path:
     """Raises: MissingPartError: says how to get it."""
-    found = find(program)
+    found = needs.find(program)
     if found is None:
-        raise MissingPartError(f"{program} of BMv2 is not on this machine: {HOW_TO_GET_IT}")
+        raise MissingPartError(f"{program} of BMv2 is not on this machine: {needs.PROGRAMS[program].how}")
     return found
 
 

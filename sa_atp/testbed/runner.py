@@ -7,6 +7,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from sa_atp import needs
 from sa_atp.testbed import local, simulated
 from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.progress import Progress
@@ -17,6 +18,7 @@ PACKAGES = ("sa_atp", "numpy", "numba", "torch", "scikit-learn", "grpcio", "p4ru
 
 def check(plan: Plan, plan_path: str) -> None:
     """Tries before a run what it needs, and refuses what its backend cannot do. Raises: UserError, MissingPartError."""
+    require_parts(plan)
     if plan.run.backend == "local":
         local.check(plan)
     elif plan.run.backend == "mininet":
@@ -47,6 +49,14 @@ def run(plan: Plan, plan_path: str, folder: Path, progress: Progress) -> RunResu
     return result
 
 
+def require_parts(plan: Plan) -> None:
+    """Looks for what workers would import. Raises: MissingPartError."""
+    if plan.job.model == "digits-cnn":
+        needs.require_modules(f"job.model = {plan.job.model!r} needs", "torch", "sklearn")
+    if "gloo" in plan.run.policies:
+        needs.require_modules("the policy gloo needs", "torch")
+
+
 def manifest(plan: Plan, plan_path: str) -> dict[str, Any]:
     """What is needed to repeat a run."""
     versions = {}
@@ -60,7 +70,7 @@ def manifest(plan: Plan, plan_path: str) -> dict[str, Any]:
         "plan_path": plan_path,
         "plan": plan.as_dict(),
         "seed": plan.run.seed,
-        "commit": _commit(),
+        "commit": commit_of(Path(__file__).resolve().parents[2]),
         "python": sys.version.split()[0],
         "kernel": platform.release(),
         "machine": platform.machine(),
@@ -75,14 +85,18 @@ def _cpus() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _commit() -> str | None:
-    """The source's commit, with `+changes` if the tree has any; None outside a repository."""
-    root = Path(__file__).resolve().parents[2]
+def commit_of(root: Path) -> str | None:
+    """The commit of a checkout, with `+changes` if the tree has any; None outside a repository.
+
+    Whoever runs this runs the code of that checkout, so it makes no difference whom the folder belongs to: git, which would
+    not read the repository of another user, is told so. It writes nothing there.
+    """
 
     def git(*arguments: str) -> str:
         return subprocess.run(
-            ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True, timeout=10
-        ).stdout.strip()
+            ["git", "-c", f"safe.directory={root}", "--no-optional-locks", "-C", str(root), *arguments],
+            capture_output=True, text=True, check=True, timeout=10,
+        ).stdout.strip()  # fmt: skip
 
     try:
         if Path(git("rev-parse", "--show-toplevel")).resolve() != root:

@@ -185,7 +185,7 @@ apt_install() {
 # --- Mininet -------------------------------------------------------------------------------------------------------------
 
 # What --mininet adds: Debian's packages, by the program that shows that each is there.
-MININET_PROGRAMS="mnexec:mininet ip:iproute2 tc:iproute2 ethtool:ethtool ifconfig:net-tools iperf3:iperf3 ping:iputils-ping"
+MININET_PROGRAMS="mnexec:mininet ip:iproute2 tc:iproute2 ifconfig:net-tools iperf3:iperf3"
 
 setup_mininet() {
     is_root || fail "Mininet makes network namespaces: run this as root (sudo), or leave out --mininet"

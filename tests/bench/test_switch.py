@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.needs import BMV2, VETH
 
 from sa_atp.bench import switch, switch_io, switch_traffic
 from sa_atp.bench.switch_request import Request
@@ -15,9 +16,7 @@ from sa_atp.bench.switch_traffic import Contributions, Results, Traffic, Workers
 from sa_atp.control import jobs
 from sa_atp.control.jobspec import JobSpec
 from sa_atp.control.writer import LocalWriter
-from sa_atp.errors import MissingPartError
 from sa_atp.softswitch.pipeline import Pipeline
-from sa_atp.testbed import bmv2
 from sa_atp.wire.frames import HEADERS_BYTES, checksum
 from sa_atp.wire.header import describe
 
@@ -124,14 +123,16 @@ def test_the_pipeline_alone() -> None:
 
 
 @pytest.mark.usefixtures("pipeline")
-@pytest.mark.parametrize(("target", "link"), [("embedded", "udp"), ("embedded", "veth"), ("bmv2", "veth")])
+@pytest.mark.parametrize(
+    ("target", "link"),
+    [
+        ("embedded", "udp"),
+        pytest.param("embedded", "veth", marks=VETH),
+        pytest.param("bmv2", "veth", marks=[VETH, BMV2]),
+    ],
+)
 def test_through_interfaces(target: str, link: str) -> None:
-    if target == "bmv2" and bmv2.find("simple_switch_grpc") is None:
-        pytest.skip(f"simple_switch_grpc is not here: {bmv2.HOW_TO_GET_IT}")
-    try:
-        found = switch_io.measure(Request(target=target, link=link, lanes=LANES, packets=4000))
-    except MissingPartError as error:
-        pytest.skip(str(error))
+    found = switch_io.measure(Request(target=target, link=link, lanes=LANES, packets=4000))
     assert found["pps"] > 0
     assert found["packets"] >= 4
     assert not Path("/sys/class/net/sw1").exists()

@@ -41,9 +41,8 @@ def test_a_home_that_cannot_be_written(temporary: Path, tmp_path: Path, monkeypa
     assert folders.cache_folder() == wanted
 
 
+@pytest.mark.needs("root")  # to give files away
 def test_a_folder_that_somebody_else_has_made(temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("this user cannot give files away: run the tests as root")
     monkeypatch.setenv("HOME", "/dev/null")
     theirs = temporary / f"sa_atp-{os.getuid()}"
     theirs.mkdir()
@@ -53,10 +52,9 @@ def test_a_folder_that_somebody_else_has_made(temporary: Path, tmp_path: Path, m
     assert found.stat().st_uid == os.getuid()
 
 
+@pytest.mark.needs("root")  # to become another
 def test_a_user_without_a_home() -> None:
     """As in a container that runs under a number that it does not know."""
-    if os.geteuid() != 0:
-        pytest.skip("this user cannot become another: run the tests as root")
     python = "/usr/bin/python3" if os.access("/usr/bin/python3", os.X_OK) else sys.executable
     with tempfile.TemporaryDirectory() as scratch:
         Path(scratch).chmod(0o777)

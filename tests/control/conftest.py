@@ -1,6 +1,5 @@
 """Switches to control: the embedded target in this process, and BMv2 where it is installed."""
 
-import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -8,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from helpers.needs import BMV2
 
+from sa_atp import needs
 from sa_atp.softswitch.device import Device
 from sa_atp.softswitch.p4runtime.server import P4RuntimeServer
 
@@ -44,11 +45,9 @@ def embedded() -> Iterator[Switch]:
 @pytest.fixture(scope="module")
 def bmv2(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Switch]:
     """BMv2 as a process of its own, without interfaces."""
-    if shutil.which("simple_switch_grpc") is None:
-        pytest.skip("BMv2 is not installed: simple_switch_grpc is not on PATH")
     address = f"127.0.0.1:{free_port()}"
     command = [
-        "simple_switch_grpc", "--no-p4", "--device-id", str(DEVICE_ID), "--thrift-port", str(free_port()),
+        str(needs.find("simple_switch_grpc")), "--no-p4", "--device-id", str(DEVICE_ID), "--thrift-port", str(free_port()),
         "--", "--grpc-server-addr", address, "--cpu-port", str(CPU_PORT),
     ]  # fmt: skip
     with (
@@ -59,7 +58,7 @@ def bmv2(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Switch]:
         process.terminate()
 
 
-@pytest.fixture(params=["embedded", "bmv2"])
+@pytest.fixture(params=["embedded", pytest.param("bmv2", marks=BMV2)])
 def switch(request: pytest.FixtureRequest) -> Switch:
     """Each target; one switch for the tests of a module, so the next test replaces what one left."""
     found: Switch = request.getfixturevalue(request.param)

@@ -81,7 +81,7 @@ def test_half_precision_and_shapes(together: Together) -> None:
 
 
 def test_bfloat16_tensors(together: Together) -> None:
-    torch = pytest.importorskip("torch", reason="pip install 'sa-atp[torch]'")
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: scripts/test sets it up")
 
     def work(comm: Communicator) -> Any:
         tensor = torch.full((9, 9), 1.0 + comm.membership.rank, dtype=torch.bfloat16)

@@ -22,9 +22,8 @@ def test_syntax(script: str) -> None:
     assert subprocess.run(["bash", "-n", script], check=False).returncode == 0
 
 
+@pytest.mark.needs("shellcheck")
 def test_shellcheck() -> None:
-    if shutil.which("shellcheck") is None:
-        pytest.skip("shellcheck is not installed: apt-get install shellcheck")
     command = ["shellcheck", "--external-sources", "--severity", "style", *SCRIPTS, ROOT / "docker" / "take-rank"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout == ""
@@ -156,9 +155,8 @@ def test_a_python_without_venv(checkout: Checkout) -> None:
     )
 
 
+@pytest.mark.needs("root")
 def test_root_on_debian_installs_python(checkout: Checkout) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("this user may not install packages: run the tests as root")
     variables = path_without(checkout)
     apt = checkout.root / "bin" / "apt-get"
     apt.write_text(

@@ -11,7 +11,7 @@ import pytest
 
 from .conftest import ROOT
 
-wheels = pytest.importorskip("hatchling.builders.wheel", reason="hatchling is not installed: pip install 'sa_atp[dev]'")
+wheels = pytest.importorskip("hatchling.builders.wheel", reason="hatchling is not installed: scripts/test sets it up")
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from conftest import load_pipeline
 from golden.generate import FOLDER, out_of_date
 from golden.model import EVENTS
 from golden.scenarios import ALL
+from helpers.needs import BMV2_STF
 
 from sa_atp import artefacts
 from sa_atp.softswitch.loading import load
@@ -20,7 +21,7 @@ from sa_atp.softswitch.pipeline import Pipeline
 from sa_atp.softswitch.stf import grammar, runner
 from sa_atp.softswitch.stf.embedded import EmbeddedTarget
 from sa_atp.softswitch.stf.names import Names
-from sa_atp.testbed import bmv2, bmv2_stf
+from sa_atp.testbed import bmv2_stf
 
 FILES = sorted(FOLDER.glob("*.stf"))
 
@@ -54,11 +55,9 @@ def test_embedded_target(file: Path, pipeline_of: Callable[[int], Pipeline]) -> 
     passes(file, EmbeddedTarget(pipeline_of(lanes)), Names.from_file(artefacts.program(lanes).json_path))
 
 
+@BMV2_STF
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_bmv2(file: Path) -> None:
-    for part in ("simple_switch_grpc", "simple_switch_CLI"):
-        if bmv2.find(part) is None:
-            pytest.skip(f"{part} is not here: {bmv2.HOW_TO_GET_IT}")
     program = artefacts.program(lanes_of(file)).json_path
     names = Names.from_file(program)
     with bmv2_stf.running(program, names) as switch:

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.needs import BMV2_STF
 
 from sa_atp.softswitch.pipeline import Pipeline
 from sa_atp.softswitch.stf import grammar, runner
 from sa_atp.softswitch.stf.embedded import EmbeddedTarget
 from sa_atp.softswitch.stf.grammar import StfError
 from sa_atp.softswitch.stf.names import Names
-from sa_atp.testbed import bmv2
 from sa_atp.testbed.bmv2_stf import decode_packet, encode_packet
 
 P4 = Path(__file__).resolve().parent.parent / "p4"
@@ -48,15 +48,10 @@ def command(*arguments: object, **environment: str) -> "subprocess.CompletedProc
 # --- the command ------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["embedded", "bmv2"])
+@pytest.fixture(params=["embedded", pytest.param("bmv2", marks=BMV2_STF)])
 def target(request: pytest.FixtureRequest) -> list[str]:
     """Arguments that choose a target."""
-    if request.param == "embedded":
-        return ["--plain"]
-    for part in ("simple_switch_grpc", "simple_switch_CLI"):
-        if bmv2.find(part) is None:
-            pytest.skip(f"{part} is not here: {bmv2.HOW_TO_GET_IT}")
-    return ["--target", "bmv2"]
+    return ["--plain"] if request.param == "embedded" else ["--target", "bmv2"]
 
 
 def test_a_router_routes(target: list[str]) -> None:

@@ -6,7 +6,6 @@ They need root and Mininet, and are skipped where those are missing, with a line
 import contextlib
 import json
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,8 +16,9 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
+from helpers.needs import MININET
 
-from sa_atp.errors import MissingPartError
+from sa_atp import needs
 from sa_atp.testbed.mininet import cgroups, cleaning, parts
 
 PLAN = """
@@ -48,12 +48,7 @@ START_S = 100.0
 INTERFACE = re.compile(r"(w[0-9]+|s1|leaf[0-9]+|ps)-eth[0-9]+")
 
 
-@pytest.fixture(autouse=True)
-def machine() -> None:
-    try:
-        parts.require()
-    except MissingPartError as missing:
-        pytest.skip(str(missing))
+pytestmark = MININET
 
 
 def traces(run: "subprocess.Popen[str]") -> set[str]:
@@ -133,7 +128,7 @@ def test_an_ended_run_leaves_nothing(endless: "subprocess.Popen[str]", number: s
     assert not left_by(endless)
 
 
-@pytest.mark.skipif(shutil.which(parts.BMV2) is not None, reason="BMv2 is here: it would run")
+@pytest.mark.skipif(needs.find(parts.BMV2) is not None, reason="BMv2 is here: it would run")
 def test_without_bmv2_one_line_says_so(tmp_path: Path) -> None:
     run = start(tmp_path, "--switch", "bmv2")
     _, err = run.communicate(timeout=60)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'sa_atp[torch]'")
+pytest.importorskip("torch", reason="PyTorch is not installed: scripts/test sets it up")
 
 # no package, or it would hide PyTorch: modules here are found by their own names
 sys.path.insert(0, str(Path(__file__).parent))

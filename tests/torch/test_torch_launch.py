@@ -1,7 +1,7 @@
 """torchrun on two hosts: a rank is killed in the middle of a step, both nodes restart, and training goes on.
 
-The hosts are Mininet's where the machine has it: their only way to each other leads through the switch, also for torchrun
-and Gloo. Elsewhere they are two nodes on one machine.
+Once they are two nodes on one machine, and once, where Mininet is, hosts of it: their only way to each other leads through
+the switch, also for torchrun and Gloo.
 """
 
 import contextlib
@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.needs import MININET
 from rank_pool import HERE, Ranks
 
-from sa_atp.errors import MissingPartError
-from sa_atp.testbed.mininet import parts
 from sa_atp.testbed.mininet.layout import HostNode, Layout, LinkQuality, SwitchNode
 from sa_atp.testbed.mininet.network import Network
 
@@ -37,11 +36,9 @@ class Host:
 
 
 @contextlib.contextmanager
-def two_hosts(ranks: Ranks, logs: Path) -> Iterator[tuple[str, list[Host]]]:
-    """Gives the parameter server's address, and the hosts."""
-    try:
-        parts.require()
-    except MissingPartError:
+def two_hosts(where: str, ranks: Ranks, logs: Path) -> Iterator[tuple[str, list[Host]]]:
+    """Gives the parameter server's address, and the hosts. Args: where: "loopback" or "mininet"."""
+    if where == "loopback":
         yield ranks.server, [Host("127.0.0.1", "lo")] * 2
         return
     with Network(layout(), switch="embedded", lanes=256, slots=1024, slots_per_job=1024, logs=logs) as network:
@@ -93,13 +90,14 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def test_two_nodes_go_on_from_the_checkpoint(ranks: Ranks, tmp_path: Path) -> None:
+@pytest.mark.parametrize("where", ["loopback", pytest.param("mininet", marks=MININET)])
+def test_two_nodes_go_on_from_the_checkpoint(where: str, ranks: Ranks, tmp_path: Path) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     whole.mkdir()
     broken.mkdir()
     expected = ranks.run("train", 2, module="restarting", directory=str(whole))
     with contextlib.ExitStack() as stack:
-        server, hosts = stack.enter_context(two_hosts(ranks, tmp_path))
+        server, hosts = stack.enter_context(two_hosts(where, ranks, tmp_path))
         environment = {
             "SA_ATP_SERVER": server,
             "SA_ATP_JOB": "two hosts",

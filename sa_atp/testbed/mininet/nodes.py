@@ -9,7 +9,6 @@ Both switches take the same parameters and serve P4Runtime; what they run is pus
     print(s1.grpc)                                             # their P4Runtime address
 """
 
-import shutil
 import sys
 import tempfile
 import time
@@ -18,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from sa_atp import needs
 from sa_atp.control.connection import Connection
 from sa_atp.control.errors import Unreachable
 from sa_atp.errors import SaAtpError
@@ -169,7 +169,7 @@ class Bmv2Switch(P4Switch):
         super().__init__(name, **params)
 
     def program(self) -> Sequence[str]:
-        return (shutil.which(BMV2) or BMV2,)
+        return (str(needs.find(BMV2) or BMV2),)
 
     def arguments(self, interfaces: Sequence[str]) -> list[str]:
         found = ["--no-p4", "--device-id", str(self.device_id), "--thrift-port", str(self.thrift_port)]
