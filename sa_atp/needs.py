@@ -74,10 +74,12 @@ PROGRAMS = {
         *_essential("bash", "bash"),
         *_essential("dash", "sh"),
         *_essential("coreutils", "cat", "chmod", "chown", "cp", "cut", "date", "dirname", "env", "id", "ln", "ls", "mkdir",
-                    "mktemp", "mv", "rm", "sha256sum", "sleep", "stat", "true", "uname"),
+                    "mktemp", "mv", "realpath", "rm", "sha256sum", "sleep", "stat", "true", "uname"),
         *_essential("util-linux", "flock", "setpriv"),
+        *_essential("findutils", "find"),
         *_essential("grep", "grep"),
         *_essential("sed", "sed"),
+        *_essential("tar", "tar"),
         *_essential("apt", "apt-get"),
         *_essential("dpkg", "dpkg", "dpkg-query"),
     ]

@@ -10,12 +10,10 @@ ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)"
 VENV="${SA_ATP_VENV:-$ROOT/.venv}"
 [[ $VENV == /* ]] || VENV="$PWD/$VENV"
 STAMP="$VENV/.sa-atp-installed"
-# PyPI's own builds of PyTorch for x86 bring several gigabytes of CUDA; this one computes on the CPU.
-TORCH_CPU="torch==2.13.0+cpu"
-TORCH_INDEX="https://download.pytorch.org/whl/cpu"
 OLDEST_PYTHON="3.11"
 PYTHONS=(python3 python3.14 python3.13 python3.12 python3.11)
 LOCK_WAIT_S=1800
+LARGE_MB=20 # of a file to fetch: worth a line
 
 say() { printf '[setup] %s\n' "$*" >&2; }
 
@@ -36,12 +34,16 @@ setup() {
     local want
     want="$(fingerprint) $*"
     home_is_usable
+    ours || export PYTHONDONTWRITEBYTECODE=1
     if is_ready "$want"; then return; fi
     can_write_venv
     lock
     if ! is_ready "$want"; then
+        MADE+=("$VENV")
+        trap hand_over EXIT
         prepare "$@"
         remember "$want"
+        hand_over
     fi
     unlock
 }
@@ -62,6 +64,20 @@ can_write_venv() {
     while [[ ! -e $folder ]]; do folder="$(dirname "$folder")"; done
     [[ -w $folder && -x $folder ]] ||
         fail "$(who) cannot write $folder: run this as its owner, or set SA_ATP_VENV to a folder for the environment"
+}
+
+# Whether the checkout is this user's.
+ours() { [[ -O $ROOT ]]; }
+
+# In somebody else's checkout, what root makes there (MADE) belongs to whom the checkout belongs, who could neither use it nor
+# remove it otherwise.
+MADE=()
+hand_over() {
+    local path
+    if ours || ! is_root; then return; fi
+    for path in "${MADE[@]}"; do
+        [[ $path/ != "$ROOT"/* || ! -e $path ]] || chown -R --no-dereference --reference="$ROOT" "$path"
+    done
 }
 
 # The folder that holds the environment is what is locked: nothing is left behind, and it works on a fresh checkout.
@@ -109,30 +125,39 @@ works() {
 pip_install() { "$PYTHON" -m pip install --disable-pip-version-check --no-input "$@"; }
 
 install_torch() {
-    say "installing PyTorch, built for the CPU (about 200 MB)"
-    local log
-    log="$(mktemp)"
-    if pip_install "$TORCH_CPU" >"$log" 2>&1 || pip_install "$TORCH_CPU" --extra-index-url "$TORCH_INDEX" >>"$log" 2>&1; then
-        rm -f "$log"
-    else
-        say "there is no CPU build to be had: taking what pip finds, which may be several gigabytes"
-        rm -f "$log"
-    fi
+    local choice words
+    while read -r choice; do
+        read -ra words <<<"$choice"
+        say "installing ${words[0]}, a build of PyTorch for the CPU"
+        ! watched pip_install "${words[@]}" || return 0
+    done < <("$PYTHON" "$ROOT/scripts/lib/cpu_build.py" "$ROOT")
+    # measured with torch 2.14.1, on x86-64
+    say "no build of PyTorch for the CPU is to be had, where pip looks or at PyTorch's own index: what pip takes instead" \
+        "brings CUDA, about 3 GB to fetch and 6 GB on the disk. If that is too much: Ctrl-C, and PIP_FIND_LINKS=FOLDER with" \
+        "a build for the CPU, or PIP_EXTRA_INDEX_URL with an index that has one"
 }
 
 # quietly WHAT COMMAND...: shows what a command says only if it fails
 quietly() {
-    local what="$1" log status
+    local what="$1"
     shift
-    log="$(mktemp)" || fail "no temporary files: ${TMPDIR:-/tmp} cannot be written"
-    "$@" >"$log" 2>&1
-    status=$?
-    if [[ $status != 0 ]]; then
-        cat "$log" >&2
-        rm -f "$log"
-        fail "$what failed, see above; the first time, this needs the network (or PIP_FIND_LINKS with the wheels)"
-    fi
-    rm -f "$log"
+    watched "$@" && return
+    printf '%s' "$LOG" >&2
+    fail "$what failed, see above; the first time, this needs the network (or PIP_FIND_LINKS with the wheels)"
+}
+
+# watched COMMAND...: keeps what a command says in LOG; of large files that pip is about to fetch, it tells.
+watched() {
+    local line
+    LOG=""
+    while IFS= read -r line; do
+        LOG+="$line"$'\n'
+        if [[ $line =~ ^\ *Downloading\ ([^ ]+)\ (\(([0-9]+)[0-9.]*\ (MB|GB)\)) ]]; then
+            [[ ${BASH_REMATCH[4]} == MB && ${BASH_REMATCH[3]} -lt $LARGE_MB ]] ||
+                say "fetching ${BASH_REMATCH[1]##*/} ${BASH_REMATCH[2]}"
+        fi
+    done < <("$@" 2>&1)
+    wait $!
 }
 
 # --- Python --------------------------------------------------------------------------------------------------------------

@@ -52,10 +52,6 @@ def test_help(script: str, checkout: Checkout) -> None:
     assert "set -uo" not in done.stdout
 
 
-def test_continuous_integration_passes_the_tests(checkout: Checkout) -> None:
-    assert checkout.run(".ci/run", "--help").stdout == checkout.run("scripts/test", "--help").stdout
-
-
 def write_tests(checkout: Checkout, result: str) -> None:
     (checkout.root / "tests").mkdir()
     (checkout.root / "tests" / "test_it.py").write_text(

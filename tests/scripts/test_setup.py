@@ -9,6 +9,9 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -75,16 +78,101 @@ def test_a_pip_that_lies_is_noticed(checkout: Checkout) -> None:
     assert "[setup] pip has ended well, but the environment lacks: pytest>=1000 (it has " in done.stderr
 
 
-def test_pytorch_is_taken_for_the_cpu(checkout: Checkout) -> None:
-    log = checkout.root / "log"
-    checkout.environment({"*pip\\ install*": f'echo "$*" >> "{log}"; exit $(grep -c extra-index "{log}" | tr 01 10)'})
+def builds(checkout: Checkout, *versions: str) -> dict[str, str]:
+    """Has pip look for PyTorch in a folder with these builds, and nowhere else."""
+    folder = checkout.root / "builds"
+    folder.mkdir()
+    for version in versions:
+        (folder / f"torch-{version}-py3-none-any.whl").touch()
+    return {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": folder.as_uri()}
+
+
+def without_torch(checkout: Checkout, *statuses: int, says: str = "") -> None:
+    """An environment without PyTorch, whose `pip install` notes its arguments, says this, and ends with these statuses."""
     file = checkout.root / "pyproject.toml"
-    file.write_text(file.read_text().replace("torch = []", 'torch = ["torch>=1000"]'))
-    done = checkout.setup(*EXTRAS)
-    assert "[setup] installing PyTorch, built for the CPU (about 200 MB)\n" in done.stderr
-    torch = [line.split("install ")[1] for line in log.read_text().splitlines() if "torch==" in line]
-    common = "--disable-pip-version-check --no-input torch==2.13.0+cpu"
-    assert torch == [common, f"{common} --extra-index-url https://download.pytorch.org/whl/cpu"]
+    file.write_text(file.read_text().replace("torch = []", 'torch = ["torch>=2.6,<3", "no-such-part==1"]'))
+    log, script = checkout.root / "log", checkout.root / "pip"
+    script.write_text(
+        f'#!/bin/bash\necho "${{*##*--no-input }}" >>"{log}"\necho "{says}"\nstatuses=({" ".join(map(str, statuses))})\n'
+        f'exit "${{statuses[$(grep -c . "{log}") - 1]-0}}"\n'
+    )
+    script.chmod(0o755)
+    checkout.environment({"*--only\\ torch*": "exit 1", "*pip\\ install*": f'exec "{script}" "$*"'})
+
+
+@pytest.mark.parametrize(
+    ("versions", "taken"),
+    [
+        (["2.14.0+cpu", "2.13.0+cpu", "2.15.0"], "torch==2.13.0+cpu"),  # the tested one
+        (
+            ["2.5.1+cpu", "2.12.1+cpu", "2.14.0", "2.9.0+cpu", "3.0.0+cpu"],
+            "torch==2.12.1+cpu",
+        ),  # the newest that may be
+    ],
+)
+def test_pytorch_is_taken_for_the_cpu(versions: list[str], taken: str, checkout: Checkout) -> None:
+    without_torch(checkout)
+    done = checkout.setup(*EXTRAS, variables=builds(checkout, *versions))
+    assert f"[setup] installing {taken}, a build of PyTorch for the CPU\n" in done.stderr
+    assert "CUDA" not in done.stderr
+    assert (checkout.root / "log").read_text().splitlines() == [
+        taken, f"--editable {checkout.root}[{','.join(EXTRAS)}]",
+    ]  # fmt: skip
+
+
+def test_a_build_for_the_cpu_that_does_not_install_is_not_the_last(checkout: Checkout) -> None:
+    without_torch(checkout, 1, 0)
+    checkout.setup(*EXTRAS, variables=builds(checkout, "2.12.1+cpu", "2.11.0+cpu"))
+    assert (checkout.root / "log").read_text().splitlines()[:2] == ["torch==2.12.1+cpu", "torch==2.11.0+cpu"]
+
+
+def test_without_a_build_for_the_cpu_it_says_what_comes_and_how_large_it_is(checkout: Checkout) -> None:
+    """Before pip begins; and large files are announced, each before it is fetched."""
+    fetched = (
+        "  Downloading https://index/torch-2.14.1-cp311-x.whl (554.6 MB)\nDownloading six-1.py3-none-any.whl (11 kB)"
+    )
+    without_torch(checkout, says=f"{fetched}\n  Downloading large-1.whl (1.2 GB)\nUsing cached old-1.whl (99 MB)")
+    done = checkout.setup(*EXTRAS, variables=builds(checkout, "2.14.0", "2.5.0+cpu"))
+    lines = done.stderr.splitlines()
+    assert lines[0].startswith("[setup] no build of PyTorch for the CPU is to be had")
+    assert "CUDA, about 3 GB to fetch and 6 GB on the disk" in lines[0]
+    assert lines[1:4] == [
+        "[setup] installing sa_atp[torch,report,dev], as pyproject.toml says",
+        "[setup] fetching torch-2.14.1-cp311-x.whl (554.6 MB)",
+        "[setup] fetching large-1.whl (1.2 GB)",
+    ]
+    assert (checkout.root / "log").read_text().count("torch==") == 0
+
+
+class Index(SimpleHTTPRequestHandler):
+    """An index of packages in a folder: /torch/ lists builds."""
+
+    def log_message(self, *_: object) -> None: ...
+
+
+def test_pytorchs_own_index_is_asked_where_pip_finds_no_build(tmp_path: Path) -> None:
+    """The real pip, and an index of our own in the place of PyTorch's."""
+    page = tmp_path / "index" / "torch" / "index.html"
+    page.parent.mkdir(parents=True)
+    files = [f"torch-{version}-py3-none-any.whl" for version in ("2.13.0+cpu", "2.14.0+cpu", "2.14.0+cu130")]
+    page.write_text("".join(f"<a href='{file.replace('+', '%2B')}'>{file}</a>" for file in files))
+    (tmp_path / "empty").mkdir()
+    handler = partial(Index, directory=str(tmp_path / "index"))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        code = f"import cpu_build; cpu_build.INDEX = {url!r}; cpu_build.main({str(ROOT)!r})"
+        environment = {**os.environ, "PIP_INDEX_URL": (tmp_path / "empty").as_uri(), "PIP_FIND_LINKS": "", "NO_PROXY": "*",
+                       "PIP_EXTRA_INDEX_URL": "", "PIP_CONFIG_FILE": os.devnull,
+                       "PYTHONPATH": str(ROOT / "scripts" / "lib")}  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env=environment, capture_output=True, text=True, check=False, timeout=120,
+        )  # fmt: skip
+        server.shutdown()
+    assert done.stdout.splitlines()[:2] == [
+        f"torch==2.13.0+cpu --extra-index-url {url}", f"torch==2.14.0+cpu --extra-index-url {url}",
+    ], done.stderr  # fmt: skip
 
 
 def test_a_broken_environment_is_made_anew(checkout: Checkout) -> None:
@@ -213,6 +301,35 @@ def as_somebody_else(checkout: Checkout) -> Iterator[list[str]]:
         checkout.root.chmod(0o555)
         yield []
         checkout.root.chmod(0o755)
+
+
+def owners(folder: Path) -> dict[int, set[str]]:
+    """What is below a folder, by its owner."""
+    found: dict[int, set[str]] = {}
+    for path in folder.rglob("*"):
+        found.setdefault(path.lstat().st_uid, set()).add(str(path.relative_to(folder)))
+    return found
+
+
+@pytest.mark.needs("root")
+def test_root_leaves_nothing_of_its_own_in_somebody_elses_checkout(checkout: Checkout) -> None:
+    """The owner could neither use it nor remove it."""
+    checkout.environment({"'-m sa_atp run '*": 'mkdir -p "$6/logs"; touch "$6/run.json"; exit 5'})
+    subprocess.run(["chown", "-R", "65534:65534", checkout.root], check=True)
+    assert checkout.setup(*EXTRAS).returncode == 0
+    assert (checkout.venv / ".sa-atp-installed").is_file()
+    assert checkout.run("scripts/demo").returncode == 5
+    assert (checkout.root / "runs" / "demo" / "run.json").exists()
+    assert owners(checkout.root).pop(0, set()) == {"only-setup"}  # which the test has made
+
+
+@pytest.mark.needs("root")
+def test_an_environment_that_cannot_be_finished_is_the_owners_too(checkout: Checkout) -> None:
+    without_torch(checkout)
+    checkout.environment({"*pip\\ install*": f'touch "{checkout.venv}/half"; exit 1'})
+    subprocess.run(["chown", "-R", "65534:65534", checkout.root], check=True)
+    assert checkout.setup("torch", variables={"PIP_NO_INDEX": "1"}).returncode == 3
+    assert (checkout.venv / "half").stat().st_uid == 65534
 
 
 @pytest.mark.parametrize("script", ["scripts/test", "scripts/demo"])

@@ -1,0 +1,68 @@
+"""Looks for builds of PyTorch for the CPU, of versions that pyproject.toml allows. Needs nothing but pip.
+
+python cpu_build.py CHECKOUT        prints arguments for pip, a line for each choice, the best first; nothing if there is none
+
+PyPI's builds for x86-64 bring CUDA, several gigabytes of it. A build for the CPU says so in its version, 2.13.0+cpu. It may be
+where this machine's pip looks anyhow; if not, PyTorch's own index has some.
+"""
+
+import platform
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+from installed import wanted
+from pip._vendor.packaging.specifiers import SpecifierSet
+from pip._vendor.packaging.version import InvalidVersion, Version
+
+TESTED = Version("2.13.0+cpu")  # taken where it is to be had; else the newest
+INDEX = "https://download.pytorch.org/whl/cpu"
+LAST_OF_PYPI_FOR_ARM = "2.10.0"  # PyPI's builds for 64-bit ARM are for the CPU, up to this one; they do not say so
+# It may be out of reach, and pip would try for minutes.
+PATIENCE = ("--timeout", "15", "--retries", "1")
+
+
+def versions(*options: str) -> list[Version]:
+    """All that pip finds for this Python and processor."""
+    command = [sys.executable, "-m", "pip", "index", "versions", "torch", "--disable-pip-version-check", *options]
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    found = []
+    for line in done.stdout.splitlines():
+        head, _, rest = line.partition(":")
+        for text in rest.split(",") if head.strip() == "Available versions" else ():
+            try:
+                found.append(Version(text.strip()))
+            except InvalidVersion:
+                continue
+    return found
+
+
+def for_cpu(found: list[Version], allowed: SpecifierSet) -> list[str]:
+    """Those of them that are built for the CPU and allowed, as requirements, the best first."""
+    fitting = [version for version in found if version.local == "cpu" and allowed.contains(version)]
+    return [f"torch=={version}" for version in sorted(fitting, key=lambda v: (v == TESTED, v), reverse=True)]
+
+
+def choices(allowed: SpecifierSet) -> Iterator[str]:
+    own = for_cpu(versions(), allowed)
+    yield from own[:2]
+    if not own:
+        option = f"--extra-index-url {INDEX}"
+        yield from (f"{requirement} {option}" for requirement in for_cpu(versions(*option.split(), *PATIENCE), allowed)[:2])
+    if platform.machine() == "aarch64":
+        yield f"torch{allowed & SpecifierSet(f'<={LAST_OF_PYPI_FOR_ARM}')}"
+
+
+def main(root: str) -> int:
+    project = tomllib.loads((Path(root) / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    requirements = wanted(project, [*project["optional-dependencies"]])
+    allowed = next((requirement.specifier for requirement in requirements if requirement.name == "torch"), SpecifierSet())
+    for choice in choices(allowed):
+        print(choice, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
