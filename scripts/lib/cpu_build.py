@@ -1,9 +1,9 @@
 """Looks for builds of PyTorch for the CPU, of versions that pyproject.toml allows. Needs nothing but pip.
 
-python cpu_build.py CHECKOUT        prints arguments for pip, a line for each choice, the best first; nothing if there is none
+python cpu_build.py CHECKOUT        prints arguments for pip, a line for each choice, the best first
 
-PyPI's builds for x86-64 bring CUDA, several gigabytes of it. A build for the CPU says so in its version, 2.13.0+cpu. It may be
-where this machine's pip looks anyhow; if not, PyTorch's own index has some.
+PyPI's builds for x86-64 bring CUDA, several gigabytes of it. A build for the CPU says so in its version, 2.13.0+cpu.
+It may be where this machine's pip looks anyhow; if not, PyTorch's own index has some.
 """
 
 import platform
@@ -50,7 +50,9 @@ def choices(allowed: SpecifierSet) -> Iterator[str]:
     yield from own[:2]
     if not own:
         option = f"--extra-index-url {INDEX}"
-        yield from (f"{requirement} {option}" for requirement in for_cpu(versions(*option.split(), *PATIENCE), allowed)[:2])
+        yield from (
+            f"{requirement} {option}" for requirement in for_cpu(versions(*option.split(), *PATIENCE), allowed)[:2]
+        )
     if platform.machine() == "aarch64":
         yield f"torch{allowed & SpecifierSet(f'<={LAST_OF_PYPI_FOR_ARM}')}"
 
@@ -58,7 +60,9 @@ def choices(allowed: SpecifierSet) -> Iterator[str]:
 def main(root: str) -> int:
     project = tomllib.loads((Path(root) / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     requirements = wanted(project, [*project["optional-dependencies"]])
-    allowed = next((requirement.specifier for requirement in requirements if requirement.name == "torch"), SpecifierSet())
+    allowed = next(
+        (requirement.specifier for requirement in requirements if requirement.name == "torch"), SpecifierSet()
+    )
     for choice in choices(allowed):
         print(choice, flush=True)
     return 0

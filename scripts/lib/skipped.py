@@ -1,8 +1,8 @@
 """Lists what pytest skipped, grouped by reason, from its JUnit files. Needs nothing but Python.
 
 python skipped.py FILE                    of one run
-python skipped.py NAME=FILE NAME=FILE...  of one run in several ways: what each skipped, what was skipped in every way, and last
-                                          `N passed, N failed, N skipped`, of which each test counts once
+python skipped.py NAME=FILE NAME=FILE...  of one run in several ways: what each skipped, what was skipped in every way,
+                                          and last `N passed, N failed, N skipped`, of which each test counts once
 """
 
 import sys
