@@ -74,6 +74,16 @@ def test_programs_and_plans_are_found(installed: dict[str, str], tmp_path: Path)
     ]  # fmt: skip
 
 
+def test_what_is_missing_is_said_as_it_works_there(installed: dict[str, str], tmp_path: Path) -> None:
+    """No index has this project, and there is no checkout: what it depends on is named, as its metadata say."""
+    said = python(
+        "from sa_atp import needs; print(needs.checkout(), needs.how_to_install('torch'))", installed, tmp_path
+    )
+    assert re.fullmatch(
+        rf"None {re.escape(sys.executable)} -m pip install 'torch<3,>=2\.6' --extra-index-url \S+\n", said
+    )
+
+
 def test_commands_run(installed: dict[str, str], tmp_path: Path) -> None:
     """A switch and a parameter server from the wheel; the program that joins them sees the same package."""
     code = "import os, sa_atp; print(sa_atp.__file__, os.environ['SA_ATP_SERVER'])"
