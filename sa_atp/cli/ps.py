@@ -50,7 +50,7 @@ def add(subparsers: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     from sa_atp.control import fabric
     from sa_atp.net.communicator import parse_address
-    from sa_atp.transport.server import ServerSettings
+    from sa_atp.transport.server_events import ServerSettings
 
     listen = parse_address(options.listen, lowest_port=0)  # 0: any free port
     places = _places(options)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from sa_atp.control import fabric
 from sa_atp.control.fabric import Keeper
 from sa_atp.errors import SaAtpError
-from sa_atp.transport.server import Admit, Retire, ServerEvent
+from sa_atp.transport.server_events import Admit, Retire, ServerEvent
 from sa_atp.wire.datagrams import Address
 
 CHECK_EVERY_S = 1.0

@@ -20,7 +20,7 @@ from sa_atp.control.errors import ControlError
 from sa_atp.control.jobspec import JobSpec, Level, Member, check_mac
 from sa_atp.errors import SaAtpError, UserError
 from sa_atp.p4runtime.entities import TableEntry
-from sa_atp.transport.server import Admit
+from sa_atp.transport.server_events import Admit
 from sa_atp.wire.datagrams import Address
 from sa_atp.wire.frames import mac_for
 

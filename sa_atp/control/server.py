@@ -7,7 +7,8 @@ from sa_atp.control.fabric import Keeper, SwitchPlace
 from sa_atp.net.clock import now_us
 from sa_atp.net.driver import Driver
 from sa_atp.net.udp import UdpSocket
-from sa_atp.transport.server import Admit, ParameterServer, ServerSettings
+from sa_atp.transport.server import ParameterServer
+from sa_atp.transport.server_events import Admit, ServerSettings
 from sa_atp.wire.datagrams import Address
 
 

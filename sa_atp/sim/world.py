@@ -16,7 +16,8 @@ from sa_atp.sim.network import Clock, Link, LinkSettings
 from sa_atp.sim.nodes import Host, Switch
 from sa_atp.softswitch.pipeline import Pipeline
 from sa_atp.spec import UDP_PORT
-from sa_atp.transport.server import Admit, ParameterServer, Retire, ServerSettings
+from sa_atp.transport.server import ParameterServer
+from sa_atp.transport.server_events import Admit, Retire, ServerSettings
 from sa_atp.wire.frames import mac_for
 
 SERVER_IP = "10.0.255.1"

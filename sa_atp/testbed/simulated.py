@@ -23,7 +23,7 @@ from sa_atp.testbed.worker import Checker
 from sa_atp.train.step import Compute, Stepper, StepRecord
 from sa_atp.train.virtual_time import Process
 from sa_atp.transport.membership import JoinRequest
-from sa_atp.transport.server import ServerSettings
+from sa_atp.transport.server_events import ServerSettings
 from sa_atp.wire.control import HelpMode
 
 SWITCH = "embedded"  # the target whose pipelines a simulated world consists of

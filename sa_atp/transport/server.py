@@ -1,24 +1,24 @@
-"""The parameter server's connection: admits workers, finishes what switches could not, keeps results. (section 7)
+"""The parameter server's connection: finishes what switches could not, keeps results, answers questions. (section 7)
 
-It serves any number of jobs. What it cannot do itself, telling switches about a job, it asks for by an event, and goes
-on when it is told that this is done.
+It serves any number of jobs; how ranks come to be in one is in admission.py. What it cannot do itself, telling switches
+about a job, it asks for by an event, and goes on when it is told that this is done.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 
 import numpy as np
 
 from sa_atp.spec import HEADER_BYTES, Flag, Kind
 from sa_atp.transport import failures, job_status, sums, work_requests
-from sa_atp.transport.errors import describe_ranks
+from sa_atp.transport.admission import Admission
 from sa_atp.transport.job import REPLIES_KEPT, Job, Member, State
 from sa_atp.transport.membership import GONE_US
-from sa_atp.transport.registry import OVER, Registry
+from sa_atp.transport.registry import OVER
 from sa_atp.transport.serial import serial_distance
+from sa_atp.transport.server_events import Admit, Retire, ServerEvent, ServerSettings
 from sa_atp.transport.serving import Serving
-from sa_atp.wire.contributions import ContributionMap
 from sa_atp.wire.control import (
     Alive,
     AskStats,
@@ -39,8 +39,6 @@ from sa_atp.wire.control import (
     ReportNotFinite,
     ReportTimeout,
     Request,
-    Waiting,
-    Welcome,
     decode_request,
     encode,
     plain,
@@ -52,64 +50,16 @@ MAX_GATHER = 256  # copies of results that may wait until they are looked at
 KNOWN_KINDS = frozenset({first_byte(k) for k in (Kind.DATA, Kind.RESULT, Kind.PROBE)})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ServerSettings:
-    lanes: int = 64
-    """Lanes of the program that the switches run."""
-    switch_address: Address | None = None
-    """Where workers send contributions, if the switch does not lie on the way to the parameter server."""
-    aggregates: bool = True
-    """False: no switch aggregates; workers send everything here, and results go to each of them."""
-    levels: int = 1
-    """Switches that aggregate on the way from a worker: 2 where leaves aggregate for a spine."""
-    slots: int = 1024
-    """Slots of the switch that jobs may use; a power of two."""
-    slots_per_job: int = 1024
-    """Quota of a job; a power of two. When no slots are free, jobs share them."""
-    alive_every_us: int = 200_000
-    dead_after_us: int = 10_000_000
-    """A worker that has not been heard of for so long is lost, and its job fails."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Admit:
-    """All workers of a job are here: install it on the switches, then call `admitted` or `refused`.
-
-    Says how the job was then: until the switches know it, it may have gone on to another epoch.
-    """
-
-    number: int
-    epoch: int
-    addresses: Mapping[int, Address]
-    """Of the workers, by rank."""
-    map: ContributionMap
-    slot_base: int
-    slot_count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Retire:
-    """The job, in this epoch, is over: switches may forget it."""
-
-    number: int
-    epoch: int
-
-
-ServerEvent = Admit | Retire
-
-
 class ParameterServer:
     def __init__(self, settings: ServerSettings, random_bits: Callable[[int], int]) -> None:
         """Args: random_bits: like random.getrandbits; chooses where epochs and sequence numbers start."""
         self.settings = settings
-        self._registry = Registry(
-            lanes=settings.lanes, slots=settings.slots, slots_per_job=settings.slots_per_job, random_bits=random_bits
-        )
-        self.jobs = self._registry.jobs
+        self._events: deque[ServerEvent] = deque()
+        self._admission = Admission(settings, random_bits, self._events, self._fail)
+        self.jobs = self._admission.jobs
         self.own_ip: str | None = None  # where the owner has bound our socket; decides who is on our host
         self.malformed = 0
         self.foreign = 0
-        self._events: deque[ServerEvent] = deque()
         self._out: deque[Burst] = deque()
         self._serving = Serving(self._out, settings.switch_address, aggregates=settings.aggregates)
         self._next_check_us: int | None = None
@@ -119,23 +69,12 @@ class ParameterServer:
 
     def admitted(self, event: Admit, now_us: int, leaves: Iterable[Iterable[int]] | None = None) -> None:
         """The switches know the job: its workers may begin. Args: leaves: the ranks below each; None: not known."""
-        job = self.jobs[event.number]
-        if job.state is not State.ADMITTING or job.epoch != event.epoch:
-            return
-        job.leaves = None if leaves is None else tuple(frozenset(leaf) for leaf in leaves)
-        job.state = State.RUNNING
-        job.refusal = None
-        for member in job.members.values():
-            member.heard_us = now_us
+        self._admission.admitted(event, now_us, leaves)
         self._look_out(now_us)
 
     def refused(self, event: Admit, reason: str) -> None:
         """The job could not be installed."""
-        job = self.jobs[event.number]
-        if job.state is not State.ADMITTING or job.epoch != event.epoch:
-            return
-        job.refusal = f"the switch cannot take the job: {plain(reason)}"
-        self._fail(job, "refused", (), job.refusal)
+        self._admission.refused(event, reason)
 
     def next_event(self) -> ServerEvent | None:
         return self._events.popleft() if self._events else None
@@ -234,7 +173,8 @@ class ParameterServer:
             request = decode_request(packet)
             match request:
                 case Join():
-                    self._reply(address, head, self._join(request, address, now_us))
+                    self._reply(address, head, self._admission.join(request, address, now_us))
+                    self._look_out(now_us)
                 case Describe():
                     known = job_status.may_ask(self.jobs, self.own_ip, address)
                     answer = job_status.answer(self.jobs, request, len(packet), now_us, known=known)
@@ -331,48 +271,6 @@ class ParameterServer:
         packet = encode(reply, request=int(head["seq"]), job=int(head["job"]), epoch=int(head["epoch"]), reply=True)
         self._out.append(Burst.of(address, packet))
 
-    # --- admission ----------------------------------------------------------------------------------------------------
-
-    def _join(self, asked: Join, address: Address, now_us: int) -> Welcome | Waiting | Refused | Failure:
-        wanted = (asked.world_size, asked.micro_batches, asked.help_mode)
-        job = self._registry.named(asked.name) or self._registry.add(asked.name, *wanted)
-        if job is None:
-            return Refused(reason="the parameter server has 255 jobs already")
-        failure = job.missed_failure(asked.incarnation)
-        if failure is not None:
-            return failure
-        if (job.world_size, job.micro_batches, job.help_mode) != wanted:
-            if job.state not in OVER:
-                return Refused(
-                    reason=f"job {asked.name!r} has {job.world_size} ranks with {job.micro_batches} contributions each "
-                    f"and help {job.help_mode.value!r}, not {asked.world_size} with {asked.micro_batches} "
-                    f"and {asked.help_mode.value!r}"
-                )
-            job.world_size, job.micro_batches, job.help_mode = wanted
-            job.next_epoch()
-        rank = asked.rank
-        member = job.members.get(rank)
-        if member is not None and member.incarnation == asked.incarnation:
-            member.heard_us = now_us
-            if job.state is State.RUNNING:
-                settings = self.settings
-                return job.welcome(rank, settings.switch_address, settings.alive_every_us, settings.levels)
-        elif member is not None and job.state not in OVER and member.is_there(address, now_us):
-            return Waiting(missing=job.missing, occupied=f"{member.address[0]}:{member.address[1]}")
-        elif job.state in (State.RUNNING, State.ADMITTING):
-            self._fail(job, "restarted", (rank,), f"{describe_ranks([rank])} joined again: connect anew")
-        if job.state in OVER:
-            job.next_epoch()
-        self._look_out(now_us)
-        if job.state is State.GATHERING:
-            job.members[rank] = Member(
-                rank=rank, address=address, incarnation=asked.incarnation, heard_us=now_us, moved_us=now_us
-            )
-            if not job.missing:
-                job.state = State.ADMITTING
-                self._events.append(_admission(job))
-        return Waiting(missing=job.missing, refusal=job.refusal)
-
     # --- failures and time ----------------------------------------------------------------------------------------------
 
     def _fail(self, job: Job, reason: str, ranks: Sequence[int], detail: str) -> None:
@@ -411,9 +309,7 @@ class ParameterServer:
             if job.state is State.RUNNING:
                 self._fail(job, "lost", silent, f"not heard of for {bound_us / 1e6:.1f} s")
                 continue
-            if job.state is State.ADMITTING:
-                self._events.append(Retire(job.number, job.epoch))
-            job.drop(silent)
+            self._admission.drop(job, silent)
 
     def may_gather(self) -> int:
         """How many datagrams may wait for us: copies of results as many as come, where nobody has asked for anything."""
@@ -425,14 +321,3 @@ class ParameterServer:
         out = list(self._out)
         self._out.clear()
         return out
-
-
-def _admission(job: Job) -> Admit:
-    return Admit(
-        number=job.number,
-        epoch=job.epoch,
-        addresses={member.rank: member.address for member in job.members.values()},
-        map=job.map,
-        slot_base=job.slot_base,
-        slot_count=job.slot_count,
-    )

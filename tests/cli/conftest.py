@@ -11,7 +11,7 @@ import pytest
 
 from sa_atp.control.server import ServerProcess
 from sa_atp.net.communicator import Communicator, connect
-from sa_atp.transport.server import ServerSettings
+from sa_atp.transport.server_events import ServerSettings
 
 RUN_TIMEOUT_S = 120.0  # the first switch compiles its program
 Join = Callable[..., list[Communicator]]

@@ -13,7 +13,8 @@ from sa_atp.control import fabric
 from sa_atp.control.admission import Installer
 from sa_atp.control.fabric import Keeper, SwitchPlace
 from sa_atp.errors import UserError
-from sa_atp.transport.server import Admit
+from sa_atp.transport.server_events import Admit
+from sa_atp.wire.contributions import ContributionMap
 
 ONE = {"grpc": "127.0.0.1:9559"}
 TIMEOUT_S = 20.0
@@ -24,7 +25,7 @@ def admission(number: int) -> Admit:
         number=number,
         epoch=1,
         addresses={0: ("10.0.0.1", 5000), 1: ("10.0.0.2", 5001)},
-        micro_batches=1,
+        map=ContributionMap(2, 1),
         slot_base=0,
         slot_count=64,
     )

@@ -17,7 +17,7 @@ from sa_atp.tensor.quantise import quantise
 from sa_atp.transport.events import WorkerLimits
 from sa_atp.transport.membership import JoinRequest
 from sa_atp.transport.operation import UNKNOWN
-from sa_atp.transport.server import ServerSettings
+from sa_atp.transport.server_events import ServerSettings
 from sa_atp.wire.control import HelpMode
 
 SERVER = (SERVER_IP, UDP_PORT)

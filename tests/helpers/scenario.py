@@ -10,7 +10,7 @@ from helpers.cluster import Cluster, Reduction
 from sa_atp.sim.network import LinkSettings
 from sa_atp.sim.worker import SimWorker
 from sa_atp.softswitch.pipeline import Pipeline
-from sa_atp.transport.server import ServerSettings
+from sa_atp.transport.server_events import ServerSettings
 
 LOSSES = (0.0, 0.001, 0.01, 0.1)
 LENGTHS = (1, 63, 64, 65, 127, 128, 129, 200, 500, 700, 1000)

@@ -13,7 +13,7 @@ from sa_atp.sim.worker import SimWorker
 from sa_atp.softswitch.pipeline import Pipeline
 from sa_atp.train.step import Compute, Stepper, StepRecord
 from sa_atp.train.virtual_time import Process
-from sa_atp.transport.server import ServerSettings
+from sa_atp.transport.server_events import ServerSettings
 from sa_atp.wire.control import HelpMode
 
 FOR_EVER_US = 1 << 50  # a micro-batch that takes so long is never done

@@ -26,7 +26,7 @@ from sa_atp.sim.worker import SimWorker
 from sa_atp.sim.world import SERVER_PORT
 from sa_atp.softswitch.pipeline import ROW_BYTES, Pipeline
 from sa_atp.spec import CONTRIBUTION_BITS, UDP_PORT, Flag, Kind
-from sa_atp.transport.server import ServerSettings
+from sa_atp.transport.server_events import ServerSettings
 from sa_atp.wire.datagrams import Address
 from sa_atp.wire.frames import HEADERS_BYTES, Endpoint, checksum, datagram, headers_for, mac_for
 from sa_atp.wire.header import pack

@@ -2,7 +2,8 @@
 
 from sa_atp.control.fabric import Attachment, Keeper, SwitchPlace
 from sa_atp.control.job_entries import OWN_COPY
-from sa_atp.transport.server import Admit
+from sa_atp.transport.server_events import Admit
+from sa_atp.wire.contributions import ContributionMap
 
 from .conftest import Serve
 from .server import Kind
@@ -11,7 +12,7 @@ JOB = Admit(
     number=7,
     epoch=3,
     addresses={0: ("10.0.0.1", 5000), 1: ("10.0.0.2", 5001)},
-    micro_batches=4,
+    map=ContributionMap(2, 4),
     slot_base=8192,  # which only a Tofino has
     slot_count=8192,
 )

@@ -10,7 +10,7 @@ from sa_atp.sim.worker import SimWorker
 from sa_atp.softswitch.pipeline import Pipeline
 from sa_atp.transport.errors import WorkerLostError
 from sa_atp.transport.job import Job, State
-from sa_atp.transport.server import ServerSettings
+from sa_atp.transport.server_events import ServerSettings
 from sa_atp.transport.sums import HORIZON
 
 DEAD_AFTER_US = 2 * SECOND_US

@@ -24,7 +24,7 @@ from sa_atp.transport.errors import (
 )
 from sa_atp.transport.events import WorkerLimits
 from sa_atp.transport.job import State
-from sa_atp.transport.server import ServerSettings
+from sa_atp.transport.server_events import ServerSettings
 from sa_atp.wire.control import HelpMode
 
 DEAD_AFTER_US = 2 * SECOND_US

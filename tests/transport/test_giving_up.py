@@ -13,7 +13,7 @@ from sa_atp.spec import Kind
 from sa_atp.tensor.fragments import CHUNK_VALUES
 from sa_atp.transport.errors import NonFiniteError, OperationTimeoutError, TransportError
 from sa_atp.transport.events import WorkerLimits
-from sa_atp.transport.server import ServerSettings
+from sa_atp.transport.server_events import ServerSettings
 from sa_atp.wire.frames import datagram
 from sa_atp.wire.header import first_byte
 

@@ -12,7 +12,8 @@ from sa_atp.transport.diagnosis import diagnose
 from sa_atp.transport.errors import TransportError
 from sa_atp.transport.job import Job, Member, State
 from sa_atp.transport.job_status import JobStatus, JobStatusQuery, answer, may_ask, question
-from sa_atp.transport.server import ParameterServer, ServerSettings
+from sa_atp.transport.server import ParameterServer
+from sa_atp.transport.server_events import ServerSettings
 from sa_atp.wire.control import (
     MAX_BYTES,
     Describe,

@@ -11,7 +11,8 @@ from sa_atp.transport.job import Job, State
 from sa_atp.transport.job_status import JobStatusQuery, question
 from sa_atp.transport.membership import GONE_US, Joining, JoinRequest
 from sa_atp.transport.registry import MAX_JOBS
-from sa_atp.transport.server import Admit, ParameterServer, Retire, ServerEvent, ServerSettings
+from sa_atp.transport.server import ParameterServer
+from sa_atp.transport.server_events import Admit, Retire, ServerEvent, ServerSettings
 from sa_atp.wire.control import decode_reply, encode
 from sa_atp.wire.datagrams import Address, Burst
 

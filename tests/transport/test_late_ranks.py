@@ -13,7 +13,7 @@ from sa_atp.softswitch.pipeline import Pipeline
 from sa_atp.transport.errors import WorkerLostError
 from sa_atp.transport.events import WorkerLimits
 from sa_atp.transport.job import State
-from sa_atp.transport.server import ServerSettings
+from sa_atp.transport.server_events import ServerSettings
 
 ONE_SLOT = ServerSettings(slots=1, slots_per_job=1)
 

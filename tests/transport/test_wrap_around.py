@@ -13,7 +13,7 @@ from sa_atp.softswitch.pipeline import Pipeline
 from sa_atp.spec import UDP_PORT, Kind
 from sa_atp.tensor.fragments import Plan
 from sa_atp.transport.membership import Membership
-from sa_atp.transport.server import ServerSettings
+from sa_atp.transport.server_events import ServerSettings
 from sa_atp.transport.worker import Worker
 from sa_atp.wire.header import first_byte
 

@@ -1,0 +1,116 @@
+"""How ranks come to be in a job, and a job to be on the switches. (protocol section 7.1)
+
+A rank asks until it has an answer that ends its asking: a welcome, or why there is none. When all ranks of a job have
+asked, an event has the control plane install it; when that is done the ranks are welcome.
+"""
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from sa_atp.transport.errors import describe_ranks
+from sa_atp.transport.job import Job, Member, State
+from sa_atp.transport.registry import OVER, Registry
+from sa_atp.transport.server_events import Admit, Retire, ServerEvent, ServerSettings
+from sa_atp.wire.control import Failure, Join, Refused, Waiting, Welcome, plain
+from sa_atp.wire.datagrams import Address
+
+
+class Admission:
+    """Shares the server's events, and its way to fail a job."""
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        random_bits: Callable[[int], int],
+        events: deque[ServerEvent],
+        fail: Callable[[Job, str, Sequence[int], str], None],
+    ) -> None:
+        """Args: fail: ends a job for everybody, with a reason, the ranks that it is about, and details for people."""
+        self._settings = settings
+        self._registry = Registry(
+            lanes=settings.lanes, slots=settings.slots, slots_per_job=settings.slots_per_job, random_bits=random_bits
+        )
+        self._events = events
+        self._fail = fail
+
+    @property
+    def jobs(self) -> dict[int, Job]:
+        """By number."""
+        return self._registry.jobs
+
+    def join(self, asked: Join, address: Address, now_us: int) -> Welcome | Waiting | Refused | Failure:
+        wanted = (asked.world_size, asked.micro_batches, asked.help_mode)
+        job = self._registry.named(asked.name) or self._registry.add(asked.name, *wanted)
+        if job is None:
+            return Refused(reason="the parameter server has 255 jobs already")
+        failure = job.missed_failure(asked.incarnation)
+        if failure is not None:
+            return failure
+        if (job.world_size, job.micro_batches, job.help_mode) != wanted:
+            if job.state not in OVER:
+                return Refused(
+                    reason=f"job {asked.name!r} has {job.world_size} ranks with {job.micro_batches} contributions each "
+                    f"and help {job.help_mode.value!r}, not {asked.world_size} with {asked.micro_batches} "
+                    f"and {asked.help_mode.value!r}"
+                )
+            job.world_size, job.micro_batches, job.help_mode = wanted
+            job.next_epoch()
+        rank = asked.rank
+        member = job.members.get(rank)
+        if member is not None and member.incarnation == asked.incarnation:
+            member.heard_us = now_us
+            if job.state is State.RUNNING:
+                settings = self._settings
+                return job.welcome(rank, settings.switch_address, settings.alive_every_us, settings.levels)
+        elif member is not None and job.state not in OVER and member.is_there(address, now_us):
+            return Waiting(missing=job.missing, occupied=f"{member.address[0]}:{member.address[1]}")
+        elif job.state in (State.RUNNING, State.ADMITTING):
+            self._fail(job, "restarted", (rank,), f"{describe_ranks([rank])} joined again: connect anew")
+        if job.state in OVER:
+            job.next_epoch()
+        if job.state is State.GATHERING:
+            job.members[rank] = Member(
+                rank=rank, address=address, incarnation=asked.incarnation, heard_us=now_us, moved_us=now_us
+            )
+            if not job.missing:
+                job.state = State.ADMITTING
+                self._events.append(_admission(job))
+        return Waiting(missing=job.missing, refusal=job.refusal)
+
+    def drop(self, job: Job, ranks: Collection[int]) -> None:
+        """These ranks do not wait to be admitted any more, before the job runs."""
+        if job.state is State.ADMITTING:
+            self._events.append(Retire(job.number, job.epoch))
+        job.drop(ranks)
+
+    # --- the control plane --------------------------------------------------------------------------------------------
+
+    def admitted(self, event: Admit, now_us: int, leaves: Iterable[Iterable[int]] | None) -> None:
+        """See ParameterServer."""
+        job = self.jobs[event.number]
+        if job.state is not State.ADMITTING or job.epoch != event.epoch:
+            return
+        job.leaves = None if leaves is None else tuple(frozenset(leaf) for leaf in leaves)
+        job.state = State.RUNNING
+        job.refusal = None
+        for member in job.members.values():
+            member.heard_us = now_us
+
+    def refused(self, event: Admit, reason: str) -> None:
+        """The job could not be installed."""
+        job = self.jobs[event.number]
+        if job.state is not State.ADMITTING or job.epoch != event.epoch:
+            return
+        job.refusal = f"the switch cannot take the job: {plain(reason)}"
+        self._fail(job, "refused", (), job.refusal)
+
+
+def _admission(job: Job) -> Admit:
+    return Admit(
+        number=job.number,
+        epoch=job.epoch,
+        addresses={member.rank: member.address for member in job.members.values()},
+        map=job.map,
+        slot_base=job.slot_base,
+        slot_count=job.slot_count,
+    )
