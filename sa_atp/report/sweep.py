@@ -217,7 +217,8 @@ def subtitle(plan: Plan) -> str:
     jobs = f"{in_words(plan.job.jobs)} jobs of " if plan.job.jobs > 1 and plan.sweep.key != "job.jobs" else ""
     each = " in each job" if plan.sweep.key == "job.jobs" else ""
     who = f"{jobs}{topology.workers} workers{each}, " if plan.sweep.key != "topology.workers" else ""
-    links = f"{topology.link_mbps:g} Mbit/s links, " if topology.link_mbps < 10_000 else ""
+    has_links = plan.run.backend != "local" and topology.link_mbps < 10_000
+    links = f"{topology.link_mbps:g} Mbit/s links, " if has_links else ""
     again = f", {repetitions} repetitions with 95 % intervals of the mean" if repetitions > 1 else ""
     return f"{who}{topology.kind} topology, {links}{plan.job.model}, {plan.run.steps} steps{again}"
 

@@ -91,6 +91,12 @@ def test_values_are_placed_so_that_their_labels_do_not_meet() -> None:
     assert sweep._places(((1.0, 2.0),), "straggler.slowdown_range")[1] == ["1 to 2"]
 
 
+def test_loopback_is_not_called_links_of_some_rate() -> None:
+    topology = TopologyPlan(link_mbps=20.0)
+    assert "20 Mbit/s links" in sweep.subtitle(Plan(run=RunPlan(backend="sim"), topology=topology))
+    assert "Mbit/s" not in sweep.subtitle(Plan(run=RunPlan(backend="local"), topology=topology))
+
+
 def test_an_interrupted_sweep_can_be_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     plan, found = numbers("straggler.slowdown", "iteration-time", results())
