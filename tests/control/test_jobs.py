@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.needs import BMV2
 
 from sa_atp import artefacts, spec
 from sa_atp.control import events, job_entries, jobs, jobspec, routes
@@ -82,7 +83,7 @@ SPINE = dataclasses.replace(
 )
 
 
-@pytest.fixture(params=["local", "embedded", "bmv2"])
+@pytest.fixture(params=["local", "embedded", pytest.param("bmv2", marks=BMV2)])
 def writer(request: pytest.FixtureRequest) -> Iterator[Writer]:
     """A switch that runs the P4 program and has no job."""
     if request.param == "local":
