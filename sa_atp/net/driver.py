@@ -40,6 +40,7 @@ class Driver:
         self.ended: Callable[[], None] = lambda: None
         """Called in the loop's thread when the loop ends, whatever ends it; later calls run in their caller's thread."""
         self._calls: deque[Callable[[], None]] = deque()
+        self._woken = False
         self._stop = False
         self._over = False
         # between waking the loop and closing what wakes it; a signal handler may interrupt its own thread
@@ -76,8 +77,11 @@ class Driver:
             self._thread.join(timeout=5)
 
     def _wake(self) -> None:
+        if self._woken:
+            return  # by somebody whom the loop has not heard yet: it will look at the calls after that
         with self._lock, contextlib.suppress(BlockingIOError):  # full: the loop will wake up anyway
             if not self._over:
+                self._woken = True
                 os.write(self._wake_write, b"x")
 
     # --- the loop -----------------------------------------------------------------------------------------------------
@@ -105,10 +109,11 @@ class Driver:
         self._run_calls()
 
     def _run_calls(self) -> None:
-        while True:
+        """Those that are there: results and timers come to their right however many a program makes."""
+        for _ in range(len(self._calls)):
             try:
                 action = self._calls.popleft()
-            except IndexError:
+            except IndexError:  # when the loop is over, others run them, too
                 return
             action()
 
@@ -122,6 +127,7 @@ class Driver:
         for key, _ in self._selector.select(0 if self._calls else wait):
             if key.fd == self._wake_read:
                 os.read(self._wake_read, 4096)
+                self._woken = False  # before the calls are taken: later ones wake the loop again
             else:
                 received = self._receive()
         self._run_calls()
