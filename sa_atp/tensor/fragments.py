@@ -10,7 +10,7 @@ second pair serves chunks that are done again. Numbers that are not needed are s
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -104,9 +104,7 @@ class Plan:
         contributions, the second half lies above the first one.
         """
         fragment, within = divmod(chunk, self.chunks_per_scale_fragment)
-        group, position = divmod(within, CODES_PER_LANE)
-        row, lane = np.divmod(np.arange(CONTRIBUTION_BITS), min(self.lanes, CONTRIBUTION_BITS))
-        return fragment, group * CONTRIBUTION_BITS + lane, (position + row) * CODE_BITS
+        return fragment, *_code_places(within, self.lanes)
 
     def chunks_of_scale(self, fragment: int) -> range:
         """Those whose exponents are gathered in a scale fragment."""
@@ -126,3 +124,20 @@ class Plan:
             stop = min(end, first + self.fragments_of(chunk)[1] - fragment)
             yield Run(first, stop, attempt, chunk, fragment)
             first = stop
+
+
+@lru_cache
+def _code_places(within: int, lanes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Lanes and shifts of a chunk's codes, see `Plan.scale_place`. Args: within: the chunk's place in its fragment."""
+    group, position = divmod(within, CODES_PER_LANE)
+    row, lane = np.divmod(np.arange(CONTRIBUTION_BITS), min(lanes, CONTRIBUTION_BITS))
+    places = group * CONTRIBUTION_BITS + lane, (position + row) * CODE_BITS
+    for array in places:
+        array.flags.writeable = False
+    return places
+
+
+@lru_cache(maxsize=1024)
+def plan_of(values: int, lanes: int) -> Plan:
+    """The plan; operations of one size share it, with all that has been worked out of it."""
+    return Plan(values, lanes)

@@ -14,6 +14,7 @@ from sa_atp.spec import CONTRIBUTION_BITS
 from sa_atp.tensor.fragments import Plan, Run
 from sa_atp.tensor.quantise import quantise
 from sa_atp.tensor.scaling import magnitude_code
+from sa_atp.transport.under_way import UnderWay
 from sa_atp.wire.header import LANE
 
 RESEND_AFTER_TRIES = 3  # transmissions through the switch before the slot is asked to hand over (section 5.5)
@@ -24,13 +25,21 @@ class Contribution:
     """Fragments are named by their place in the operation (`local`), from 0 to plan.span."""
 
     def __init__(
-        self, plan: Plan, bits: int, parts: Sequence[np.ndarray], contributions: int, *, on_behalf: bool
+        self,
+        plan: Plan,
+        bits: int,
+        parts: Sequence[np.ndarray],
+        contributions: int,
+        *,
+        on_behalf: bool,
+        under_way: UnderWay,
     ) -> None:
         """Args:
         bits: the contributions that these values are, as a bitmap.
         parts: float32[values] each, flat and contiguous; one for each contribution, lowest bit first, or one for all of
             them. They must not change until the operation is over.
         contributions: how many the complete sum has.
+        under_way: of all operations, which this counts itself in.
         """
         self.plan = plan
         self.bits = bits
@@ -43,6 +52,7 @@ class Contribution:
         self.sent_us = np.zeros(plan.span, np.int64)
         self.tries = np.zeros(plan.span, np.uint8)
         self.in_flight = 0  # sent, neither answered nor given up
+        self._under_way = under_way
         self.high = 0  # nothing at or above has been sent
         self.newest_done_us = NEVER  # of the fragments that were sent once and are complete, when the latest was sent
         self.losses_found_before_us = NEVER
@@ -185,8 +195,12 @@ class Contribution:
         tries += 1
         self.sent_us[first:end] = now_us
         self.flush[first:end] = False
-        self.in_flight += end - first
+        self._fly(end - first)
         self.high = max(self.high, end)
+
+    def _fly(self, more: int) -> None:
+        self.in_flight += more
+        self._under_way.in_flight += more
 
     def on_done(self, first: int, end: int) -> int:
         """The sums of fragments first to end - 1, none counted before, are known.
@@ -197,7 +211,7 @@ class Contribution:
             return NEVER
         sent = self.sent_us[first:end] != NEVER
         given_up = self.given_up[first:end]
-        self.in_flight -= int(np.count_nonzero(sent & ~given_up))
+        self._fly(-int(np.count_nonzero(sent & ~given_up)))
         given_up[:] = False
         last_us = int(self.sent_us[end - 1]) if self.tries[end - 1] == 1 else NEVER
         self.newest_done_us = max(self.newest_done_us, last_us)
@@ -213,7 +227,7 @@ class Contribution:
         """Counts fragments as lost, to be sent again; returns how many were not given up before."""
         new = locals_[~self.given_up[locals_]]
         self.given_up[new] = True
-        self.in_flight -= len(new)
+        self._fly(-len(new))
         self.again.extend(new.tolist())
         return len(new)
 

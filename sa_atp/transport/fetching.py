@@ -1,7 +1,7 @@
 """Results that others have: asking the parameter server for those that we missed, and giving ours to it. (section 5.6)"""
 
-from collections import deque
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -18,7 +18,7 @@ FETCH_FRAGMENTS = 256  # results asked of the parameter server at once
 class Fetching:
     def __init__(self, membership: Membership) -> None:
         self._member = membership
-        self._kept: deque[Operation] = deque()  # over for us, but others may still miss results of them
+        self._kept: list[Operation] = []  # over for us, but others may still miss results of them; in order
         self._until_us = 0  # a batch that was asked for may come until then
         self._asked_to = membership.first_seq  # where it ends
         self._batch = FETCH_FRAGMENTS  # how many are asked for the next time
@@ -53,19 +53,35 @@ class Fetching:
 
     def keep(self, operation: Operation) -> None:
         """Keeps the sums of an operation that is over for us."""
-        self._kept.append(operation)
+        insort(self._kept, operation, key=lambda kept: kept.index)  # the others may be over in another order
 
     def forget_passed(self, seq: int) -> None:
         """Every rank has passed this sequence number."""
-        while self._kept and serial_distance(self._kept[0].first_seq + self._kept[0].plan.span, seq) >= 0:
-            self._kept.popleft().release()
+        passed = 0
+        for operation in self._kept:
+            if serial_distance(operation.first_seq + operation.plan.span, seq) < 0:
+                break
+            operation.release()
+            passed += 1
+        del self._kept[:passed]
 
-    def recalled(self, asked: Recall, operations: Sequence[Operation]) -> np.ndarray | None:
+    def recalled(self, asked: Recall, overlapping: Callable[[int, int], list[Operation]]) -> np.ndarray | None:
         """Results that the parameter server asks for, because it missed them itself and another worker did too.
 
-        Args: operations: those that are not over.
+        Args: overlapping: those that are not over and have some of these numbers: the first one, and how many.
         Raises: MalformedError.
         """
         if asked.count > FETCH_FRAGMENTS:
             raise MalformedError(f"count must be at most {FETCH_FRAGMENTS}")
-        return known_results(self._member, (*self._kept, *operations), asked.first, asked.count)
+        first, count = asked.first, asked.count
+        return known_results(self._member, self._kept_between(first, count) + overlapping(first, count), first, count)
+
+    def _kept_between(self, first: int, count: int) -> list[Operation]:
+        """Those kept that have some of these consecutive numbers."""
+        if not self._kept:
+            return []
+        front = self._kept[0].first_seq
+        low = serial_distance(front, first)
+        start = bisect_right(self._kept, low, key=lambda kept: serial_distance(front, kept.first_seq))
+        end = bisect_left(self._kept, low + count, key=lambda kept: serial_distance(front, kept.first_seq))
+        return self._kept[max(0, start - 1) : end]

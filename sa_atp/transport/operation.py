@@ -22,6 +22,7 @@ from sa_atp.tensor.scaling import (
 )
 from sa_atp.transport.buffers import Buffers
 from sa_atp.transport.contribution import NEVER, Contribution
+from sa_atp.transport.under_way import UnderWay
 
 UNKNOWN = -128  # an exponent that is not known yet
 CODE_MASK = 0xFF
@@ -59,6 +60,7 @@ class Operation:
         histories: MutableMapping[object, History],
         key: object | None,
         buffers: Buffers,
+        under_way: UnderWay,
     ) -> None:
         """Args:
         index: number of the operation in the job.
@@ -67,6 +69,7 @@ class Operation:
         histories: what is remembered between operations, by key.
         key: names the tensor from step to step; None: no history, every chunk's exponent is gathered.
         buffers: where large arrays come from, and go back to by `release`.
+        under_way: of all operations, which this counts itself in.
         """
         self.index = index
         self.tag = tag_of(index, plan.values)
@@ -83,6 +86,7 @@ class Operation:
         self._accepted = np.zeros(plan.chunks, bool)
         self._waiting = np.zeros(plan.chunks, np.int32)  # data fragments missing in the current attempt
         self._buffers = buffers
+        self._under_way = under_way
         self._sums = buffers.take(plan.data_fragments * plan.lanes)
         self._scales: dict[tuple[int, int], np.ndarray] = {}  # (attempt, scale fragment): its sum
         self._superseded: dict[int, tuple[int, np.ndarray]] = {}  # chunk done again: first exponent and sums
@@ -125,7 +129,8 @@ class Operation:
         """The first fragment whose sum is needed and not known."""
         if not self.missing:
             return None
-        self._low += int(np.argmax(self.pending[self._low :]))
+        if not self.pending[self._low]:
+            self._low += int(self.pending[self._low :].argmax())
         return self._low
 
     def is_done(self) -> bool:
@@ -188,7 +193,7 @@ class Operation:
     def _settle(self, first: int, end: int) -> int:
         """These pending fragments are known, or not needed any more. Returns: when the newest was sent."""
         self.pending[first:end] = False
-        self.missing -= end - first
+        self._miss(first - end)
         newest = NEVER
         for group in self.groups:
             newest = max(newest, group.on_done(first, end))
@@ -244,9 +249,13 @@ class Operation:
 
     def _want(self, first: int, end: int) -> None:
         span = self.pending[first:end]
-        self.missing += int((~span).sum())
+        self._miss(int((~span).sum()))
         span[:] = True
         self._low = min(self._low, first)
+
+    def _miss(self, more: int) -> None:
+        self.missing += more
+        self._under_way.missing += more
 
     def _unwant(self, first: int, end: int) -> None:
         """These fragments are not needed any more."""

@@ -6,7 +6,7 @@ what we wanted to add, so we add the rest by itself.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from sa_atp.wire.datagrams import Burst
 
 SILENCES_OF_LEAF = 2  # after so many, what a leaf holds is not trusted to be on its way
 MAX_PROBES = 256  # asked at once, where each fragment may be in a different state
+MAX_QUESTIONS = 64  # asked for one silence: when the oldest are known those behind them have their turn
 
 
 class Recovery:
@@ -39,22 +40,23 @@ class Recovery:
         self._round_trip = round_trip
         self._window = window
         self._stats = stats
-        self._asked_us: dict[int, int] = {}  # seq: when it was probed
+        self._asked_us: dict[int, dict[int, int]] = {}  # operation: of its fragments, when they were probed
 
     # --- by order -----------------------------------------------------------------------------------------------------
 
-    def find_losses(self, operations: Sequence[Operation], now_us: int) -> None:
+    def find_losses(self, operations: Iterable[Operation], now_us: int) -> None:
         """A fragment is thought lost when one sent sufficiently later is complete (after RFC 8985). (section 5.3)
 
         Only within a group: that a helper's late fragments are complete says nothing of its own earlier ones.
         """
         lost = 0
+        reordering_us = self._round_trip.reordering_us(now_us)
         for operation in operations:
-            oldest = operation.oldest_pending()
             for group in operation.groups:
-                before = group.newest_done_us - self._round_trip.reordering_us(now_us)
-                if oldest is not None and group.in_flight and before > group.losses_found_before_us:
+                before = group.newest_done_us - reordering_us
+                if group.in_flight and before > group.losses_found_before_us:
                     group.losses_found_before_us = before
+                    oldest = operation.oldest_pending() or 0
                     lost += group.give_up(group.waiting(operation.pending, oldest, before))
         if lost:
             self._stats.lost_by_order += lost
@@ -64,13 +66,20 @@ class Recovery:
 
     def ask(self, operation: Operation, local: int, now_us: int) -> None:
         """Asks what is held of a fragment."""
-        self._asked_us[(operation.first_seq + local) & SEQ_MASK] = now_us
+        self._asked_us.setdefault(operation.index, {})[local] = now_us
         self._stats.probes += 1
         self.packets.append(Burst(self._member.data_address, probe(self._member, operation, local)))
 
-    def ask_around(self, operations: Sequence[Operation], now_us: int) -> None:
-        """Asks what became of the oldest fragment of each operation that waits, and of the newest one sent."""
-        for operation in operations:
+    def ask_around(self, operations: Iterable[Operation], now_us: int) -> None:
+        """Asks what became of the oldest fragment that is missing, and of what has been sent of the oldest operations.
+
+        Of an operation of which nothing is in flight there is nothing to be found out, unless it is the one that all
+        others wait for. Args: operations: those that are not done, in order.
+        """
+        left = MAX_QUESTIONS
+        for n, operation in enumerate(operations):
+            if n and not any(group.in_flight for group in operation.groups):
+                continue
             oldest = operation.oldest_pending()
             if oldest is None:
                 continue
@@ -81,21 +90,25 @@ class Recovery:
                     asked.update((int(waiting[0]), int(waiting[-1])))
             for local in asked:
                 self.ask(operation, local, now_us)
+            left -= len(asked)
+            if left <= 0:
+                return
 
-    def on_answer(self, head: np.void, operations: Sequence[Operation], now_us: int) -> WaitingFor | None:
-        """Takes what is held of a fragment. Returns: that we lead, if all that is missing is others' work."""
-        seq, bits = int(head["seq"]), int(head["bits"])
-        asked_us = self._asked_us.pop(seq, None)
+    def on_answer(self, head: np.void, operation: Operation, now_us: int) -> WaitingFor | None:
+        """Takes what is held of a fragment of an operation.
+
+        Returns: that we lead, if all that is missing is others' work.
+        """
+        local = (int(head["seq"]) - operation.first_seq) & SEQ_MASK
+        asked_us = self._asked_us.get(operation.index, {}).pop(local, None)
         if asked_us is None:
             return None
         from_server = bool(int(head["flags"]) & Flag.FROM_PS)
         if not from_server:
             self._round_trip.answer(now_us - asked_us)
-        for operation in operations:
-            local = (seq - operation.first_seq) & SEQ_MASK
-            if local < operation.plan.span and operation.pending[local]:
-                return self._on_held(operation, local, bits, asked_us, from_server, now_us)
-        return None
+        if not operation.pending[local]:
+            return None
+        return self._on_held(operation, local, int(head["bits"]), asked_us, from_server, now_us)
 
     def _on_held(
         self, operation: Operation, local: int, bits: int, asked_us: int, from_server: bool, now_us: int
@@ -139,9 +152,7 @@ class Recovery:
 
     def forget(self, operation: Operation) -> None:
         """The operation is over: answers that have not come are not waited for. Some were lost, or came as results."""
-        span = operation.plan.span
-        for seq in [s for s in self._asked_us if (s - operation.first_seq) & SEQ_MASK < span]:
-            del self._asked_us[seq]
+        self._asked_us.pop(operation.index, None)
 
     # --- two levels (section 10.5) ------------------------------------------------------------------------------------
 
@@ -177,5 +188,5 @@ class Recovery:
         """
         since_us = now_us - self._round_trip.timeout_us
         for local in group.waiting(operation.pending, oldest, now_us + 1)[:MAX_PROBES].tolist():
-            if self._asked_us.get((operation.first_seq + local) & SEQ_MASK, NEVER) <= since_us:
+            if self._asked_us.get(operation.index, {}).get(local, NEVER) <= since_us:
                 self.ask(operation, local, now_us)

@@ -1,6 +1,7 @@
 """Which contributions leave now, and the packets that carry them. (protocol sections 5.2, 5.5 and 10.5)"""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,13 +13,22 @@ from sa_atp.transport.membership import Membership
 from sa_atp.transport.operation import Operation
 from sa_atp.transport.recovery import Recovery
 from sa_atp.transport.serial import serial_distance
-from sa_atp.transport.stamp import stamp
+from sa_atp.transport.stamp import Stamp
 from sa_atp.transport.timing import RoundTrip
 from sa_atp.transport.window import Window
 from sa_atp.wire.datagrams import Burst
 from sa_atp.wire.header import first_byte, headers, lanes_of, size_of
 
 MAX_BURST = 256  # fragments written at once: enough to spread the cost of a batch, few enough to stay in the cache
+
+
+class _Piece(NamedTuple):
+    """Consecutive fragments to send."""
+
+    operation: Operation
+    group: Contribution
+    first: int
+    end: int
 
 
 class Sender:
@@ -34,19 +44,23 @@ class Sender:
         self._stats = stats
         self._size = size_of(Kind.DATA, membership.lanes)
 
-    def contributions(self, active: Sequence[Operation], oldest_seq: int, room: int | None, now_us: int) -> list[Burst]:
+    def contributions(
+        self, active: Collection[Operation], oldest_seq: int, room: int | None, now_us: int
+    ) -> Burst | None:
         """Fragments to send now, as far as the windows allow.
 
         Args:
             active: the operations that are not done, in order.
             oldest_seq: of the fragments whose sum is not known.
             room: bytes that may be sent; None: any number.
+
+        Returns: one burst, so that many small operations cost no more packets at once than one large one; None: nothing.
         """
         at_most = MAX_BURST if room is None else min(MAX_BURST, room // self._size)
         if not active or not at_most:
-            return []
-        out: list[Burst] = []
+            return None
         self._recovery.find_losses(active, now_us)
+        chosen: list[_Piece] = []
         # The n-th groups of all operations share a window. One window for all would lock up: what a helper sends for a
         # straggler would wait for room that its own fragments hold, and those wait for the straggler's.
         for n in range(max(len(operation.groups) for operation in active)):
@@ -57,30 +71,31 @@ class Sender:
                 group = operation.groups[n]
                 # A slot serves the fragments whose numbers differ by the quota: the older must be done first.
                 below = self._member.slot_count - serial_distance(oldest_seq, operation.first_seq)
-                ranges = group.take(window, most, below, operation.pending) if group.has_work else []
-                if ranges:
-                    most -= sum(end - first for first, end in ranges)
-                    out.append(self._burst(operation, group, ranges, now_us))
+                for first, end in group.take(window, most, below, operation.pending) if group.has_work else ():
+                    chosen.append(_Piece(operation, group, first, end))
+                    most -= end - first
+                    window -= end - first  # in flight, as soon as it is written
                 window -= group.in_flight
                 if window <= 0 or most <= 0:
                     break
-        return out
+        return self._burst(chosen, now_us) if chosen else None
 
-    def _burst(self, operation: Operation, group: Contribution, ranges: list[tuple[int, int]], now_us: int) -> Burst:
-        count = sum(end - first for first, end in ranges)
-        packets = np.empty((count, self._size), np.uint8)
+    def _burst(self, chosen: Sequence[_Piece], now_us: int) -> Burst:
+        packets = np.empty((sum(piece.end - piece.first for piece in chosen), self._size), np.uint8)
         head, lanes = headers(packets), lanes_of(packets)
+        bits, flags, stamp = head["bits"], head["flags"], Stamp(head, self._member)
         head["first"] = first_byte(Kind.DATA)
         at = 0
-        for first, end in ranges:
+        for operation, group, first, end in chosen:
             for run in operation.plan.runs(first, end):
                 rows = slice(at, at + len(run))
-                group.write_lanes(run, head["bits"][rows], lanes[rows])
-                stamp(head[rows], self._member, operation, run)
-                head["flags"][rows] = self._flags(group, run)
+                group.write_lanes(run, bits[rows], lanes[rows])
+                stamp.name(at, operation, run)
+                flags[rows] = self._flags(group, run)
                 at += len(run)
             group.on_sent(first, end, now_us, self._round_trip.answer_us)
-        self._stats.on_behalf += count if group.on_behalf else 0
+            self._stats.on_behalf += end - first if group.on_behalf else 0
+        stamp.finish()
         return Burst(self._member.data_address, packets)
 
     def _flags(self, group: Contribution, run: Run) -> np.ndarray | int:

@@ -9,20 +9,32 @@ from sa_atp.tensor.fragments import Run
 from sa_atp.transport.job import Job
 from sa_atp.transport.membership import Membership
 from sa_atp.transport.operation import Operation
-from sa_atp.transport.serial import SEQ_MASK
+from sa_atp.transport.serial import SEQ_MASK, serial_distance
 from sa_atp.transport.sums import Stored
 from sa_atp.wire.header import HEADER, first_byte, headers, lanes_of, size_of
 
 
-def stamp(head: np.ndarray, member: Membership, operation: Operation, run: Run) -> None:
-    """Fills the fields that name the fragments of a run. Args: head: HEADER[len(run)]."""
-    seq = (operation.first_seq + np.arange(run.first, run.end)) & SEQ_MASK
-    head["seq"] = seq
-    head["slot"] = member.slot_base + seq % member.slot_count
-    head["job"] = member.job
-    head["epoch"] = member.epoch
-    head["exponent"] = operation.exponent_of(run)
-    head["tag"] = operation.tag
+class Stamp:
+    """Fills the fields that name fragments. Its columns are looked up once for all runs of a burst."""
+
+    def __init__(self, head: np.ndarray, member: Membership) -> None:
+        """Args: head: HEADER[n]."""
+        self._head = head
+        self._member = member
+        self._seq, self._exponent, self._tag = head["seq"], head["exponent"], head["tag"]
+
+    def name(self, at: int, operation: Operation, run: Run) -> None:
+        """The fragments of a run, in the rows from `at` on."""
+        end = at + len(run)
+        self._seq[at:end] = (operation.first_seq + np.arange(run.first, run.end)) & SEQ_MASK
+        self._exponent[at:end] = operation.exponent_of(run)
+        self._tag[at:end] = operation.tag
+
+    def finish(self) -> None:
+        """What is the same for all, or follows from the rest."""
+        self._head["slot"] = self._member.slot_base + self._seq % self._member.slot_count
+        self._head["job"] = self._member.job
+        self._head["epoch"] = self._member.epoch
 
 
 def probe(member: Membership, operation: Operation, local: int) -> np.ndarray:
@@ -32,7 +44,9 @@ def probe(member: Membership, operation: Operation, local: int) -> np.ndarray:
     """
     head = np.zeros(1, HEADER)
     head["first"] = first_byte(Kind.PROBE)
-    stamp(head, member, operation, next(operation.plan.runs(local, local + 1)))
+    stamp = Stamp(head, member)
+    stamp.name(0, operation, next(operation.plan.runs(local, local + 1)))
+    stamp.finish()
     head["bits"] = member.rank
     return head.view(np.uint8).reshape(1, -1)
 
@@ -41,12 +55,11 @@ def known_results(member: Membership, operations: Sequence[Operation], first: in
     """Sums of consecutive sequence numbers, as far as these operations know them: uint8[n, size], or None."""
     rows: list[tuple[int, Operation, int, np.ndarray]] = []
     for operation in operations:
-        for n in range(count):
-            seq = (first + n) & SEQ_MASK
-            local = (seq - operation.first_seq) & SEQ_MASK
-            found = operation.recall(local) if local < operation.plan.span else None
+        begin = serial_distance(operation.first_seq, first)
+        for local in range(max(0, begin), min(begin + count, operation.plan.span)):
+            found = operation.recall(local)
             if found is not None:
-                rows.append((seq, operation, *found))
+                rows.append(((operation.first_seq + local) & SEQ_MASK, operation, *found))
     if not rows:
         return None
     packets = np.empty((len(rows), size_of(Kind.RESULT, member.lanes)), np.uint8)

@@ -5,6 +5,7 @@ Which operations there are is in operations.py, and what leaves when in sending.
 """
 
 import functools
+import itertools
 import operator
 from collections import deque
 from collections.abc import Sequence
@@ -58,6 +59,7 @@ from sa_atp.wire.header import first_byte, headers, lanes_of, size_of
 
 LEAVE_SILENCE_US = 2_000_000  # who leaves does not wait for a parameter server that has been silent for so long
 SILENCES_BEFORE_FETCH = 2  # unanswered waits before the parameter server is asked for results
+MOST_DESCRIBED = 8  # operations of which people are told; the others wait for these
 
 # flags as plain integers: arithmetic on enum members is slow
 _CONGESTION, _COLLISION = int(Flag.CONGESTION), int(Flag.COLLISION)
@@ -121,7 +123,14 @@ class Worker:
         plan = self._operations.plan_of(operation)
         if plan is None:
             return  # done already: others have sent these contributions
-        group = Contribution(plan, bits, parts, self.membership.contributions, on_behalf=on_behalf)
+        group = Contribution(
+            plan,
+            bits,
+            parts,
+            self.membership.contributions,
+            on_behalf=on_behalf,
+            under_way=self._operations.under_way,
+        )
         # a leaf waits for all of its workers' contributions; where a shard is shared with helpers it never sees them all
         group.past_leaf |= self._past_leaf or (
             self.membership.levels > 1 and bits != self.membership.bits_of(self.membership.rank)
@@ -196,7 +205,8 @@ class Worker:
         if first == first_byte(Kind.PROBE_REPLY) and burst.data.shape[1] == HEADER_BYTES:
             if ours:
                 self.stats.probe_replies += 1
-                lead = self._recovery.on_answer(head, self._operations.active(), now_us)
+                operation = self._operations.find(int(head["seq"]))
+                lead = None if operation is None else self._recovery.on_answer(head, operation, now_us)
                 if lead is not None:
                     self._events.append(lead)
             else:
@@ -235,13 +245,15 @@ class Worker:
 
     def _take(self, seq: int, head: np.void, lanes: np.ndarray, now_us: int) -> int:
         """Sums of consecutive fragments; returns how many were news."""
-        news = 0
-        for operation in self._operations:
-            first = serial_distance(operation.first_seq, seq)
+        news = start = 0
+        while start < len(lanes) and self.error is None:
+            operation, following = self._operations.reach((seq + start) & SEQ_MASK)
             # rows of this operation; one that follows it may have the same tag
-            start, end = max(0, -first), min(len(lanes), operation.plan.span - first)
-            if start < end and head["tag"] == operation.tag and not operation.is_done() and self.error is None:
-                news += self._take_part(operation, first + start, int(head["exponent"]), lanes[start:end], now_us)
+            end = min(len(lanes), start + following)
+            if operation is not None and head["tag"] == operation.tag and not operation.is_done():
+                local = (seq + start - operation.first_seq) & SEQ_MASK
+                news += self._take_part(operation, local, int(head["exponent"]), lanes[start:end], now_us)
+            start = end
         return news
 
     def _take_part(self, operation: Operation, local: int, exponent: int, lanes: np.ndarray, now_us: int) -> int:
@@ -289,16 +301,16 @@ class Worker:
 
     def _time_detour(self, seq: int, now_us: int) -> None:
         """How long a sum took that the parameter server has finished."""
-        for operation in self._operations:
-            local = serial_distance(operation.first_seq, seq)
-            if not 0 <= local < operation.plan.span:
-                continue
-            for group in operation.groups[:1]:
-                if group.tries[local]:
-                    # each time it was sent again it had been waited for
-                    again_us = self.round_trip.smoothed_us + self.round_trip.reordering_us(now_us)
-                    before_us = (int(group.tries[local]) - 1) * again_us
-                    self.round_trip.detour(now_us - int(group.sent_us[local]) + before_us, now_us)
+        operation = self._operations.find(seq)
+        if operation is None:
+            return
+        local = (seq - operation.first_seq) & SEQ_MASK
+        for group in operation.groups[:1]:
+            if group.tries[local]:
+                # each time it was sent again it had been waited for
+                again_us = self.round_trip.smoothed_us + self.round_trip.reordering_us(now_us)
+                before_us = (int(group.tries[local]) - 1) * again_us
+                self.round_trip.detour(now_us - int(group.sent_us[local]) + before_us, now_us)
 
     def _fetch(self, now_us: int) -> None:
         """The parameter server has a result that we missed, and probably more of them."""
@@ -353,7 +365,7 @@ class Worker:
             case Failure():
                 self.fail(failures.error_of(reply))
             case Recall():
-                packets = self._fetching.recalled(reply, tuple(self._operations))
+                packets = self._fetching.recalled(reply, self._operations.overlapping)
                 if packets is not None:
                     self._packets.append(Burst(self.membership.server_address, packets))
             case Progress(passed=passed):
@@ -393,8 +405,8 @@ class Worker:
         return min(t for t in times if t is not None)
 
     def _silent_until_us(self) -> int:
-        if not any(group.high for operation in self._operations.active() for group in operation.groups):
-            return self._active_us + MAX_TIMEOUT_US  # we have sent nothing: all that can be missing is others' work
+        if not self._operations.under_way.in_flight:
+            return self._active_us + MAX_TIMEOUT_US  # all that can be missing is others' work
         return self._active_us + min(self.round_trip.timeout_us << min(self._recovery.silences, 8), MAX_TIMEOUT_US)
 
     def handle_timer(self, now_us: int) -> None:
@@ -415,8 +427,10 @@ class Worker:
             return
         if now_us - self._progress_us > self.limits.operation_timeout_us:
             # whose fault it is the parameter server knows: what a slot holds may be a late copy of ours
+            first = self._operations.oldest()
+            assert first is not None
             waited_s = (now_us - self._progress_us) / 1e6
-            self._give_up(OperationTimeoutError(active[0].index, waited_s, None), now_us)
+            self._give_up(OperationTimeoutError(first.index, waited_s, None), now_us)
         if now_us >= self._silent_until_us():
             self._recovery.silences += 1
             self._active_us = now_us
@@ -439,11 +453,10 @@ class Worker:
 
     def _sign_of_life(self) -> Alive:
         """What of our state others may need, to know whom they wait for."""
-        active = self._operations.active()
+        first = self._operations.oldest()
         oldest = self._operations.oldest_seq()
-        if not active:
+        if first is None:
             return Alive(oldest=oldest)
-        first = active[0]
         return Alive(
             oldest=oldest,
             waiting=True,
@@ -458,9 +471,8 @@ class Worker:
         """How many datagrams may wait for us: a part of what is under way, so that the network does not run dry, and of
         what is missing, so that the end does not come late.
         """
-        active = self._operations.active()
-        in_flight = sum(group.in_flight for operation in active for group in operation.groups)
-        return min(in_flight // 2, sum(operation.missing for operation in active) // 8)
+        under_way = self._operations.under_way
+        return min(under_way.in_flight // 2, under_way.missing // 8)
 
     # --- sending ------------------------------------------------------------------------------------------------------
 
@@ -473,12 +485,11 @@ class Worker:
         # requests are few and small, and someone waits for the answer: they go first
         out = [Burst.of(self.membership.server_address, packet) for packet in self._requests.due(now_us)]
         if self.error is None:
-            contributions = self._sender.contributions(
-                self._operations.active(), self._operations.oldest_seq(), room, now_us
-            )
-            if contributions:
+            self._open_waiting(now_us)
+            burst = self._sender.contributions(self._operations.active(), self._operations.oldest_seq(), room, now_us)
+            if burst is not None:
                 self._active_us = now_us
-            out.extend(contributions)
+                out.append(burst)
         # what asks after fragments leaves behind them
         out.extend(self._recovery.packets)
         out.extend(self._packets)
@@ -489,12 +500,14 @@ class Worker:
     def describe(self) -> str:
         """The state of everything that waits, for people who wonder why."""
         oldest, waiting = self._operations.oldest_seq(), self._operations.waiting()
+        active = len(self._operations.active())
         head = (
             f"rank {self.membership.rank}: window {self.window.limit}, round trip {self.round_trip.smoothed_us} us, "
-            f"{self._recovery.silences} silences, oldest {oldest}, {waiting} queued"
+            f"{self._recovery.silences} silences, oldest {oldest}, {active} operations open, {waiting} queued"
         )
         counted = ", ".join(f"{name} {value}" for name, value in self.stats.as_dict().items() if value)
-        return "\n".join([head, *(operation.describe() for operation in self._operations.active()), f"  {counted}"])
+        first = [operation.describe() for operation in itertools.islice(self._operations.active(), MOST_DESCRIBED)]
+        return "\n".join([head, *first, f"  {counted}"])
 
     # --- events -------------------------------------------------------------------------------------------------------
 

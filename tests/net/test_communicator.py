@@ -103,6 +103,17 @@ def test_several_sums_are_under_way_at_once(together: Together) -> None:
             np.testing.assert_array_equal(values, np.full(100 + n, RANKS * (n + 1.0), np.float32))
 
 
+def test_thousands_of_sums_are_begun_together(together: Together) -> None:
+    """As by a program that sums each parameter by itself."""
+
+    def work(comm: Communicator) -> list[np.ndarray]:
+        futures = [comm.all_reduce_async(np.full(10, n % 50, np.float32)) for n in range(2000)]
+        return [future.result(60) for future in futures]
+
+    for sums in together(work, ranks=2):
+        np.testing.assert_array_equal(sums, np.repeat(2.0 * (np.arange(2000) % 50), 10).reshape(2000, 10))
+
+
 def test_jobs_do_not_meet(together: Together) -> None:
     def work(comm: Communicator) -> tuple[int, float]:
         array = np.full(5000, 1.0, np.float32)
