@@ -13,7 +13,7 @@ import numpy as np
 from sa_atp.spec import CONTRIBUTION_BITS
 from sa_atp.tensor.fragments import Plan, Run
 from sa_atp.tensor.quantise import quantise
-from sa_atp.tensor.scaling import magnitude_code
+from sa_atp.tensor.scaling import POISON, magnitude_code
 from sa_atp.transport.under_way import UnderWay
 from sa_atp.wire.header import LANE
 
@@ -65,7 +65,7 @@ class Contribution:
         self._fresh: list[tuple[int, int]] = []  # ranges that may be sent for the first time, in order, disjoint
         self._exponents: dict[int, tuple[int, int]] = {}  # chunk: (attempt, exponent) of what may be sent
         self._rounded: dict[int, tuple[int, np.ndarray]] = {}  # chunk: attempt, and its lanes while they may be needed
-        self._codes: dict[int, list[int]] = {}  # chunk: the magnitude of each part
+        self._codes: dict[tuple[int, int], list[int]] = {}  # (attempt, chunk): the magnitude of each part
 
     # --- what may be sent -------------------------------------------------------------------------------------------
 
@@ -261,7 +261,7 @@ class Contribution:
         """Writes the bitmaps and lanes of a run. Args: bits: uint64[len(run)]; out: big-endian int32[len(run), lanes]."""
         bits[:] = self.bits
         if run.chunk < 0:
-            out[0] = self._scale_lanes(run.fragment, self.excluded.get(run.first, 0))
+            out[0] = self._scale_lanes(run.attempt, run.fragment, self.excluded.get(run.first, 0))
             bits[0] = self.bits & ~self.excluded.get(run.first, 0)
             return
         first = run.fragment - self.plan.fragments_of(run.chunk)[0]
@@ -287,9 +287,12 @@ class Contribution:
         start, end = self.plan.values_of(chunk)
         first, last = self.plan.fragments_of(chunk)
         rounded = np.empty((last - first) * self.plan.lanes, np.int32)
-        if quantise([part[start:end] for part in self.parts], exponent, self.contributions, rounded):
+        whole = rounded.reshape(last - first, self.plan.lanes)
+        parts = [part[start:end] for part in self.parts]
+        if quantise(parts, exponent, self.contributions, rounded):
             self.poisoned_chunks.add((attempt, chunk))
-        lanes = rounded.reshape(last - first, self.plan.lanes).astype(LANE)
+            self._sign_poison(whole, parts, self._owners(), exponent)
+        lanes = whole.astype(LANE)
         self._rounded[chunk] = (attempt, lanes)
         return lanes
 
@@ -298,20 +301,37 @@ class Contribution:
         start, end = self.plan.values_of(chunk)
         start = min(start + fragment * self.plan.lanes, end)
         span = slice(start, min(start + self.plan.lanes, end))
-        parts = [part[span] for c, part in zip(self._owners(), self.parts, strict=True) if not excluded >> c & 1]
+        rest = {c: part[span] for c, part in zip(self._owners(), self.parts, strict=True) if not excluded >> c & 1}
+        parts, exponent = list(rest.values()), self._exponents[chunk][1]
         rounded = np.empty(self.plan.lanes, np.int32)
-        quantise(parts, self._exponents[chunk][1], self.contributions, rounded)
+        if quantise(parts, exponent, self.contributions, rounded):
+            self._sign_poison(rounded.reshape(1, -1), parts, list(rest), exponent)
         return rounded.astype(LANE)
 
-    def _scale_lanes(self, fragment: int, excluded: int) -> np.ndarray:
+    def _sign_poison(
+        self, lanes: np.ndarray, parts: Sequence[np.ndarray], owners: Sequence[int], exponent: int
+    ) -> None:
+        """Says whose values it is that do not fit: contribution c's poison goes to lane c of a fragment. (section 6.3)
+
+        Args: lanes: int32[fragments, lanes], quantised; parts: float32[n] each; owners: the contributions that they are.
+        """
+        width = self.plan.lanes
+        scratch = np.empty(width, np.int32)
+        for row in np.flatnonzero((lanes == POISON).any(axis=1)).tolist():
+            lanes[row, lanes[row] == POISON] = 0
+            for n, part in enumerate(parts):
+                if quantise([part[row * width : (row + 1) * width]], exponent, self.contributions, scratch):
+                    lanes[row, [c % width for c in (owners if len(parts) == 1 else owners[n : n + 1])]] = POISON
+
+    def _scale_lanes(self, attempt: int, fragment: int, excluded: int) -> np.ndarray:
         """Each contribution has a place for its magnitude of each chunk; everyone else writes zero there."""
         lanes = np.zeros(self.plan.lanes, np.int32)
         for chunk in self.plan.chunks_of_scale(fragment):
             _, at, shifts = self.plan.scale_place(chunk)
-            if chunk not in self._codes:
+            codes = self._codes.get((attempt, chunk))
+            if codes is None:
                 start, end = self.plan.values_of(chunk)
-                self._codes[chunk] = [magnitude_code(part[start:end]) for part in self.parts]
-            codes = self._codes[chunk]
+                codes = self._codes[attempt, chunk] = [magnitude_code(part[start:end]) for part in self.parts]
             for place, c in enumerate(self._owners()):
                 if not excluded >> c & 1:
                     lanes[at[c]] |= codes[place if len(codes) > 1 else 0] << int(shifts[c])

@@ -46,6 +46,20 @@ class NonFiniteError(TransportError):
         )
 
 
+class ValuesChangedError(TransportError):
+    """Values that do not fit the magnitude that was told of them twice, so that their sum would be wrong."""
+
+    def __init__(self, operation: int, ranks: Iterable[int], first_value: int, last_value: int) -> None:
+        self.operation = operation
+        self.ranks = tuple(sorted(ranks))
+        self.first_value, self.last_value = first_value, last_value
+        super().__init__(
+            f"operation {operation}: between values {first_value} and {last_value}, contributions of "
+            f"{describe_ranks(self.ranks)} are larger than what was told of them before: an array must stay as it is until "
+            "its sum is done, and a helper must compute the same values"
+        )
+
+
 class MismatchError(TransportError):
     """Ranks disagree about what they are summing: another order of operations, or another size."""
 

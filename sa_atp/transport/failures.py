@@ -10,24 +10,29 @@ from sa_atp.transport.errors import (
     NonFiniteError,
     OperationTimeoutError,
     TransportError,
+    ValuesChangedError,
     WorkerLostError,
 )
-from sa_atp.wire.control import Failure, Report, ReportNotFinite, ReportTimeout
+from sa_atp.wire.control import Failure, Report, ReportChanged, ReportNotFinite, ReportTimeout, type_of
+
+Reportable = NonFiniteError | ValuesChangedError | OperationTimeoutError
 
 
-def report(error: NonFiniteError | OperationTimeoutError) -> Report:
+def report(error: Reportable) -> Report:
     """What a worker has noticed, for the parameter server to tell all."""
-    if isinstance(error, NonFiniteError):
+    if isinstance(error, NonFiniteError | ValuesChangedError):
+        kind = ReportNotFinite if isinstance(error, NonFiniteError) else ReportChanged
         where = error.first_value, error.last_value
-        return ReportNotFinite(operation=error.operation, ranks=list(error.ranks), values=where)
+        return kind(operation=error.operation, ranks=list(error.ranks), values=where)
     return ReportTimeout(operation=error.operation, waited_us=int(error.waited_s * 1e6))
 
 
 def verdict(reported: Report, owing: Sequence[int]) -> Failure:
     """What all are told. Args: owing: ranks that have not contributed to what the reporter waits for."""
     operation = reported.operation
-    if isinstance(reported, ReportNotFinite):
-        failure = Failure(reason="not_finite", ranks=reported.ranks, operation=operation, values=reported.values)
+    if isinstance(reported, ReportNotFinite | ReportChanged):
+        reason = type_of(reported)
+        failure = Failure(reason=reason, ranks=reported.ranks, operation=operation, values=reported.values)
     else:
         failure = Failure(reason="timed_out", ranks=list(owing), operation=operation, waited_us=reported.waited_us)
     return replace(failure, detail=str(error_of(failure)))
@@ -47,6 +52,8 @@ def error_of(failure: Failure) -> TransportError:
             return MismatchError(failure.detail)
         case Failure(reason="not_finite", operation=int(operation), values=(first, last)):
             return NonFiniteError(operation, failure.ranks, first, last)
+        case Failure(reason="changed", operation=int(operation), values=(first, last)):
+            return ValuesChangedError(operation, failure.ranks, first, last)
         case Failure(reason="timed_out", operation=int(operation), waited_us=int(waited_us)):
             return OperationTimeoutError(operation, waited_us / 1e6, failure.ranks)
         case _:

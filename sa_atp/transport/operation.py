@@ -1,8 +1,8 @@
 """One collective sum, from its first fragment to its values. (protocol sections 5.1 and 6)
 
 Each chunk goes through: exponent known (from history, or gathered) -> data sent -> sums back -> accepted, or done again
-once with a gathered exponent. All decisions follow from sums, which are the same for every rank, so ranks never need to
-ask one another. A rank that is late may see the results of a later stage first; they tell it what it has missed.
+once with an exponent that is gathered then. All decisions follow from sums, which are the same for every rank, so ranks
+never need to ask one another. A rank that is late may see the results of a later stage first; they tell it what it missed.
 """
 
 from collections.abc import MutableMapping
@@ -15,6 +15,7 @@ from sa_atp.tensor.quantise import dequantise, largest, poisoned
 from sa_atp.tensor.scaling import (
     CODE_NOT_FINITE,
     CODE_ZERO,
+    SUM_LIMIT,
     ChunkHistory,
     after_gather,
     after_zeros,
@@ -47,6 +48,16 @@ class NotFinite(Exception):
         super().__init__()
         self.contributions = contributions
         self.chunk = chunk
+
+
+class Changed(Exception):
+    """Contributions to some values do not fit the magnitudes that were gathered for them."""
+
+    def __init__(self, contributions: list[int], first_value: int, end_value: int) -> None:
+        super().__init__()
+        self.contributions = contributions
+        self.first_value = first_value
+        self.end_value = end_value
 
 
 class Operation:
@@ -143,7 +154,7 @@ class Operation:
 
         Args: place of the first; exponent of all; big-endian int32[n, lanes].
         Returns: how many were news, and when the newest of them was sent (NEVER if not by us, or more than once).
-        Raises: NotFinite.
+        Raises: NotFinite, Changed.
         """
         news, newest = 0, NEVER
         for run in self.plan.runs(first, first + len(lanes)):
@@ -324,19 +335,34 @@ class Operation:
         sums = self._sums[first * self.plan.lanes : end * self.plan.lanes]
         top = largest(sums)
         attempt, used = int(self.attempt[chunk]), int(self.exponent[chunk])
-        history = self._history[chunk]
-        gathered = attempt == 1 or not self._from_history[chunk]
-        if not gathered and history is not None:
-            if poisoned(top) or history.too_coarse(used, top, self.contributions):
-                self._superseded[chunk] = (used, sums.copy())
-                for group in self.groups:
-                    group.forget_chunk(attempt, chunk)
-                self._gather(chunk, 1)
-                return
-            history.after_sum(used, top, self.contributions)
+        # what fits its exponent by construction is poisoned all the same where values change, or two copies of them differ
+        bad = poisoned(top)
+        predicted = self._history[chunk] if attempt == 0 and self._from_history[chunk] else None
+        if attempt == 0 and (bad or (predicted and predicted.too_coarse(used, top, self.contributions))):
+            self._superseded[chunk] = (used, sums.copy())
+            for group in self.groups:
+                group.forget_chunk(attempt, chunk)
+            self._gather(chunk, 1)
+            return
+        if bad:
+            raise self._changed(chunk, sums)
+        if predicted:
+            predicted.after_sum(used, top, self.contributions)
         else:
             self._history[chunk] = after_gather(used, top, self.contributions)
         self._accept(chunk)
+
+    def _changed(self, chunk: int, sums: np.ndarray) -> Changed:
+        """Whose values do not fit, and where. Args: sums: of the chunk, with poison in some."""
+        lanes = self.plan.lanes
+        found = sums.reshape(-1, lanes) <= -SUM_LIMIT
+        rows = np.flatnonzero(found.any(axis=1))
+        first, end = self.plan.values_of(chunk)
+        return Changed(
+            [c for c in range(self.contributions) if found[:, c % lanes].any()],
+            first + int(rows[0]) * lanes,
+            min(first + (int(rows[-1]) + 1) * lanes, end),
+        )
 
     def _accept(self, chunk: int) -> None:
         self._accepted[chunk] = True

@@ -36,6 +36,7 @@ from sa_atp.wire.control import (
     Progress,
     Refused,
     Reply,
+    ReportChanged,
     ReportNotFinite,
     ReportTimeout,
     Request,
@@ -228,7 +229,7 @@ class ParameterServer:
                     self._events.append(Retire(job.number, job.epoch))
                 self._let_go(job)
                 return None
-            case ReportNotFinite() | ReportTimeout():
+            case ReportNotFinite() | ReportChanged() | ReportTimeout():
                 self._fail_for(job, failures.verdict(request, job.owing(member)))
                 return None  # all have been told
             case Fetch():

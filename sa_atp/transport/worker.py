@@ -20,6 +20,7 @@ from sa_atp.transport.errors import (
     OperationTimeoutError,
     ParameterServerLostError,
     TransportError,
+    ValuesChangedError,
 )
 from sa_atp.transport.events import (
     Answer,
@@ -31,7 +32,7 @@ from sa_atp.transport.events import (
 )
 from sa_atp.transport.fetching import Fetching
 from sa_atp.transport.membership import Membership
-from sa_atp.transport.operation import NotFinite, Operation
+from sa_atp.transport.operation import Changed, NotFinite, Operation
 from sa_atp.transport.operations import Operations
 from sa_atp.transport.recovery import Recovery
 from sa_atp.transport.requests import Requests
@@ -264,6 +265,12 @@ class Worker:
             ranks = {self.membership.map.rank_of(c) for c in problem.contributions}
             self._give_up(NonFiniteError(operation.index, ranks, start, end - 1), now_us)
             return 0
+        except Changed as problem:
+            ranks = {self.membership.map.rank_of(c) for c in problem.contributions}
+            self._give_up(
+                ValuesChangedError(operation.index, ranks, problem.first_value, problem.end_value - 1), now_us
+            )
+            return 0
         if sent_us != NEVER:
             self.round_trip.result(now_us - sent_us)
         if operation.is_done():
@@ -349,7 +356,7 @@ class Worker:
             self.error = error
             self._events.append(Failed(error))
 
-    def _give_up(self, error: NonFiniteError | OperationTimeoutError, now_us: int) -> None:
+    def _give_up(self, error: failures.Reportable, now_us: int) -> None:
         """We cannot go on, and every rank must hear why: the parameter server tells all of them, us as well.
 
         Until then we answer the others as before. If the server does not answer, the connection ends all the same.

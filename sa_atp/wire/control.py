@@ -139,6 +139,16 @@ class ReportNotFinite(Message, frozen=True, tag="not_finite"):
     """Where: between these, the first and the last."""
 
 
+class ReportChanged(Message, frozen=True, tag="changed"):
+    """I cannot go on; tell all that values do not fit what was told of them, twice. (section 6.3)"""
+
+    operation: Count
+    ranks: list[Rank]
+    """Whose they are."""
+    values: tuple[Count, Count]
+    """Where: between these, the first and the last."""
+
+
 class ReportTimeout(Message, frozen=True, tag="timed_out"):
     """I cannot go on; tell all that there was no result for longer than the bound. (section 7.4)"""
 
@@ -147,7 +157,7 @@ class ReportTimeout(Message, frozen=True, tag="timed_out"):
     waited_us: Microseconds
 
 
-Report = ReportNotFinite | ReportTimeout
+Report = ReportNotFinite | ReportChanged | ReportTimeout
 
 
 class Fetch(Message, frozen=True, tag="fetch"):
@@ -206,7 +216,7 @@ class Describe(Message, frozen=True, tag="describe"):
     """As long as the longest answer, so that a forged question makes nobody send more than its forger did."""
 
 
-Request = Join | Alive | Leave | ReportNotFinite | ReportTimeout | Fetch | Claim | Offer | Idle | AskStats | Describe
+Request = Join | Alive | Leave | Report | Fetch | Claim | Offer | Idle | AskStats | Describe
 
 
 # --- from the parameter server --------------------------------------------------------------------------------------------
@@ -312,7 +322,7 @@ class Failure(Message, frozen=True, tag="failed"):
     """The job has failed: told to everybody at once, then in answer to anything."""
 
     reason: Annotated[str, Meta(max_length=32)]
-    """lost, restarted, mismatch, not_finite, timed_out, refused, or a later version's."""
+    """lost, restarted, mismatch, not_finite, changed, timed_out, refused, or a later version's."""
     ranks: list[Rank] = []
     detail: Annotated[str, Meta(max_length=MAX_BYTES)] = ""
     operation: Count | None = None
