@@ -1,5 +1,6 @@
 """What a worker is told when its job is admitted, and the asking for it. (protocol section 7.1)"""
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -45,8 +46,14 @@ class JoinRequest:
     """How leaders may help stragglers. All ranks of a job must name the same."""
 
     def __post_init__(self) -> None:
-        if not 0 < len(self.job) <= 64:
-            raise UserError(f"job = {self.job!r}: expected a name of 1 to 64 characters")
+        if not isinstance(self.job, str) or not 0 < len(self.job) <= 64 or not self.job.isprintable():
+            raise UserError(f"job = {self.job!r}: expected a name of 1 to 64 printable characters")
+        for name in ("rank", "world_size", "micro_batches"):
+            value = getattr(self, name)
+            try:
+                object.__setattr__(self, name, operator.index(value))  # NumPy's integers, too
+            except TypeError:
+                raise UserError(f"{name} = {value!r}: expected a whole number") from None
         if not ContributionMap(self.world_size, self.micro_batches).fits:
             raise UserError(
                 f"world_size = {self.world_size} with {self.micro_batches} contributions each: "

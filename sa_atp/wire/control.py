@@ -10,6 +10,7 @@ compares the two.
 """
 
 import functools
+import itertools
 from enum import Enum
 from typing import Annotated, Any, TypeVar, get_args
 
@@ -23,7 +24,7 @@ MAX_BYTES = 1400  # fits in an Ethernet frame with all headers
 MAX_FETCH = 1024  # stored results asked for at once
 MOST_SLOTS = 1 << 16  # that a packet can name; how many a switch has, it says when the job is installed
 LONGEST_NAME = 64  # characters of a job's name
-LONGEST_TEXT = 600  # characters of what is said to people
+LONGEST_TEXT = 600  # characters of what is said to people, as JSON
 ALL_BITS = (1 << CONTRIBUTION_BITS) - 1
 
 
@@ -463,5 +464,7 @@ def type_of(message: Message) -> str:
 
 
 def plain(text: str, longest: int = LONGEST_TEXT) -> str:
-    """A text that fits in a control message, whatever is in it: printable ASCII, and no longer than that."""
-    return "".join(c if c.isascii() and c.isprintable() else "?" for c in text)[:longest]
+    """A text that fits in a control message, whatever is in it: printable ASCII, as JSON no longer than that."""
+    clean = "".join(c if c.isascii() and c.isprintable() else "?" for c in text[:longest])
+    lengths = itertools.accumulate(2 if c in '"\\' else 1 for c in clean)  # JSON escapes these two
+    return clean[: sum(length <= longest for length in lengths)]

@@ -4,8 +4,11 @@ import itertools
 import random
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
+from msgspec.structs import replace
 
+from sa_atp.errors import UserError
 from sa_atp.transport.diagnosis import diagnose
 from sa_atp.transport.job import Job, State
 from sa_atp.transport.job_status import JobStatusQuery, question
@@ -13,7 +16,7 @@ from sa_atp.transport.membership import GONE_US, Joining, JoinRequest
 from sa_atp.transport.registry import MAX_JOBS
 from sa_atp.transport.server import ParameterServer
 from sa_atp.transport.server_events import Admit, Retire, ServerEvent, ServerSettings
-from sa_atp.wire.control import decode_reply, encode
+from sa_atp.wire.control import HelpMode, Join, Refused, Waiting, decode_reply, encode
 from sa_atp.wire.datagrams import Address, Burst
 
 SERVER = ("10.9.9.9", 21313)
@@ -242,3 +245,46 @@ def test_a_control_plane_may_take_its_time(seconds: float) -> None:
     lobby.server.admitted(admission, lobby.now_us)
     lobby.run(2.0)
     assert_welcome(ranks)
+
+
+@pytest.mark.parametrize("reason", ['"\\' * 3000, "line\n\x00" * 3000, "é" * 5000])
+def test_whatever_a_switch_says_is_told_to_all(reason: str) -> None:
+    """The longest answer that there is: a refusal, and nearly all of 64 ranks missing."""
+    lobby = Lobby(admits=False)
+    ranks = gathered(lobby, range(64), 64)
+    (event,) = lobby.events
+    assert isinstance(event, Admit)
+    lobby.kill(ranks[1:])
+    lobby.server.refused(event, reason)
+    lobby.run(1.0)
+    assert ranks[0].refusal is not None
+    assert ranks[0].refusal.startswith("the switch cannot take the job: ")
+    assert list(ranks[0].waiting_for or ()) == list(range(1, 64))
+
+
+@pytest.mark.parametrize("name", ["\x1b[31m" * 12 + "name", "\U0001f600" * 64, '"' * 64])
+def test_whatever_a_job_is_called_its_state_is_told(name: str) -> None:
+    lobby = Lobby(admits=False)
+    job = Join(name=name, rank=0, world_size=64, micro_batches=1, help_mode=HelpMode.NONE, incarnation=1)
+    for _ in range(2):
+        lobby.server.receive([Burst.of(("10.0.0.1", 1), encode(job, request=1))], lobby.now_us)
+        job = replace(job, world_size=2)  # refused, by name
+    (waiting, refused) = [decode_reply(b.data[0].tobytes()) for b in lobby.server.transmit(lobby.now_us)]
+    assert isinstance(waiting, Waiting)
+    assert isinstance(refused, Refused)
+    assert "has 64 ranks" in refused.reason
+    assert "ranks 1, 2, 3" in lobby.diagnosis(name)
+
+
+@pytest.mark.parametrize("options", [{"job": ""}, {"job": "a" * 65}, {"job": "a\n"}, {"job": "\ud800"}, {"job": 5}])
+def test_names_that_cannot_be_are_refused_at_once(options: dict[str, object]) -> None:
+    with pytest.raises(UserError, match="expected a name of 1 to 64 printable characters"):
+        JoinRequest(**{"rank": 0, "world_size": 2, **options})  # type: ignore[arg-type]
+
+
+def test_ranks_are_whole_numbers() -> None:
+    request = JoinRequest(job="job", rank=np.int64(1), world_size=np.int32(2))  # type: ignore[arg-type]
+    assert (type(request.rank), type(request.world_size)) == (int, int)
+    for options in ({"rank": "0"}, {"world_size": 2.0}, {"micro_batches": None}):
+        with pytest.raises(UserError, match="expected a whole number"):
+            JoinRequest(**{"job": "job", "rank": 0, "world_size": 2, **options})  # type: ignore[arg-type]

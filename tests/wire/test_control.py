@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from sa_atp.spec import CONTRIBUTION_BITS, HEADER_BYTES, LANE_BUILDS, Flag, Kind
 from sa_atp.wire import control
 from sa_atp.wire.control import (
+    LONGEST_TEXT,
     MAX_BYTES,
     Alive,
     Claim,
@@ -217,7 +218,19 @@ def test_the_longest_member_of_a_description_is_a_list_without_names() -> None:
 def test_any_text_can_be_told_to_people(text: str) -> None:
     made = plain(text)
     assert made.isascii()
-    assert len(encode(Refused(reason=made), request=1)) <= 2 * len(made) + 60
+    assert made.isprintable()
+    taken = len(encode(Refused(reason=made), request=1)) - len(encode(Refused(reason=""), request=1))
+    assert taken <= LONGEST_TEXT
+    assert taken > LONGEST_TEXT - 2 or len(made) == len(text)
+
+
+@pytest.mark.parametrize(
+    "text", ['"' * 5000, '\\"' * 400, "\x00\r\n" * 3000, "\ud800" * 700, "é" * 5000, "a" * 599 + '"']
+)
+def test_texts_that_json_makes_longer(text: str) -> None:
+    """A server that could not encode what a switch had said ended with a ValueError."""
+    taken = len(encode(Refused(reason=plain(text)), request=1)) - len(encode(Refused(reason=""), request=1))
+    assert LONGEST_TEXT - 2 < taken <= LONGEST_TEXT
 
 
 # --- the protocol's tables ------------------------------------------------------------------------------------------------
