@@ -10,8 +10,10 @@ import contextlib
 import os
 import random
 import re
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, cast
 
@@ -33,6 +35,7 @@ from sa_atp.wire.datagrams import Address
 
 T = TypeVar("T")
 MARGIN_S = 1.0  # in which the connection's thread says that a time is up
+LOOK_TIMEOUT_S = 5.0  # a turn of the connection's thread takes milliseconds
 
 
 class Tensor(Protocol):
@@ -117,6 +120,7 @@ class Communicator(Asking):
         self._session = Session(self._worker)
         self._driver = driver
         self._closed = False
+        self._closing = threading.Lock()  # taken by whoever closes it, and never given back
         self._process = os.getpid()
         self._callbacks = Callbacks()
         driver.connection = self._worker
@@ -177,7 +181,7 @@ class Communicator(Asking):
             hash(key)
         except TypeError:
             raise UserError(f"a key must be hashable, as a name or a number is, not a {type(key).__name__}") from None
-        sum_ = Session.new_sum(values, Promise(self._callbacks), out=out, scale=scale)
+        sum_ = self._session.new_sum(values, Promise(self._callbacks), out=out, scale=scale)
         self._call(lambda: self._session.begin(sum_, key, now_us()))
         return sum_
 
@@ -185,15 +189,15 @@ class Communicator(Asking):
         """Adds values to a sum.
 
         Args:
-            parts: float32[values] for each contribution, lowest bit first, rounded one by one; they must stay as they are
-                until the sum is done.
+            parts: float32[values] for each contribution, lowest bit first, rounded one by one, or one array for all of
+                them. They must stay as they are until the sum is done.
             bits: which contributions they are, see `membership.bits_of` and `membership.bit`.
-            on_behalf: they belong to other ranks.
-        """
-        for part in parts:
-            if part.dtype != np.float32 or part.shape != (sum_.values,) or not part.flags.c_contiguous:
-                raise UserError(f"a contribution must be a contiguous float32 array of {sum_.values} values")
+            on_behalf: some of them belong to other ranks.
 
+        Raises: UserError: bits and arrays that do not fit the job, the sum, or one another.
+        """
+        parts = tuple(parts)
+        bits = self._session.checked(sum_, parts, bits, on_behalf=on_behalf)
         self._call(lambda: self._session.contribute(sum_, parts, bits, now_us(), on_behalf=on_behalf))
 
     def probe(self, sum_: Sum) -> None:
@@ -202,8 +206,12 @@ class Communicator(Asking):
 
     # --- help ---------------------------------------------------------------------------------------------------------
 
+    def begin_step(self) -> int:
+        return self._session.begin_step()
+
     def ask(self, question: Request, understand: Callable[[Reply | None], T]) -> "Future[T]":
-        """See Asking.ask."""
+        """See Asking.ask. Raises: UserError: a question that cannot be asked."""
+        self._session.check_question(question)
         future: Promise[T] = Promise(self._callbacks)
         self._call(lambda: self._session.ask(question, understand, future, now_us()))
         return future
@@ -211,12 +219,33 @@ class Communicator(Asking):
     # --- state --------------------------------------------------------------------------------------------------------
 
     def stats(self) -> WorkerStats:
-        """Counters since the connection was made."""
-        return self._worker.stats
+        """Counters since the connection was made, as they are now. Raises: TransportError, see describe."""
+        return self._look(lambda: replace(self._worker.stats))
 
     def describe(self) -> str:
-        """What the connection waits for, in words."""
-        return self._worker.describe()
+        """What the connection waits for, in words. Raises: TransportError: its thread is stuck."""
+        return self._look(self._worker.describe)
+
+    def _look(self, at: Callable[[], T]) -> T:
+        """What there is to see between two turns of the connection's thread, when nothing changes.
+
+        Where that thread does not run any more, or in this process, nothing changes either.
+        """
+        if self.is_of_another_process or threading.current_thread() is self._callbacks.own_thread:
+            return at()
+        seen: Future[T] = Future()
+
+        def look() -> None:
+            try:
+                seen.set_result(at())
+            except Exception as problem:
+                seen.set_exception(problem)
+
+        self._driver.call(look)
+        try:
+            return seen.result(LOOK_TIMEOUT_S)
+        except TimeoutError:
+            raise TransportError(f"the connection's thread has not answered for {LOOK_TIMEOUT_S:g} s") from None
 
     @property
     def is_of_another_process(self) -> bool:
@@ -226,7 +255,7 @@ class Communicator(Asking):
     @property
     def error(self) -> TransportError | None:
         """What ended the connection, if something has."""
-        return self._worker.error
+        return self._worker.error  # which changes once, at once
 
     def close(self) -> None:
         """Leaves the job. Sums that are still under way fail.
@@ -234,7 +263,7 @@ class Communicator(Asking):
         Waits until every other rank has the sums that this one has, or leaves as well: one of them may have missed a
         result, and need it from here. Usually that is a round trip; `operation_timeout_s` at most.
         """
-        if self._closed or self.is_of_another_process:
+        if self.is_of_another_process or not self._closing.acquire(blocking=False):
             return
         self._closed = True
         try:

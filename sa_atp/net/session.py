@@ -4,11 +4,13 @@ It has no thread, socket or clock. `net.Communicator` puts a thread around it, `
 between the connection and the program is the same in both.
 """
 
+import itertools
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, get_args
 
 import numpy as np
 
@@ -18,9 +20,23 @@ from sa_atp.transport.errors import TransportError
 from sa_atp.transport.events import Answer, Failed, OperationDone, WaitingFor
 from sa_atp.transport.operation import Operation
 from sa_atp.transport.worker import Worker
-from sa_atp.wire.control import AskStats, Claim, Granted, Idle, JobStats, Offer, Reply, Request, Work
+from sa_atp.wire.control import (
+    AskStats,
+    Claim,
+    Granted,
+    Idle,
+    JobStats,
+    Offer,
+    Reply,
+    Request,
+    Work,
+    decode_request,
+    encode,
+)
 
 T = TypeVar("T")
+ForPrograms = Claim | Offer | Idle | AskStats  # what they may ask; everything else the connection says by itself
+MOST_FRAGMENTS = 1 << 29  # of data in one operation: numbers that are farther apart do not say which comes first
 ANSWER_TIMEOUT_US = 5_000_000  # a question that is not answered for so long has no answer
 
 
@@ -45,10 +61,18 @@ class Sum:
     others before more could leave."""
     finished: Operation | None = None
     """After it is done: the sums as integers (`finished.integers()`)."""
+    session: "Session | None" = field(default=None, repr=False)
+    """Where it was begun: nothing can be contributed to it through another one."""
 
 
 class Asking(ABC):
     """What a rank asks the parameter server; the answers are futures, completed where the session's others are."""
+
+    @abstractmethod
+    def begin_step(self) -> int:
+        """A number for the questions of a step: counted by the connection, so that it is the same on every rank, since all
+        do the same steps, and new however often a program gives a step the same number.
+        """
 
     @abstractmethod
     def ask(self, question: Request, understand: Callable[[Reply | None], T]) -> "Future[T]":
@@ -57,7 +81,7 @@ class Asking(ABC):
     def claim(self, step: int, micro_batch: int, took_us: int) -> "Future[bool]":
         """May I begin this micro-batch of my own shard? No answer counts as no. (protocol section 10.2)
 
-        Args: took_us: how long the one before it took; 0: there was none.
+        Args: step: from begin_step; took_us: how long the one before it took; 0: there was none.
         """
         question = Claim(step=step, micro_batch=micro_batch, took_us=took_us)
         return self.ask(question, lambda reply: isinstance(reply, Granted))
@@ -68,6 +92,7 @@ class Asking(ABC):
         """What may I compute for others? (protocol section 10.3)
 
         Args:
+            step: see claim.
             missing: contributions that the sums lack, as a bitmap.
             took_us: see claim.
             busy_us: for how long we are still at what we were given before.
@@ -98,21 +123,62 @@ class Session:
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
         self.membership = worker.membership
+        self._steps = itertools.count()
         self._sums: dict[int, Sum] = {}
         self._questions: dict[int, tuple[Future[Any], Callable[[Reply | None], Any]]] = {}
 
     # --- sums ---------------------------------------------------------------------------------------------------------
 
-    @staticmethod
-    def new_sum(values: int, future: "Future[np.ndarray]", *, out: np.ndarray | None = None, scale: float = 1.0) -> Sum:
-        """A sum that has not been started. Raises: UserError: nothing to sum, or an `out` that cannot take the sum."""
+    def new_sum(
+        self, values: int, future: "Future[np.ndarray]", *, out: np.ndarray | None = None, scale: float = 1.0
+    ) -> Sum:
+        """A sum that has not been started. Called from any thread.
+
+        Raises: UserError: nothing to sum, more than numbers can be given to, or an `out` that cannot take the sum.
+        """
+        values = _whole("values", values)
         if values < 1:
             raise UserError("an array to sum must have at least one value")
+        most = MOST_FRAGMENTS * self.membership.lanes
+        if values > most:
+            raise UserError(f"an array of {values} values is too long for one sum: expected at most {most}")
         if out is None:
             out = np.empty(values, np.float32)
         elif out.dtype != np.float32 or out.shape != (values,) or not out.flags.writeable:
             raise UserError(f"where a sum goes must be a float32 array of {values} values that can be written to")
-        return Sum(values, future, out, scale)
+        return Sum(values, future, out, scale, session=self)
+
+    def checked(self, sum_: Sum, parts: Sequence[np.ndarray], bits: int, *, on_behalf: bool) -> int:
+        """What is contributed, if it can be: the bits, as an integer. Called from any thread.
+
+        Raises: UserError: for what nobody could add, or everybody would wait.
+        """
+        if sum_.session is not self:
+            raise UserError("a sum takes contributions through the connection that began it only")
+        member = self.membership
+        bits = _whole("bits", bits)
+        if not 0 < bits <= member.fan_in:
+            raise UserError(
+                f"bits = {bits:#x}: expected one or more of the job's {member.contributions} contributions, "
+                f"{member.fan_in:#x} in all"
+            )
+        own = member.bits_of(member.rank)
+        if bits & ~own and not on_behalf:
+            raise UserError(
+                f"bits = {bits:#x}: rank {member.rank}'s own contributions are {own:#x}, others' need on_behalf=True"
+            )
+        count = bits.bit_count()
+        if len(parts) not in (1, count):
+            raise UserError(
+                f"{len(parts)} arrays for the {count} contributions of bits = {bits:#x}: expected "
+                + ("1" if count == 1 else f"{count}, or 1 that is the sum of all")
+            )
+        for part in parts:
+            if not isinstance(part, np.ndarray) or (
+                part.dtype != np.float32 or part.shape != (sum_.values,) or not part.flags.c_contiguous
+            ):
+                raise UserError(f"a contribution must be a contiguous float32 array of {sum_.values} values")
+        return bits
 
     def begin(self, sum_: Sum, key: object | None, now_us: int) -> None:
         """Starts a sum. Args: key: see Worker.begin."""
@@ -137,6 +203,21 @@ class Session:
             self.worker.probe(sum_.operation, now_us)
 
     # --- questions ----------------------------------------------------------------------------------------------------
+
+    def begin_step(self) -> int:
+        """See Asking.begin_step. Called from any thread."""
+        return next(self._steps)
+
+    @staticmethod
+    def check_question(question: Request) -> None:
+        """Raises: UserError: one that a program has no business with, or that cannot be sent. Called from any thread."""
+        if not isinstance(question, ForPrograms):
+            allowed = ", ".join(kind.__name__ for kind in get_args(ForPrograms))
+            raise UserError(f"a program cannot ask {type(question).__name__}: expected one of {allowed}")
+        try:
+            decode_request(encode(question, request=0))
+        except (TypeError, ValueError, OverflowError) as problem:
+            raise UserError(f"{type(question).__name__}: {problem}") from None
 
     def ask(
         self,
@@ -196,3 +277,11 @@ class Session:
         for future, _ in list(self._questions.values()):
             future.set_exception(error)
         self._questions.clear()
+
+
+def _whole(name: str, value: int) -> int:
+    """An integer of any kind, such as NumPy's. Raises: UserError."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise UserError(f"{name} = {value!r}: expected a whole number") from None

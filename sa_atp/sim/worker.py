@@ -57,18 +57,22 @@ class SimWorker(Asking):
         return self.clock.now_us
 
     def begin(self, values: int, key: object | None = "gradient") -> Sum:
-        sum_ = Session.new_sum(values, Future())
+        sum_ = self._session.new_sum(values, Future())
         self._session.begin(sum_, key, self.clock.now_us)
         self._serve_soon()
         return sum_
 
     def contribute(self, sum_: Sum, parts: Sequence[np.ndarray], bits: int, *, on_behalf: bool = False) -> None:
+        bits = self._session.checked(sum_, parts, bits, on_behalf=on_behalf)
         self._session.contribute(sum_, parts, bits, self.clock.now_us, on_behalf=on_behalf)
         self._serve_soon()
 
     def probe(self, sum_: Sum) -> None:
         self._session.probe(sum_, self.clock.now_us)
         self._serve_soon()
+
+    def begin_step(self) -> int:
+        return self._session.begin_step()
 
     def ask(self, question: Request, understand: Callable[[Reply | None], T]) -> "Future[T]":
         future: Future[T] = Future()

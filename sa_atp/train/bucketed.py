@@ -114,5 +114,8 @@ class BucketedHost(Asking):
                 self._communicator.probe(part)
                 return
 
+    def begin_step(self) -> int:
+        return self._communicator.begin_step()
+
     def ask(self, question: Request, understand: Callable[[Reply | None], T]) -> "Future[T]":
         return self._communicator.ask(question, understand)

@@ -35,6 +35,9 @@ class CommunicatorHost(Asking):
     def probe(self, sum_: Sum) -> None:
         self._comm.probe(sum_)
 
+    def begin_step(self) -> int:
+        return self._comm.begin_step()
+
     def ask(self, question: Request, understand: Callable[[Reply | None], T]) -> "Future[T]":
         return self._comm.ask(question, understand)
 

@@ -1,0 +1,234 @@
+"""What programs may do to a connection, rightly and wrongly: many threads at once, and arguments that make no sense."""
+
+import random
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sa_atp
+from sa_atp.errors import UserError
+from sa_atp.net.communicator import Communicator
+from sa_atp.net.session import Sum
+from sa_atp.testbed.cluster import LocalCluster
+from sa_atp.testbed.processes import Group
+from sa_atp.transport.errors import TransportError
+from sa_atp.wire.control import Alive, AskStats, Claim, Leave
+
+THREADS = 8
+CALLS = 300  # of each thread
+_names = count()
+
+Connect = Callable[..., list[Communicator]]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    logs: Path = tmp_path_factory.mktemp("logs")
+    with Group() as group:
+        host, port = LocalCluster(group, logs, lanes=64, slots=256).ready()
+        yield f"udp://{host}:{port}"
+
+
+@pytest.fixture
+def connect(server: str) -> Iterator[Connect]:
+    """All ranks of a new job."""
+    made: list[Communicator] = []
+
+    def connected(ranks: int, **options: Any) -> list[Communicator]:
+        job = f"calls {next(_names)}"
+        with ThreadPoolExecutor(ranks) as pool:
+            joining = [
+                pool.submit(sa_atp.connect, server, job=job, rank=rank, world_size=ranks, **options)
+                for rank in range(ranks)
+            ]
+        made.extend(each.result() for each in joining)
+        return made[-ranks:]
+
+    yield connected
+    for comm in made:
+        comm.close()
+
+
+# --- many threads -----------------------------------------------------------------------------------------------------
+
+
+class Caller:
+    """A thread that calls every public method again and again, and notes what must not happen."""
+
+    def __init__(self, comm: Communicator, seed: int, *, closes: bool) -> None:
+        self.comm = comm
+        self.problem: BaseException | None = None
+        self.seen: set[str] = set()
+        self.waiting: list[Future[Any]] = []
+        self._rng = random.Random(seed)
+        self._closes = closes
+        self.thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        calls = [self.sum, self.slow_sum, self.ask, self.look, self.state]
+        try:
+            for n in range(CALLS):
+                self._rng.choice(calls)()
+                if self._closes and n == CALLS // 2:
+                    self.comm.close()
+        except TransportError as error:
+            if not self._closes or str(error) not in ("the connection is closed", "the connection was closed"):
+                self.problem = error
+        except BaseException as problem:
+            self.problem = problem
+
+    def sum(self) -> None:
+        done = self.comm.all_reduce_async(
+            np.ones(self._rng.choice((1, 10, 500)), np.float32), key=self._rng.choice((None, 1))
+        )
+        self.waiting.append(done)
+        if self._rng.random() < 0.05:
+            done.result(30)
+        if self._rng.random() < 0.05:
+            self.comm.all_reduce(np.ones(3, np.float32))
+
+    def slow_sum(self) -> None:
+        sum_ = self.comm.begin(100)
+        self.comm.probe(sum_)
+        self.comm.contribute(sum_, [np.ones(100, np.float32)], self.comm.membership.bits_of(0))
+        self.waiting.append(sum_.future)
+
+    def ask(self) -> None:
+        step = self.comm.begin_step()
+        self.waiting.append(self.comm.claim(step, 0, 0))
+        self.waiting.append(self.comm.idle(step, 0))
+        self.waiting.append(self.comm.offer(step, 0, took_us=0, busy_us=0, progress=None))
+        self.waiting.append(self.comm.job_stats())
+
+    def look(self) -> None:
+        assert "rank 0: window" in self.comm.describe()
+        assert self.comm.stats().malformed == 0
+
+    def state(self) -> None:
+        assert not self.comm.is_of_another_process
+        assert self.comm.error is None or self._closes
+        assert self.comm.membership.rank == 0
+
+
+@pytest.mark.parametrize("closes", [False, True])
+def test_every_method_may_be_called_from_any_thread(connect: Connect, closes: bool) -> None:
+    (comm,) = connect(1)
+    callers = [Caller(comm, seed, closes=closes) for seed in range(THREADS)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for caller in callers:
+            caller.thread.start()
+        for caller in callers:
+            caller.thread.join(120)
+    finally:
+        sys.setswitchinterval(before)
+    assert [caller.problem for caller in callers] == [None] * THREADS
+    for caller in callers:
+        for future in caller.waiting:
+            error = future.exception(30)  # nothing is left waiting
+            assert error is None or (closes and isinstance(error, TransportError)), error
+    assert comm.error is None or closes
+
+
+def test_counters_are_a_copy(connect: Connect) -> None:
+    (comm,) = connect(1)
+    before = comm.stats()
+    comm.all_reduce(np.ones(10, np.float32))
+    assert before.results == 0
+    assert comm.stats().results == 2
+
+
+def test_a_connection_that_is_over_can_be_looked_at(connect: Connect) -> None:
+    (comm,) = connect(1)
+    comm.all_reduce(np.ones(10, np.float32))
+    comm.close()
+    assert "rank 0: window" in comm.describe()
+    assert comm.stats().results == 2
+
+
+def test_looking_at_a_connection_whose_thread_is_stuck_has_an_end(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (comm,) = connect(1)
+    go_on = threading.Event()
+    comm._driver.call(lambda: go_on.wait(60) and None)
+    monkeypatch.setattr("sa_atp.net.communicator.LOOK_TIMEOUT_S", 0.1)
+    try:
+        with pytest.raises(TransportError, match=r"the connection's thread has not answered for 0\.1 s"):
+            comm.describe()
+    finally:
+        go_on.set()
+    comm.all_reduce(np.ones(10, np.float32))
+
+
+# --- arguments that make no sense -------------------------------------------------------------------------------------
+
+
+def ones(count: int, values: int = 10) -> list[np.ndarray]:
+    return [np.ones(values, np.float32) for _ in range(count)]
+
+
+WRONG = {
+    "no bits": (ones(1), 0, False, "bits = 0x0: expected one or more of the job's 8 contributions, 0xff in all"),
+    "negative bits": (ones(1), -1, True, "bits = -0x1: expected one or more"),
+    "more bits than there are": (ones(1), 0x100, True, "bits = 0x100: expected one or more"),
+    "no integer": (ones(1), 1.0, False, "bits = 1.0: expected a whole number"),
+    "others' bits": (ones(4), 0xF0, False, "rank 0's own contributions are 0xf, others' need on_behalf=True"),
+    "one of others'": (ones(2), 0x18, False, "rank 0's own contributions are 0xf"),
+    "no arrays": ([], 0xF, False, "0 arrays for the 4 contributions of bits = 0xf: expected 4, or 1"),
+    "fewer arrays than bits": (ones(3), 0xF, False, "3 arrays for the 4 contributions of bits = 0xf"),
+    "more arrays than bits": (ones(2), 0x1, False, "2 arrays for the 1 contributions of bits = 0x1: expected 1"),
+    "another length": (ones(4, 9), 0xF, False, "contiguous float32 array of 10 values"),
+    "another type": ([np.ones(10)], 0xF, False, "contiguous float32 array of 10 values"),
+    "a list": ([[1.0] * 10], 0xF, False, "contiguous float32 array of 10 values"),
+    "gaps": ([np.ones(20, np.float32)[::2]], 0xF, False, "contiguous float32 array of 10 values"),
+}  # fmt: skip
+
+
+def test_what_cannot_be_contributed_is_refused_at_once(connect: Connect) -> None:
+    """... and does no harm: it ended the connection's thread, or was waited for."""
+    comms = connect(2, micro_batches=4)
+    sums: list[Sum] = [comm.begin(10) for comm in comms]
+    for parts, bits, on_behalf, message in WRONG.values():
+        with pytest.raises(UserError) as caught:
+            comms[0].contribute(sums[0], parts, bits, on_behalf=on_behalf)  # type: ignore[arg-type]
+        assert message in str(caught.value)
+    with pytest.raises(UserError, match="through the connection that began it only"):
+        comms[0].contribute(sums[1], ones(1), 0xF)
+    comms[0].contribute(sums[0], ones(4), np.int64(0xF))  # type: ignore[arg-type]
+    comms[1].contribute(sums[1], ones(1), 0xF0)
+    for sum_ in sums:
+        np.testing.assert_array_equal(sum_.future.result(30), np.full(10, 5.0))
+
+
+def test_what_cannot_be_begun_is_refused_at_once(connect: Connect) -> None:
+    (comm,) = connect(1)
+    for values, message in (
+        (0, "at least one value"),
+        (10.0, "values = 10.0: expected a whole number"),
+        ("10", "expected a whole number"),
+        (2**36, f"an array of {2**36} values is too long for one sum: expected at most {2**35}"),
+    ):
+        with pytest.raises(UserError, match=message):
+            comm.begin(values)  # type: ignore[arg-type]
+    comm.all_reduce(np.ones(10, np.float32))
+
+
+def test_what_cannot_be_asked_is_refused_at_once(connect: Connect) -> None:
+    (comm,) = connect(1)
+    for question in (Alive(oldest=0), Leave(oldest=0), "stats"):
+        with pytest.raises(UserError, match=r"cannot ask .*: expected one of Claim, Offer, Idle, AskStats"):
+            comm.ask(question, lambda reply: reply)  # type: ignore[arg-type]
+    for step in (-1, 1.5, "1", np.int64(1), None):
+        with pytest.raises(UserError, match="Claim: "):
+            comm.claim(step, 0, 0)  # type: ignore[arg-type]
+    assert comm.ask(AskStats(), lambda reply: type(reply).__name__).result(10) == "JobStats"
+    assert comm.ask(Claim(step=1, micro_batch=0, took_us=0), lambda reply: type(reply).__name__).result(10) == "Granted"
