@@ -53,6 +53,7 @@ class Host(Protocol):
     membership: Membership
 
     def now_us(self) -> int: ...
+    def begin_step(self) -> int: ...
     def begin(self, values: int) -> PendingSum: ...
     def contribute(self, sum_: Any, parts: Sequence[np.ndarray], bits: int, *, on_behalf: bool) -> None: ...
     def probe(self, sum_: Any) -> None: ...
@@ -135,12 +136,18 @@ class Stepper:
         self.pause_us = pause_us
         self.rank = host.membership.rank
         self.micro_batches = host.membership.micro_batches
+        self._number = -1  # of the step, as the parameter server knows it: see Asking.begin_step
         self._took_us = 0  # how long the last micro-batch took, told with the next question
         self._typical_us = 1
 
     def run(self, step: int) -> Steps:
-        """One step, up to and including the optimiser. Returns: (StepRecord, the sum). Raises: TransportError."""
+        """One step, up to and including the optimiser.
+
+        Args: step: its number, which decides what is computed, the same on every rank; it may have been given before.
+        Returns: (StepRecord, the sum). Raises: TransportError.
+        """
         record = StepRecord(step, self.host.now_us())
+        self._number = self.host.begin_step()
         sum_ = self.host.begin(self.workload.values)
         yield from self._own_shard(step, sum_, record)
         contributed_us = self.host.now_us()
@@ -161,7 +168,7 @@ class Stepper:
         for m in range(self.micro_batches):
             if sum_.future.done():
                 break  # others have done it all
-            claim = self._claim(step, m) if self.helps else None
+            claim = self._claim(m) if self.helps else None
             if pause_us and m == self.micro_batches // 2:
                 start = self.host.now_us()
                 yield Wait(None, pause_us)
@@ -180,15 +187,15 @@ class Stepper:
             bits |= self.host.membership.bit(self.rank, m)
         if parts:
             if self.helps:  # ahead of the data: it is computed, so what is late is not the device
-                idle = self.host.idle(step, self._took_us)
+                idle = self.host.idle(self._number, self._took_us)
                 self._took_us = 0
                 if self.host.membership.levels > 1:  # the answer says which way the data goes
                     yield Wait(_first(idle, sum_.future), IDLE_ANSWER_US)
             self.host.contribute(sum_, parts, bits, on_behalf=False)
 
-    def _claim(self, step: int, micro_batch: int) -> "Future[bool]":
+    def _claim(self, micro_batch: int) -> "Future[bool]":
         took_us, self._took_us = self._took_us, 0
-        return self.host.claim(step, micro_batch, took_us)
+        return self.host.claim(self._number, micro_batch, took_us)
 
     # --- other workers' work --------------------------------------------------------------------------------------------
 
@@ -199,7 +206,7 @@ class Stepper:
         if (yield Wait(sum_.future, int(self.patience * own_us))):
             return
         gathered: dict[int, np.ndarray] = {}  # contribution: its gradient, computed and not sent yet
-        offer = self._offer(step, sum_, busy_us=0)
+        offer = self._offer(sum_, busy_us=0)
         poll_us = POLL_US
         while True:
             yield Wait(_first(offer, sum_.future))  # an answer may be stuck behind the data of a congested link
@@ -211,12 +218,12 @@ class Stepper:
                 if not (yield Wait(sum_.future, poll_us)):
                     poll_us = min(2 * poll_us, LONGEST_POLL_US)
                     self.host.probe(sum_)
-                    offer = self._offer(step, sum_, busy_us=0)
+                    offer = self._offer(sum_, busy_us=0)
                 continue
             poll_us = POLL_US
             shard, micro_batches = work.shard, work.micro_batches
             # the next piece is asked for while this one is computed
-            offer = self._offer(step, sum_, busy_us=len(micro_batches) * self._typical_us)
+            offer = self._offer(sum_, busy_us=len(micro_batches) * self._typical_us)
             for m in micro_batches:
                 gradient = yield from self._compute(step, shard, m, record, "help", sum_.future)
                 if gradient is None:
@@ -231,13 +238,13 @@ class Stepper:
             self.host.contribute(sum_, [gathered[bit] for bit in bits], sum(bits), on_behalf=True)
             gathered.clear()
 
-    def _offer(self, step: int, sum_: PendingSum, busy_us: int) -> "Future[Work | None]":
+    def _offer(self, sum_: PendingSum, busy_us: int) -> "Future[Work | None]":
         missing = sum_.missing_bits
         if missing is None:
             missing = self.host.membership.fan_in & ~self.host.membership.bits_of(self.rank)
         progress = sum_.progress if sum_.progress is not None and sum_.progress.send_us else None
         took_us, self._took_us = self._took_us, 0
-        return self.host.offer(step, missing, took_us=took_us, busy_us=busy_us, progress=progress)
+        return self.host.offer(self._number, missing, took_us=took_us, busy_us=busy_us, progress=progress)
 
     # --- common -----------------------------------------------------------------------------------------------------------
 

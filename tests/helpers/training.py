@@ -35,6 +35,8 @@ class Setting:
     pause_us: Callable[[int, int], int] = lambda step, rank: 0
     hangs: Callable[[int, int, int], bool] = lambda step, rank, micro_batch: False
     """Whether a worker never gets done with a micro-batch of its own (step, rank, micro-batch)."""
+    number: Callable[[int], int] = lambda step: step
+    """That the program gives a step, and that decides what is computed."""
     patience: float = 0.02
     links: LinkSettings = field(default_factory=LinkSettings)
     seed: int = 1
@@ -112,7 +114,7 @@ class Training:
 
         Process(
             self.cluster.clock,
-            self._steppers[rank].run(step),
+            self._steppers[rank].run(s.number(step)),
             duration_us=duration_us,
             gradient=lambda work: self.workload.gradient(work.step, work.shard, work.micro_batch),
             finished=lambda outcome: self._finished(rank, step, outcome),
@@ -137,7 +139,8 @@ class Training:
         """Every rank's sum of every step is that of all quantised contributions, bit for bit."""
         s = self.setting
         for step in range(s.steps):
-            parts = [self.workload.gradient(step, r, m)[0] for r in range(s.workers) for m in range(s.micro_batches)]
+            number = s.number(step)
+            parts = [self.workload.gradient(number, r, m)[0] for r in range(s.workers) for m in range(s.micro_batches)]
             reference: np.ndarray | None = None
             for rank in range(s.workers):
                 integers, exponents = self._sums[step, rank]

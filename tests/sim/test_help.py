@@ -5,7 +5,7 @@ over in time. (protocol section 10)
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 from helpers.training import Setting, Training, lossy
@@ -54,6 +54,18 @@ def test_steal_computes_everything_once(pipelines: list[Pipeline], levels: int, 
         best_us = setting.fluid_us(step)
         # a slow worker's last micro-batch may end so much after the others are done
         assert training.step_us(step) < best_us + 0.7 * max(stragglers.values()) * MICRO_BATCH_US
+
+
+@pytest.mark.parametrize("help_mode", MODES)
+@pytest.mark.parametrize("number", [lambda step: 7, lambda step: step % 2, lambda step: 1000 - step])
+def test_a_step_may_have_a_number_that_was_given_before(
+    pipelines: list[Pipeline], help_mode: HelpMode, number: Callable[[int], int]
+) -> None:
+    """What belonged to whom in the earlier step has nothing to do with it: all waited for what helpers had done then."""
+    training = train(pipelines, 1, help_mode=help_mode, slowdown=slow(r1=4.0), number=number, steps=8)
+    assert training.helped >= 7
+    for step in range(1, 8):
+        assert training.step_us(step) < 0.8 * training.setting.alone_us(step)
 
 
 @pytest.mark.parametrize("levels", LEVELS)
