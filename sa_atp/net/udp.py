@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sa_atp.errors import UserError
+from sa_atp.net.clock import now_us
 from sa_atp.net.mmsg import CONTROL_BYTES, SOL_UDP, UDP_GRO, MessageVector, address_of
 from sa_atp.wire.datagrams import Address, Burst
 
@@ -29,6 +30,7 @@ SO_RCVBUFFORCE = 33
 
 BUFFER_BYTES = 8 << 20  # asked of the kernel; without CAP_NET_ADMIN it gives what net.core.rmem_max allows
 FULL_WAIT_MS = 10  # for room in the kernel's buffer, before it is tried again
+FULL_US = 50_000  # for which a full buffer holds up its sender, who has timers: it may stay full, where nothing leaves
 MAX_SEGMENTS = 64  # UDP_MAX_SEGMENTS of older kernels
 MAX_SEND_BYTES = 65_000  # of one segmented send, below the limit of an IPv4 packet
 RECEIVE_BYTES = 65_536
@@ -46,7 +48,7 @@ class SocketStats:
     sent: int = 0
     received: int = 0
     send_errors: int = 0
-    """Datagrams that the kernel refused, for example because a port was closed; the protocol sends them again."""
+    """Datagrams that the kernel refused, or had no room for; the protocol sends them again."""
 
 
 class UdpSocket:
@@ -67,6 +69,7 @@ class UdpSocket:
                 self._set(socket.SOL_SOCKET, plain, BUFFER_BYTES)
         self._coalesces = self._set(SOL_UDP, UDP_GRO, 1)
         self._segments = True  # until a route refuses
+        self._full_until_us: int | None = None  # how long this call to send waits; None: it has not waited yet
         self._vector = MessageVector()
         self._vector_in = MessageVector(RECEIVE_MESSAGES)
         self._rows = np.empty((RECEIVE_SINGLY + RECEIVE_MESSAGES, RECEIVE_BYTES), np.uint8)
@@ -154,7 +157,11 @@ class UdpSocket:
     # --- out ----------------------------------------------------------------------------------------------------------
 
     def send(self, bursts: Sequence[Burst]) -> None:
-        """Sends everything, waiting a moment where the kernel's buffer is full; what it refuses is counted and lost."""
+        """Sends everything, waiting a moment where the kernel's buffer is full.
+
+        What it refuses, or has no room for when FULL_US have passed, is counted and lost.
+        """
+        self._full_until_us = None
         for burst in bursts:
             data = np.ascontiguousarray(burst.data)
             per_call = min(MAX_SEGMENTS, max(1, MAX_SEND_BYTES // data.shape[1]))
@@ -173,10 +180,10 @@ class UdpSocket:
                     self.socket.sendmsg([data[0].data], control, 0, address)
                     taken = 1
             except BlockingIOError:
-                writable = select.poll()
-                writable.register(self.socket, select.POLLOUT)
-                writable.poll(FULL_WAIT_MS)
-                continue
+                if self._wait_for_room():
+                    continue
+                self.stats.send_errors += len(data)
+                return
             except ConnectionError:
                 continue  # the error belongs to an earlier datagram: this one has not been sent yet
             except OSError as error:
@@ -187,6 +194,18 @@ class UdpSocket:
                 return
             self.stats.sent += taken
             data = data[taken:]
+
+    def _wait_for_room(self) -> bool:
+        """False: it has taken too long."""
+        now = now_us()
+        if self._full_until_us is None:
+            self._full_until_us = now + FULL_US
+        if now >= self._full_until_us:
+            return False
+        writable = select.poll()
+        writable.register(self.socket, select.POLLOUT)
+        writable.poll(FULL_WAIT_MS)
+        return True
 
     def _send_segmented(self, address: Address, data: np.ndarray) -> None:
         size = struct.pack("=H", data.shape[1])

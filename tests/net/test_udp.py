@@ -1,13 +1,16 @@
 """UDP sockets on loopback: bursts arrive whole and in order, whichever system calls carry them."""
 
+import json
 import select
 import socket
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 from sa_atp.errors import UserError
-from sa_atp.net.udp import MAX_SEGMENTS, UdpSocket
+from sa_atp.net.udp import FULL_US, MAX_SEGMENTS, UdpSocket
 from sa_atp.wire.datagrams import Address, Burst
 
 HERE = ("127.0.0.1", 0)
@@ -104,3 +107,50 @@ def test_control_messages_are_marked_as_signalling_and_data_is_not() -> None:
     assert seen == [(20, 0b000000_10), (2, 0b101000_10)]
     sender.close()
     receiver.close()
+
+
+# In a namespace of its own: an interface on which nothing leaves, because nobody says where the receiver is.
+NOTHING_LEAVES = """
+import json, socket, subprocess, sys
+from sa_atp.errors import MissingPartError
+from sa_atp.bench.switch_io import enter_namespace
+try:
+    enter_namespace()
+    from sa_atp.bench.switch_links import make_pairs
+    make_pairs([1])
+except MissingPartError as error:
+    print(json.dumps({"missing": str(error)})); sys.exit()
+import numpy as np
+from sa_atp.net.clock import now_us
+from sa_atp.net.udp import UdpSocket
+from sa_atp.wire.datagrams import Burst
+subprocess.run(["ip", "addr", "add", "10.0.0.1/24", "dev", "host1"], check=True, timeout=20)
+try:
+    with open("/proc/sys/net/ipv4/neigh/host1/mcast_solicit", "w") as limit:
+        limit.write("100000")  # the kernel goes on asking
+except OSError as error:
+    print(json.dumps({"missing": f"settings of this kernel cannot be written: {error}"})); sys.exit()
+sender = UdpSocket(("10.0.0.1", 5000))
+sender.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 20_000)
+sender._segments = sys.argv[1] == "segments"
+began = now_us()
+for _ in range(2):
+    sender.send([Burst(("10.0.0.2", 5001), np.zeros((60, 1000), np.uint8)), Burst.of(("10.0.0.2", 5001), bytes(1000))])
+took_us = now_us() - began
+print(json.dumps({"took_us": took_us, "sent": sender.stats.sent, "lost": sender.stats.send_errors}))
+"""
+
+
+@pytest.mark.parametrize("calls", ["segments", "vector"])
+def test_a_full_buffer_holds_a_sender_up_for_a_moment_only(calls: str) -> None:
+    """A connection's thread waited there for ever, and with it its timers and the word that the server is lost."""
+    done = subprocess.run(
+        [sys.executable, "-c", NOTHING_LEAVES, calls], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    if "missing" in found:
+        pytest.skip(found["missing"])
+    assert found["took_us"] >= 2 * FULL_US
+    assert found["sent"] + found["lost"] == 2 * 61
+    assert found["lost"] > 60
