@@ -22,6 +22,7 @@ from sa_atp.wire.contributions import ContributionMap
 from sa_atp.wire.control import Alive, Failure, HelpMode, Welcome
 from sa_atp.wire.datagrams import Address
 
+FAILURES_KEPT = 8  # the last ones, for those who have not heard
 GO_ON = ("restarted", "refused")  # failures after which those who still ask to join begin the next epoch
 REPLIES_KEPT = 64  # for each rank: a repeated request gets the same answer, not another decision
 
@@ -140,7 +141,7 @@ class Job:
         self.state = State.GATHERING
         self.members: dict[int, Member] = {}
         self.failure: Failure | None = None
-        self._last_failure: tuple[Failure, frozenset[int]] | None = None  # and the incarnations that were in that epoch
+        self._failures: dict[int, tuple[Failure, tuple[Member, ...]]] = {}  # epoch: why it failed, and who was in it
         self.refusal: str | None = None  # why the switches did not take it the last time
         self.leaves: tuple[frozenset[int], ...] | None = None  # the ranks below each leaf; None: not known
         self.recalled: dict[int, set[int]] = {}  # results that we miss ourselves: the ranks that wait for them
@@ -153,7 +154,7 @@ class Job:
         self.ledger = Ledger(self.world_size, self.micro_batches, self.help_mode)
 
     def next_epoch(self) -> None:
-        """Everything of the epoch that ends is forgotten; its numbers are not used again."""
+        """Everything of the epoch that ends is forgotten, but why it failed; its numbers are not used again."""
         self.epoch = (self.epoch + 1) & 0xFF
         self.state = State.GATHERING
         self.members = {}
@@ -175,14 +176,22 @@ class Job:
         """The epoch has failed."""
         self.end(State.FAILED)
         self.failure = failure
-        self._last_failure = failure, frozenset(member.incarnation for member in self.members.values())
+        self._failures[self.epoch] = failure, tuple(self.members.values())
+        if len(self._failures) > FAILURES_KEPT:
+            del self._failures[next(iter(self._failures))]
 
     def missed_failure(self, incarnation: int) -> Failure | None:
         """Why the epoch has failed of somebody who has not heard of its beginning yet; None: it may be in the next."""
-        if self._last_failure is None:
+        if not self._failures:
             return None
-        failure, incarnations = self._last_failure
-        return failure if incarnation in incarnations and failure.reason not in GO_ON else None
+        failure, members = self._failures[next(reversed(self._failures))]
+        was_in_it = any(member.incarnation == incarnation for member in members)
+        return failure if was_in_it and failure.reason not in GO_ON else None
+
+    def failure_of(self, epoch: int, address: Address) -> Failure | None:
+        """Why an earlier epoch has failed, for one who was in it, and was away when that was told."""
+        failure, members = self._failures.get(epoch, (None, ()))
+        return failure if any(member.address == address for member in members) else None
 
     def drop(self, ranks: Collection[int]) -> None:
         """These ranks do not wait to be admitted any more, before the job runs."""

@@ -195,7 +195,8 @@ class ParameterServer:
         if job is None or member is None or int(head["epoch"]) != job.epoch:
             self.foreign += 1
             if int(head["seq"]):
-                self._reply(address, head, Failure(reason="restarted"))
+                known = None if job is None else job.failure_of(int(head["epoch"]), address)
+                self._reply(address, head, known or Failure(reason="restarted"))
             return
         self._on_message(job, member, head, request, now_us)
 

@@ -25,7 +25,7 @@ from sa_atp.transport.errors import (
 from sa_atp.transport.events import WorkerLimits
 from sa_atp.transport.job import State
 from sa_atp.transport.server_events import ServerSettings
-from sa_atp.wire.control import HelpMode
+from sa_atp.wire.control import Failure, HelpMode
 
 DEAD_AFTER_US = 2 * SECOND_US
 NOTICED_S = 1.0  # signs of life are 0.2 s apart, and may be lost
@@ -174,6 +174,33 @@ def test_epochs_wrap_around(make: Callable[..., Cluster]) -> None:
     assert epochs == [255, 0, 1] * 3
 
 
+@pytest.mark.parametrize("epochs", [1, 3, 9])
+def test_why_a_job_failed_is_told_to_a_rank_that_was_away_when_others_have_joined_again(
+    make: Callable[..., Cluster], epochs: int
+) -> None:
+    cluster = make()
+    workers = joined(cluster, 3)
+    for rank, worker in enumerate(workers):
+        ones(100 + rank // 2, 3).start(worker)
+    workers[0].host.paused = True  # what would have told it is lost
+    run_until_failed(cluster, workers[1:], NOTICED_S)
+    for _ in range(epochs):
+        again = cluster.new_worker("job", 1, 3)
+        cluster.run_for(0.1)
+        (job,) = cluster.world.server.jobs.values()
+        if epochs > 1:
+            job.fail(Failure(reason="lost", ranks=[1]))
+    assert again.error is None
+    workers[0].host.paused = False
+    workers[0].host.serve()
+    (error,) = run_until_failed(cluster, workers[:1], NOTICED_S)
+    if epochs < 9:
+        assert isinstance(error, MismatchError)
+        assert "rank 2" in str(error)
+    else:  # it is not known any more
+        assert isinstance(error, JobRestartedError)
+
+
 def test_a_worker_of_an_epoch_that_is_over_is_told_to_connect_again(make: Callable[..., Cluster]) -> None:
     """It slept through the restart, and through the message that told of it."""
     cluster = make()
@@ -186,7 +213,7 @@ def test_a_worker_of_an_epoch_that_is_over_is_told_to_connect_again(make: Callab
     workers[0].host.serve()
     (error,) = run_until_failed(cluster, workers[:1], NOTICED_S)
     assert isinstance(error, JobRestartedError)
-    assert "connect again" in str(error)
+    assert "rank 1 joined again: connect anew" in str(error)
     assert new.error is None
 
 
