@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sa_atp.spec import HEADER_BYTES, Flag, Kind
-from sa_atp.transport import failures
+from sa_atp.transport import failures, sums
 from sa_atp.transport.contribution import NEVER, Contribution
 from sa_atp.transport.errors import (
     NonFiniteError,
@@ -90,6 +90,7 @@ class Worker:
         self._requests = Requests(first_number=first_request)
         self._requests.job, self._requests.epoch = membership.job, membership.epoch
         self._alive_at_us = now_us
+        self._said_place = 0  # how far we were when we last told
         self._server_heard_us = now_us
         self._progress_us = now_us
         self._active_us = now_us  # last time something was sent or a new result came
@@ -456,6 +457,7 @@ class Worker:
             )
             return
         self._alive_at_us = now_us + self.membership.alive_every_us
+        self._said_place = self._operations.oldest_place()
         self.ask(self._sign_of_life(), now_us, timeout_us=self.membership.alive_every_us)
 
     def _sign_of_life(self) -> Alive:
@@ -489,10 +491,13 @@ class Worker:
         Args: room: bytes of contributions that may be sent now, None: as many as the windows allow. Control messages are
             always given.
         """
+        if self.error is None:
+            self._open_waiting(now_us)
+            if self._operations.oldest_place() - self._said_place > sums.HORIZON // 2:
+                self._say_alive(now_us)  # ahead of what the parameter server would think too far away
         # requests are few and small, and someone waits for the answer: they go first
         out = [Burst.of(self.membership.server_address, packet) for packet in self._requests.due(now_us)]
         if self.error is None:
-            self._open_waiting(now_us)
             burst = self._sender.contributions(self._operations.active(), self._operations.oldest_seq(), room, now_us)
             if burst is not None:
                 self._active_us = now_us

@@ -81,6 +81,34 @@ def test_sums_are_right_where_numbers_wrap(
     assert not any(worker.worker._recovery._asked_us for worker in workers)
 
 
+@pytest.mark.parametrize("loss", [0.0, 0.05])
+def test_what_follows_a_tensor_as_long_as_the_horizon_is_not_too_far_away(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, loss: float
+) -> None:
+    """Half of a tensor's numbers are skipped: from its end to the next one's first is as far as it is long.
+
+    As with 2^20 numbers and 256 MB, but shorter.
+    """
+    monkeypatch.setattr("sa_atp.transport.sums.HORIZON", 128)
+    cluster = cluster_from(pipeline, END - 500, seed=1, loss=loss, duplicate=0.0)
+    workers = cluster.start_job(3)
+    cluster.run_until_joined(workers)
+    rng = np.random.default_rng(1)
+    reductions = [
+        Reduction([[rng.standard_normal(130 * LANES).astype(np.float32)] for _ in range(3)]) for _ in range(4)
+    ]
+    for reduction in reductions:
+        for worker in workers:
+            reduction.start(worker)
+    cluster.run(lambda: all(r.over for r in reductions), 20.0)
+    for reduction in reductions:
+        reduction.check()
+    (job,) = cluster.world.server.jobs.values()
+    if not loss:
+        assert job.stats.beyond == 0
+        assert job.stats.results_kept == 4 * Plan(130 * LANES, LANES).attempt_fragments
+
+
 @pytest.mark.parametrize("first_seq", [0, END - 100, MIDDLE - 50])
 def test_a_worker_that_has_begun_half_of_all_numbers_does_not_think_that_others_are_ahead(first_seq: int) -> None:
     """No result has come of what it has not begun: there is nothing to ask for."""
