@@ -112,6 +112,12 @@ class Cluster:
         for worker in workers:
             assert worker.error is None
 
+    def check_books(self) -> None:
+        """All sums are over: no connection thinks that something of it is under way."""
+        for worker in (w for job in self.jobs for w in job if w.error is None):
+            under_way = worker.worker._operations.under_way
+            assert (under_way.in_flight, under_way.missing) == (0, 0)
+
     def describe(self) -> str:
         lines = []
         for job in self.jobs:

@@ -135,3 +135,4 @@ class Runner:
         for job in self.jobs:
             for reduction in job:
                 reduction.check()
+        self.cluster.check_books()

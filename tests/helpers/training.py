@@ -137,6 +137,7 @@ class Training:
 
     def check(self) -> None:
         """Every rank's sum of every step is that of all quantised contributions, bit for bit."""
+        self.cluster.check_books()
         s = self.setting
         for step in range(s.steps):
             number = s.number(step)
