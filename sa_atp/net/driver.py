@@ -9,21 +9,21 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from sa_atp.net.backlog import Backlog
 from sa_atp.net.clock import now_us
-from sa_atp.net.moderation import Moderation
+from sa_atp.net.receive_coalescing import ReceiveCoalescing
+from sa_atp.net.send_pacer import SendPacer
 from sa_atp.net.udp import UdpSocket
 from sa_atp.wire.datagrams import Burst
 
 LONGEST_WAIT_S = 1.0
-LONGEST_PAUSE_US, ENOUGH, WORTH_IT = 8_000, 96, 8  # of datagrams that gather, see Moderation
+LONGEST_PAUSE_US, ENOUGH, WORTH_IT = 8_000, 96, 8  # of datagrams that gather, see ReceiveCoalescing
 FD_SETSIZE = 1024  # descriptors from here on are beyond select()
 LOOKS = 8  # at a socket in a turn: calls and timers come to their right however much arrives
 
 
 class Connection(Protocol):
     def receive(self, bursts: Sequence[Burst], now_us: int) -> None: ...
-    def transmit(self, now_us: int, room: int | None = None) -> list[Burst]: ...
+    def transmit(self, now_us: int, budget_bytes: int | None = None) -> list[Burst]: ...
     def next_timer_us(self) -> int | None: ...
     def handle_timer(self, now_us: int) -> None: ...
     def may_gather(self) -> int: ...
@@ -50,8 +50,8 @@ class Driver:
         self._selector.register(socket, selectors.EVENT_READ)
         self._selector.register(self._wake_read, selectors.EVENT_READ)
         self._thread: threading.Thread | None = None
-        self._moderation = Moderation(LONGEST_PAUSE_US, ENOUGH, WORTH_IT)
-        self._backlog = Backlog()
+        self._coalescing = ReceiveCoalescing(LONGEST_PAUSE_US, ENOUGH, WORTH_IT)
+        self._pacer = SendPacer()
         self._resume_us: int | None = None  # when there may be room again for what waits to be sent
 
     # --- from any thread ----------------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ class Driver:
             self.connection.handle_timer(now_us())
         self._flush()
         self.after()
-        pause_s = self._moderation.pause_s(received, self.connection.may_gather())
+        pause_s = self._coalescing.pause_s(received, self.connection.may_gather())
         if pause_s:
             wait_readable(self._wake_read, pause_s)  # calls need not wait
 
@@ -156,14 +156,14 @@ class Driver:
         """Sends what there is to send; contributions only as fast as they leave this host, control messages at once."""
         self._resume_us = None
         while True:
-            room = self._backlog.room(self.socket.unsent_bytes(), now_us())
-            bursts = self.connection.transmit(now_us(), room)
+            budget_bytes = self._pacer.budget_bytes(self.socket.unsent_bytes(), now_us())
+            bursts = self.connection.transmit(now_us(), budget_bytes)
             if not bursts:
                 break
             self.socket.send(bursts)
-            self._backlog.wrote(sum(burst.data.size for burst in bursts), self.socket.unsent_bytes(), now_us())
-        if room is not None:
-            self._resume_us = self._backlog.resume_us()
+            self._pacer.wrote(sum(burst.data.size for burst in bursts), self.socket.unsent_bytes(), now_us())
+        if budget_bytes is not None:
+            self._resume_us = self._pacer.resume_us()
 
 
 def wait_readable(descriptor: int, seconds: float) -> None:

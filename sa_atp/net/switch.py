@@ -11,13 +11,13 @@ import numpy as np
 from sa_atp.net.clock import now_us
 from sa_atp.net.impair import ImpairedPort
 from sa_atp.net.interfaces import Interfaces
-from sa_atp.net.moderation import Moderation
 from sa_atp.net.ports import Capture, InterfacePort, Port
+from sa_atp.net.receive_coalescing import ReceiveCoalescing
 from sa_atp.softswitch.device import Device
 from sa_atp.softswitch.pipeline import PORTS, Packets
 
 LONGEST_WAIT_S = 0.2
-LONGEST_PAUSE_US, ENOUGH, WORTH_IT = 1_000, 256, 8  # of packets that gather, see Moderation
+LONGEST_PAUSE_US, ENOUGH, WORTH_IT = 1_000, 256, 8  # of packets that gather, see ReceiveCoalescing
 
 
 class SwitchLoop:
@@ -52,7 +52,7 @@ class SwitchLoop:
             if captures is not None:
                 captures.mkdir(parents=True, exist_ok=True)
                 self._captures[number] = Capture(captures / f"port{number}.pcap")
-        self._moderation = Moderation(LONGEST_PAUSE_US, ENOUGH, WORTH_IT)
+        self._coalescing = ReceiveCoalescing(LONGEST_PAUSE_US, ENOUGH, WORTH_IT)
         device.emit = self.send
 
     def now_us(self) -> int:
@@ -82,7 +82,7 @@ class SwitchLoop:
         for port in self._impaired.values():
             port.flush()
         arrived = self._process(batches) if batches else 0
-        pause_s = self._moderation.pause_s(arrived)
+        pause_s = self._coalescing.pause_s(arrived)
         if pause_s and not self._impaired:
             time.sleep(pause_s)
 

@@ -5,7 +5,7 @@ from typing import Protocol
 
 import numpy as np
 
-from sa_atp.net.backlog import Backlog
+from sa_atp.net.send_pacer import SendPacer
 from sa_atp.sim.network import Clock, Link
 from sa_atp.softswitch.pipeline import PORTS, ROW_BYTES, Pipeline
 from sa_atp.wire.datagrams import Address, Burst
@@ -16,7 +16,7 @@ class Connection(Protocol):
     """The sans-I/O side of a host; see sa_atp.transport."""
 
     def receive(self, bursts: Sequence[Burst], now_us: int) -> None: ...
-    def transmit(self, now_us: int, room: int | None = None) -> list[Burst]: ...
+    def transmit(self, now_us: int, budget_bytes: int | None = None) -> list[Burst]: ...
     def next_timer_us(self) -> int | None: ...
     def handle_timer(self, now_us: int) -> None: ...
 
@@ -65,7 +65,7 @@ class Host:
         self.not_datagrams = 0
         self.paused = False
         self._timer_us: int | None = None
-        self._backlog = Backlog()
+        self._pacer = SendPacer()
 
     def receive(self, frame: bytes) -> None:
         if self.paused or self.connection is None:
@@ -99,15 +99,15 @@ class Host:
         """
         now_us = self.clock.now_us
         while True:
-            room = self._backlog.room(uplink.queued_bytes, now_us)
-            bursts = connection.transmit(now_us, room)
+            budget_bytes = self._pacer.budget_bytes(uplink.queued_bytes, now_us)
+            bursts = connection.transmit(now_us, budget_bytes)
             if not bursts:
-                return None if room is None else self._backlog.resume_us()
+                return None if budget_bytes is None else self._pacer.resume_us()
             for burst in bursts:
                 head = headers_for(self.endpoint, self._target(burst.address), burst.data.shape[1]).tobytes()
                 for row in burst.data:
                     uplink.send(head + row.tobytes())
-            self._backlog.wrote(sum(burst.data.size for burst in bursts), uplink.queued_bytes, now_us)
+            self._pacer.wrote(sum(burst.data.size for burst in bursts), uplink.queued_bytes, now_us)
 
     def _timer(self) -> None:
         if self.paused or self.connection is None or self._timer_us is None or self.clock.now_us < self._timer_us:

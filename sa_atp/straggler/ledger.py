@@ -17,7 +17,7 @@ from sa_atp.wire.control import HelpMode
 NOBODY = -1
 STEPS_KEPT = 4  # leaders may run ahead of a straggler whose work they do
 OVERDUE = 3.0  # a holder that takes so many times as long as it should is backed up
-OVERTAKING = 1.5  # data must be late by so many times what sending it anew costs
+WORTH_RESENDING = 1.5  # data must be late by so many times what sending it anew costs
 LEAST_SENDING_US = 50_000  # below, no link is slow: a busy host is as long about its next packets
 REMEMBERED_STEPS = 8  # for which a worker whose data was late is not given its time again
 SMOOTHING = 0.5  # weight of the newest measurement of a worker's speed
@@ -55,7 +55,7 @@ class _Step:
     began_us: int  # when the first worker told of it
     cloned_by: dict[int, int] = field(default_factory=dict)  # shard: helper
     ended: set[int] = field(default_factory=set)  # shards whose owner was told to stop
-    overtaken: set[int] = field(default_factory=set)  # shards that are computed anew because their data is late
+    resent: set[int] = field(default_factory=set)  # shards that are computed anew because their data is late
     sends_since_us: dict[int, int] = field(default_factory=dict)  # worker: when it began to send its own
 
     def left(self, shard: int) -> int:
@@ -69,7 +69,7 @@ class _Step:
         """Whether somebody else computes a part of a shard, too or instead of its owner."""
         return (
             shard in self.cloned_by
-            or shard in self.overtaken
+            or shard in self.resent
             or any(self.backed_up[shard])
             or any(owner not in (shard, NOBODY) for owner in self.owner[shard])
         )
@@ -81,7 +81,7 @@ class _Worker:
     holds: tuple[int, int, int] | None = None  # (step, shard, micro-batch) that it is at
     since_us: int = 0
     free_since_us: int = 0  # when it was last heard to be done with what it held
-    overtaken_in: int = -1 << 40  # the last step in which its data was late
+    resent_in: int = -1 << 40  # the last step in which its data was late
 
 
 class Ledger:
@@ -145,7 +145,7 @@ class Ledger:
             work = self._steal(state, step, rank, now_us, now_us + busy_us)
             if work is not None or busy_us:
                 return work
-            return self._back_up(state, step, rank, missing, now_us) or self._overtake(
+            return self._back_up(state, step, rank, missing, now_us) or self._resend_speculatively(
                 state, step, rank, missing, now_us, progress
             )
         return None
@@ -234,7 +234,7 @@ class Ledger:
                     return Assigned(step, shard, (m,), backup=True)
         return None
 
-    def _overtake(
+    def _resend_speculatively(
         self, state: _Step, step: int, rank: int, missing: int, now_us: int, progress: SendProgress | None
     ) -> Assigned | None:
         """What another worker has computed, and is so slow to send that computing and sending it anew is faster.
@@ -247,7 +247,7 @@ class Ledger:
         pending, send_us = progress.pending, progress.send_us
         for shard, sender in enumerate(self._workers):
             late = self._map.micro_batches_of(shard, missing)
-            if shard == rank or not late or shard in state.overtaken or shard not in state.sends_since_us:
+            if shard == rank or not late or shard in state.resent or shard not in state.sends_since_us:
                 continue
             if any(state.owner[shard][m] != shard for m in late):
                 continue
@@ -255,10 +255,12 @@ class Ledger:
             # as slow as it was so far; nothing at all has come of it after a time in which we would have sent everything
             left_us = since_us * pending / (1 - pending) if pending < 1 else math.inf
             cost_us = len(late) * mine + pending * send_us
-            is_known = step - sender.overtaken_in <= REMEMBERED_STEPS
-            if left_us > OVERTAKING * cost_us and (is_known or since_us > OVERTAKING * max(send_us, LEAST_SENDING_US)):
-                state.overtaken.add(shard)
-                sender.overtaken_in = step
+            is_known = step - sender.resent_in <= REMEMBERED_STEPS
+            if left_us > WORTH_RESENDING * cost_us and (
+                is_known or since_us > WORTH_RESENDING * max(send_us, LEAST_SENDING_US)
+            ):
+                state.resent.add(shard)
+                sender.resent_in = step
                 self.backups += len(late)
                 return Assigned(step, shard, tuple(late), backup=True)
         return None

@@ -198,7 +198,7 @@ class Joining:
             case _:
                 self.error = RefusedError(f"the parameter server refuses: {type_of(reply)}")
 
-    def transmit(self, now_us: int, room: int | None = None) -> list[Burst]:
+    def transmit(self, now_us: int, budget_bytes: int | None = None) -> list[Burst]:
         return [Burst.of(self.server, packet) for packet in self._requests.due(now_us)]
 
     def may_gather(self) -> int:

@@ -22,7 +22,7 @@ from sa_atp.tensor.scaling import (
     gathered_exponent,
 )
 from sa_atp.transport.buffers import Buffers
-from sa_atp.transport.contribution import NEVER, Contribution
+from sa_atp.transport.contribution_group import NEVER, ContributionGroup
 from sa_atp.transport.under_way import UnderWay
 
 UNKNOWN = -128  # an exponent that is not known yet
@@ -87,7 +87,7 @@ class Operation:
         self.plan = plan
         self.first_seq = first_seq
         self.contributions = contributions
-        self.groups: list[Contribution] = []
+        self.groups: list[ContributionGroup] = []
         self.pending = np.zeros(plan.span, bool)  # fragments whose sum is needed and not known
         self.missing = 0  # number of those
         self.resolved = 0  # chunks whose sum is accepted
@@ -120,7 +120,7 @@ class Operation:
 
     # --- sending side -------------------------------------------------------------------------------------------------
 
-    def add(self, group: Contribution) -> None:
+    def add(self, group: ContributionGroup) -> None:
         """Gives the operation values to send; what is ready may leave at once."""
         self.groups.append(group)
         plan = self.plan

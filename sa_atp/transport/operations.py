@@ -13,7 +13,7 @@ import numpy as np
 
 from sa_atp.tensor.fragments import Plan, plan_of
 from sa_atp.transport.buffers import Buffers
-from sa_atp.transport.contribution import Contribution
+from sa_atp.transport.contribution_group import ContributionGroup
 from sa_atp.transport.membership import Membership
 from sa_atp.transport.operation import History, Operation
 from sa_atp.transport.serial import SEQ_MASK, serial_distance
@@ -28,7 +28,7 @@ class _Waiting:
     plan: Plan
     place: int
     key: object
-    groups: list[Contribution] = field(default_factory=list)
+    groups: list[ContributionGroup] = field(default_factory=list)
 
 
 class Operations:
@@ -93,7 +93,7 @@ class Operations:
                 operation.add(group)
         return self._opened > opened
 
-    def add(self, index: int, group: Contribution) -> None:
+    def add(self, index: int, group: ContributionGroup) -> None:
         """Adds values to an operation, open or waiting."""
         if index in self._open:
             self._open[index].add(group)

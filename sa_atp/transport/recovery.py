@@ -12,7 +12,7 @@ import numpy as np
 
 from sa_atp.spec import Flag
 from sa_atp.straggler.ledger import SendProgress
-from sa_atp.transport.contribution import NEVER, Contribution
+from sa_atp.transport.contribution_group import NEVER, ContributionGroup
 from sa_atp.transport.events import WaitingFor, WorkerStats
 from sa_atp.transport.membership import Membership
 from sa_atp.transport.operation import Operation
@@ -23,7 +23,7 @@ from sa_atp.transport.window import Window
 from sa_atp.wire.control import HelpMode
 from sa_atp.wire.datagrams import Burst
 
-SILENCES_OF_LEAF = 2  # after so many, what a leaf holds is not trusted to be on its way
+PROBE_TIMEOUTS_OF_LEAF = 2  # after so many, what a leaf holds is not trusted to be on its way
 MAX_PROBES = 256  # asked at once, where each fragment may be in a different state
 MAX_QUESTIONS = 64  # asked for one silence: when the oldest are known those behind them have their turn
 
@@ -32,7 +32,7 @@ class Recovery:
     """Finds what must be sent again; shares the connection's windows, round trip and counters."""
 
     def __init__(self, membership: Membership, round_trip: RoundTrip, window: Window, stats: WorkerStats) -> None:
-        self.silences = 0
+        self.probe_timeouts = 0
         """Probes in a row that changed nothing."""
         self.packets: deque[Burst] = deque()
         """Probes to send."""
@@ -57,7 +57,7 @@ class Recovery:
                 if group.in_flight and before > group.losses_found_before_us:
                     group.losses_found_before_us = before
                     oldest = operation.oldest_pending() or 0
-                    lost += group.give_up(group.waiting(operation.pending, oldest, before))
+                    lost += group.mark_lost(group.waiting(operation.pending, oldest, before))
         if lost:
             self._stats.lost_by_order += lost
             self._window.on_loss(now_us, self._round_trip.smoothed_us)
@@ -118,27 +118,28 @@ class Recovery:
         oldest = operation.oldest_pending() or 0
         same = bits == operation.held_bits
         in_leaf = not from_server and self._may_be_leaf(bits)
+        patient = self.probe_timeouts < PROBE_TIMEOUTS_OF_LEAF
         for group in operation.groups:
-            if in_leaf and group.past_leaf and bits & group.bits != group.bits and self.silences < SILENCES_OF_LEAF:
+            if in_leaf and group.bypass_leaf and bits & group.bits != group.bits and patient:
                 continue  # the leaf has not seen it: where it was sent nobody has said
             if not NEVER < group.sent_us[local] < asked_us:
                 held = False  # it was not there to be seen
             elif bits & group.bits != group.bits or bits == self._member.fan_in:
                 held = False
                 if group.exclude(local, bits):
-                    lost += group.give_up(np.array([local]))
+                    lost += group.mark_lost(np.array([local]))
                     self._ask_each(operation, group, oldest, now_us)
                 else:
                     # Not there, or complete without us having seen it: whatever happened to it happened to what was
                     # sent around it. Sending a fragment twice does no harm.
-                    lost += group.give_up(group.waiting(operation.pending, oldest, asked_us))
-            elif in_leaf and bits & -bits & group.bits and (group.past_leaf or (same and self._stuck_in_leaf())):
+                    lost += group.mark_lost(group.waiting(operation.pending, oldest, asked_us))
+            elif in_leaf and bits & -bits & group.bits and (group.bypass_leaf or (same and self._stuck_in_leaf())):
                 waiting = group.waiting(operation.pending, oldest, asked_us)
-                group.flush_leaf(waiting if self.silences >= SILENCES_OF_LEAF else waiting[~group.flushed[waiting]])
+                group.flush_leaf(waiting[~group.flushed[waiting]] if patient else waiting)
         if lost:
             self._stats.lost_by_probe += lost
             self._window.on_loss(now_us, self._round_trip.smoothed_us)
-            self.silences = 0
+            self.probe_timeouts = 0
         operation.held_bits = bits
         missing = self._member.fan_in & ~bits
         if not held or not operation.groups or not missing:
@@ -163,9 +164,9 @@ class Recovery:
         """
         oldest = operation.oldest_pending()
         for group in operation.groups:
-            if group.past_leaf or oldest is None:
+            if group.bypass_leaf or oldest is None:
                 continue
-            group.past_leaf = True
+            group.bypass_leaf = True
             waiting = group.waiting(operation.pending, oldest, now_us + 1)
             if len(waiting):
                 self.ask(operation, int(waiting[0]), now_us)
@@ -179,9 +180,9 @@ class Recovery:
 
     def _stuck_in_leaf(self) -> bool:
         """A leaf that says the same again and again may wait for what a helper has sent another way."""
-        return self._member.help_mode is not HelpMode.NONE and self.silences >= SILENCES_OF_LEAF
+        return self._member.help_mode is not HelpMode.NONE and self.probe_timeouts >= PROBE_TIMEOUTS_OF_LEAF
 
-    def _ask_each(self, operation: Operation, group: Contribution, oldest: int, now_us: int) -> None:
+    def _ask_each(self, operation: Operation, group: ContributionGroup, oldest: int, now_us: int) -> None:
         """Where others contribute a part of what we do, fragments differ in whose came first: ask for each.
 
         Only on news: answers that change nothing would otherwise bring on one another, for ever.

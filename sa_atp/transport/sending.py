@@ -7,7 +7,7 @@ import numpy as np
 
 from sa_atp.spec import Flag, Kind
 from sa_atp.tensor.fragments import Run
-from sa_atp.transport.contribution import RESEND_AFTER_TRIES, Contribution
+from sa_atp.transport.contribution_group import RESEND_AFTER_TRIES, ContributionGroup
 from sa_atp.transport.events import WorkerStats
 from sa_atp.transport.membership import Membership
 from sa_atp.transport.operation import Operation
@@ -26,7 +26,7 @@ class _Piece(NamedTuple):
     """Consecutive fragments to send."""
 
     operation: Operation
-    group: Contribution
+    group: ContributionGroup
     first: int
     end: int
 
@@ -45,18 +45,18 @@ class Sender:
         self._size = size_of(Kind.DATA, membership.lanes)
 
     def contributions(
-        self, active: Collection[Operation], oldest_seq: int, room: int | None, now_us: int
+        self, active: Collection[Operation], oldest_seq: int, budget_bytes: int | None, now_us: int
     ) -> Burst | None:
         """Fragments to send now, as far as the windows allow.
 
         Args:
             active: the operations that are not done, in order.
             oldest_seq: of the fragments whose sum is not known.
-            room: bytes that may be sent; None: any number.
+            budget_bytes: bytes that may be sent; None: any number.
 
         Returns: one burst, so that many small operations cost no more packets at once than one large one; None: nothing.
         """
-        at_most = MAX_BURST if room is None else min(MAX_BURST, room // self._size)
+        at_most = MAX_BURST if budget_bytes is None else min(MAX_BURST, budget_bytes // self._size)
         if not active or not at_most:
             return None
         self._recovery.find_losses(active, now_us)
@@ -98,9 +98,9 @@ class Sender:
         stamp.finish()
         return Burst(self._member.data_address, packets)
 
-    def _flags(self, group: Contribution, run: Run) -> np.ndarray | int:
+    def _flags(self, group: ContributionGroup, run: Run) -> np.ndarray | int:
         """Flags of each fragment of a run, and their counters."""
-        flags = int(Flag.ON_BEHALF) if group.past_leaf else 0
+        flags = int(Flag.ON_BEHALF) if group.bypass_leaf else 0
         if group.is_poisoned(run):
             flags |= Flag.OVERFLOW
             self._stats.poisoned += len(run)
@@ -111,12 +111,12 @@ class Sender:
         resend = tries >= RESEND_AFTER_TRIES
         # A leaf that has its sum already answers a resend with that sum. Where the next level has a part of it, it can
         # never be added there; so every second resend passes the leaf by (section 10.5).
-        past_leaf = resend & ((tries - RESEND_AFTER_TRIES) % 2 == 1)
+        bypass_leaf = resend & ((tries - RESEND_AFTER_TRIES) % 2 == 1)
         self._stats.fragments_sent += int((tries == 0).sum())
         self._stats.retransmitted += int((tries > 0).sum())
         self._stats.resends += int(resend.sum())
         found = np.where(resend, flags | Flag.RESEND, flags)
         if self._member.levels == 1:
             return found
-        found = np.where(past_leaf, found | Flag.ON_BEHALF, found)
+        found = np.where(bypass_leaf, found | Flag.ON_BEHALF, found)
         return np.where(group.flush[run.first : run.end], (flags | Flag.RESEND) & ~Flag.ON_BEHALF, found)

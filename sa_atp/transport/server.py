@@ -318,8 +318,8 @@ class ParameterServer:
         urgent, self._urgent = self._urgent, False
         return 0 if urgent else MAX_GATHER
 
-    def transmit(self, now_us: int, room: int | None = None) -> list[Burst]:
-        """Datagrams to send now. Args: room: of no account here; answers are waited for."""
+    def transmit(self, now_us: int, budget_bytes: int | None = None) -> list[Burst]:
+        """Datagrams to send now. Args: budget_bytes: of no account here; answers are waited for."""
         out = list(self._out)
         self._out.clear()
         return out

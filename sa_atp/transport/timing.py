@@ -19,8 +19,8 @@ class RoundTrip:
         self.smoothed_us = INITIAL_RTT_US
         self.deviation_us = INITIAL_RTT_US // 2
         self.samples = 0
-        self._detour_us = 0
-        self._detour_until_us = 0  # when it is forgotten
+        self._ps_round_trip_us = 0
+        self._ps_round_trip_until_us = 0  # when it is forgotten
 
     def answer(self, elapsed_us: int) -> None:
         """A probe was answered after this time."""
@@ -47,11 +47,11 @@ class RoundTrip:
         """Silence after which a worker asks what its slots hold."""
         return min(MAX_TIMEOUT_US, self.answer_us)
 
-    def detour(self, elapsed_us: int, now_us: int) -> None:
+    def ps_round_trip(self, elapsed_us: int, now_us: int) -> None:
         """A fragment that the switch could not take came back from the parameter server after this time."""
-        fading_us = self._detour_us - self._detour_us // 8 if now_us < self._detour_until_us else 0
-        self._detour_us = min(max(elapsed_us, fading_us), LONGEST_DETOUR_US)
-        self._detour_until_us = now_us + DETOUR_REMEMBERED_US
+        fading_us = self._ps_round_trip_us - self._ps_round_trip_us // 8 if now_us < self._ps_round_trip_until_us else 0
+        self._ps_round_trip_us = min(max(elapsed_us, fading_us), LONGEST_DETOUR_US)
+        self._ps_round_trip_until_us = now_us + DETOUR_REMEMBERED_US
 
     def reordering_us(self, now_us: int) -> int:
         """A fragment sent this much before one that is complete counts as lost (RFC 8985, section 6.2).
@@ -60,6 +60,6 @@ class RoundTrip:
         overtake them by far.
         """
         usual_us = max(self.smoothed_us // 4, 250)
-        if now_us >= self._detour_until_us:
+        if now_us >= self._ps_round_trip_until_us:
             return usual_us
-        return usual_us + max(0, self._detour_us - self.smoothed_us)
+        return usual_us + max(0, self._ps_round_trip_us - self.smoothed_us)

@@ -19,7 +19,7 @@ def answer(job: Job, member: Member, number: int, request: WorkRequest, now_us: 
     member.helping = number or member.helping
     if levels > 1:
         shared = job.ledger.shared(request.step)
-        return replace(reply, past_leaf=not job.below_leaf_of(member.rank).isdisjoint(shared))
+        return replace(reply, bypass_leaf=not job.below_leaf_of(member.rank).isdisjoint(shared))
     return reply
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from sa_atp.spec import HEADER_BYTES, Flag, Kind
 from sa_atp.transport import failures, sums
-from sa_atp.transport.contribution import NEVER, Contribution
+from sa_atp.transport.contribution_group import NEVER, ContributionGroup
 from sa_atp.transport.errors import (
     NonFiniteError,
     OperationTimeoutError,
@@ -59,7 +59,7 @@ from sa_atp.wire.datagrams import Burst, merged
 from sa_atp.wire.header import first_byte, headers, lanes_of, size_of
 
 LEAVE_SILENCE_US = 2_000_000  # who leaves does not wait for a parameter server that has been silent for so long
-SILENCES_BEFORE_FETCH = 2  # unanswered waits before the parameter server is asked for results
+PROBE_TIMEOUTS_BEFORE_FETCH = 2  # unanswered waits before the parameter server is asked for results
 MOST_DESCRIBED = 8  # operations of which people are told; the others wait for these
 
 # flags as plain integers: arithmetic on enum members is slow
@@ -96,7 +96,7 @@ class Worker:
         self._active_us = now_us  # last time something was sent or a new result came
         self._leaving = 0  # number of the request to leave
         self._leave_by_us = now_us
-        self._past_leaf = False  # help has begun below our leaf: its sums will not be complete
+        self._bypass_leaf = False  # help has begun below our leaf: its sums will not be complete
         self._ahead_to = membership.first_seq  # the end of what was complete before we began it
 
     # --- operations ---------------------------------------------------------------------------------------------------
@@ -121,11 +121,11 @@ class Worker:
     def contribute(
         self, operation: int, parts: Sequence[np.ndarray], bits: int, now_us: int, *, on_behalf: bool = False
     ) -> None:
-        """Adds values to an operation. Args: see Contribution; the arrays must stay as they are until it is done."""
+        """Adds values to an operation. Args: see ContributionGroup; the arrays must stay as they are until it is done."""
         plan = self._operations.plan_of(operation)
         if plan is None:
             return  # done already: others have sent these contributions
-        group = Contribution(
+        group = ContributionGroup(
             plan,
             bits,
             parts,
@@ -134,7 +134,7 @@ class Worker:
             under_way=self._operations.under_way,
         )
         # a leaf waits for all of its workers' contributions; where a shard is shared with helpers it never sees them all
-        group.past_leaf |= self._past_leaf or (
+        group.bypass_leaf |= self._bypass_leaf or (
             self.membership.levels > 1 and bits != self.membership.bits_of(self.membership.rank)
         )
         group.sending.append((now_us, now_us))
@@ -295,19 +295,19 @@ class Worker:
         stored = at_server - finished
         if finished:
             last = np.flatnonzero(flags & _FINISHED_AT_PS == _FINISHED_AT_PS)[-1]
-            self._time_detour(int(head["seq"][last]), now_us)
+            self._time_ps_round_trip(int(head["seq"][last]), now_us)
         self.stats.results += news
         self.stats.congested += marked
         self.stats.results_from_server += finished
         self.stats.results_fetched += stored
-        self._recovery.silences = 0
+        self._recovery.probe_timeouts = 0
         self._active_us = self._progress_us = now_us
         self.window.on_results(news, marked, collided, now_us, self.round_trip.smoothed_us)
         if stored:
             self._fetching.is_coming(now_us)
             self._fetch(now_us)
 
-    def _time_detour(self, seq: int, now_us: int) -> None:
+    def _time_ps_round_trip(self, seq: int, now_us: int) -> None:
         """How long a sum took that the parameter server has finished."""
         operation = self._operations.find(seq)
         if operation is None:
@@ -318,7 +318,7 @@ class Worker:
                 # each time it was sent again it had been waited for
                 again_us = self.round_trip.smoothed_us + self.round_trip.reordering_us(now_us)
                 before_us = (int(group.tries[local]) - 1) * again_us
-                self.round_trip.detour(now_us - int(group.sent_us[local]) + before_us, now_us)
+                self.round_trip.ps_round_trip(now_us - int(group.sent_us[local]) + before_us, now_us)
 
     def _fetch(self, now_us: int) -> None:
         """The parameter server has a result that we missed, and probably more of them."""
@@ -390,16 +390,16 @@ class Worker:
         if isinstance(request, Report) and self._giving_up is not None:
             self.fail(self._giving_up)  # nobody else will tell us
             return
-        if isinstance(reply, AboutHelp) and reply.past_leaf is not None:
-            self._go_past_leaf(reply.past_leaf, now_us)
+        if isinstance(reply, AboutHelp) and reply.bypass_leaf is not None:
+            self._bypass_leaf_from_now(reply.bypass_leaf, now_us)
         self._events.append(Answer(number, reply))
 
-    def _go_past_leaf(self, past: bool, now_us: int) -> None:
+    def _bypass_leaf_from_now(self, past: bool, now_us: int) -> None:
         """Whether our leaf can complete sums of this step; if not, what it holds of us is asked for. (section 10.5)"""
-        if past and not self._past_leaf:
+        if past and not self._bypass_leaf:
             for operation in self._operations.active():
                 self._recovery.leave_leaf(operation, now_us)
-        self._past_leaf = past
+        self._bypass_leaf = past
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
@@ -415,7 +415,9 @@ class Worker:
     def _silent_until_us(self) -> int:
         if not self._operations.under_way.in_flight:
             return self._active_us + MAX_TIMEOUT_US  # all that can be missing is others' work
-        return self._active_us + min(self.round_trip.timeout_us << min(self._recovery.silences, 8), MAX_TIMEOUT_US)
+        return self._active_us + min(
+            self.round_trip.timeout_us << min(self._recovery.probe_timeouts, 8), MAX_TIMEOUT_US
+        )
 
     def handle_timer(self, now_us: int) -> None:
         if self.error is None:
@@ -440,10 +442,10 @@ class Worker:
             waited_s = (now_us - self._progress_us) / 1e6
             self._give_up(OperationTimeoutError(first.index, waited_s, None), now_us)
         if now_us >= self._silent_until_us():
-            self._recovery.silences += 1
+            self._recovery.probe_timeouts += 1
             self._active_us = now_us
             self._recovery.ask_around(active, now_us)
-            if self._recovery.silences >= SILENCES_BEFORE_FETCH:
+            if self._recovery.probe_timeouts >= PROBE_TIMEOUTS_BEFORE_FETCH:
                 # A slot can hold a fragment that is complete elsewhere, claimed anew by a late copy: it would never end.
                 self._fetch(now_us)
 
@@ -485,10 +487,10 @@ class Worker:
 
     # --- sending ------------------------------------------------------------------------------------------------------
 
-    def transmit(self, now_us: int, room: int | None = None) -> list[Burst]:
+    def transmit(self, now_us: int, budget_bytes: int | None = None) -> list[Burst]:
         """Datagrams to send now. Call again until it returns nothing: each call gives a bounded amount.
 
-        Args: room: bytes of contributions that may be sent now, None: as many as the windows allow. Control messages are
+        Args: budget_bytes: of contributions that may be sent now; None: as many as the windows allow. Control messages are
             always given.
         """
         if self.error is None:
@@ -498,7 +500,9 @@ class Worker:
         # requests are few and small, and someone waits for the answer: they go first
         out = [Burst.of(self.membership.server_address, packet) for packet in self._requests.due(now_us)]
         if self.error is None:
-            burst = self._sender.contributions(self._operations.active(), self._operations.oldest_seq(), room, now_us)
+            burst = self._sender.contributions(
+                self._operations.active(), self._operations.oldest_seq(), budget_bytes, now_us
+            )
             if burst is not None:
                 self._active_us = now_us
                 out.append(burst)
@@ -515,7 +519,7 @@ class Worker:
         active = len(self._operations.active())
         head = (
             f"rank {self.membership.rank}: window {self.window.limit}, round trip {self.round_trip.smoothed_us} us, "
-            f"{self._recovery.silences} silences, oldest {oldest}, {active} operations open, {waiting} queued"
+            f"{self._recovery.probe_timeouts} probe time-outs, oldest {oldest}, {active} operations open, {waiting} queued"
         )
         counted = ", ".join(f"{name} {value}" for name, value in self.stats.as_dict().items() if value)
         first = [operation.describe() for operation in itertools.islice(self._operations.active(), MOST_DESCRIBED)]

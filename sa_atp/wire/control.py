@@ -281,7 +281,7 @@ class Left(Message, frozen=True, tag="left"):
 class AboutHelp(Message, frozen=True):
     """What answers to Claim, Offer and Idle have in common."""
 
-    past_leaf: bool | None = None
+    bypass_leaf: bool | None = field(default=None, name="past_leaf")
     """With two levels: whether data of this step has to pass the leaf. (section 10.5)"""
 
 

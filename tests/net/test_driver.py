@@ -26,7 +26,7 @@ class Chatter:
     def receive(self, bursts: Sequence[Burst], now_us: int) -> None:
         self._to_send += sum(len(burst) for burst in bursts)
 
-    def transmit(self, now_us: int, room: int | None = None) -> list[Burst]:
+    def transmit(self, now_us: int, budget_bytes: int | None = None) -> list[Burst]:
         count, self._to_send = self._to_send, 0
         return [Burst.of(self.address, bytes(20)) for _ in range(count)]
 

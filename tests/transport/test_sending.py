@@ -3,14 +3,15 @@
 import numpy as np
 
 from sa_atp.tensor.fragments import Plan
-from sa_atp.transport.contribution import Contribution
+from sa_atp.transport.contribution_group import ContributionGroup
+from sa_atp.transport.under_way import UnderWay
 
 ANSWER_US = 2_000
 
 
-def group(fragments: int) -> Contribution:
+def group(fragments: int) -> ContributionGroup:
     plan = Plan(64 * fragments, 64)
-    made = Contribution(plan, 1, [np.ones(64 * fragments, np.float32)], 2, on_behalf=False)
+    made = ContributionGroup(plan, 1, [np.ones(64 * fragments, np.float32)], 2, on_behalf=False, under_way=UnderWay())
     made.sending.append((0, 0))
     return made
 
@@ -34,6 +35,6 @@ def test_what_is_sent_again_is_not_sending() -> None:
     found = group(4)
     found.on_sent(0, 4, 100, ANSWER_US)
     for now_us in (1_000, 2_000, 400_000):
-        found.give_up(np.arange(4))
+        found.mark_lost(np.arange(4))
         found.on_sent(0, 4, now_us, ANSWER_US)
     assert found.sending == [(0, 100)]

@@ -14,7 +14,7 @@ SMOOTHING = 0.5
 GROWTH = 1.25
 
 
-class Backlog:
+class SendPacer:
     """Bytes are the kernel's: with its overhead for each packet."""
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class Backlog:
         self._left = 0  # bytes that have left since the pace was last measured,
         self._busy_us = 0  # ... and in how long a time in which there always were some
 
-    def room(self, held: int, now_us: int) -> int | None:
+    def budget_bytes(self, held: int, now_us: int) -> int | None:
         """Bytes that may be written now; None: nothing holds them back. Args: held: what has not left yet."""
         self._look(held, now_us)
         if self._pace == 0 and held == 0:

@@ -12,7 +12,7 @@ from sa_atp.net.clock import now_us
 MEMORY_US = 50_000  # over which arrivals are counted: a short burst is no stream
 
 
-class Moderation:
+class ReceiveCoalescing:
     def __init__(self, longest_us: int, enough: int, worth_it: int) -> None:
         """Args:
         longest_us: how long packets may gather.

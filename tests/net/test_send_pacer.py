@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from sa_atp.net.backlog import AHEAD_US, LEAST_BYTES, Backlog
+from sa_atp.net.send_pacer import AHEAD_US, LEAST_BYTES, SendPacer
 
 LUMP = 67_000  # a super-packet leaves as a whole, as soon as the one before it has had its time
 
@@ -41,18 +41,18 @@ class SlowLink:
 @pytest.mark.parametrize("most", [64, 256])
 def test_the_queue_stays_short_and_the_link_busy(mbps: int, most: int) -> None:
     rng = random.Random(mbps)
-    link, backlog, now_us, could, wasted, longest = SlowLink(mbps / 8), Backlog(), 1_000_000, 0.0, 0, 0
+    link, pacer, now_us, could, wasted, longest = SlowLink(mbps / 8), SendPacer(), 1_000_000, 0.0, 0, 0
     for turn in range(3000):
         while True:
-            room = backlog.room(link.held, now_us)
-            count = most if room is None else min(most, room // 1044)
+            budget = pacer.budget_bytes(link.held, now_us)
+            count = most if budget is None else min(most, budget // 1044)
             if count == 0:
                 break
             link.write(1044 * count)
-            backlog.wrote(1044 * count, link.held, now_us)
+            pacer.wrote(1044 * count, link.held, now_us)
             if turn > 300:
                 longest = max(longest, link.held)
-        due = backlog.resume_us()
+        due = pacer.resume_us()
         assert due is not None
         assert due > now_us
         late = due - now_us + rng.randrange(1000)  # the host comes back a little late
@@ -67,62 +67,62 @@ def test_the_queue_stays_short_and_the_link_busy(mbps: int, most: int) -> None:
 
 
 def test_what_goes_straight_out_is_not_held_back() -> None:
-    backlog = Backlog()
+    pacer = SendPacer()
     for now_us in range(0, 100_000, 100):
-        assert backlog.room(0, now_us) is None
-        backlog.wrote(267_264, 0, now_us)
-    assert backlog.resume_us() is None
+        assert pacer.budget_bytes(0, now_us) is None
+        pacer.wrote(267_264, 0, now_us)
+    assert pacer.resume_us() is None
 
 
 def test_a_link_that_was_slow_once_is_not_taken_to_be_so_for_ever() -> None:
-    backlog = Backlog()
-    backlog.wrote(267_264, 267_264, 0)
-    room = backlog.room(200_000, 30_000)
-    assert room is not None
-    room = backlog.room(0, 10_000_000)
-    assert room is not None
-    assert room >= LEAST_BYTES
-    backlog.wrote(room, 0, 10_000_001)
-    assert backlog.room(0, 10_000_002) is None
+    pacer = SendPacer()
+    pacer.wrote(267_264, 267_264, 0)
+    budget = pacer.budget_bytes(200_000, 30_000)
+    assert budget is not None
+    budget = pacer.budget_bytes(0, 10_000_000)
+    assert budget is not None
+    assert budget >= LEAST_BYTES
+    pacer.wrote(budget, 0, 10_000_001)
+    assert pacer.budget_bytes(0, 10_000_002) is None
 
 
 def test_a_few_bytes_say_nothing_of_the_pace() -> None:
     """Each is seen to have left when somebody looks, which is neither soon nor late by the link."""
-    backlog = Backlog()
-    backlog.room(0, 0)
-    backlog.wrote(100, 100, 0)
-    assert backlog.room(0, 400_000) is None  # it had left long before
-    backlog.wrote(267_264, 267_264, 400_000)
-    due = backlog.resume_us()
+    pacer = SendPacer()
+    pacer.budget_bytes(0, 0)
+    pacer.wrote(100, 100, 0)
+    assert pacer.budget_bytes(0, 400_000) is None  # it had left long before
+    pacer.wrote(267_264, 267_264, 400_000)
+    due = pacer.resume_us()
     assert due is not None
     assert due <= 400_000 + AHEAD_US
 
 
 def test_small_queues_that_empty_for_hours() -> None:
-    backlog = Backlog()
-    backlog.wrote(267_264, 267_264, 0)
-    backlog.room(0, 20_000)
-    rooms = set()
+    pacer = SendPacer()
+    pacer.wrote(267_264, 267_264, 0)
+    pacer.budget_bytes(0, 20_000)
+    budgets = set()
     for now_us in range(30_000, 10_000_000, 200):
-        rooms.add(backlog.room(0, now_us))
-        backlog.wrote(2_000, 2_000, now_us)
-        backlog.room(0, now_us + 100)
-    assert len(rooms) == 1
+        budgets.add(pacer.budget_bytes(0, now_us))
+        pacer.wrote(2_000, 2_000, now_us)
+        pacer.budget_bytes(0, now_us + 100)
+    assert len(budgets) == 1
 
 
 def test_however_slow_a_link_seemed_its_queue_is_looked_at_again_soon() -> None:
-    backlog = Backlog()
-    backlog.wrote(267_264, 267_264, 0)
-    backlog.room(267_000, 50_000)  # 40 kbit/s, or a host that stood still
-    due = backlog.resume_us()
+    pacer = SendPacer()
+    pacer.wrote(267_264, 267_264, 0)
+    pacer.budget_bytes(267_000, 50_000)  # 40 kbit/s, or a host that stood still
+    due = pacer.resume_us()
     assert due is not None
     assert due <= 50_000 + AHEAD_US
     now_us, held = 50_000, 0
     for _ in range(40):  # but now it has 1 Gbit/s
         held = max(0, held - 125 * 5_000)
         now_us += 5_000
-        room = backlog.room(held, now_us)
-        assert room is not None
-        held += room
-        backlog.wrote(room, held, now_us)
-    assert room >= 125 * AHEAD_US // 2
+        budget = pacer.budget_bytes(held, now_us)
+        assert budget is not None
+        held += budget
+        pacer.wrote(budget, held, now_us)
+    assert budget >= 125 * AHEAD_US // 2

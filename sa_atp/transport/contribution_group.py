@@ -21,7 +21,7 @@ RESEND_AFTER_TRIES = 3  # transmissions through the switch before the slot is as
 NEVER = 0  # in sent_us: this fragment has not been sent
 
 
-class Contribution:
+class ContributionGroup:
     """Fragments are named by their place in the operation (`local`), from 0 to plan.span."""
 
     def __init__(
@@ -46,7 +46,7 @@ class Contribution:
         self.parts = tuple(parts)
         self.contributions = contributions
         self.on_behalf = on_behalf
-        self.past_leaf = on_behalf  # what is sent from now on is summed at the root only (section 10.5)
+        self.bypass_leaf = on_behalf  # what is sent from now on is summed at the root only (section 10.5)
         self.flush = np.zeros(plan.span, bool)  # the next transmission makes the leaf pass on what it holds
         self.flushed = np.zeros(plan.span, bool)  # ... as one has done before
         self.sent_us = np.zeros(plan.span, np.int64)
@@ -57,8 +57,8 @@ class Contribution:
         self.newest_done_us = NEVER  # of the fragments that were sent once and are complete, when the latest was sent
         self.losses_found_before_us = NEVER
         self.sending: list[tuple[int, int]] = []  # when fragments left for the first time, gaps of the network included
-        self.given_up = np.zeros(plan.span, bool)  # sent, thought lost, and waiting in `again`
-        self.again: deque[int] = deque()
+        self.marked_lost = np.zeros(plan.span, bool)  # sent, thought lost, and waiting in `retransmit_queue`
+        self.retransmit_queue: deque[int] = deque()
         self.excluded: dict[int, int] = {}  # fragment: contributions of ours that someone else's packets have added
         self._expected_overlap = 0
         self.poisoned_chunks: set[tuple[int, int]] = set()  # (attempt, chunk)
@@ -122,10 +122,10 @@ class Contribution:
         if count <= 0:
             return self._take_older(window, most, below, pending)
         ranges: list[tuple[int, int]] = []
-        while self.again and count > 0:
-            local = self.again.popleft()
-            if pending[local] and self.given_up[local]:
-                self.given_up[local] = False
+        while self.retransmit_queue and count > 0:
+            local = self.retransmit_queue.popleft()
+            if pending[local] and self.marked_lost[local]:
+                self.marked_lost[local] = False
                 count -= 1
                 if ranges and ranges[-1][1] == local:
                     ranges[-1] = (ranges[-1][0], local + 1)
@@ -152,25 +152,25 @@ class Contribution:
 
     def _take_older(self, window: int, most: int, below: int, pending: np.ndarray) -> list[tuple[int, int]]:
         """The same where the window is full: only what comes before fragments that are in flight."""
-        if not self.again and self._fresh[0][0] >= self.high:
+        if not self.retransmit_queue and self._fresh[0][0] >= self.high:
             return []
         span = slice(0, self.high)
-        flying = np.flatnonzero(pending[span] & (self.sent_us[span] != NEVER) & ~self.given_up[span])
-        again = [local for local in self.again if pending[local] and self.given_up[local]]
+        flying = np.flatnonzero(pending[span] & (self.sent_us[span] != NEVER) & ~self.marked_lost[span])
+        lost = [local for local in self.retransmit_queue if pending[local] and self.marked_lost[local]]
         fresh = [
             local for first, end in self._fresh for local in range(first, min(end, below, self.high)) if pending[local]
         ]
-        waiting = np.unique(np.array(again + fresh, np.int64))
+        waiting = np.unique(np.array(lost + fresh, np.int64))
         older = np.searchsorted(flying, waiting) + np.arange(len(waiting))
         chosen = waiting[older < window][:most].tolist()
-        self.given_up[chosen] = False
+        self.marked_lost[chosen] = False
         for local in chosen:
             self._remove(local, local + 1)
         return [(local, local + 1) for local in chosen]
 
     @property
     def has_work(self) -> bool:
-        return bool(self.again or self._fresh)
+        return bool(self.retransmit_queue or self._fresh)
 
     @property
     def fresh(self) -> int:
@@ -210,9 +210,9 @@ class Contribution:
         if first >= self.high:
             return NEVER
         sent = self.sent_us[first:end] != NEVER
-        given_up = self.given_up[first:end]
-        self._fly(-int(np.count_nonzero(sent & ~given_up)))
-        given_up[:] = False
+        marked_lost = self.marked_lost[first:end]
+        self._fly(-int(np.count_nonzero(sent & ~marked_lost)))
+        marked_lost[:] = False
         last_us = int(self.sent_us[end - 1]) if self.tries[end - 1] == 1 else NEVER
         self.newest_done_us = max(self.newest_done_us, last_us)
         return last_us
@@ -223,18 +223,18 @@ class Contribution:
         sent = self.sent_us[span]
         return oldest + np.flatnonzero(pending[span] & (sent != NEVER) & (sent < sent_before_us))
 
-    def give_up(self, locals_: np.ndarray) -> int:
+    def mark_lost(self, locals_: np.ndarray) -> int:
         """Counts fragments as lost, to be sent again; returns how many were not given up before."""
-        new = locals_[~self.given_up[locals_]]
-        self.given_up[new] = True
+        new = locals_[~self.marked_lost[locals_]]
+        self.marked_lost[new] = True
         self._fly(-len(new))
-        self.again.extend(new.tolist())
+        self.retransmit_queue.extend(new.tolist())
         return len(new)
 
     def flush_leaf(self, locals_: np.ndarray) -> None:
         """Sends these again, in the way that makes a leaf pass on what it holds of them."""
         self.flush[locals_] = self.flushed[locals_] = True
-        self.give_up(locals_)
+        self.mark_lost(locals_)
 
     def exclude(self, local: int, held: int) -> bool:
         """Sees which contributions a fragment's sum has. Returns: whether it has some of ours, and not all, which is news.
