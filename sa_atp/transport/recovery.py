@@ -14,16 +14,15 @@ from sa_atp.spec import Flag
 from sa_atp.straggler.ledger import SendProgress
 from sa_atp.transport.contribution_group import NEVER, ContributionGroup
 from sa_atp.transport.events import WaitingFor, WorkerStats
+from sa_atp.transport.leaf_bypass import LeafBypass
 from sa_atp.transport.membership import Membership
 from sa_atp.transport.operation import Operation
 from sa_atp.transport.serial import SEQ_MASK
 from sa_atp.transport.stamp import probe
 from sa_atp.transport.timing import RoundTrip
 from sa_atp.transport.window import Window
-from sa_atp.wire.control import HelpMode
 from sa_atp.wire.datagrams import Burst
 
-PROBE_TIMEOUTS_OF_LEAF = 2  # after so many, what a leaf holds is not trusted to be on its way
 MAX_PROBES = 256  # asked at once, where each fragment may be in a different state
 MAX_QUESTIONS = 64  # asked for one silence: when the oldest are known those behind them have their turn
 
@@ -31,16 +30,28 @@ MAX_QUESTIONS = 64  # asked for one silence: when the oldest are known those beh
 class Recovery:
     """Finds what must be sent again; shares the connection's windows, round trip and counters."""
 
-    def __init__(self, membership: Membership, round_trip: RoundTrip, window: Window, stats: WorkerStats) -> None:
+    def __init__(
+        self, membership: Membership, leaf: LeafBypass, round_trip: RoundTrip, window: Window, stats: WorkerStats
+    ) -> None:
         self.probe_timeouts = 0
         """Probes in a row that changed nothing."""
         self.packets: deque[Burst] = deque()
         """Probes to send."""
         self._member = membership
+        self._leaf = leaf
         self._round_trip = round_trip
         self._window = window
         self._stats = stats
         self._asked_us: dict[int, dict[int, int]] = {}  # operation: of its fragments, when they were probed
+
+    def on_news(self) -> None:
+        """Something came that was not known: whoever waits may wait as long again before it asks."""
+        self.probe_timeouts = 0
+
+    def on_silence(self, operations: Iterable[Operation], now_us: int) -> None:
+        """Nothing was sent and nothing came for a time-out: asks around."""
+        self.probe_timeouts += 1
+        self._ask_around(operations, now_us)
 
     # --- by order -----------------------------------------------------------------------------------------------------
 
@@ -70,7 +81,7 @@ class Recovery:
         self._stats.probes += 1
         self.packets.append(Burst(self._member.data_address, probe(self._member, operation, local)))
 
-    def ask_around(self, operations: Iterable[Operation], now_us: int) -> None:
+    def _ask_around(self, operations: Iterable[Operation], now_us: int) -> None:
         """Asks what became of the oldest fragment that is missing, and of what has been sent of the oldest operations.
 
         Of an operation of which nothing is in flight there is nothing to be found out, unless it is the one that all
@@ -117,11 +128,10 @@ class Recovery:
         held = True
         oldest = operation.oldest_pending() or 0
         same = bits == operation.held_bits
-        in_leaf = not from_server and self._may_be_leaf(bits)
-        patient = self.probe_timeouts < PROBE_TIMEOUTS_OF_LEAF
+        in_leaf = not from_server and self._leaf.may_be_leaf(bits)
         for group in operation.groups:
-            if in_leaf and group.bypass_leaf and bits & group.bits != group.bits and patient:
-                continue  # the leaf has not seen it: where it was sent nobody has said
+            if in_leaf and self._leaf.says_nothing_of(group, bits, self.probe_timeouts):
+                continue
             if not NEVER < group.sent_us[local] < asked_us:
                 held = False  # it was not there to be seen
             elif bits & group.bits != group.bits or bits == self._member.fan_in:
@@ -133,13 +143,13 @@ class Recovery:
                     # Not there, or complete without us having seen it: whatever happened to it happened to what was
                     # sent around it. Sending a fragment twice does no harm.
                     lost += group.mark_lost(group.waiting(operation.pending, oldest, asked_us))
-            elif in_leaf and bits & -bits & group.bits and (group.bypass_leaf or (same and self._stuck_in_leaf())):
+            elif in_leaf and self._leaf.must_flush(group, bits, self.probe_timeouts, same=same):
                 waiting = group.waiting(operation.pending, oldest, asked_us)
-                group.flush_leaf(waiting[~group.flushed[waiting]] if patient else waiting)
+                group.flush_leaf(self._leaf.to_flush(group, waiting, self.probe_timeouts))
         if lost:
             self._stats.lost_by_probe += lost
             self._window.on_loss(now_us, self._round_trip.smoothed_us)
-            self.probe_timeouts = 0
+            self.on_news()
         operation.held_bits = bits
         missing = self._member.fan_in & ~bits
         if not held or not operation.groups or not missing:
@@ -170,17 +180,6 @@ class Recovery:
             waiting = group.waiting(operation.pending, oldest, now_us + 1)
             if len(waiting):
                 self.ask(operation, int(waiting[0]), now_us)
-
-    def _may_be_leaf(self, bits: int) -> bool:
-        """Whether it is a leaf that holds these contributions: it has no others than those of its own workers, and not all
-        of them. A root may hold just those as well.
-        """
-        leaf_bits = self._member.leaf_bits if self._member.levels > 1 else 0
-        return bits & ~leaf_bits == 0 and bits not in (0, leaf_bits)
-
-    def _stuck_in_leaf(self) -> bool:
-        """A leaf that says the same again and again may wait for what a helper has sent another way."""
-        return self._member.help_mode is not HelpMode.NONE and self.probe_timeouts >= PROBE_TIMEOUTS_OF_LEAF
 
     def _ask_each(self, operation: Operation, group: ContributionGroup, oldest: int, now_us: int) -> None:
         """Where others contribute a part of what we do, fragments differ in whose came first: ask for each.

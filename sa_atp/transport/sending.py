@@ -9,6 +9,7 @@ from sa_atp.spec import Flag, Kind
 from sa_atp.tensor.fragments import Run
 from sa_atp.transport.contribution_group import RESEND_AFTER_TRIES, ContributionGroup
 from sa_atp.transport.events import WorkerStats
+from sa_atp.transport.leaf_bypass import LeafBypass
 from sa_atp.transport.membership import Membership
 from sa_atp.transport.operation import Operation
 from sa_atp.transport.recovery import Recovery
@@ -35,9 +36,16 @@ class Sender:
     """Shares the connection's round trip, window, recovery and counters."""
 
     def __init__(
-        self, membership: Membership, round_trip: RoundTrip, window: Window, recovery: Recovery, stats: WorkerStats
+        self,
+        membership: Membership,
+        leaf: LeafBypass,
+        round_trip: RoundTrip,
+        window: Window,
+        recovery: Recovery,
+        stats: WorkerStats,
     ) -> None:
         self._member = membership
+        self._leaf = leaf
         self._round_trip = round_trip
         self._window = window
         self._recovery = recovery
@@ -108,15 +116,7 @@ class Sender:
         if not tries.any():
             self._stats.fragments_sent += len(run)
             return flags
-        resend = tries >= RESEND_AFTER_TRIES
-        # A leaf that has its sum already answers a resend with that sum. Where the next level has a part of it, it can
-        # never be added there; so every second resend passes the leaf by (section 10.5).
-        bypass_leaf = resend & ((tries - RESEND_AFTER_TRIES) % 2 == 1)
         self._stats.fragments_sent += int((tries == 0).sum())
         self._stats.retransmitted += int((tries > 0).sum())
-        self._stats.resends += int(resend.sum())
-        found = np.where(resend, flags | Flag.RESEND, flags)
-        if self._member.levels == 1:
-            return found
-        found = np.where(bypass_leaf, found | Flag.ON_BEHALF, found)
-        return np.where(group.flush[run.first : run.end], (flags | Flag.RESEND) & ~Flag.ON_BEHALF, found)
+        self._stats.resends += int((tries >= RESEND_AFTER_TRIES).sum())
+        return self._leaf.flags(flags, tries, group.flush[run.first : run.end])

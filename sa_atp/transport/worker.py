@@ -31,6 +31,7 @@ from sa_atp.transport.events import (
     WorkerStats,
 )
 from sa_atp.transport.fetching import Fetching
+from sa_atp.transport.leaf_bypass import LeafBypass
 from sa_atp.transport.membership import Membership
 from sa_atp.transport.operation import Changed, NotFinite, Operation
 from sa_atp.transport.operations import Operations
@@ -83,9 +84,10 @@ class Worker:
         self.window = Window(membership.slot_count)
         self._operations = Operations(membership)
         self._events: deque[Event] = deque()
-        self._recovery = Recovery(membership, self.round_trip, self.window, self.stats)
+        self._leaf = LeafBypass(membership)
+        self._recovery = Recovery(membership, self._leaf, self.round_trip, self.window, self.stats)
         self._fetching = Fetching(membership)
-        self._sender = Sender(membership, self.round_trip, self.window, self._recovery, self.stats)
+        self._sender = Sender(membership, self._leaf, self.round_trip, self.window, self._recovery, self.stats)
         self._packets: deque[Burst] = deque()  # control messages
         self._requests = Requests(first_number=first_request)
         self._requests.job, self._requests.epoch = membership.job, membership.epoch
@@ -96,7 +98,6 @@ class Worker:
         self._active_us = now_us  # last time something was sent or a new result came
         self._leaving = 0  # number of the request to leave
         self._leave_by_us = now_us
-        self._bypass_leaf = False  # help has begun below our leaf: its sums will not be complete
         self._ahead_to = membership.first_seq  # the end of what was complete before we began it
 
     # --- operations ---------------------------------------------------------------------------------------------------
@@ -133,10 +134,7 @@ class Worker:
             on_behalf=on_behalf,
             under_way=self._operations.under_way,
         )
-        # a leaf waits for all of its workers' contributions; where a shard is shared with helpers it never sees them all
-        group.bypass_leaf |= self._bypass_leaf or (
-            self.membership.levels > 1 and bits != self.membership.bits_of(self.membership.rank)
-        )
+        group.bypass_leaf |= self._leaf.applies_to(bits)
         group.sending.append((now_us, now_us))
         self._active_us = max(self._active_us, now_us)
         self._operations.add(operation, group)
@@ -300,7 +298,7 @@ class Worker:
         self.stats.congested += marked
         self.stats.results_from_server += finished
         self.stats.results_fetched += stored
-        self._recovery.probe_timeouts = 0
+        self._recovery.on_news()
         self._active_us = self._progress_us = now_us
         self.window.on_results(news, marked, collided, now_us, self.round_trip.smoothed_us)
         if stored:
@@ -390,16 +388,11 @@ class Worker:
         if isinstance(request, Report) and self._giving_up is not None:
             self.fail(self._giving_up)  # nobody else will tell us
             return
-        if isinstance(reply, AboutHelp) and reply.bypass_leaf is not None:
-            self._bypass_leaf_from_now(reply.bypass_leaf, now_us)
-        self._events.append(Answer(number, reply))
-
-    def _bypass_leaf_from_now(self, past: bool, now_us: int) -> None:
-        """Whether our leaf can complete sums of this step; if not, what it holds of us is asked for. (section 10.5)"""
-        if past and not self._bypass_leaf:
+        told = reply.bypass_leaf if isinstance(reply, AboutHelp) else None
+        if told is not None and self._leaf.set_begun(told):
             for operation in self._operations.active():
                 self._recovery.leave_leaf(operation, now_us)
-        self._bypass_leaf = past
+        self._events.append(Answer(number, reply))
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
@@ -442,9 +435,8 @@ class Worker:
             waited_s = (now_us - self._progress_us) / 1e6
             self._give_up(OperationTimeoutError(first.index, waited_s, None), now_us)
         if now_us >= self._silent_until_us():
-            self._recovery.probe_timeouts += 1
             self._active_us = now_us
-            self._recovery.ask_around(active, now_us)
+            self._recovery.on_silence(active, now_us)
             if self._recovery.probe_timeouts >= PROBE_TIMEOUTS_BEFORE_FETCH:
                 # A slot can hold a fragment that is complete elsewhere, claimed anew by a late copy: it would never end.
                 self._fetch(now_us)

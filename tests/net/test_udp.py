@@ -113,9 +113,9 @@ def test_control_messages_are_marked_as_signalling_and_data_is_not() -> None:
 NOTHING_LEAVES = """
 import json, socket, subprocess, sys
 from sa_atp.errors import MissingPartError
-from sa_atp.bench.switch_io import enter_namespace
+from sa_atp.net.namespace import enter
 try:
-    enter_namespace()
+    enter()
     from sa_atp.bench.switch_links import make_pairs
     make_pairs([1])
 except MissingPartError as error:

@@ -20,13 +20,13 @@ def test_reordering_is_a_quarter_of_the_round_trip_where_the_switch_sums_everyth
 def test_what_goes_by_the_parameter_server_is_given_as_long_as_that_takes() -> None:
     """It would be sent again, by the same way, which would take longer for that."""
     path = round_trip(1_000)
-    path.detour(300_000, NOW_US)
+    path.ps_round_trip(300_000, NOW_US)
     assert 299_000 <= path.reordering_us(NOW_US + 1) <= 300_000
-    path.detour(20_000, NOW_US + 2)
+    path.ps_round_trip(20_000, NOW_US + 2)
     assert path.reordering_us(NOW_US + 3) > 200_000, "one that was faster does not say that all are"
     for n in range(100):
-        path.detour(20_000, NOW_US + n)
+        path.ps_round_trip(20_000, NOW_US + n)
     assert path.reordering_us(NOW_US + 100) < 25_000
     assert path.reordering_us(NOW_US + 99 + DETOUR_REMEMBERED_US) == 250
-    path.detour(100 * LONGEST_DETOUR_US, NOW_US)
+    path.ps_round_trip(100 * LONGEST_DETOUR_US, NOW_US)
     assert path.reordering_us(NOW_US) <= LONGEST_DETOUR_US

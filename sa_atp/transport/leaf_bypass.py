@@ -1,0 +1,82 @@
+"""The way past a leaf: where the first of two switches cannot complete a sum, the root does. (protocol section 10.5)
+
+A leaf waits for all of its own workers' contributions. Where helpers do a part of that work it never sees them all,
+because what is sent on behalf of others is summed at the root only. So from then on its workers' contributions pass it by,
+and what it holds of them already it is made to pass on. Which contributions that is true of, which flags say so in a
+packet, and what an answer to a probe means that a leaf may have given, is decided here and nowhere else. With one switch
+nothing of it happens.
+"""
+
+import numpy as np
+
+from sa_atp.spec import Flag
+from sa_atp.transport.contribution_group import RESEND_AFTER_TRIES, ContributionGroup
+from sa_atp.transport.membership import Membership
+from sa_atp.wire.control import HelpMode
+
+PATIENCE = 2  # probe time-outs, after which what a leaf holds is not trusted to be on its way
+
+
+class LeafBypass:
+    def __init__(self, membership: Membership) -> None:
+        self._member = membership
+        self._begun = False  # somebody helps below our leaf: its sums will not be complete
+
+    # --- which contributions ------------------------------------------------------------------------------------------
+
+    def set_begun(self, begun: bool) -> bool:
+        """The parameter server says whether help has begun below our leaf. Returns: whether that is news."""
+        news = begun and not self._begun
+        self._begun = begun
+        return news
+
+    def applies_to(self, bits: int) -> bool:
+        """Whether new contributions pass the leaf: all do once help has begun, and a part of a shard always does."""
+        own = self._member.bits_of(self._member.rank)
+        return self._begun or (self._member.levels > 1 and bits != own)
+
+    # --- in packets ---------------------------------------------------------------------------------------------------
+
+    def flags(self, flags: int, tries: np.ndarray, flush: np.ndarray) -> np.ndarray:
+        """Flags of fragments that have been sent before.
+
+        Args:
+            flags: of the group.
+            tries: uint8[n], how often each has been sent.
+            flush: bool[n], those that shall make the leaf pass on what it holds of them.
+        """
+        resend = tries >= RESEND_AFTER_TRIES
+        found: np.ndarray = np.where(resend, flags | Flag.RESEND, flags)
+        if self._member.levels == 1:
+            return found
+        # A leaf that has its sum already answers a resend with that sum. Where the next level has a part of it, it can
+        # never be added there; so every second resend passes the leaf by.
+        past = resend & ((tries - RESEND_AFTER_TRIES) % 2 == 1)
+        found = np.where(past, found | Flag.ON_BEHALF, found)
+        return np.where(flush, (flags | Flag.RESEND) & ~Flag.ON_BEHALF, found)
+
+    # --- in answers to probes -----------------------------------------------------------------------------------------
+
+    def may_be_leaf(self, bits: int) -> bool:
+        """Whether it is a leaf that holds these contributions: it has no others than those of its own workers, and not all
+        of them. A root may hold just those as well.
+        """
+        leaf_bits = self._member.leaf_bits if self._member.levels > 1 else 0
+        return bits & ~leaf_bits == 0 and bits not in (0, leaf_bits)
+
+    def says_nothing_of(self, group: ContributionGroup, bits: int, probe_timeouts: int) -> bool:
+        """Whether a leaf's answer leaves open what became of a group: it was sent past the leaf, where nobody looked."""
+        return group.bypass_leaf and bits & group.bits != group.bits and probe_timeouts < PATIENCE
+
+    def must_flush(self, group: ContributionGroup, bits: int, probe_timeouts: int, *, same: bool) -> bool:
+        """Whether the leaf has to pass on what it holds of a group's.
+
+        One of those who have contributions there does it. Args: same: it held the same when it was last asked; then it may
+        wait for what a helper has sent another way.
+        """
+        stuck = same and self._member.help_mode is not HelpMode.NONE and probe_timeouts >= PATIENCE
+        return bool(bits & -bits & group.bits) and (group.bypass_leaf or stuck)
+
+    def to_flush(self, group: ContributionGroup, waiting: np.ndarray, probe_timeouts: int) -> np.ndarray:
+        """Of fragments that wait, those that the leaf is to be asked for: once each, unless it does not help."""
+        return waiting[~group.flushed[waiting]] if probe_timeouts < PATIENCE else waiting
