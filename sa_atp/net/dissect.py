@@ -1,26 +1,22 @@
-"""Captures as text: one line for each SA-ATP packet of a pcap or pcapng file. Importing this imports scapy."""
+"""Captures as text: one line for each SA-ATP packet of a pcap or pcapng file.
 
-import gzip
-import logging
-import zlib
+Headers are read and lanes are counted for a batch of packets at once. Scapy is only asked about packets that are wrapped in
+an unusual way (`dissect_layers.py`), and where somebody wants to see a packet's layers.
+"""
+
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import scapy.layers.l2  # noqa: F401  (registers Ethernet and its relatives as link types)
-from scapy.error import Scapy_Exception
-from scapy.layers.inet import IP, UDP
-from scapy.utils import PcapReader
+import numpy as np
 
-from sa_atp.errors import UserError
-from sa_atp.net.layer import FLAG_NAMES, SaAtp
-from sa_atp.spec import HEADER_BYTES, LANE_BUILDS, UDP_PORT, Kind
+from sa_atp.net.capture_file import Batch, CaptureFile
+from sa_atp.net.packet_text import CONTROL, FLAG_TEXTS, HAS_LANES, IS_KNOWN, KIND_TEXTS, control_text, looks_like_one
+from sa_atp.net.unwrap import UNCLEAR, Datagrams, find_datagrams
+from sa_atp.spec import HEADER_BYTES, UDP_PORT
 from sa_atp.tensor.scaling import SUM_LIMIT
-from sa_atp.wire.header import first_byte, size_of
-
-_FIRST_BYTES = {first_byte(kind): kind for kind in Kind}
-MAX_BODY = 160  # characters of a control message that are shown
+from sa_atp.wire.header import HEADER, LANE
 
 
 @dataclass(slots=True)
@@ -36,29 +32,36 @@ class Counts:
     """The file ends in the middle of a packet, or is corrupt from there on."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Dissected:
-    """A packet of a capture.
+    """A packet of a capture: SA-ATP, or something else on its port.
 
-    packet: from the link layer on. sa_atp: the SaAtp layer, None if it is no SA-ATP though it was sent to that port;
-    problem: why it is none.
+    time_s: since 1970. text: the line, from the addresses on. job: None if it is no SA-ATP.
     """
 
     time_s: float
-    packet: Any
-    sa_atp: Any
-    problem: str = ""
-
-    @property
-    def job(self) -> int | None:
-        return None if self.sa_atp is None else int(self.sa_atp.job)
+    text: str
+    job: int | None
+    batch: Batch
+    index: int
 
     def line(self, origin_s: float) -> str:
         """One line; times count from the origin."""
-        head = (
-            f"{self.time_s - origin_s:12.6f}  {_end(self.packet, 'src', 'sport')} > {_end(self.packet, 'dst', 'dport')}"
-        )
-        return f"{head}  {self.problem or describe(self.sa_atp, self.packet[UDP])}"
+        return f"{self.time_s - origin_s:12.6f}  {self.text}"
+
+    @property
+    def packet(self) -> Any:
+        """Its layers, from the link on. Imports scapy."""
+        from sa_atp.net.dissect_layers import layers
+
+        return layers(self.batch.frame(self.index), self.batch.link_type)
+
+    @property
+    def sa_atp(self) -> Any:
+        """The SaAtp layer; None if it is none. Imports scapy."""
+        from sa_atp.net.dissect_layers import sa_atp_layer
+
+        return None if self.job is None else sa_atp_layer(self.packet)
 
 
 def read(path: Path, counts: Counts) -> Iterator[Dissected]:
@@ -66,105 +69,98 @@ def read(path: Path, counts: Counts) -> Iterator[Dissected]:
 
     Raises: UserError: the file cannot be read, or is no capture.
     """
-    notes: list[str] = []
-
-    def take_note(record: logging.LogRecord) -> bool:
-        notes.append(record.getMessage())
-        return False
-
-    scapy_log = logging.getLogger("scapy.runtime")
-    scapy_log.filters.insert(0, take_note)  # before the one that swallows what comes often
-    try:
-        with path.open("rb") as file:
-            watched: Any = _Watched(file)
-            for packet in PcapReader(watched):
-                found = _dissect(packet, counts)
-                if found is not None:
-                    yield found
-            counts.cut = watched.cut or any("pcap" in note.lower() for note in notes)
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror or error}") from None
-    except (Scapy_Exception, EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise UserError(f"{path}: not a capture that can be read ({error}); expected pcap or pcapng") from None
-    finally:
-        scapy_log.removeFilter(take_note)
+    file = CaptureFile(path)
+    for batch in file.batches():
+        yield from dissect(batch, counts)
+    counts.cut = file.cut
 
 
-def _dissect(packet: Any, counts: Counts) -> Dissected | None:
-    if UDP not in packet or IP not in packet:
-        counts.others += 1
-        return None
-    found, problem = None, ""
-    if UDP_PORT in (packet[UDP].sport, packet[UDP].dport):
-        if SaAtp not in packet:
-            problem = f"not SA-ATP: {len(packet[UDP].payload)} bytes are too few for a header"
-        elif not packet[SaAtp].is_sound:
-            problem = f"not SA-ATP: version {packet[SaAtp].version}, kind {packet[SaAtp].kind}"
+def dissect(batch: Batch, counts: Counts) -> Iterator[Dissected]:
+    """The same for one batch."""
+    found = find_datagrams(batch)
+    lines = _describe(batch, found)
+    counts.others += len(batch.starts) - len(lines)
+    unclear = np.flatnonzero(found.fates == UNCLEAR).tolist()
+    for index in sorted([*lines, *unclear]) if unclear else lines:
+        line = lines.get(index)
+        if line is None:
+            from sa_atp.net.dissect_layers import dissect_one
+
+            line = dissect_one(batch.frame(index), batch.link_type)
+            if line is None:
+                continue
+            counts.others -= 1
+        text, job = line
+        counts.packets += job is not None
+        counts.malformed += job is None
+        yield Dissected(batch.ticks[index] / batch.ticks_a_second, text, job, batch, index)
+
+
+def _describe(batch: Batch, found: Datagrams) -> dict[int, tuple[str, int | None]]:
+    """Of each datagram that is SA-ATP or was sent to its port: the frame it is in -> (text, job)."""
+    data, sizes = batch.data, found.sizes
+    is_long = sizes >= HEADER_BYTES
+    first = data[found.payloads]
+    is_ours = (found.ports == UDP_PORT).any(axis=0)
+    is_sound = is_long & np.where(
+        is_ours, IS_KNOWN[first], looks_like_one(first, sizes, data[found.payloads + HEADER_BYTES])
+    )
+    chosen = np.flatnonzero(is_sound | is_ours)
+    ends = _end_names(found.addresses[:, chosen], found.ports[:, chosen])
+    headers = data[found.payloads[chosen][:, None] + np.arange(HEADER_BYTES)].view(HEADER)[:, 0]
+    lanes = _count_lanes(batch, found, np.flatnonzero(is_sound & HAS_LANES[first]))
+    more = (found.claimed - sizes)[chosen].tolist()
+    lines: dict[int, tuple[str, int | None]] = {}
+    for (byte, flags, slot, job, epoch, exponent, tag, seq, bits), number, row, sound, source, target, size, missing in zip(
+        headers.tolist(), chosen.tolist(), found.rows[chosen].tolist(), is_sound[chosen].tolist(), *ends,
+        sizes[chosen].tolist(), more, strict=True,
+    ):  # fmt: skip
+        if not sound:
+            lines[row] = f"{source} > {target}  not SA-ATP: {_problem(byte, size)}", None
+        elif byte == CONTROL:
+            at = int(found.payloads[number])
+            body = control_text(data[at + HEADER_BYTES : at + size].tobytes())
+            text = f"{KIND_TEXTS[byte]} job={job} epoch={epoch} request={seq} flags={FLAG_TEXTS[flags]} {body}"
+            lines[row] = f"{source} > {target}  {text}", job
         else:
-            found = packet[SaAtp]
-    elif looks_like_one(payload := bytes(packet[UDP].payload)):
-        found = SaAtp(payload)
-    else:
-        counts.others += 1
-        return None
-    counts.packets += not problem
-    counts.malformed += bool(problem)
-    return Dissected(float(packet.time), packet, found, problem)
+            rest = f" ({missing} more bytes were not captured)" if missing > 0 else ""
+            lines[row] = (
+                f"{source} > {target}  {KIND_TEXTS[byte]} job={job} epoch={epoch} seq={seq} slot={slot} bits={bits:#x} "
+                f"flags={FLAG_TEXTS[flags]} exponent={exponent} tag={tag}{lanes.get(number, '')}{rest}",
+                job,
+            )
+    return lines
 
 
-def looks_like_one(payload: bytes) -> bool:
-    """Whether a datagram is SA-ATP whatever its ports are: a parameter server may have another, and switches answer in
-    its name.
-    """
-    if len(payload) < HEADER_BYTES or payload[0] not in _FIRST_BYTES:
-        return False
-    kind = _FIRST_BYTES[payload[0]]
-    if kind is Kind.CONTROL:
-        return payload[HEADER_BYTES : HEADER_BYTES + 1] == b"{"
-    return len(payload) in {size_of(kind, lanes) for lanes in LANE_BUILDS}
+def _problem(first: int, size: int) -> str:
+    if size < HEADER_BYTES:
+        return f"{size} bytes are too few for a header"
+    return f"version {first >> 4}, kind {first & 15}"
 
 
-def describe(packet: Any, udp: Any) -> str:
-    """Everything after the addresses."""
-    parts = [f"{Kind(packet.kind).name:<11}", f"job={packet.job}", f"epoch={packet.epoch}"]
-    if packet.kind == Kind.CONTROL:
-        parts.append(f"request={packet.seq}")
-    else:
-        parts += [f"seq={packet.seq}", f"slot={packet.slot}", f"bits={packet.bits:#x}"]
-    names = [name for bit, name in reversed(list(enumerate(FLAG_NAMES))) if int(packet.flags) >> bit & 1]
-    parts.append(f"flags={','.join(names) or '-'}")
-    if packet.kind == Kind.CONTROL:
-        body = bytes(packet.payload).decode("utf-8", "replace")
-        parts.append(body if len(body) <= MAX_BODY else body[:MAX_BODY] + "...")
-        return " ".join(parts)
-    parts.append(f"exponent={packet.exponent} tag={packet.tag}")
-    lanes = packet.lanes
-    if lanes:
-        poisoned = sum(lane <= -SUM_LIMIT or lane >= SUM_LIMIT for lane in lanes)
-        parts.append(f"lanes={len(lanes)} min={min(lanes)} max={max(lanes)} zero={lanes.count(0)}")
-        if poisoned:
-            parts.append(f"poisoned={poisoned}")
-    if udp.len is not None and udp.len - 8 > len(packet):
-        parts.append(f"({udp.len - 8 - len(packet)} more bytes were not captured)")
-    return " ".join(parts)
+def _end_names(addresses: np.ndarray, ports: np.ndarray) -> list[list[str]]:
+    """Of sources and destinations, both int64[2, n]: "10.0.0.1:5000"."""
+    keys, where = np.unique(addresses << 16 | ports, return_inverse=True)
+    names = [f"{k >> 40}.{k >> 32 & 255}.{k >> 24 & 255}.{k >> 16 & 255}:{k & 0xFFFF}" for k in keys.tolist()]
+    sources, targets = where.reshape(2, -1)
+    return [[names[i] for i in which.tolist()] for which in (sources, targets)]
 
 
-def _end(packet: Any, address: str, port: str) -> str:
-    return f"{getattr(packet[IP], address)}:{getattr(packet[UDP], port)}"
-
-
-class _Watched:
-    """A file that notes when it ends in the middle of something that is read."""
-
-    def __init__(self, file: Any) -> None:
-        self._file = file
-        self.name = file.name
-        self.cut = False
-
-    def read(self, size: int = -1) -> bytes:
-        data: bytes = self._file.read(size)
-        self.cut |= 0 < len(data) < size
-        return data
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)
+def _count_lanes(batch: Batch, found: Datagrams, numbers: np.ndarray) -> dict[int, str]:
+    """What is said of the lanes of these datagrams."""
+    texts: dict[int, str] = {}
+    counts = (found.sizes[numbers] - HEADER_BYTES) // LANE.itemsize
+    for count in np.unique(counts[counts > 0]).tolist():
+        chosen = numbers[counts == count]
+        windows = np.lib.stride_tricks.sliding_window_view(batch.data, count * LANE.itemsize)
+        lanes = windows[found.payloads[chosen] + HEADER_BYTES].view(LANE).astype(np.int32)
+        lowest, highest = lanes.min(axis=1), lanes.max(axis=1)
+        zero = np.count_nonzero(lanes == 0, axis=1)
+        poisoned = np.zeros(len(chosen), np.int64)
+        out = np.flatnonzero((lowest <= -SUM_LIMIT) | (highest >= SUM_LIMIT))
+        poisoned[out] = np.count_nonzero((lanes[out] <= -SUM_LIMIT) | (lanes[out] >= SUM_LIMIT), axis=1)
+        for number, low, high, none, bad in zip(
+            *(each.tolist() for each in (chosen, lowest, highest, zero, poisoned)), strict=True
+        ):
+            texts[number] = f" lanes={count} min={low} max={high} zero={none}" + (f" poisoned={bad}" if bad else "")
+    return texts

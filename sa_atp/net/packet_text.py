@@ -1,0 +1,36 @@
+"""What the lines of a capture have in common, however its packets were found: names, and how SA-ATP is recognised."""
+
+import numpy as np
+
+from sa_atp.spec import HEADER_BYTES, LANE_BUILDS, WITH_LANES, Flag, Kind
+from sa_atp.wire.header import first_byte, size_of
+
+MAX_BODY = 160  # characters of a control message that are shown
+
+# by the first byte of a packet
+KIND_TEXTS = {first_byte(kind): f"{kind.name:<{max(len(each.name) for each in Kind)}}" for kind in Kind}
+CONTROL = first_byte(Kind.CONTROL)
+IS_KNOWN = np.isin(np.arange(256), list(KIND_TEXTS))
+HAS_LANES = np.isin(np.arange(256), [first_byte(kind) for kind in WITH_LANES])
+# by the byte of flags
+FLAG_TEXTS = [",".join(f.name or "" for f in sorted(Flag, reverse=True) if byte & f) or "-" for byte in range(256)]
+_LANE_SIZES = [size_of(Kind.DATA, lanes) for lanes in LANE_BUILDS]
+
+
+def looks_like_one(first: np.ndarray, sizes: np.ndarray, behind: np.ndarray) -> np.ndarray:
+    """Whether datagrams are SA-ATP whatever their ports are: a parameter server may have another, and switches answer in
+    its name.
+
+    Args: first: their first bytes; sizes: of the datagrams; behind: the bytes that follow the headers.
+    """
+    expected = np.where(HAS_LANES[first], np.isin(sizes, _LANE_SIZES), sizes == HEADER_BYTES)
+    is_control = first == CONTROL
+    found: np.ndarray = np.where(is_control, (sizes > HEADER_BYTES) & (behind == ord("{")), expected) & IS_KNOWN[first]
+    return found
+
+
+def control_text(body: bytes) -> str:
+    """A control message as it is shown: on one line, whatever is in it."""
+    text = body.decode("utf-8", "replace")
+    text = text if len(text) <= MAX_BODY else text[:MAX_BODY] + "..."
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
