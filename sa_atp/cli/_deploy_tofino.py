@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sa_atp.errors import SaAtpError, UserError
+from sa_atp.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,12 +104,12 @@ def run(options: argparse.Namespace, client: "P4RuntimeClient", routes: "Sequenc
     lanes = f", {program.lanes} lanes" if program.lanes else ""
     print(
         f"{program.name}{lanes}: runs on the {program.chip} switch {options.device_id} at {options.grpc}"
-        f" ({result['tables']} tables, {len(routes)} routes set; registers"
+        f" ({plural(len(schema.tables), 'table')}, {plural(len(routes), 'route')} set; registers"
         f" {'can' if result['registers_readable'] else 'cannot'} be read over P4Runtime {result['p4runtime']})"
     )
     if ports:
         use = "start stratum_bfrt with --chassis_config_file" if program.packing == "stratum" else "run bfshell -f"
-        print(f"{options.ports_out}: set-up of {len(ports)} ports; {use} {options.ports_out}")
+        print(f"{options.ports_out}: set-up of {plural(len(ports), 'port')}; {use} {options.ports_out}")
     return 0
 
 

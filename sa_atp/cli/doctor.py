@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from sa_atp.errors import UserError
+from sa_atp.words import plural
 
 if TYPE_CHECKING:
     from sa_atp.doctor import Examination, Finding
@@ -128,7 +129,8 @@ def _report_jobs(jobs: "list[JobStatus]", *, as_json: bool) -> int:
     if not diagnoses:
         print("The parameter server has no jobs: no worker has asked to join one.")
     for job, diagnosis in diagnoses:
-        print(f"job {job.name!r} (number {job.number}, epoch {job.epoch}): {job.state.value}, {job.world_size} ranks")
+        named = f"job {job.name!r} (number {job.number}, epoch {job.epoch})"
+        print(f"{named}: {job.state.value}, {plural(job.world_size, 'rank')}")
         for line in diagnosis.members:
             print(f"  {line}")
         print(f"  {'STUCK' if diagnosis.stuck else 'well' if not job.failure else 'failed'}: {diagnosis.verdict}")

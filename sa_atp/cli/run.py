@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sa_atp.words import plural
+
 if TYPE_CHECKING:
     from sa_atp.testbed.plan import Plan
 
@@ -63,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
         print_table(result)
         print_paths(saved.folder, saved.files)
     wrong = sum(policy["sums_wrong"] for policy in summary["policies"].values())
-    problems = [*saved.problems, *([f"{wrong} sums were wrong"] if wrong else [])]
+    problems = [*saved.problems, *([f"{plural(wrong, 'sum was', 'sums were')} wrong"] if wrong else [])]
     for problem in problems:
         print(f"sa-atp: {problem}", file=sys.stderr)
     return 1 if problems else 0
@@ -86,7 +88,7 @@ def run_sweep(options: argparse.Namespace, plan: "Plan", path: Path, folder: Pat
         _sweep.print_numbers(plan, numbers, folder)
     wrong = _sweep.wrong_sums(numbers)
     if wrong:
-        print(f"sa-atp: {wrong} sums were wrong", file=sys.stderr)
+        print(f"sa-atp: {plural(wrong, 'sum was', 'sums were')} wrong", file=sys.stderr)
     return 1 if wrong else 0
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sa_atp.errors import UserError
+from sa_atp.words import plural
 
 if TYPE_CHECKING:
     from sa_atp.softswitch.stf.runner import Result
@@ -84,5 +85,5 @@ def report(result: "Result", target: str, *, to_errors: bool) -> None:
         print(f"{result.test}:{failure.line}: {failure.message}", file=out)
         if failure.picture:
             print(failure.picture, file=out)
-    counts = f"{result.packets} packets in, {result.received} out, {result.expected} expected"
+    counts = f"{plural(result.packets, 'packet')} in, {result.received} out, {result.expected} expected"
     print(f"{'pass' if result.passed else 'FAIL'}: {result.test} on {target}: {counts}", file=out)

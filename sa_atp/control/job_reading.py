@@ -21,6 +21,7 @@ from sa_atp.control.job_entries import (
 from sa_atp.control.jobspec import NO_RANK, JobSpec, Level, Member
 from sa_atp.errors import UserError
 from sa_atp.p4runtime.entities import Exact, MulticastGroup, TableEntry
+from sa_atp.words import plural
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +68,8 @@ def _spec(job: int, present: Sequence[TableEntry], groups: dict[int, MulticastGr
     ]
     if [e.params["within"] for e in joins] != [1, 0]:
         raise _Incomplete(
-            f"the table job has {len(joins)} entries for it, expected one within and one beyond its fan-in"
+            f"the table job has {plural(len(joins), 'entry', 'entries')} for it, "
+            "expected one within and one beyond its fan-in"
         )
     if len(ups) != 1:
         raise _Incomplete("the table uplink has no entry for its evicted sums")

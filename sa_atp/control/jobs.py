@@ -20,6 +20,7 @@ from sa_atp.p4runtime.entities import (
     Update,
     UpdateKind,
 )
+from sa_atp.words import plural
 
 
 def install(writer: Writer, spec: JobSpec, *, share_slots: bool = False) -> int:
@@ -126,7 +127,9 @@ def free_slots(writer: Writer, count: int) -> int:
     for base in range(0, slots - count + 1, count):
         if all(other >= base + count or other + size <= base for other, size in taken):
             return base
-    raise UserError(f"there are no {count} slots in a row left of {slots}: {len(taken)} jobs have some")
+    raise UserError(
+        f"there are no {count} slots in a row left of {slots}: {plural(len(taken), 'job has', 'jobs have')} some"
+    )
 
 
 # --- what is there ----------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from sa_atp.net.unwrap import UNCLEAR, Datagrams, find_datagrams
 from sa_atp.spec import HEADER_BYTES, UDP_PORT
 from sa_atp.tensor.scaling import SUM_LIMIT
 from sa_atp.wire.header import HEADER, LANE
+from sa_atp.words import plural
 
 
 @dataclass(slots=True)
@@ -123,7 +124,7 @@ def _describe(batch: Batch, found: Datagrams) -> dict[int, tuple[str, int | None
             text = f"{KIND_TEXTS[byte]} job={job} epoch={epoch} request={seq} flags={FLAG_TEXTS[flags]} {body}"
             lines[row] = f"{source} > {target}  {text}", job
         else:
-            rest = f" ({missing} more bytes were not captured)" if missing > 0 else ""
+            rest = f" ({plural(missing, 'more byte was', 'more bytes were')} not captured)" if missing > 0 else ""
             lines[row] = (
                 f"{source} > {target}  {KIND_TEXTS[byte]} job={job} epoch={epoch} seq={seq} slot={slot} bits={bits:#x} "
                 f"flags={FLAG_TEXTS[flags]} exponent={exponent} tag={tag}{lanes.get(number, '')}{rest}",
@@ -134,7 +135,7 @@ def _describe(batch: Batch, found: Datagrams) -> dict[int, tuple[str, int | None
 
 def _problem(first: int, size: int) -> str:
     if size < HEADER_BYTES:
-        return f"{size} bytes are too few for a header"
+        return f"{plural(size, 'byte is', 'bytes are')} too few for a header"
     return f"version {first >> 4}, kind {first & 15}"
 
 

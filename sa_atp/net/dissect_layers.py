@@ -12,6 +12,7 @@ from sa_atp.net.layer import SaAtp
 from sa_atp.net.packet_text import FLAG_TEXTS, control_text, looks_like_one
 from sa_atp.spec import HEADER_BYTES, UDP_PORT, Kind
 from sa_atp.tensor.scaling import SUM_LIMIT
+from sa_atp.words import plural
 
 
 def layers(frame: bytes, link_type: int) -> Any:
@@ -35,7 +36,10 @@ def dissect_one(frame: bytes, link_type: int) -> tuple[str, int | None] | None:
     ends = f"{_end(packet, 'src', 'sport')} > {_end(packet, 'dst', 'dport')}  "
     if UDP_PORT in (packet[UDP].sport, packet[UDP].dport):
         if SaAtp not in packet:
-            return f"{ends}not SA-ATP: {len(packet[UDP].payload)} bytes are too few for a header", None
+            return (
+                f"{ends}not SA-ATP: {plural(len(packet[UDP].payload), 'byte is', 'bytes are')} too few for a header",
+                None,
+            )
         found = packet[SaAtp]
         if not found.is_sound:
             return f"{ends}not SA-ATP: version {found.version}, kind {found.kind}", None
@@ -68,7 +72,7 @@ def describe(packet: Any, udp: Any) -> str:
         if poisoned:
             parts.append(f"poisoned={poisoned}")
     if udp.len is not None and udp.len - 8 > len(packet):
-        parts.append(f"({udp.len - 8 - len(packet)} more bytes were not captured)")
+        parts.append(f"({plural(udp.len - 8 - len(packet), 'more byte was', 'more bytes were')} not captured)")
     return " ".join(parts)
 
 

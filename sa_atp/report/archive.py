@@ -12,6 +12,7 @@ from typing import Any
 from sa_atp.errors import UserError
 from sa_atp.testbed.plan import parse_tables
 from sa_atp.testbed.records import Evaluation, Interval, Iteration, PolicyRun, RunResult
+from sa_atp.words import plural
 
 FORMAT = "sa-atp run"
 VERSION = 1
@@ -110,7 +111,7 @@ def _decode_rows(kind: type, data: dict[str, Any], name: str) -> list[Any]:
     records = []
     for row in rows:
         if not isinstance(row, list) or len(row) != len(columns):
-            raise BadRun(f"a row of its {name} does not have {len(columns)} values")
+            raise BadRun(f"a row of its {name} does not have {plural(len(columns), 'value')}")
         records.append(
             kind(**{c: _decode_value(v, types[c], f"{name}.{c}") for c, v in zip(columns, row, strict=True)})
         )

@@ -7,8 +7,9 @@ from typing import Any, Literal
 
 from sa_atp.report import stats
 from sa_atp.report.stats import PolicyStats
-from sa_atp.report.text import digits, duration, factor, in_words, join, percent, plural, policy_name, situation
+from sa_atp.report.text import digits, duration, factor, in_words, percent, plural, policy_name, situation
 from sa_atp.testbed.records import RunResult
+from sa_atp.words import join
 
 SAME = 0.01  # differences of mean iteration time below one per cent are not worth a claim
 CHANCE = 0.1  # so far apart have single runs been on a machine with few cores, where there was no difference

@@ -14,6 +14,7 @@ from sa_atp.report.stats import PolicyStats
 from sa_atp.report.text import NBSP, axis_unit, in_words, policy_name
 from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.records import RunResult
+from sa_atp.words import plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -216,11 +217,11 @@ def subtitle(plan: Plan) -> str:
     topology, repetitions = plan.topology, plan.run.repetitions
     jobs = f"{in_words(plan.job.jobs)} jobs of " if plan.job.jobs > 1 and plan.sweep.key != "job.jobs" else ""
     each = " in each job" if plan.sweep.key == "job.jobs" else ""
-    who = f"{jobs}{topology.workers} workers{each}, " if plan.sweep.key != "topology.workers" else ""
+    who = f"{jobs}{plural(topology.workers, 'worker')}{each}, " if plan.sweep.key != "topology.workers" else ""
     has_links = plan.run.backend != "local" and topology.link_mbps < 10_000
     links = f"{topology.link_mbps:g} Mbit/s links, " if has_links else ""
     again = f", {repetitions} repetitions with 95 % intervals of the mean" if repetitions > 1 else ""
-    return f"{who}{topology.kind} topology, {links}{plan.job.model}, {plan.run.steps} steps{again}"
+    return f"{who}{topology.kind} topology, {links}{plan.job.model}, {plural(plan.run.steps, 'step')}{again}"
 
 
 def _places(values: Sequence[Any], key: str) -> tuple[list[float], list[str], bool]:

@@ -2,7 +2,6 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
 
 from sa_atp.testbed.records import RunResult
 
@@ -101,12 +100,6 @@ def slower(slowdown: float, significant: int = 3) -> str:
 
 def plural(count: int, noun: str) -> str:
     return f"{number(count)}{NBSP}{noun}{'' if count == 1 else 's'}"
-
-
-def join(words: Iterable[str]) -> str:
-    """a, b and c."""
-    found = list(words)
-    return " and ".join(filter(None, [", ".join(found[:-1]), found[-1]])) if found else ""
 
 
 def situation(result: RunResult) -> str:

@@ -9,6 +9,7 @@ from sa_atp.softswitch.errors import EntryError
 from sa_atp.softswitch.program import Action, Program, Table
 from sa_atp.softswitch.translate.layout import TableLayout
 from sa_atp.softswitch.translate.matching import HASH_MULTIPLIERS
+from sa_atp.words import plural
 
 MASK64 = (1 << 64) - 1
 
@@ -63,7 +64,7 @@ class TableState:
         if entry.identity in self.entries:
             raise EntryError(f"table {self.table.name}: an entry with this match exists already")
         if not self._free:
-            raise EntryError(f"table {self.table.name}: full ({self.table.max_size} entries)")
+            raise EntryError(f"table {self.table.name}: full ({plural(self.table.max_size, 'entry', 'entries')})")
         number = self._free.pop()
         self.counters[number] = 0
         self.entries[entry.identity] = Entry(
@@ -137,7 +138,7 @@ class TableState:
         parameters = self.program.actions[action].parameters
         name = self.program.actions[action].name
         if len(parameters) != len(data):
-            raise EntryError(f"action {name}: {len(data)} parameters, expected {len(parameters)}")
+            raise EntryError(f"action {name}: {plural(len(data), 'parameter')}, expected {len(parameters)}")
         for (parameter, bits), value in zip(parameters, data, strict=True):
             if not 0 <= value < 1 << bits:
                 raise EntryError(f"action {name}: {parameter} = {value} does not fit in {bits} bits")

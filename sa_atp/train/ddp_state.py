@@ -19,6 +19,7 @@ from sa_atp.errors import UserError
 from sa_atp.net.communicator import Communicator, connect
 from sa_atp.transport.errors import RefusedError
 from sa_atp.wire.control import HelpMode
+from sa_atp.words import plural
 
 JOIN_AGAIN_S = 0.5  # between attempts while an earlier run of the job has not been given up yet
 NONFINITE = ("raise", "spread")
@@ -133,7 +134,7 @@ class SaAtpState:
             )
         expected = os.environ.get("SA_ATP_WORLD_SIZE")
         if self.world_size is None and self.process_group is None and expected and expected != str(place[1]):
-            raise UserError(f"SA_ATP_WORLD_SIZE = {expected}, but the process group has {place[1]} ranks")
+            raise UserError(f"SA_ATP_WORLD_SIZE = {expected}, but the process group has {plural(place[1], 'rank')}")
         return place
 
     def reserve_for_help(self) -> None:

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch.utils.data import Dataset, DistributedSampler, Sampler, default_collate
 
 from sa_atp.errors import UserError
+from sa_atp.words import plural
 
 Collate = Callable[[list[Any]], Any]
 
@@ -56,7 +57,7 @@ class ShardedSampler(Sampler[list[int]]):
         if batch_size < 1 or self.steps_per_epoch < 1:
             raise UserError(
                 f"batch_size = {batch_size}: expected 1 to {self._length // self.world_size}, since "
-                f"{self.world_size} ranks share {self._length} samples"
+                f"{plural(self.world_size, 'rank shares', 'ranks share')} {plural(self._length, 'sample')}"
             )
 
     @property

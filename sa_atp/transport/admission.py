@@ -13,6 +13,7 @@ from sa_atp.transport.registry import OVER, Registry
 from sa_atp.transport.server_events import Admit, Retire, ServerEvent, ServerSettings
 from sa_atp.wire.control import Failure, Join, Refused, Waiting, Welcome, plain
 from sa_atp.wire.datagrams import Address
+from sa_atp.words import plural
 
 
 class Admission:
@@ -49,8 +50,8 @@ class Admission:
         if (job.world_size, job.micro_batches, job.help_mode) != wanted:
             if job.state not in OVER:
                 return Refused(
-                    reason=f"job {asked.name!r} has {job.world_size} ranks with {job.micro_batches} contributions each "
-                    f"and help {job.help_mode.value!r}, not {asked.world_size} with {asked.micro_batches} "
+                    reason=f"job {asked.name!r} has {plural(job.world_size, 'rank')} "
+                    f"with {plural(job.micro_batches, 'contribution')} each and help {job.help_mode.value!r}, not {asked.world_size} with {asked.micro_batches} "
                     f"and {asked.help_mode.value!r}"
                 )
             job.world_size, job.micro_batches, job.help_mode = wanted

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sa_atp.wire.messages import encode
 from scapy.layers.inet import GRE, ICMP, IP, TCP, UDP
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import ARP, LLC, SNAP, CookedLinux, CookedLinuxV2, Dot1AD, Dot1Q, Dot3, Ether, Loopback
@@ -23,7 +24,6 @@ from sa_atp.net.dissect_layers import dissect_one
 from sa_atp.spec import UDP_PORT, WITH_LANES, Kind
 from sa_atp.tensor.scaling import POISON
 from sa_atp.wire.header import pack
-from sa_atp.wire.messages import encode
 
 FRAMES = [bytes([number]) * length for number, length in enumerate((0, 1, 60, 61, 62, 63, 1500))]
 SECONDS = 1_700_000_000

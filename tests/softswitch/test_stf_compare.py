@@ -72,7 +72,7 @@ def test_each_port_is_a_sequence_of_its_own() -> None:
 def test_missing_and_unexpected_packets() -> None:
     asked = [expect("expect 1 01$"), expect("expect 1 02$")]
     missing = check_ports(asked, {1: received("01")})
-    assert [f.message for f in missing] == ["port 1: 1 packets came out, expected 2; this one is missing"]
+    assert [f.message for f in missing] == ["port 1: 1 packet came out, expected 2; this one is missing"]
     assert missing[0].expected == "02"
     assert "02" in missing[0].picture
     extra = check_ports(asked, {1: received("01", "02", "03"), 4: received("04")})
@@ -83,8 +83,8 @@ def test_missing_and_unexpected_packets() -> None:
 @pytest.mark.parametrize(
     ("line", "packet", "message"),
     [
-        ("expect 1 010203$", "01", "is too short: 1 bytes, expected 3"),
-        ("expect 1 010203", "01", "is too short: 1 bytes, expected at least 3"),
+        ("expect 1 010203$", "01", "is too short: 1 byte, expected 3"),
+        ("expect 1 010203", "01", "is too short: 1 byte, expected at least 3"),
         ("expect 1 01$", "0102", "is too long: 2 bytes, expected 1"),
     ],
 )

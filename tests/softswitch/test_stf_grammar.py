@@ -112,7 +112,7 @@ def test_comments_and_empty_lines_count_as_lines() -> None:
         ("remove some", "remove all"),
         ("check_counter c(1) packets", "nothing: expected one of =="),
         ("check_counter c(1) ounces == 1", "ounces: expected packets or bytes"),
-        ("mc_node_create 1", "1 arguments, expected 2 to 512"),
+        ("mc_node_create 1", "1 argument, expected 2 to 512"),
         ("mc_mgrp_create one", "one: expected a number"),
         ("wait 5", "nothing expected instead of '5'"),
     ],

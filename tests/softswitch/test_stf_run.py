@@ -128,7 +128,7 @@ def test_order_counts_for_each_port(router: Pipeline) -> None:
 def test_unexpected_packets_and_ports_that_are_not_named(router: Pipeline) -> None:
     result = run(router, ROUTE, f"packet 1 {FRAME}")
     assert result.passed  # as in p4c's runner, where port 3 would not exist
-    assert result.notes == ("port 3, which the test does not name, let out 1 packets",)
+    assert result.notes == ("port 3, which the test does not name, let out 1 packet",)
     result = run(router, ROUTE, f"packet 1 {FRAME}", f"packet 3 {FRAME}")
     assert [f.message for f in result.failures] == ["port 3: a packet came out that the test does not expect"] * 2
     assert [f.line for f in result.failures] == [2, 3]

@@ -47,7 +47,7 @@ def test_a_switch_is_brought_up_and_kept(serve: Serve) -> None:
     held, server.config = server.config.p4_device_config, None  # as after a restart
     server.entries.clear()
     server.groups.clear()
-    assert "had restarted: put back its program, 2 routes, 1 jobs" in str(keeper.check())
+    assert "had restarted: put back its program, 2 routes, 1 job" in str(keeper.check())
     assert server.config.p4_device_config == held
     assert set(server.groups) == {7}
     keeper.remove(7)

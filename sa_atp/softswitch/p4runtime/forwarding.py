@@ -28,6 +28,7 @@ from sa_atp.softswitch.errors import EntryError
 from sa_atp.softswitch.p4runtime import keys
 from sa_atp.softswitch.pipeline import Pipeline
 from sa_atp.softswitch.tables import Entry, TableState
+from sa_atp.words import plural
 
 _Info = TypeVar("_Info")
 
@@ -121,7 +122,10 @@ class Forwarding:
             if known is not None:
                 raise Refusal(Code.ALREADY_EXISTS, f"{entry} exists already; MODIFY changes it")
             if len(state.entries) >= state.table.max_size:
-                raise Refusal(Code.RESOURCE_EXHAUSTED, f"table {table.alias} is full ({state.table.max_size} entries)")
+                raise Refusal(
+                    Code.RESOURCE_EXHAUSTED,
+                    f"table {table.alias} is full ({plural(state.table.max_size, 'entry', 'entries')})",
+                )
             state.insert(new)
         else:
             if known is None:

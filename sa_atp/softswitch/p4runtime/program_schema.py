@@ -12,6 +12,7 @@ from sa_atp.p4runtime.schema import (
     TableInfo,
 )
 from sa_atp.softswitch.program import Program, Table
+from sa_atp.words import plural
 
 
 def from_program(program: Program) -> Schema:
@@ -107,9 +108,8 @@ def differences(p4info: Schema, program: Schema) -> list[str]:
             if info.name not in sizes:
                 found.append(f"{what} {info.name} is in the P4Info but not in the compiled program")
             elif info.size != sizes[info.name]:
-                found.append(
-                    f"{what} {info.name} has {info.size} cells in the P4Info and {sizes[info.name]} in the program"
-                )
+                cells = plural(info.size, "cell")
+                found.append(f"{what} {info.name} has {cells} in the P4Info and {sizes[info.name]} in the program")
     return found
 
 

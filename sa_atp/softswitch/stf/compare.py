@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sa_atp.softswitch.stf.grammar import Expect
+from sa_atp.words import plural
 
 ROW_BYTES = 16
 CONTEXT_ROWS = 3
@@ -78,10 +79,11 @@ def first_difference(expected: Expect, data: bytes) -> int | None:
 def _differs(expected: Expect, received: Received, place: int, byte: int) -> Failure:
     digits = expected.digits or ""
     length = (len(digits) + 1) // 2
+    size = plural(len(received.data), "byte")
     if byte >= len(received.data):
-        how = f"is too short: {len(received.data)} bytes, expected {'' if expected.exact else 'at least '}{length}"
+        how = f"is too short: {size}, expected {'' if expected.exact else 'at least '}{length}"
     elif byte >= length:
-        how = f"is too long: {len(received.data)} bytes, expected {length}"
+        how = f"is too long: {size}, expected {length}"
     else:
         how = f"differs at byte {byte}"
     cause = f", caused by line {received.line}" if received.line else ""
@@ -99,7 +101,7 @@ def _differs(expected: Expect, received: Received, place: int, byte: int) -> Fai
 def _missing(expected: Expect, got: int, wanted: int) -> Failure:
     return Failure(
         line=expected.line,
-        message=f"port {expected.port}: {got} packets came out, expected {wanted}; this one is missing",
+        message=f"port {expected.port}: {plural(got, 'packet')} came out, expected {wanted}; this one is missing",
         picture=side_by_side(expected.digits, None, 0) if expected.digits else "",
         port=expected.port,
         expected=expected.digits,

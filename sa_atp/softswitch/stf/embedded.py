@@ -11,6 +11,7 @@ from sa_atp.softswitch.errors import EntryError, Unsupported
 from sa_atp.softswitch.pipeline import Pipeline
 from sa_atp.softswitch.stf.grammar import number
 from sa_atp.softswitch.stf.names import BoundEntry, Counter
+from sa_atp.words import plural
 
 START_US = 1_000_000
 PACKET_US = 1
@@ -100,7 +101,7 @@ class EmbeddedTarget:
         command, name, *rest = words
         if command == "counter_read":
             packets, octets = self.count(Counter(name, ""), number(rest[0]))
-            return f"{name}[{rest[0]}]: {packets} packets, {octets} bytes"
+            return f"{name}[{rest[0]}]: {plural(packets, 'packet')}, {plural(octets, 'byte')}"
         if command == "counter_write":
             cells = self._pipeline.counter(name)
             cells[_checked(number(rest[0]), len(cells), name)] = (number(rest[1]), number(rest[2]))

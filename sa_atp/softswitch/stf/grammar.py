@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Literal
 
 from sa_atp.errors import UserError
+from sa_atp.words import plural
 
 # command: least and most arguments; what the control interface of a switch takes as numbers
 DIRECT: dict[str, tuple[int, int]] = {
@@ -371,7 +372,7 @@ def _direct(line: int, command: str, tokens: _Tokens) -> Direct:
             text += ":" + tokens.name("a burst size")
         arguments.append(text)
     if not least <= len(arguments) <= most:
-        raise UserError(f"{command}: {len(arguments)} arguments, expected {_between(least, most)}")
+        raise UserError(f"{command}: {plural(len(arguments), 'argument')}, expected {_between(least, most)}")
     names = command.startswith(("counter", "register", "meter"))  # these name an object first
     for text in arguments[int(names) :]:
         for part in text.split(":"):

@@ -22,6 +22,7 @@ from sa_atp.softswitch.stf.grammar import (
     numbers,
 )
 from sa_atp.softswitch.stf.names import BoundEntry, Counter, Names
+from sa_atp.words import plural
 
 _COMPARE = {
     "==": operator.eq,
@@ -107,7 +108,9 @@ class _Run:
         expected = [s for s in self.test.statements if isinstance(s, Expect)]
         named = self.test.ports
         for port in sorted(self.received.keys() - named):
-            self.notes.append(f"port {port}, which the test does not name, let out {len(self.received[port])} packets")
+            self.notes.append(
+                f"port {port}, which the test does not name, let out {plural(len(self.received[port]), 'packet')}"
+            )
         failures = self.failures + check_ports(expected, self.received, frozenset(self.received.keys() - named))
         return Result(
             test=self.test.name,

@@ -17,6 +17,7 @@ from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import PolicyRun
 from sa_atp.wire.frames import HEADERS_BYTES
 from sa_atp.wire.header import size_of
+from sa_atp.words import plural
 
 # the workers share the cores, and emulate their devices
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -43,7 +44,7 @@ def run(plan: Plan, plan_path: Path, folder: Path, progress: Progress) -> list[P
     Raises: MissingPartError, UserError, ProcessError, TransportError.
     """
     layout = check(plan, plan_path)
-    progress(f"building {len(layout.switches)} switches and {len(layout.hosts)} hosts")
+    progress(f"building {plural(len(layout.switches), 'switch', 'switches')} and {plural(len(layout.hosts), 'host')}")
     with Network(
         layout,
         switch=plan.switch.program,
