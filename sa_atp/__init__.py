@@ -4,9 +4,10 @@
 goes wrong is a `TransportError`; what a caller can mend, such as an argument, a `UserError`.
 """
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # importing it from typing takes longer than all of this
 if TYPE_CHECKING:
+    from typing import Any
+
     from sa_atp.errors import UserError
     from sa_atp.net.communicator import Communicator, connect
     from sa_atp.transport.errors import TransportError
@@ -15,7 +16,7 @@ __all__ = ["Communicator", "TransportError", "UserError", "connect"]
 __version__ = "0.1.0"
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     """Loads the transport when it is first used, so that tools that only need a part of the package stay quick."""
     if name in __all__:
         from sa_atp.net import communicator  # which knows them all

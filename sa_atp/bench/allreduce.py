@@ -12,16 +12,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
-from sa_atp import needs
+from sa_atp import needs, terminal
 from sa_atp.bench.all_reduce_task import WARM_UP
 from sa_atp.bench.cluster import Cluster, Request
 from sa_atp.errors import UserError
 from sa_atp.spec import CONTRIBUTION_BITS, HEADER_BYTES, LANE_BUILDS
 from sa_atp.testbed.cluster import LOOPBACK, READY_TIMEOUT_S, LocalCluster
 from sa_atp.testbed.processes import Group, Process, ProcessError, wait_for
+from sa_atp.words import plural
 
 ETHERNET_BYTES, IP_BYTES, UDP_BYTES = 14, 20, 8
 TIMEOUT_S = 300.0
@@ -110,7 +110,11 @@ def payload_share(lanes: int) -> float:
 
 
 def _measure_one(cluster: Cluster, request: Request, transport: str, folder: Path) -> dict[str, Any]:
-    print(f"sa-atp: {transport}: {request.iterations} sums of {request.bytes / 1e6:g} MB", file=sys.stderr, flush=True)
+    print(
+        f"sa-atp: {transport}: {plural(request.iterations, 'sum')} of {request.bytes / 1e6:g} MB",
+        file=sys.stderr,
+        flush=True,
+    )
     files = [folder / f"{transport}-{rank}.json" for rank in range(request.workers)]
     services_before = sum(service.cpu_s() for service in cluster.services)
     for rank, worker in enumerate(cluster.workers):
@@ -206,12 +210,12 @@ def _print(found: dict[str, Any]) -> None:
     if found["peer"]:
         peer = found["peer"]
         table.add_row(peer["name"], f"{peer['goodput_mbps']:.0f} Mbit/s", f"{peer['cpu_s_per_gbyte']:.2f} s")
-    console = Console()
+    console = terminal.console()
     console.print(
         f"All-reduce of {found['bytes'] / 1e6:g} MB among {found['workers']} workers, {found['lanes']} lanes, "
-        f"{found['switch']} switch, {found['iterations']} sums"
+        f"{found['switch']} switch, {plural(found['iterations'], 'sum')}"
     )
-    console.print(table)
+    terminal.print_table(console, table)
     if found["limit_mbps"] is not None:
         console.print(
             f"{found['fraction_of_limit']:.1%} of what the links can carry ({found['limit_mbps']:.1f} Mbit/s)"

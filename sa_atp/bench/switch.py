@@ -10,11 +10,12 @@ import time
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
+from sa_atp import terminal
 from sa_atp.errors import MissingPartError, SaAtpError, UserError
 from sa_atp.spec import LANE_BUILDS
+from sa_atp.words import plural
 
 LOAD_TIMEOUT_S = 300.0
 BATCH_FRAGMENTS = 512
@@ -162,7 +163,7 @@ def measure_pipeline(lanes: int, packets: int) -> float:
         results = Results(int(fragments[0]), BATCH_FRAGMENTS, lanes)
         results.take(out.data[out.ports == members[0].switch_port, HEADERS_BYTES : data.shape[1]])
         if not results.complete or results.wrong or len(out) != BATCH_FRAGMENTS * (WORKERS + 1):
-            raise SaAtpError(f"batch {batch}: {len(out)} packets, {results.wrong} wrong sums")
+            raise SaAtpError(f"batch {batch}: {plural(len(out), 'packet')}, {plural(results.wrong, 'wrong sum')}")
     return batches * count / spent
 
 
@@ -188,8 +189,8 @@ def _print(found: dict[str, Any]) -> None:
     )
     costs = [f"{each['cpu_us_per_packet']:.1f}" if each else "" for each in (embedded, other)]
     table.add_row(f"  CPU of the switch over {embedded['io_interface']}, us a packet", *costs, "")
-    console = Console()
-    console.print(table)
+    console = terminal.console()
+    terminal.print_table(console, table)
     console.print(
         f"ready after {embedded['compile_s']:.1f} s where the program has to be compiled, "
         f"{embedded['load_cached_s']:.1f} s from the cache"

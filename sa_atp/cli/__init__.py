@@ -1,30 +1,71 @@
-"""The command `sa-atp`. Each subcommand is a module here with a function `add(subparsers)`."""
+"""The command `sa-atp`. Each subcommand is a module here with a function `add(subparsers)`.
 
-import argparse
-import importlib
-import pkgutil
+Everything is imported within `main`, so that Ctrl-C ends quietly from the first moment on.
+"""
+
 import sys
-from collections.abc import Sequence
 
-from sa_atp.errors import MissingPartError, SaAtpError, UserError
+TYPE_CHECKING = False  # see sa_atp/__init__.py
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
 
 EXIT_BAD_RESULT, EXIT_BAD_INPUT, EXIT_MISSING_PART = 1, 2, 3
+EXIT_INTERRUPTED, EXIT_NOBODY_READS = 130, 141
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> "argparse.ArgumentParser":
+    import argparse
+    import importlib
+    import pkgutil
+
+    import sa_atp
+
     parser = argparse.ArgumentParser(
         prog="sa-atp", description="In-network aggregation that survives stragglers: switch, transport, testbed."
     )
+    parser.add_argument("--version", action="version", version=f"sa-atp {sa_atp.__version__}")
     subparsers = parser.add_subparsers(title="commands", dest="command", required=True, metavar="COMMAND")
     for module in sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")):
         importlib.import_module(f"{__name__}.{module}").add(subparsers)
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: "Sequence[str] | None" = None) -> int:
     """Runs one command; returns its exit status (docs/cli.md lists them)."""
-    options = build_parser().parse_args(arguments)
+    usage: SystemExit | None = None
+    pressed: list[int] = []  # Ctrl-C
     try:
+        from sa_atp import terminal
+
+        with terminal.interrupts(pressed):
+            terminal.prepare_streams()
+            status = _run(arguments)
+    except KeyboardInterrupt:
+        status = _say("interrupted", EXIT_INTERRUPTED)
+    except SystemExit as end:  # argparse has said what there is to say
+        status, usage = EXIT_BAD_INPUT, end
+    except Exception:
+        if not pressed:
+            raise
+        status = _say("interrupted", EXIT_INTERRUPTED)  # NumPy makes an ImportError of it
+    from sa_atp.terminal import flush_streams
+
+    failure = flush_streams()
+    if failure is not None and status != EXIT_INTERRUPTED:
+        return _cannot_write(failure)
+    if usage is not None:
+        raise usage
+    return status
+
+
+def _run(arguments: "Sequence[str] | None") -> int:
+    import errno
+
+    from sa_atp.errors import MissingPartError, SaAtpError, UserError
+
+    try:
+        options = build_parser().parse_args(arguments)
         return int(options.run(options) or 0)
     except UserError as error:
         return _say(error, EXIT_BAD_INPUT)
@@ -32,12 +73,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _say(error, EXIT_MISSING_PART)
     except SaAtpError as error:
         return _say(error, EXIT_BAD_RESULT)
-    except KeyboardInterrupt:
-        return _say("interrupted", 130)
-    except BrokenPipeError:
-        return 141  # whoever read our output has seen enough
+    except OSError as error:
+        if isinstance(error, BrokenPipeError) or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            return _cannot_write(error)
+        raise  # a bug: whoever opens a file or a socket says what is wrong with it
+
+
+def _cannot_write(error: OSError) -> int:
+    if isinstance(error, BrokenPipeError):
+        return EXIT_NOBODY_READS  # whoever read our output has seen enough
+    return _say(f"cannot write {error.filename or 'to standard output'}: {error.strerror}", EXIT_BAD_RESULT)
 
 
 def _say(message: object, status: int) -> int:
-    print(f"sa-atp: {message}", file=sys.stderr)
+    import contextlib
+
+    with contextlib.suppress(OSError):  # nobody listens there either
+        print(f"sa-atp: {message}", file=sys.stderr)
     return status

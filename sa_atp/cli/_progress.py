@@ -6,10 +6,10 @@ import time
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from sa_atp import terminal
 from sa_atp.testbed.progress import Progress
 
 
@@ -17,7 +17,7 @@ class TerminalProgress(Progress):
     """Use as a context manager."""
 
     def __init__(self) -> None:
-        self._console = Console(file=sys.stderr)
+        self._console = terminal.console(sys.stderr)
         self._start = time.monotonic()
         self._bar = Bar(
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"),
@@ -46,7 +46,7 @@ class TerminalProgress(Progress):
                 self._bar.remove_task(self._bar.task_ids[0])
             self._task = self._bar.add_task(stage, total=None)
         else:
-            self._console.print(f"[{time.monotonic() - self._start:5.1f} s] {stage}", highlight=False, markup=False)
+            self._console.print(f"[{time.monotonic() - self._start:5.1f} s] {stage}")
 
     def steps(self, done: int, of: int) -> None:
         if self._console.is_terminal and self._task is not None:

@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from sa_atp import terminal
 from sa_atp.errors import MissingPartError, UserError
 from sa_atp.report.text import digits, duration, policy_name
 from sa_atp.testbed.plan import Plan
@@ -110,7 +111,7 @@ def print_numbers(plan: Plan, numbers: dict[str, Any], folder: Path, console: Co
     """A row a point, a column a policy."""
     from sa_atp.report.sweep import QUANTITIES, label
 
-    console = console or Console()
+    console = console or terminal.console()
     is_time = QUANTITIES[plan.sweep.figure][0].is_time
     table = Table(box=None, pad_edge=False)
     table.add_column(numbers["key"])
@@ -119,8 +120,8 @@ def print_numbers(plan: Plan, numbers: dict[str, Any], folder: Path, console: Co
     for point in numbers["points"]:
         cells = [point["policies"].get(policy, {}) for policy in plan.run.policies]
         table.add_row(label(point["value"], numbers["key"]), *(_cell(cell, is_time) for cell in cells))
-    console.print(f"{numbers['quantity'].capitalize()}", style="bold")
-    console.print(table)
+    console.print(numbers["quantity"].capitalize(), style="bold")
+    terminal.print_table(console, table)
     console.print(f"Figure:   {folder / 'sweep.png'}")
     console.print(f"Data:     {folder / 'sweep.json'}; each point: {folder / 'points'}/")
 

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from sa_atp import terminal
 from sa_atp.report import findings
 from sa_atp.report.summary import summarise
 from sa_atp.report.text import NBSP, digits, duration, factor, number, percent, policy_name
@@ -21,26 +22,32 @@ Cell = Callable[[str, dict[str, Any], dict[str, Any]], str]
 
 def print_table(result: RunResult, console: Console | None = None) -> None:
     """Prints the table of a run. Args: console: by default, standard output."""
-    console = console or Console()
-    console.print(table(result, console.width))
+    console = console or terminal.console()
+    for part in parts(result, console.width):
+        if isinstance(part, Table):
+            console.print()
+            terminal.print_table(console, part)
+        else:
+            console.print(part)
 
 
-def table(result: RunResult, width: int = 80) -> RenderableType:
+def parts(result: RunResult, width: int = 80) -> list[Text | Table]:
     """What a run comes to. Args: width: in characters; where not all policies fit beside each other, tables follow."""
     summary = summarise(result)
     policies = list(summary["policies"])
     baseline = summary["comparison"]["baseline"]
-    parts: list[RenderableType] = [
+    found: list[Text | Table] = [
         Text(findings.iteration_time(result), style="bold"),
         Text(findings.what_ran(result), style="dim"),
     ]
     per_table = max(1, (width - LABEL_WIDTH - 2) // (COLUMN_WIDTH + 2))
     for first in range(0, len(policies), per_table):
-        parts.append(_table(summary, policies[first : first + per_table], baseline))
-    parts.extend(Text(line) for line in notes(result, summary))
+        found.append(_table(summary, policies[first : first + per_table], baseline))
+    found.append(Text())
+    found.extend(Text(line) for line in notes(result, summary))
     for remark in findings.remarks(result, summary):
-        parts.append(Text(remark.text, style="bold red" if remark.level == "wrong" else "yellow"))
-    return Group(*parts)
+        found.append(Text(remark.text, style="bold red" if remark.level == "wrong" else "yellow"))
+    return found
 
 
 def rows(summary: dict[str, Any]) -> list[tuple[str, list[tuple[str, Cell]]]]:
@@ -78,9 +85,10 @@ def rows(summary: dict[str, Any]) -> list[tuple[str, list[tuple[str, Cell]]]]:
         ("fragments sent", lambda _, p, __: _count(p["fragments"]["sent"])),
         ("fragments retransmitted", lambda _, p, __: _count(p["fragments"]["retransmitted"])),
     ]
-    found = [("Iteration time", time), ("Workers", workers), ("Training, held out", training), ("Sums", sums)]
-    found += _jobs(summary)
-    return found + _links(summary)
+    found = [("Iteration time", time), ("Workers", workers)]
+    if any(p[key] is not None for p in summary["policies"].values() for key in ("final_loss", "final_accuracy")):
+        found.append(("Training, held out", training))
+    return [*found, ("Sums", sums), *_jobs(summary), *_links(summary)]
 
 
 def _jobs(summary: dict[str, Any]) -> list[tuple[str, list[tuple[str, Cell]]]]:
@@ -117,9 +125,9 @@ def notes(result: RunResult, summary: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _table(summary: dict[str, Any], policies: Sequence[str], baseline: str | None) -> RenderableType:
+def _table(summary: dict[str, Any], policies: Sequence[str], baseline: str | None) -> Table:
     made = Table(box=None, padding=(0, 1, 0, 1), show_edge=False, pad_edge=False, header_style="bold")
-    made.add_column("", min_width=LABEL_WIDTH, no_wrap=True)
+    made.add_column("")
     for policy in policies:
         made.add_column(policy_name(policy), justify="right", min_width=COLUMN_WIDTH)
     if baseline in policies:
@@ -128,8 +136,8 @@ def _table(summary: dict[str, Any], policies: Sequence[str], baseline: str | Non
         made.add_row(Text(heading, style="bold cyan"))
         for label, cell in lines:
             cells = [cell(p, summary["policies"][p], summary["comparison"]) for p in policies]
-            made.add_row(f"  {label}", *(_emphasis(label, text) for text in cells))
-    return Padding(made, (1, 0, 1, 0))
+            made.add_row(Padding(label, (0, 0, 0, 2)), *(_emphasis(label, text) for text in cells))
+    return made
 
 
 def _emphasis(label: str, text: str) -> Text:

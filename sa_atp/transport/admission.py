@@ -51,8 +51,8 @@ class Admission:
             if job.state not in OVER:
                 return Refused(
                     reason=f"job {asked.name!r} has {plural(job.world_size, 'rank')} "
-                    f"with {plural(job.micro_batches, 'contribution')} each and help {job.help_mode.value!r}, not {asked.world_size} with {asked.micro_batches} "
-                    f"and {asked.help_mode.value!r}"
+                    f"with {plural(job.micro_batches, 'contribution')} each and help {job.help_mode.value!r}, "
+                    f"not {asked.world_size} with {asked.micro_batches} and {asked.help_mode.value!r}"
                 )
             job.world_size, job.micro_batches, job.help_mode = wanted
             job.next_epoch()

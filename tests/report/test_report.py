@@ -140,11 +140,40 @@ def test_markup_in_the_data_stays_text() -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("width", [80, 60])
+@pytest.mark.parametrize("width", [80, 40])
 def test_the_table_fits(name: str, width: int) -> None:
     lines = printed(name, width).splitlines()
     assert max(map(len, lines)) <= width
     assert not any("…" in line for line in lines)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("width", [40, 10])
+def test_no_number_is_cut(name: str, width: int) -> None:
+    """Whatever stands in a column of numbers is there as a whole, in a line of its row."""
+    summary = report.summarise(CASES[name]())
+    lines = iter(printed(name, width).splitlines())
+    per_table = max(1, (width - table.LABEL_WIDTH - 2) // (table.COLUMN_WIDTH + 2))
+    policies = list(summary["policies"])
+    for first in range(0, len(policies), per_table):
+        for _, rows in table.rows(summary):
+            for _, cell in rows:
+                texts = [
+                    cell(p, summary["policies"][p], summary["comparison"]).replace("\u00a0", " ")
+                    for p in policies[first : first + per_table]
+                ]
+                wanted = re.compile(r"\s+".join(re.escape(text) for text in texts if text) + r"\s*$")
+                if any(texts):
+                    assert any(wanted.search(line) for line in lines), f"{texts} is not in the table, or not in order"
+
+
+def test_what_was_not_trained_has_no_rows_for_it() -> None:
+    """Gradients of a model's sizes are sent, but nothing learns."""
+    assert "Training, held out" in printed("demo")
+    said = printed("no evaluations")
+    assert "Sums" in said
+    assert not re.search("Training|accuracy|loss", said)
+    assert "final accuracy" not in html.render(CASES["no evaluations"]())
 
 
 def test_the_table_says_what_matters() -> None:

@@ -1,0 +1,105 @@
+"""Commands on terminals: tables whole on narrow ones, text where there is only ASCII, readers that go away, Ctrl-C."""
+
+import codecs
+import io
+import os
+import signal
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+NARROWEST = 30  # characters; where a terminal has fewer, it breaks the lines
+
+# --- tables ---------------------------------------------------------------------------------------------------------------
+
+
+def console(file: IO[str] | None = None) -> "Console":
+    """A console of rich that takes text as it is. Args: file: default: standard output."""
+    from rich.console import Console
+
+    class Plain(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # for whoever knows what to end with
+
+    return Plain(file=file, markup=False, highlight=False)
+
+
+def print_table(console: "Console", table: "Table") -> None:
+    """Prints a table whose columns of numbers, those on the right, are never cut: labels are folded instead, and where that
+    is not enough, it is wider than the terminal.
+    """
+    from rich.measure import Measurement
+
+    unbounded = console.options.update(max_width=10_000)
+    for column in table.columns:
+        if column.justify == "right":
+            widest = max((Measurement.get(console, unbounded, cell).maximum for cell in column.cells), default=0)
+            header = Measurement.get(console, unbounded, column.header).minimum
+            column.width = max(widest, header, column.min_width or 0)
+    console.width = max(console.width, Measurement.get(console, unbounded, table).minimum, NARROWEST)
+    console.print(table)
+
+
+# --- Ctrl-C ---------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def interrupts(pressed: list[int]) -> Iterator[None]:
+    """Notes that Ctrl-C was pressed, because not everybody lets a KeyboardInterrupt pass as what it is."""
+
+    def note(number: int, frame: object) -> None:
+        pressed.append(number)
+        raise KeyboardInterrupt
+
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # a shell may have had us ignore it
+        yield
+        return
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# --- streams --------------------------------------------------------------------------------------------------------------
+
+# for terminals that only have ASCII
+_SUBSTITUTES = {"\u00a0": " ", "×": "x", "µ": "u", "–": "-", "±": "+-", "…": "...", "━": "-", "é": "e"}
+
+
+def _substitute(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(_SUBSTITUTES.get(c, "?") for c in error.object[error.start : error.end]), error.end
+
+
+def prepare_streams() -> None:
+    """Has standard output and error take every text: what their encoding lacks is replaced. A closed one takes anything."""
+    codecs.register_error("sa_atp.substitute", _substitute)
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="sa_atp.substitute")
+
+
+def flush_streams(streams: Iterable[IO[str]] = ()) -> OSError | None:
+    """Writes what is left. Returns: what a stream answered that takes no more: it then leads to nowhere, so that Python
+    does not try again at its end, and complain.
+    """
+    failure = None
+    for stream in streams or (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError as error:
+            failure = failure or error
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
+    return failure

@@ -1,0 +1,206 @@
+"""What commands do where a terminal is narrow, has only ASCII, is closed or full, or somebody presses Ctrl-C."""
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+import sa_atp as package
+from sa_atp import terminal
+from sa_atp.cli import _sweep, main
+from sa_atp.net.ports import Capture
+from sa_atp.spec import UDP_PORT
+from sa_atp.testbed.plan import Plan
+from sa_atp.wire.frames import Endpoint, mac_for, wrap
+from sa_atp.wire.messages import encode
+
+from .conftest import sa_atp
+
+ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"}
+
+
+def command(*words: str | Path) -> list[str]:
+    return [sys.executable, "-m", "sa_atp", *map(str, words)]
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> Path:
+    """One packet, a control message whose text is not ASCII."""
+    packet = encode({"type": "alive"}, request=1)[:20] + '{"x":"é–"}'.encode()
+    source, target = (Endpoint(mac_for(ip), (ip, UDP_PORT)) for ip in ("10.0.0.1", "10.0.0.2"))
+    frames = wrap(np.frombuffer(packet, np.uint8).reshape(1, -1), source, target)
+    made = Capture(tmp_path / "one.pcap")
+    made.write(frames, np.array([frames.shape[1]]), 0)
+    made.close()
+    return tmp_path / "one.pcap"
+
+
+# --- tables ---------------------------------------------------------------------------------------------------------------
+
+
+def printed(width: int, table: Table) -> list[str]:
+    file = io.StringIO()
+    terminal.print_table(Console(file=file, width=width), table)
+    return file.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [120, 40, 20, 5])
+def test_labels_are_folded_and_numbers_are_not_cut(width: int) -> None:
+    table = Table(box=None)
+    table.add_column("what it is", no_wrap=False)
+    table.add_column("goodput per worker", justify="right")
+    table.add_column("ratio", justify="right")
+    table.add_row("over veth pairs, with everything that belongs to it", "12\u00a0345\u00a0678 Mbit/s", "0.123 of 1")
+    lines = printed(width, table)
+    assert any("12\u00a0345\u00a0678 Mbit/s" in line and "0.123 of 1" in line for line in lines)
+    text = " ".join(" ".join(lines).split())
+    for words in ("what it is", "goodput per worker ratio", "over veth pairs, with everything that belongs to it"):
+        assert all(word in text for word in words.split())
+    assert "…" not in text
+
+
+def test_tables_of_sweeps(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    plan = Plan()
+    cell = {"mean": 1.234, "ci95": [1.1, 1.3]}
+    points = [{"value": 123456, "policies": dict.fromkeys(plan.run.policies, cell)}]
+    numbers = {"key": "straggler.slowdown", "quantity": "mean iteration time", "points": points}
+    _sweep.print_numbers(plan, numbers, Path("runs/[a b]"))
+    said = capsys.readouterr().out.replace("\u00a0", " ")
+    [row] = [line for line in said.splitlines() if "123456" in line]
+    assert row.count("1.23 s ± 100 ms") == len(plan.run.policies)
+    assert "[a b]" in " ".join(said.split())  # and is no style
+
+
+# --- characters -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_terminal_that_has_only_ascii(capture: Path) -> None:
+    done = sa_atp("dissect", str(capture), environment=ASCII)
+    assert (done.returncode, done.stdout.rstrip()[-11:]) == (0, '{"x":"e-"}'.rjust(11)), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_what_reports_write_is_legible_in_ascii(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    terminal.prepare_streams()
+    print("157\u00a0ms ± 3\u00a0µs, 3.1×, –, 漢 \udce9")
+    sys.stdout.flush()
+    assert raw.getvalue() == b"157 ms +- 3 us, 3.1x, -, ? ?\n"
+
+
+def test_every_plan_can_be_read_in_every_locale(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.toml"
+    plan.write_text('# für alle\n[run]\nsteps = 0\npolicies = ["é"]\n', encoding="utf-8")
+    done = sa_atp("run", str(plan), environment=ASCII)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"sa-atp: {plan}: run.steps = 0: expected 1 to 100000\n"
+
+
+# --- readers --------------------------------------------------------------------------------------------------------------
+
+
+BUFFERED, UNBUFFERED = "", "1"
+PRINT_TABLE = """
+import sys
+from types import SimpleNamespace
+from sa_atp import cli, terminal
+table = SimpleNamespace(run=lambda _: terminal.console().print("x"))
+cli.build_parser = lambda: SimpleNamespace(parse_args=lambda _: table)
+sys.exit(cli.main())
+"""
+
+
+def written_to(file: int, *words: str, unbuffered: str) -> "subprocess.CompletedProcess[str]":
+    """Runs a command whose output goes there."""
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    return subprocess.run(words, stdout=file, stderr=subprocess.PIPE, text=True, env=environment, check=False)
+
+
+@pytest.mark.parametrize("unbuffered", [BUFFERED, UNBUFFERED])
+def test_nobody_reads(capture: Path, unbuffered: str) -> None:
+    """As with `| true`: what is left for the end of the program has no reader any more."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    for words in (command("--help"), command("dissect", capture), [sys.executable, "-c", PRINT_TABLE]):
+        done = written_to(writer, *words, unbuffered=unbuffered)
+        # argparse itself looks away if it cannot write
+        expected = 0 if unbuffered and "--help" in words else 141
+        assert (done.returncode, "Traceback" in done.stderr, "Exception" in done.stderr) == (expected, False, False)
+    os.close(writer)
+
+
+@pytest.mark.parametrize("unbuffered", [BUFFERED, UNBUFFERED])
+def test_a_full_disk_is_told(capture: Path, unbuffered: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = written_to(full.fileno(), *command("dissect", capture), unbuffered=unbuffered)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "sa-atp: cannot write to standard output: No space left on device"
+    assert "Exception" not in done.stderr
+
+
+def test_closed_streams(capture: Path) -> None:
+    for closed in (1, 2):
+        done = subprocess.run(
+            ["sh", "-c", f'exec "$@" {closed}>&-', "sh", *command("dissect", capture)], capture_output=True, check=False
+        )
+        assert (done.returncode, b"Traceback" in done.stderr) == (0, False)
+
+
+# --- Ctrl-C ---------------------------------------------------------------------------------------------------------------
+
+# Presses Ctrl-C when a module is imported; `swallow` makes of it what NumPy makes of it.
+PRESS = """
+import os, signal, sys
+at, swallow = sys.argv[1], sys.argv[2] == "swallow"
+
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == at:
+            sys.meta_path.remove(self)
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+                for _ in range(1000): pass
+            except KeyboardInterrupt:
+                if swallow: raise ImportError("could not import") from None
+                raise
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Finder())
+from sa_atp.cli import main
+sys.exit(main(["run", "no such plan"]))
+"""
+
+
+@pytest.mark.parametrize(
+    "at", ["argparse", "sa_atp.errors", "sa_atp.cli.bench", "sa_atp.cli.up", "sa_atp.artefacts", "numpy"]
+)
+def test_ctrl_c_while_it_starts(at: str) -> None:
+    done = subprocess.run([sys.executable, "-c", PRESS, at, ""], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "sa-atp: interrupted\n")
+
+
+def test_ctrl_c_that_a_library_makes_an_error_of() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PRESS, "numpy", "swallow"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (130, "sa-atp: interrupted\n")
+
+
+def test_an_error_that_is_a_bug_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sa_atp.cli.build_parser", lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        main([])
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    assert (end.value.code, capsys.readouterr().out) == (0, f"sa-atp {package.__version__}\n")
