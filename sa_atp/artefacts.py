@@ -2,10 +2,13 @@
 
 import hashlib
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from sa_atp.errors import MissingPartError, UserError
+from sa_atp.inputs import read_text
+from sa_atp.words import join
 
 NAME = "sa_atp"
 _PACKAGE = Path(__file__).resolve().parent
@@ -23,12 +26,15 @@ class CompiledProgram:
     lanes: int | None
 
     def device_config(self) -> bytes:
-        """BMv2 JSON, as P4Runtime's p4_device_config."""
-        return self.json_path.read_bytes()
+        """BMv2 JSON, as P4Runtime's p4_device_config. Raises: UserError."""
+        try:
+            return self.json_path.read_bytes()
+        except OSError as error:
+            raise UserError(f"{self.json_path}: {error.strerror or error}") from None
 
     def p4info(self) -> str:
-        """The P4Info in text form."""
-        return self.p4info_path.read_text(encoding="utf-8")
+        """The P4Info in text form. Raises: UserError."""
+        return read_text(self.p4info_path)
 
     @property
     def cookie(self) -> int:
@@ -61,6 +67,8 @@ def from_folder(folder: Path) -> CompiledProgram:
 
     Raises: UserError: the folder does not hold exactly one of each.
     """
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such folder; expected one with a BMv2 JSON and its P4Info")
     infos = sorted([*folder.glob("*.p4info.txtpb"), *folder.glob("*.p4info.txt")])
     if len(infos) != 1:
         raise UserError(f"{folder}: expected one P4Info (*.p4info.txtpb), found {len(infos)}")
@@ -82,12 +90,13 @@ def plan_file(path: Path) -> Path:
 
     Raises: UserError: there is neither; it lists the project's own.
     """
-    if path.exists() and not path.is_dir():
+    if os.path.exists(path) and not os.path.isdir(path):  # unlike Path's, these take names of every kind
         return path
     own = {file.stem: file for place in reversed(_PLANS) for file in place.glob("*.toml")}
     if path.parent in (Path(), Path("topologies")) and path.suffix in ("", ".toml") and path.stem in own:
         return own[path.stem]
-    raise UserError(f"{path}: no such file; the project's own plans are {', '.join(sorted(own)) or 'not installed'}")
+    what = "a folder, not a plan file" if os.path.isdir(path) else "no such file"
+    raise UserError(f"{path}: {what}; the project's own plans are {', '.join(sorted(own)) or 'not installed'}")
 
 
 def tofino_folder(chip: str, lanes: int | None = None) -> Path:
@@ -107,4 +116,4 @@ def tofino_folder(chip: str, lanes: int | None = None) -> Path:
 
 
 def _list(known: dict[int, Path]) -> str:
-    return " and ".join(str(lanes) for lanes in known)
+    return join(str(lanes) for lanes in known)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sa_atp.cli import _deploy_tofino
 from sa_atp.errors import SaAtpError, UserError
+from sa_atp.words import plural
 
 if TYPE_CHECKING:
     from sa_atp.artefacts import CompiledProgram
@@ -67,16 +68,25 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
 
 
 def connect(options: argparse.Namespace, *, read_only: bool = False) -> "P4RuntimeClient":
-    """A client by the options of `add_connection`; not connected yet."""
+    """A client by the options of `add_connection`; not connected yet. Raises: UserError."""
+    import socket
+
     from sa_atp.control.client import P4RuntimeClient
 
-    return P4RuntimeClient(
+    client = P4RuntimeClient(
         options.grpc,
         options.device_id,
         election_id=options.election_id,
         read_only=read_only,
         timeout_s=options.timeout,
     )
+    host = options.grpc.rpartition(":")[0].strip("[]")
+    try:
+        if not options.grpc.startswith("unix:"):
+            socket.getaddrinfo(host, None)
+    except (OSError, UnicodeError):  # the latter for "a..b"
+        raise UserError(f"--grpc {options.grpc}: the host {host!r} is not known") from None
+    return client
 
 
 def run(options: argparse.Namespace) -> int:
@@ -115,7 +125,7 @@ def run(options: argparse.Namespace) -> int:
         switch = f"{options.target} switch {options.device_id} at {options.grpc}"
         print(
             f"{program.json_path.name}{lanes}: runs on the {switch}"
-            f" ({result['tables']} tables, {len(wanted_routes)} routes set; registers"
+            f" ({plural(len(schema.tables), 'table')}, {plural(len(wanted_routes), 'route')} set; registers"
             f" {'can' if result['registers_readable'] else 'cannot'} be read over P4Runtime {result['p4runtime']})"
         )
     return 0

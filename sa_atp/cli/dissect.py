@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from sa_atp.words import plural
+
 
 def add(subparsers: Any) -> None:
     parser = subparsers.add_parser(
@@ -23,8 +25,12 @@ def add(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from sa_atp.errors import UserError
     from sa_atp.net.dissect import Counts, read
+    from sa_atp.spec import JOBS
 
+    if options.job is not None and not 0 <= options.job < JOBS:
+        raise UserError(f"--job {options.job}: expected 0 to {JOBS - 1}")
     counts = Counts()
     origin_s: float | None = 0.0 if options.absolute else None
     for found in read(options.file, counts):
@@ -33,10 +39,8 @@ def run(options: argparse.Namespace) -> int:
         if options.job is None or found.job == options.job:
             print(found.line(origin_s))
     sys.stdout.flush()
-    print(
-        f"sa-atp dissect: {counts.packets} SA-ATP packets, {counts.malformed} malformed, {counts.others} others",
-        file=sys.stderr,
-    )
+    found_in_all = f"{plural(counts.packets, 'SA-ATP packet')}, {counts.malformed} malformed"
+    print(f"sa-atp dissect: {found_in_all}, {plural(counts.others, 'other')}", file=sys.stderr)
     if counts.cut:
         print(f"sa-atp dissect: {options.file} ends in the middle of a packet", file=sys.stderr)
     return 1 if counts.cut else 0

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sa_atp.cli.deploy import add_connection, connect
 from sa_atp.errors import UserError
+from sa_atp.words import plural
 
 if TYPE_CHECKING:
     from sa_atp.control.job_reading import InstalledJob
@@ -90,7 +91,7 @@ def run_add(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps({"job": spec.job, "written": written, "spec": spec.to_json()}))
     else:
-        print(f"{_line(job_reading.InstalledJob(job=spec.job, spec=spec))}: {written} updates written")
+        print(f"{_line(job_reading.InstalledJob(job=spec.job, spec=spec))}: {plural(written, 'update')} written")
     return 0
 
 
@@ -127,7 +128,8 @@ def run_show(options: argparse.Namespace) -> int:
         print(f"  uplink {installed.spec.uplink}")
     for event, counts_ in counted.items():
         if counts_.packets:
-            print(f"  {event.name.lower()}: {counts_.packets} packets, {counts_.bytes} bytes")
+            size = "" if counts_.bytes is None else f", {plural(counts_.bytes, 'byte')}"
+            print(f"  {event.name.lower()}: {plural(counts_.packets, 'packet')}{size}")
     return 0
 
 
@@ -140,7 +142,7 @@ def run_remove(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps({"job": options.job, "written": written}))
     else:
-        print(f"job {options.job}: removed, {written} updates written")
+        print(f"job {options.job}: removed, {plural(written, 'update')} written")
     return 0
 
 
@@ -170,8 +172,8 @@ def _line(installed: "InstalledJob") -> str:
         return f"job {installed.job}: incomplete{problems}"
     last = spec.slot_base + spec.slot_count - 1
     return (
-        f"job {spec.job}: epoch {spec.epoch}, {spec.level}, {len(spec.members)} members, fan-in 0x{spec.fan_in:x}, "
-        f"slots {spec.slot_base} to {last}, group {spec.group}{problems}"
+        f"job {spec.job}: epoch {spec.epoch}, {spec.level}, {plural(len(spec.members), 'member')}, "
+        f"fan-in 0x{spec.fan_in:x}, slots {spec.slot_base} to {last}, group {spec.group}{problems}"
     )
 
 
@@ -193,6 +195,8 @@ def _spec(options: argparse.Namespace) -> "JobSpec":
     server = _host(options.ps, "--ps")
     if options.fan_in is None:
         fan_in = sum({1 << m.rank for m in members if m.rank < wire.CONTRIBUTION_BITS})
+        if not fan_in:
+            raise UserError(f"--fan-in: expected, where no member has a rank below {wire.CONTRIBUTION_BITS}")
     else:
         fan_in = _integer(options.fan_in, "--fan-in", "a set of bits such as 0xf")
     base, separator, count = options.slots.rpartition(":")
@@ -236,13 +240,11 @@ def _host(text: str, option: str, rank: int = -1) -> "Member":
     ip, separator, udp_port = parts[0].partition(":")
     if len(parts) != 3 or not separator:
         raise UserError(f"{option} {text}: expected {HOST}, like 10.0.0.1:21313,02:00:00:00:00:01,1")
-    return Member(
-        ip=ip,
-        udp_port=_integer(udp_port, option, HOST),
-        mac=parts[1],
-        switch_port=_integer(parts[2], option, HOST),
-        rank=rank,
-    )
+    port, switch_port = _integer(udp_port, option, HOST), _integer(parts[2], option, HOST)
+    try:
+        return Member(ip=ip, udp_port=port, mac=parts[1], switch_port=switch_port, rank=rank)
+    except UserError as error:
+        raise UserError(f"{option} {text}: {error}") from None
 
 
 def _integer(text: str, option: str, expected: str) -> int:
@@ -253,12 +255,12 @@ def _integer(text: str, option: str, expected: str) -> int:
 
 
 def _read_json(path: str) -> Any:
+    from sa_atp.inputs import parse_json, read_text
+
     try:
-        text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
-        found = json.loads(text)
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror or error}") from None
-    except ValueError as error:
-        raise UserError(f"{path}: not JSON ({error})") from None
+        text = sys.stdin.read() if path == "-" else read_text(Path(path))
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: not text in {sys.stdin.encoding}") from None
+    found = parse_json(text, path)
     # what `show --json` prints has the spec inside
     return found["spec"] if isinstance(found, dict) and isinstance(found.get("spec"), dict) else found

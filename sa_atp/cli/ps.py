@@ -1,6 +1,7 @@
 """`sa-atp ps`: the parameter server as a process."""
 
 import argparse
+import ipaddress
 import json
 import random
 import signal
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sa_atp.errors import UserError
-from sa_atp.spec import UDP_PORT
+from sa_atp.spec import LANE_BUILDS, SLOTS, UDP_PORT
 
 if TYPE_CHECKING:
     from sa_atp.control.fabric import SwitchPlace
@@ -29,7 +30,8 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--switch-address", metavar="HOST:PORT",
                         help="UDP port of the switch that workers send to; "
                         "default: the switch lies on the way to the parameter server")  # fmt: skip
-    parser.add_argument("--lanes", type=int, default=64, help="build that the switch runs (default: 64)")
+    parser.add_argument("--lanes", type=int, choices=LANE_BUILDS, default=64,
+                        help="build that the switch runs (default: 64)")  # fmt: skip
     parser.add_argument("--slots", type=int, default=1024, help="slots that jobs may use (default: 1024)")
     parser.add_argument("--slots-per-job", type=int, default=1024, help="quota of a job (default: 1024)")
     parser.add_argument("--port", type=int, default=1, metavar="N",
@@ -59,9 +61,9 @@ def run(options: argparse.Namespace) -> int:
         switch_address=parse_address(options.switch_address) if options.switch_address else None,
         aggregates=bool(places),
         levels=options.levels or fabric.levels(places),
-        slots=power_of_two("--slots", options.slots),
-        slots_per_job=power_of_two("--slots-per-job", options.slots_per_job),
-        dead_after_us=int(options.dead_after * 1e6),
+        slots=slots("--slots", options.slots),
+        slots_per_job=slots("--slots-per-job", options.slots_per_job),
+        dead_after_us=int(seconds("--dead-after", options.dead_after) * 1e6),
     )
     from sa_atp.control.server import ServerProcess
     from sa_atp.net.settling import settle
@@ -87,21 +89,41 @@ def _places(options: argparse.Namespace) -> "list[SwitchPlace]":
             raise UserError("--switches FILE says where the switches and hosts are: leave out --grpc and --host-port")
         return fabric.load_places(options.switches)
     if options.grpc is None:
+        if options.host_port:
+            raise UserError("--host-port is about a switch: say with --grpc where it is")
         return []
+    if not 0 <= options.port < 511:
+        raise UserError(f"--port {options.port}: expected 0 to 510")
     ports = dict(parse_host_port(text) for text in options.host_port)
     attachment = fabric.Attachment(default_port=options.port, ports=ports)
     return [fabric.SwitchPlace(grpc=options.grpc, device_id=options.device_id, attachment=attachment, routes=ports)]
 
 
-def power_of_two(name: str, value: int) -> int:
-    if value < 1 or value & (value - 1):
-        raise UserError(f"{name} {value}: expected a power of two")
+def slots(name: str, value: int) -> int:
+    """Raises: UserError: a switch cannot have so many."""
+    if not 1 <= value <= SLOTS or value & (value - 1):
+        raise UserError(f"{name} {value}: expected a power of two, at most {SLOTS}")
+    return value
+
+
+def seconds(name: str, value: float) -> float:
+    """Raises: UserError: no time that could be waited."""
+    if not 0 < value < 1e9:
+        raise UserError(f"{name} {value:g}: expected a positive number of seconds")
     return value
 
 
 def parse_host_port(text: str) -> tuple[str, int]:
     """IP=PORT. Raises: UserError."""
     ip, equals, port = text.partition("=")
-    if not equals or not port.isdigit() or not 0 <= int(port) < 511:
-        raise UserError(f"--host-port {text}: expected IP=PORT, for example 10.0.0.1=3")
+    if not equals or not port.isdecimal() or not 0 <= int(port) < 511 or not _is_ip(ip):
+        raise UserError(f"--host-port {text}: expected IP=PORT, for example 10.0.0.1=3, with a port from 0 to 510")
     return ip, int(port)
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        ipaddress.IPv4Address(text)
+    except ValueError:
+        return False
+    return True

@@ -87,21 +87,26 @@ def run(options: argparse.Namespace) -> int:
     from sa_atp import artefacts
     from sa_atp.folders import cache_folder
     from sa_atp.net.clock import now_us
-    from sa_atp.net.ports import InterfacePort, Port, UdpPort
+    from sa_atp.net.ports import InterfacePort, Port, UdpPort, make_folder
     from sa_atp.net.settling import settle
     from sa_atp.net.switch import SwitchLoop
+    from sa_atp.p4runtime.rpc import check_address
     from sa_atp.softswitch.device import Device
     from sa_atp.softswitch.p4runtime.server import P4RuntimeServer
 
+    check_address(options.grpc, lowest_port=0)
     wanted = [parse_interface(text) for text in options.interface]
     sockets = [parse_udp(text) for text in options.udp]
     numbers = [number for number, _ in wanted] + [number for number, _ in sockets]
+    numbers += [] if options.cpu_port is None else [options.cpu_port]
     for number in numbers:
         if numbers.count(number) > 1:
             raise UserError(f"port {number} is given twice")
     program = None
     if options.program != "none":
         program = artefacts.from_folder(Path(options.program)) if options.program else artefacts.program(options.lanes)
+    if options.pcap is not None:
+        make_folder(options.pcap)  # before the program is compiled
     device = Device(
         clock=now_us,
         device_id=options.device_id,

@@ -1,9 +1,12 @@
 """`sa-atp up`: a local switch and parameter server, for programs started by hand or by torchrun."""
 
 import argparse
+import errno
 import json
+import shlex
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -11,12 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sa_atp.cli.ps import power_of_two
+from sa_atp.cli.ps import seconds, slots
 from sa_atp.errors import UserError
-from sa_atp.spec import CONTRIBUTION_BITS, LANE_BUILDS, SLOTS
+from sa_atp.spec import CONTRIBUTION_BITS, LANE_BUILDS, UDP_PORT
 
 if TYPE_CHECKING:
     from sa_atp.testbed.cluster import LocalCluster
+    from sa_atp.wire.datagrams import Address
 
 
 def add(subparsers: Any) -> None:
@@ -33,9 +37,9 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--lanes", type=int, choices=LANE_BUILDS, default=256,
                         help="values per packet (default: %(default)s)")  # fmt: skip
     parser.add_argument("--slots", type=int, default=1024, help="slots of the switch (default: %(default)s)")
-    parser.add_argument("--listen", default="127.0.0.1:0", metavar="HOST:PORT",
-                        help="address of the parameter server, by which workers reach it; the switch is at the same "
-                        "host (default: any free port of 127.0.0.1)")  # fmt: skip
+    parser.add_argument("--listen", metavar="HOST:PORT",
+                        help="address of the parameter server, by which workers reach it; the switch is at the same host; "
+                        f"port 0: any free one (default: 127.0.0.1:{UDP_PORT}, and with COMMAND 127.0.0.1:0)")  # fmt: skip
     parser.add_argument("--dead-after", type=float, default=10.0, metavar="SECONDS",
                         help="silence after which a worker counts as lost (default: %(default)g)")  # fmt: skip
     parser.add_argument("--pcap", type=Path, metavar="DIR", help="write what passes the switch to a file")
@@ -47,14 +51,15 @@ def add(subparsers: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from sa_atp.net.communicator import parse_address
+    from sa_atp.net.ports import make_folder
     from sa_atp.testbed.cluster import LocalCluster
     from sa_atp.testbed.foreground import run_command, stay
     from sa_atp.testbed.processes import Group
 
     if options.workers is not None and not 1 <= options.workers <= CONTRIBUTION_BITS:
         raise UserError(f"--workers {options.workers}: expected 1 to {CONTRIBUTION_BITS}")
-    if power_of_two("--slots", options.slots) > SLOTS:
-        raise UserError(f"--slots {options.slots}: expected at most {SLOTS}")
+    slots("--slots", options.slots)
+    seconds("--dead-after", options.dead_after)
     if not 1 <= len(options.job) <= 64:
         raise UserError(f"--job {options.job!r}: expected a name of 1 to 64 characters")
     command: list[str] = options.command_line
@@ -62,11 +67,13 @@ def run(options: argparse.Namespace) -> int:
         raise UserError("--json: standard output belongs to the command that was given")
     if command and shutil.which(command[0]) is None:
         raise UserError(f"{command[0]}: no such program on PATH")
-    listen = parse_address(options.listen, lowest_port=0)
+    # a command is told the port, so that several may run at once; who starts programs by hand knows the usual one
+    listen = parse_address(options.listen or f"127.0.0.1:{0 if command else UDP_PORT}", lowest_port=0)
     if listen[0] == "0.0.0.0":
         raise UserError(f"--listen {options.listen}: expected the address by which workers reach this machine")
-    if not options.dead_after > 0:
-        raise UserError(f"--dead-after {options.dead_after:g}: expected a positive number of seconds")
+    _check_free(listen)
+    if options.pcap is not None:
+        make_folder(options.pcap)
     with _terminated_like_interrupted(), _log_folder() as logs, Group() as group:
         say("starting switch and parameter server (the first time, compiling takes some seconds)")
         cluster = LocalCluster(
@@ -93,13 +100,28 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _check_free(address: "Address") -> None:
+    """Raises: UserError: the parameter server could not listen there."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind(address)
+        except OSError as error:
+            where = "{}:{}".format(*address)
+            if error.errno != errno.EADDRINUSE:
+                raise UserError(f"--listen {where}: {error.strerror}") from None
+            raise UserError(
+                f"UDP port {where} is in use, perhaps by another `sa-atp up`: let programs join that one, or take "
+                f"any free port with --listen {address[0]}:0"
+            ) from None
+
+
 def _announce(environment: dict[str, str], cluster: "LocalCluster", logs: Path, *, lanes: int | None) -> None:
     """Args: lanes: of the switch, for JSON; None: text, for a shell."""
     if lanes is not None:
         switch = {"udp": list(cluster.switch_address), "grpc": cluster.grpc, "lanes": lanes}
         print(json.dumps({"environment": environment, "switch": switch, "logs": str(logs)}), flush=True)
     else:
-        print("\n".join(f"export {name}={value}" for name, value in environment.items()), flush=True)
+        print("\n".join(f"export {name}={shlex.quote(value)}" for name, value in environment.items()), flush=True)
 
 
 @contextmanager

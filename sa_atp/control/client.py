@@ -22,6 +22,7 @@ from sa_atp.errors import UserError
 from sa_atp.p4runtime import bytestrings, codec
 from sa_atp.p4runtime.entities import Entity, MulticastGroup, RegisterEntry, Update, UpdateKind
 from sa_atp.p4runtime.errors import Code, Refusal
+from sa_atp.p4runtime.rpc import check_address
 from sa_atp.p4runtime.schema import Schema, from_p4info
 
 UPDATES_A_WRITE = 500  # keeps a batch far below a server's default limit of 4 MiB
@@ -63,10 +64,16 @@ class P4RuntimeClient:
         election_id: of all clients that are connected, the one with the largest may write.
         read_only: do not ask to be primary; `write` and `push_pipeline` fail.
         timeout_s: how long to wait for the connection, and for each answer.
+
+        Raises: UserError: one of them is none.
         """
         if not 0 < election_id < 1 << 128:
             raise UserError(f"election id {election_id}: expected 1 to 2**128 - 1")
-        self.address = address
+        if not 0 <= device_id < 1 << 64:
+            raise UserError(f"device id {device_id}: expected 0 to 2**64 - 1")
+        if not 0 < timeout_s < 1e9:
+            raise UserError(f"timeout {timeout_s:g}: expected a positive number of seconds")
+        self.address = check_address(address)
         self.device_id = device_id
         self.election_id = election_id
         self.read_only = read_only

@@ -7,12 +7,12 @@ import queue
 import threading
 from typing import Any
 
-import grpc
 from google.rpc import status_pb2
-from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
+from p4.v1 import p4runtime_pb2
 
 from sa_atp.control.errors import ControlError, NoPipeline, NotPrimary, NotSupported, Unreachable, WrongDevice
 from sa_atp.p4runtime.errors import Code
+from sa_atp.p4runtime.rpc import grpc, p4runtime_pb2_grpc
 
 MOST_MESSAGE_BYTES = 256 << 20  # compiled programs are large
 _Code = grpc.StatusCode

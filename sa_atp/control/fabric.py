@@ -7,7 +7,7 @@ A `Keeper` brings one switch up: program, routes, jobs. It looks at it now and t
 which it recognises by the program's cookie: a switch that has just started has another one, or none.
 """
 
-import json
+import ipaddress
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,12 +17,15 @@ from sa_atp import artefacts
 from sa_atp.control import jobs, routes, tofino
 from sa_atp.control.client import P4RuntimeClient
 from sa_atp.control.errors import ControlError
-from sa_atp.control.jobspec import JobSpec, Level, Member, check_mac
+from sa_atp.control.jobspec import DROP_PORT, JobSpec, Level, Member, check_mac
 from sa_atp.errors import SaAtpError, UserError
+from sa_atp.inputs import read_json
 from sa_atp.p4runtime.entities import TableEntry
+from sa_atp.p4runtime.rpc import check_address
 from sa_atp.transport.server_events import Admit
 from sa_atp.wire.datagrams import Address
 from sa_atp.wire.frames import mac_for
+from sa_atp.words import plural
 
 CHECK_TIMEOUT_S = 2.0
 Target = Literal["v1model", "tofino", "tofino2"]
@@ -128,12 +131,7 @@ def load_places(path: Path) -> list[SwitchPlace]:
 
     Raises: UserError: names the file and the key.
     """
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}") from None
-    except ValueError as error:
-        raise UserError(f"{path}: not JSON ({error})") from None
+    found = read_json(path)
     if not isinstance(found, dict) or not isinstance(found.get("switches"), list) or not found["switches"]:
         raise UserError(f'{path}: expected {{"switches": [...]}} with at least one switch')
     places = [_place(each, f"{path}: switches[{i}]") for i, each in enumerate(found["switches"])]
@@ -166,7 +164,7 @@ def _place(source: Any, where: str) -> SwitchPlace:
     if not isinstance(source, dict):
         raise UserError(f"{where}: expected an object with {', '.join(_KEYS)}")
     for key, value in source.items():
-        if key not in _KEYS or not isinstance(value, _KEYS[key]):
+        if key not in _KEYS or type(value) is not _KEYS[key]:
             expected = f"a {_KEYS[key].__name__}" if key in _KEYS else f"one of {', '.join(_KEYS)}"
             raise UserError(f"{where}: {key} = {value!r}: expected {expected}")
     level = source.get("level", "root")
@@ -175,8 +173,21 @@ def _place(source: Any, where: str) -> SwitchPlace:
         raise UserError(f"{where}: expected grpc, and level root or leaf")
     if (level == "leaf") != ("uplink_port" in source):
         raise UserError(f"{where}: uplink_port belongs to a leaf, and every leaf has one")
-    if not all(isinstance(port, int) for port in [*hosts.values(), *source.get("leaf_ports", ())]):
-        raise UserError(f"{where}: ports must be whole numbers")
+    if not all(
+        type(port) is int and 0 <= port < DROP_PORT for port in [*hosts.values(), *source.get("leaf_ports", ())]
+    ):
+        raise UserError(f"{where}: ports must be whole numbers from 0 to {DROP_PORT - 1}")
+    for ip in (*hosts, *source.get("macs", {})):
+        try:
+            ipaddress.IPv4Address(ip)
+        except ValueError:
+            raise UserError(f"{where}: {ip!r}: expected an IPv4 address") from None
+    try:
+        check_address(source["grpc"])
+    except UserError as error:
+        raise UserError(f"{where}: grpc: {error}") from None
+    if not 0 <= source.get("device_id", 0) < 1 << 64 or not 0 <= source.get("mark_above", 0) < 1 << 19:
+        raise UserError(f"{where}: expected a device_id of 0 to 2**64 - 1, and mark_above of 0 to 2**19 - 1")
     for key, known in (("target", get_args(Target)), ("packing", tofino.PACKINGS)):
         if source.get(key, known[0]) not in known:
             raise UserError(f"{where}: {key} = {source[key]!r}: expected one of {', '.join(known)}")
@@ -259,7 +270,8 @@ class Keeper:
         except SaAtpError as error:  # not only unreachable: somebody else's job may have what ours needs
             self._let_go()
             return str(error)
-        return f"{where} had restarted: put back its program, {len(self.place.routes)} routes, {len(self._jobs)} jobs"
+        what = f"{plural(len(self.place.routes), 'route')}, {plural(len(self._jobs), 'job')}"
+        return f"{where} had restarted: put back its program, {what}"
 
     def close(self) -> None:
         """Ends the connection; what the switch holds stays."""

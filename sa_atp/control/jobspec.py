@@ -16,7 +16,7 @@ from sa_atp.errors import UserError
 Level = Literal["root", "leaf"]
 NO_RANK = -1
 MOST_RANK = 998  # copy numbers 1 to 999 are ranks 0 to 998
-_DROP_PORT = 511
+DROP_PORT = 511
 _MOST_SLOTS = 1 << 16  # that a packet can name; how many there are, the switch says when a job is installed
 
 
@@ -39,11 +39,11 @@ class Member:
         try:
             ipaddress.IPv4Address(str(self.ip))
         except ValueError:
-            raise UserError(f"member ip {self.ip!r}: expected an IPv4 address") from None
-        check_mac("member mac", self.mac)
-        _check("member udp_port", self.udp_port, 1, 65535)
-        _check("member switch_port", self.switch_port, 0, _DROP_PORT - 1)
-        _check("member rank", self.rank, NO_RANK, MOST_RANK)
+            raise UserError(f"ip {self.ip!r}: expected an IPv4 address") from None
+        check_mac("mac", self.mac)
+        _check("udp_port", self.udp_port, 1, 65535)
+        _check("switch_port", self.switch_port, 0, DROP_PORT - 1)
+        _check("rank", self.rank, NO_RANK, MOST_RANK)
         object.__setattr__(self, "mac", self.mac.lower())
 
     @property
@@ -109,7 +109,7 @@ class JobSpec:
         _check("group", self.group, 1, 65535)
         _check("ttl_ticks", self.ttl_ticks, 1, (1 << 32) - 1)
         if self.loop_port is not None:
-            _check("loop_port", self.loop_port, 0, _DROP_PORT - 1)
+            _check("loop_port", self.loop_port, 0, DROP_PORT - 1)
         if self.level not in get_args(Level):
             raise UserError(f"job {self.job}: level {self.level!r}: expected {' or '.join(get_args(Level))}")
         if not self.members:
@@ -121,7 +121,7 @@ class JobSpec:
 
     def _check_leaves(self) -> None:
         for port in self.leaf_ports:
-            _check("leaf_ports", port, 0, _DROP_PORT - 1)
+            _check("leaf_ports", port, 0, DROP_PORT - 1)
         if self.leaf_ports and self.level == "leaf":
             raise UserError(f"job {self.job}: leaf_ports {list(self.leaf_ports)}: only a root has leaves below it")
         # those without a worker of the job do not matter
@@ -173,13 +173,21 @@ def from_json(source: Mapping[str, Any]) -> JobSpec:
             raise UserError(f"fan_in {values['fan_in']!r}: expected a number such as 0xf") from None
     if not isinstance(values["members"], list):
         raise UserError("members: expected a list")
-    values["members"] = tuple(Member(**_keys(m, Member, "members")) for m in values["members"])
+    values["members"] = tuple(_member(m, f"members[{i}]") for i, m in enumerate(values["members"]))
     for name in ("parameter_server", "uplink"):
-        values[name] = Member(**_keys(values[name], Member, name))
+        values[name] = _member(values[name], name)
     if not isinstance(values.get("leaf_ports", []), list):
         raise UserError(f"leaf_ports {values['leaf_ports']!r}: expected a list of ports")
     values["leaf_ports"] = tuple(values.get("leaf_ports", ()))
     return JobSpec(**values)
+
+
+def _member(source: Any, where: str) -> Member:
+    values = _keys(source, Member, where)
+    try:
+        return Member(**values)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
 
 
 def check_mac(name: str, value: Any) -> None:

@@ -26,11 +26,16 @@ class ServerProcess:
     def use_switches(self, places: Sequence[SwitchPlace]) -> None:
         """Brings switches up, and has jobs installed on them.
 
-        Raises: UserError: there is no program of so many lanes for one; ControlError: one does not answer.
+        Raises: UserError: there is no program of so many lanes for one; ControlError: one does not answer. The process is
+            over then.
         """
-        keepers = [Keeper(place, place.program(self.settings.lanes)) for place in places]
-        for keeper in keepers:
-            keeper.bring_up()
+        try:
+            keepers = [Keeper(place, place.program(self.settings.lanes)) for place in places]
+            for keeper in keepers:
+                keeper.bring_up()
+        except BaseException:
+            self._driver.close()
+            raise
         self._installer = Installer(
             keepers,
             self.address,

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from sa_atp.errors import UserError
+from sa_atp.inputs import read_text
 
 Chip = Literal["tofino", "tofino2"]
 Packing = Literal["stratum", "pi"]
@@ -229,7 +230,7 @@ def _p4info(folder: Path) -> str:
     found = sorted({*folder.glob("*.p4info.txtpb"), *folder.glob("*p4info*.txt")})
     if len(found) != 1:
         raise UserError(f"{folder}: expected one P4Info (*.p4info.txtpb), found {len(found)}")
-    return found[0].read_text(encoding="utf-8")
+    return read_text(found[0])
 
 
 def _check_tables(folder: Path, p4info: str, bfrt: dict[str, Any]) -> None:

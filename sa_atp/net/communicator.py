@@ -107,7 +107,7 @@ def parse_address(text: str, *, lowest_port: int = 1) -> Address:
         raise UserError(f"address {text!r}: expected udp://HOST or udp://HOST:PORT")
     try:
         return socket.gethostbyname(match[1]), port
-    except OSError:
+    except (OSError, UnicodeError):  # the latter for "a..b"
         raise UserError(f"address {text!r}: the host {match[1]!r} is not known") from None
 
 

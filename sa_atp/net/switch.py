@@ -11,7 +11,7 @@ import numpy as np
 from sa_atp.net.clock import now_us
 from sa_atp.net.impair import ImpairedPort
 from sa_atp.net.interfaces import Interfaces
-from sa_atp.net.ports import Capture, InterfacePort, Port
+from sa_atp.net.ports import Capture, InterfacePort, Port, make_folder
 from sa_atp.net.receive_coalescing import ReceiveCoalescing
 from sa_atp.softswitch.device import Device
 from sa_atp.softswitch.pipeline import PORTS, Packets
@@ -50,7 +50,7 @@ class SwitchLoop:
         for number, port in self.ports.items():
             self._selector.register(port, selectors.EVENT_READ, number)
             if captures is not None:
-                captures.mkdir(parents=True, exist_ok=True)
+                make_folder(captures)
                 self._captures[number] = Capture(captures / f"port{number}.pcap")
         self._coalescing = ReceiveCoalescing(LONGEST_PAUSE_US, ENOUGH, WORTH_IT)
         device.emit = self.send

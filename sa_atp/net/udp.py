@@ -59,7 +59,8 @@ class UdpSocket:
             self.socket.bind(address)
         except (OSError, OverflowError) as error:
             self.socket.close()
-            raise UserError(f"cannot use UDP address {address[0]}:{address[1]}: {error}") from None
+            reason = getattr(error, "strerror", None) or error
+            raise UserError(f"cannot use UDP address {address[0]}:{address[1]}: {reason}") from None
         self.socket.setblocking(False)
         self._set(socket.IPPROTO_IP, socket.IP_TOS, ECT0)
         # a switch cannot add up what arrives in fragments

@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import grpc
-
+from sa_atp.p4runtime.rpc import grpc
 from sa_atp.softswitch.stf.names import BoundEntry, Counter, Match, Names
 from sa_atp.testbed import bmv2
 from sa_atp.testbed.bmv2 import START_TIMEOUT_S, CommandLine, free_port, start_arguments

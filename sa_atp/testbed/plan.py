@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from sa_atp.errors import UserError
+from sa_atp.inputs import read_text
 from sa_atp.spec import CONTRIBUTION_BITS, LANE_BUILDS, SLOTS
 from sa_atp.train.comm_models import COMM_MODELS
+from sa_atp.words import plural
 
 # ps: a parameter server sums, no switch does. gloo: PyTorch's ring all-reduce over TCP.
 POLICIES = ("atp", "sa-atp", "ps", "gloo")
@@ -229,18 +231,14 @@ class Plan:
 
 def load(path: Path, overrides: Iterable[str] = ()) -> Plan:
     """Reads a plan file. Args: overrides: KEY=VALUE, as in `--set help.grade=clone`. Raises: UserError."""
-    try:
-        text = path.read_text()
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}") from None
-    return parse(text, str(path), overrides)
+    return parse(read_text(path), str(path), overrides)
 
 
 def parse(text: str, where: str, overrides: Iterable[str] = ()) -> Plan:
     """A plan from TOML text. Raises: UserError naming the key."""
     try:
         tables: dict[str, Any] = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UserError(f"{where}: not TOML: {error}") from None
     for override in overrides:
         _override(tables, override)
@@ -268,9 +266,11 @@ def _override(tables: dict[str, Any], override: str) -> None:
         raise UserError(f"--set {override}: expected TABLE.KEY=VALUE, for example help.grade=clone")
     try:
         parsed = tomllib.loads(f"x = {value}")["x"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         parsed = value.strip()  # a bare word is a string
-    tables.setdefault(section, {})[name] = parsed
+    table = tables.setdefault(section, {})
+    if isinstance(table, dict):  # else the plan is wrong, and that is said when it is read
+        table[name] = parsed
 
 
 def _section(kind: Any, name: str, table: Mapping[str, Any], where: str) -> Any:
@@ -327,7 +327,9 @@ def _check_together(plan: Plan, where: str) -> None:
         raise UserError(f"{where}: switch.slots_per_job = {plan.switch.quota} is more than slots = {plan.switch.slots}")
     rates = plan.topology.worker_mbps
     if rates and len(rates) != workers:
-        raise UserError(f"{where}: topology.worker_mbps has {len(rates)} rates for {workers} workers")
+        raise UserError(
+            f"{where}: topology.worker_mbps has {plural(len(rates), 'rate')} for {plural(workers, 'worker')}"
+        )
     if (plan.topology.kind == "file") != bool(plan.topology.file):
         raise UserError(f'{where}: topology.file and topology.kind = "file" belong together')
     if plan.straggler.by in ("cpu-quota", "hog") and job.device != "cpu":

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 from rich.table import Table
+from sa_atp.wire.messages import encode
 
 import sa_atp as package
 from sa_atp import terminal
@@ -18,7 +19,6 @@ from sa_atp.net.ports import Capture
 from sa_atp.spec import UDP_PORT
 from sa_atp.testbed.plan import Plan
 from sa_atp.wire.frames import Endpoint, mac_for, wrap
-from sa_atp.wire.messages import encode
 
 from .conftest import sa_atp
 

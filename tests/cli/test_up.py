@@ -2,7 +2,10 @@
 
 import json
 import os
+import re
+import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -10,16 +13,22 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from sa_atp.cli import main
+from sa_atp.cli.up import _announce
 from sa_atp.spec import UDP_PORT
 from sa_atp.testbed import foreground
+from sa_atp.testbed.cluster import LocalCluster
 from sa_atp.testbed.foreground import run_command
 from sa_atp.testbed.processes import Group, ProcessError
+from tests.helpers.alone import CANNOT
 
 from .conftest import sa_atp
+
+ANY_PORT = ("--listen", "127.0.0.1:0")  # tests may run beside each other
 
 # Two ranks in threads; the arrays differ, and the sum of what they say is known.
 PROGRAM = """
@@ -87,7 +96,7 @@ def test_a_command_runs_in_the_environment(tmp_path: Path) -> None:
 
 
 def test_it_stays_until_it_is_told_to_end(tmp_path: Path) -> None:
-    with started("--workers", "3", "--json", "--lanes", "64", logs=tmp_path) as process:
+    with started("--workers", "3", "--json", "--lanes", "64", *ANY_PORT, logs=tmp_path) as process:
         assert process.stdout is not None
         said = json.loads(process.stdout.readline())
         assert said["environment"] == {
@@ -105,7 +114,7 @@ def test_it_stays_until_it_is_told_to_end(tmp_path: Path) -> None:
 
 
 def test_it_says_so_when_the_switch_dies(tmp_path: Path) -> None:
-    with started("--lanes", "64", logs=tmp_path) as process:
+    with started("--lanes", "64", *ANY_PORT, logs=tmp_path) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         # what it prints can be pasted
@@ -120,6 +129,58 @@ def test_it_says_so_when_the_switch_dies(tmp_path: Path) -> None:
     assert all(map(gone, others))
     [logs] = tmp_path.iterdir()  # for whoever wants to know more
     assert {path.name for path in logs.iterdir()} == {"switch.log", "ps.log"}
+
+
+def test_a_port_in_use_is_told_at_once_and_leaves_nothing(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        where = f"127.0.0.1:{taken.getsockname()[1]}"
+        for command in ((), ("--", "true")):
+            done = sa_atp("up", "--listen", where, *command, environment={"TMPDIR": str(tmp_path)})
+            assert (done.returncode, done.stdout) == (2, "")
+            assert done.stderr == (
+                f"sa-atp: UDP port {where} is in use, perhaps by another `sa-atp up`: let programs join that one, "
+                "or take any free port with --listen 127.0.0.1:0\n"
+            )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_programs_started_by_hand_find_it_where_they_look(tmp_path: Path) -> None:
+    """The port is the usual one, once; commands are told theirs, so several may run at once."""
+    sa_atp_ = f"{shlex.quote(sys.executable)} -m sa_atp up --lanes 64"
+    script = f"""
+        {sa_atp_} > first & first=$!
+        while ! grep -q JOB first; do sleep 0.1; done
+        {sa_atp_}; echo "status $?"
+        {sa_atp_} --job "two words" -- sh -c 'echo "$SA_ATP_SERVER $SA_ATP_JOB"'
+        kill -TERM $first; wait $first; echo "status $?"
+        cat first
+    """
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.helpers.alone", "sh", "-c", script],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(root)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode == CANNOT:
+        pytest.skip(f"{done.stderr.strip()}: run the tests as root, or allow user namespaces")
+    refused, told, *end = done.stdout.splitlines()
+    assert (refused, end[0]) == ("status 2", "status 0"), done.stderr
+    assert end[1:] == [f"export SA_ATP_SERVER=udp://127.0.0.1:{UDP_PORT}", "export SA_ATP_JOB=up"]
+    assert f"sa-atp: UDP port 127.0.0.1:{UDP_PORT} is in use" in done.stderr
+    assert re.fullmatch(r"udp://127\.0\.0\.1:\d+ two words", told)
+    assert f":{UDP_PORT} " not in told
+
+
+def test_what_it_prints_can_be_pasted(capsys: pytest.CaptureFixture[str]) -> None:
+    """Also names with spaces."""
+    _announce({"SA_ATP_JOB": "two words; true"}, cast(LocalCluster, None), Path(), lanes=None)
+    said = capsys.readouterr().out
+    assert (
+        subprocess.run(
+            ["sh", "-c", f'{said} printf %s "$SA_ATP_JOB"'], capture_output=True, text=True, check=True
+        ).stdout
+        == "two words; true"
+    )
 
 
 # --- the command, without a cluster around it -----------------------------------------------------------------------------
@@ -157,8 +218,8 @@ def test_ctrl_c_ends_a_command_that_does_not_listen(tmp_path: Path, monkeypatch:
 def test_what_cannot_be(capsys: pytest.CaptureFixture[str]) -> None:
     for words, message in (
         (("--workers", "0"), "--workers 0: expected 1 to 64"),
-        (("--slots", "3"), "--slots 3: expected a power of two"),
-        (("--slots", "8192"), "--slots 8192: expected at most 4096"),
+        (("--slots", "3"), "--slots 3: expected a power of two, at most 4096"),
+        (("--slots", "8192"), "--slots 8192: expected a power of two, at most 4096"),
         (("--job", ""), "--job '': expected a name of 1 to 64 characters"),
         (("--listen", "nowhere"), "the host 'nowhere' is not known"),
         (("--json", "--", "true"), "--json: standard output belongs to the command"),

@@ -11,14 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any
 
-import grpc
 from google.protobuf import any_pb2, text_format
 from google.rpc import status_pb2
 from p4.config.v1 import p4info_pb2
-from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
+from p4.v1 import p4runtime_pb2
 
 from sa_atp.errors import SaAtpError, UserError
 from sa_atp.p4runtime.errors import Code, Refusal, WriteRefusal
+from sa_atp.p4runtime.rpc import check_address, grpc, p4runtime_pb2_grpc
 from sa_atp.softswitch.device import Device
 from sa_atp.softswitch.p4runtime.arbitration import MOST_STREAMS
 from sa_atp.softswitch.p4runtime.service import Service
@@ -40,6 +40,7 @@ class P4RuntimeServer:
 
         Raises: UserError: the address is in use, or not an address of this machine.
         """
+        check_address(address, lowest_port=0)
         self.service = Service(device)
         self.packet_ins_dropped = 0
         self._server = grpc.server(

@@ -15,13 +15,14 @@ the way of a worker.
 """
 
 import ipaddress
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 from sa_atp.errors import UserError
+from sa_atp.inputs import read_json
 from sa_atp.testbed.mininet.layout import HostNode, Layout, LinkQuality, SwitchNode
+from sa_atp.words import plural
 
 END = re.compile(r"(?P<switch>[^-]+)-p(?P<port>[0-9]+)")
 UNITS_US = {"us": 1, "ms": 1_000, "s": 1_000_000}
@@ -32,12 +33,7 @@ def read(path: Path, default: LinkQuality) -> Layout:
 
     Args: default: of links whose entry gives no latency or rate. Raises: UserError: names the file and the entry.
     """
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}") from None
-    except ValueError as error:
-        raise UserError(f"{path}: not JSON ({error})") from None
+    found = read_json(path)
     shape = {"hosts": dict, "switches": dict, "links": list}
     if not isinstance(found, dict) or not all(isinstance(found.get(key), kind) for key, kind in shape.items()):
         raise UserError(f"{path}: expected an object with hosts, switches and links, as p4lang's tutorials have it")
@@ -54,7 +50,9 @@ def read(path: Path, default: LinkQuality) -> Layout:
 def check_hosts(layout: Layout, wanted: int, file: str) -> None:
     """Raises: UserError: there are too few hosts."""
     if len(layout.hosts) < wanted:
-        raise UserError(f"{file} has {len(layout.hosts)} hosts, but topology.workers and job.jobs ask for {wanted}")
+        raise UserError(
+            f"{file} has {plural(len(layout.hosts), 'host')}, but topology.workers and job.jobs ask for {wanted}"
+        )
 
 
 def _ip(host: Any, where: str) -> str:

@@ -1,0 +1,169 @@
+"""Input that is wrong or odd: one line that says what, where and what would be accepted, and status 2."""
+
+import json
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from sa_atp import artefacts
+from sa_atp.cli import main
+from sa_atp.words import join, plural
+
+from .conftest import sa_atp
+
+MEMBER = ["--member", "0=10.0.0.1:40000,02:00:0a:00:00:01,1"]
+PS = "10.0.0.9:21313,02:00:0a:00:00:09,3"
+BAD_IP, BAD_MAC, BAD_PORT = "10.0.0.999:1,02:00:0a:00:00:09,3", "10.0.0.9:1,02:00,3", "10.0.0.9:0,02:00:0a:00:00:09,3"
+BAD_PLACE, HIGH = "0=10.0.0.1:1,02:00:0a:00:00:01,999", "99=10.0.0.1:1,02:00:0a:00:00:01,9"
+HOST = "IP:UDP_PORT,MAC,SWITCH_PORT"
+PROGRAM = str(artefacts.program(64).json_path)
+
+
+def refused(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line that a command ends with, status 2."""
+    assert main(words) == 2, words
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n"), err[:8]) == ("", 1, "sa-atp: ")
+    return err[8:-1]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["deploy", "--target", "embedded", "--grpc", "foo"], "P4Runtime address 'foo': expected HOST:PORT"),
+        (["job", "list", "--grpc", "127.0.0.1:99999"], "P4Runtime address '127.0.0.1:99999': expected"),
+        (["deploy", "--target", "embedded", "--grpc", "a..b:9559"], "--grpc a..b:9559: the host 'a..b' is not known"),
+        (["job", "list", "--grpc", ":9559"], "P4Runtime address ':9559': expected HOST:PORT"),
+        (["job", "list", "--timeout", "nan"], "timeout nan: expected a positive number of seconds"),
+        (["job", "list", "--device-id", "-1"], "device id -1: expected 0 to 2**64 - 1"),
+        (["deploy", "--target", "embedded", "--program", "nowhere"], "nowhere: no such folder; expected one with"),
+        (["deploy", "--target", "embedded", "--lanes", "5"], "no such build of the P4 program; there is 32, 64 and 256"),
+        (["job", "add", "1", *MEMBER, "--ps", "10.0.0.9"], f"--ps 10.0.0.9: expected {HOST}"),
+        (["job", "add", "1", *MEMBER, "--ps", BAD_IP], f"--ps {BAD_IP}: ip '10.0.0.999': expected an IPv4 a"),
+        (["job", "add", "1", *MEMBER, "--ps", BAD_MAC], f"--ps {BAD_MAC}: mac '02:00': expected six bytes"),
+        (["job", "add", "1", *MEMBER, "--ps", PS, "--uplink", BAD_PORT], f"--uplink {BAD_PORT}: udp_port 0: exp"),
+        (["job", "add", "1", "--member", BAD_PLACE, "--ps", PS], f"--member {BAD_PLACE[2:]}: switch_port 999: exp"),
+        (["job", "add", "1", "--member", HIGH, "--ps", PS], "--fan-in: expected, where no member"),
+        (["switch", "--grpc", "127.0.0.1:99999"], "P4Runtime address '127.0.0.1:99999': expected HOST:PORT"),
+        (["switch", "nowhere", "--grpc", "127.0.0.1:0"], "nowhere: no such folder"),
+        (["switch", "--cpu-port", "1", "--udp", "1=127.0.0.1:0"], "port 1 is given twice"),
+        (["switch", "--udp", "1=127.0.0.1:0", "--pcap", "/dev/null/x"], "cannot make the folder /dev/null/x: Not a"),
+        (["switch", "--udp", "1=192.0.2.1:0"], "cannot use UDP address 192.0.2.1:0: Cannot assign requested address"),
+        (["ps", "--listen", "a..b"], "address 'a..b': the host 'a..b' is not known"),
+        (["ps", "--slots", "8192"], "--slots 8192: expected a power of two, at most 4096"),
+        (["ps", "--slots-per-job", "3"], "--slots-per-job 3: expected a power of two"),
+        (["ps", "--dead-after", "inf"], "--dead-after inf: expected a positive number of seconds"),
+        (["ps", "--dead-after", "-1"], "--dead-after -1: expected a positive number of seconds"),
+        (["ps", "--grpc", "foo"], "P4Runtime address 'foo'"),
+        (["ps", "--host-port", "10.0.0.1=1"], "--host-port is about a switch: say with --grpc"),
+        (["ps", "--grpc", "127.0.0.1:9", "--host-port", "x=1"], "--host-port x=1: expected IP=PORT"),
+        (["ps", "--grpc", "127.0.0.1:9", "--port", "999"], "--port 999: expected 0 to 510"),
+        (["up", "--dead-after", "inf", "--", "true"], "--dead-after inf: expected a positive number of seconds"),
+        (["up", "--pcap", "/dev/null/x", "--", "true"], "cannot make the folder /dev/null/x: Not a"),
+        (["up", "--listen", "192.0.2.1:5"], "--listen 192.0.2.1:5: Cannot assign requested address"),
+        (["dissect", "/dev/null", "--job", "999"], "--job 999: expected 0 to 255"),
+        (["run", "/"], "/: a folder, not a plan file; the project's own plans are demo, "),
+        (["run", "x" * 300], ": no such file; the project's own plans are demo, "),
+    ],
+)  # fmt: skip
+def test_options(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    if words[0] in ("ps", "switch"):  # whose own addresses are not what is wrong
+        words = [
+            *words[:1],
+            *{"ps": ["--listen", "127.0.0.1:0"], "switch": ["--grpc", "127.0.0.1:0"]}[words[0]],
+            *words[1:],
+        ]
+    assert message in refused(words, capsys)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"[run]\n# \xff", "not text in UTF-8: byte 0xff at 8"),
+        (b"x = " + b"[" * 100_000, "not TOML: "),
+        (b"run = 3", "run must be a table"),
+        (b"", "run.steps = 0: expected 1 to 100000"),
+        (b"\xef\xbb\xbf[job]\n", "run.steps = 0: expected 1 to 100000"),  # as some editors begin a file
+    ],
+)
+def test_plans(content: bytes, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = tmp_path / "plan.toml"
+    plan.write_bytes(content)
+    assert refused(["run", str(plan), "--set", "run.steps=0"], capsys).startswith(f"{plan}: {message}")
+
+
+@pytest.mark.parametrize(
+    ("switch", "message"),
+    [
+        ({"grpc": "foo"}, "grpc: P4Runtime address 'foo': expected HOST:PORT"),
+        ({"hosts": {"h1": 1}}, "'h1': expected an IPv4 address"),
+        ({"hosts": {"10.0.0.1": 511}}, "ports must be whole numbers from 0 to 510"),
+        ({"hosts": {"10.0.0.1": True}}, "ports must be whole numbers from 0 to 510"),
+        ({"macs": {"h1": "02:00:00:00:00:01"}}, "'h1': expected an IPv4 address"),
+        ({"device_id": -1}, "expected a device_id of 0 to"),
+        ({"device_id": True}, "device_id = True: expected a int"),
+        ({"mark_above": -1}, "and mark_above of 0 to"),
+    ],
+)
+def test_files_of_switches(
+    switch: dict[str, object], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "switches.json"
+    file.write_text(json.dumps({"switches": [{"grpc": "127.0.0.1:9", **switch}]}))
+    said = refused(["ps", "--listen", "127.0.0.1:0", "--switches", str(file)], capsys)
+    assert said.startswith(f"{file}: switches[0]: ")
+    assert message in said
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\xff", "not text in UTF-8: byte 0xff at 0"),
+        (b"[" * 100_000, "not JSON ("),
+        (b"{}", "job: the key job is missing"),
+    ],
+)
+def test_files_of_jobs(content: bytes, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "job.json"
+    file.write_bytes(content)
+    assert message in refused(["job", "add", "--file", str(file)], capsys)
+
+
+def test_members_of_a_job_in_a_file_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    host = {"ip": "10.0.0.1", "udp_port": 1, "mac": "02:00:00:00:00:01", "switch_port": 1}
+    spec = {
+        "job": 1, "epoch": 0, "fan_in": "0x1", "slot_base": 0, "slot_count": 1, "group": 1, "ttl_ticks": 1,
+        "level": "root", "members": [{**host, "rank": 0}], "parameter_server": {**host, "ip": "x"}, "uplink": host,
+    }  # fmt: skip
+    file = tmp_path / "job.json"
+    file.write_text(json.dumps(spec))
+    assert refused(["job", "add", "--file", str(file)], capsys) == "parameter_server: ip 'x': expected an IPv4 address"
+    file.write_text(json.dumps({**spec, "members": [{**host, "rank": 0, "mac": 3}]}))
+    assert refused(["job", "add", "--file", str(file)], capsys).startswith("members[0]: mac 3: expected six bytes")
+
+
+def test_grpc_says_nothing_itself() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = sa_atp("switch", "none", "--grpc", address, environment={"GRPC_VERBOSITY": ""})
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"sa-atp: P4Runtime: cannot listen on {address}: expected HOST:PORT of this machine, not in use\n"
+    )
+
+
+def test_what_is_counted() -> None:
+    assert [plural(n, "packet") for n in (0, 1, 2)] == ["0 packets", "1 packet", "2 packets"]
+    assert [plural(n, "switch", "switches") for n in (1, 3)] == ["1 switch", "3 switches"]
+    assert [join("abc"[:n]) for n in range(4)] == ["", "a", "a and b", "a, b and c"]
+
+
+def test_one_packet_is_no_packets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    test = tmp_path / "one.stf"
+    test.write_text("packet 1 00\n")
+    assert main(["stf", PROGRAM, str(test)]) == 0
+    assert capsys.readouterr().out == f"pass: {test} on embedded: 1 packet in, 0 out, 0 expected\n"
