@@ -108,7 +108,8 @@ def test_jobs_that_are_over(url: str, server: ServerProcess, join: Join, capsys:
     for comm in join([0, 1], world_size=2):  # the next epoch of the same job; rank 0 comes back without a goodbye
         comm._driver.stop()
     with ThreadPoolExecutor(1) as pool:
-        again = pool.submit(connect, url, job="job", rank=0, world_size=2, timeout_s=3.5)  # longer than its place is kept for it
+        # longer than its place is kept for it
+        again = pool.submit(connect, url, job="job", rank=0, world_size=2, timeout_s=3.5)
         assert again.exception() is not None
     status, found = diagnose(capsys, "--server", url)
     assert (status, found["jobs"][0]["waited_for"]) == (1, [1])  # rank 0 has joined a new epoch

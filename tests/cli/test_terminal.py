@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from rich.console import Console
 from rich.table import Table
-from sa_atp.wire.messages import encode
 
 import sa_atp as package
 from sa_atp import terminal
@@ -18,6 +17,7 @@ from sa_atp.cli import _sweep, main
 from sa_atp.net.ports import Capture
 from sa_atp.spec import UDP_PORT
 from sa_atp.testbed.plan import Plan
+from sa_atp.wire.control import Alive, encode
 from sa_atp.wire.frames import Endpoint, mac_for, wrap
 
 from .conftest import sa_atp
@@ -32,7 +32,7 @@ def command(*words: str | Path) -> list[str]:
 @pytest.fixture
 def capture(tmp_path: Path) -> Path:
     """One packet, a control message whose text is not ASCII."""
-    packet = encode({"type": "alive"}, request=1)[:20] + '{"x":"é–"}'.encode()
+    packet = encode(Alive(oldest=0), request=1)[:20] + '{"x":"é–"}'.encode()
     source, target = (Endpoint(mac_for(ip), (ip, UDP_PORT)) for ip in ("10.0.0.1", "10.0.0.2"))
     frames = wrap(np.frombuffer(packet, np.uint8).reshape(1, -1), source, target)
     made = Capture(tmp_path / "one.pcap")

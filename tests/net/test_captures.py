@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sa_atp.wire.messages import encode
+from helpers.messages import packet_of
 from scapy.layers.inet import GRE, ICMP, IP, TCP, UDP
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import ARP, LLC, SNAP, CookedLinux, CookedLinuxV2, Dot1AD, Dot1Q, Dot3, Ether, Loopback
@@ -210,7 +210,7 @@ def payload(draw: random.Random) -> bytes:
     match draw.randrange(8):
         case 0:
             body = {"type": "alive", "x": draw.choice(["é€" * draw.randrange(60), "\x1b[2J\n", "x" * 200])}
-            return encode(body, request=draw.randrange(1 << 32), job=draw.randrange(256))
+            return packet_of(body, request=draw.randrange(1 << 32), job=draw.randrange(256))
         case 1:
             return draw.randbytes(draw.randrange(60))
         case 2:
