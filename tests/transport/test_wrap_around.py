@@ -26,7 +26,8 @@ def cluster_from(pipeline: Pipeline, first_seq: int, *, seed: int, loss: float, 
     links = LinkSettings(loss=loss, duplicate=duplicate, reorder=0.02, jitter_us=20)
     cluster = Cluster([pipeline], seed=seed, links=links, settings=ServerSettings(slots=16, slots_per_job=16))
     bits = cluster.world.random.getrandbits
-    cluster.world.server._registry._random_bits = lambda count: first_seq if count == 32 else bits(count)
+    registry = cluster.world.server._admission._registry
+    registry._random_bits = lambda count: first_seq if count == 32 else bits(count)
     return cluster
 
 
