@@ -138,9 +138,10 @@ class Pipeline:
         """Makes space for `count` packets that come out, keeping what is there."""
         if self._out.shape[0] >= count and self._out.shape[1] >= room:
             return
-        grown = np.zeros((count, max(room, self._out.shape[1])), np.uint8)
-        columns = [np.zeros(count, np.int64) for _ in range(3)]
         old = self._out.shape
+        count = max(count, old[0])
+        grown = np.zeros((count, max(room, old[1])), np.uint8)
+        columns = [np.zeros(count, np.int64) for _ in range(3)]
         grown[: old[0], : old[1]] = self._out
         for new, before in zip(columns, (self._out_lengths, self._out_ports, self._out_sources), strict=True):
             new[: old[0]] = before

@@ -9,7 +9,7 @@ import pytest
 from sa_atp.errors import UserError
 from sa_atp.softswitch.device import Device
 from sa_atp.softswitch.errors import PipelineError
-from sa_atp.softswitch.pipeline import Packets
+from sa_atp.softswitch.pipeline import Packets, Pipeline
 
 P4 = Path(__file__).resolve().parent.parent / "p4"
 CPU_PORT = 255
@@ -141,3 +141,15 @@ def test_swapping_and_packet_outs_while_packets_run() -> None:
     assert failures == []
     assert len(heard) == 2 * batches
     assert set(heard) == {bytes([0x01, 0x80, 0x88, 0xB5]) + FRAME}
+
+
+def test_few_long_frames_after_many_short_ones() -> None:
+    """The room for what comes out grows in one direction at a time; a switch has it from the beginning."""
+    pipeline = Pipeline.from_file(P4 / "punt.json", compiled=False)
+    pipeline.insert("by_type", [(0x0800, 0xFFFF)], "send", [9])
+    short = FRAME[:12] + b"\x08\x00" + b"short"
+    rows = np.tile(np.frombuffer(short, np.uint8), (200, 1))
+    lengths, ports = np.full(200, len(short)), np.full(200, 3)
+    assert listed(pipeline.process(rows, lengths, ports, 0)) == [(9, short)] * 200
+    assert pipeline.process_one(short + bytes(1400), 3, 0) == [(9, short + bytes(1400))]
+    assert listed(pipeline.process(rows, lengths, ports, 0)) == [(9, short)] * 200
