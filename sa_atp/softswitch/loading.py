@@ -7,7 +7,7 @@ Source: behavioral-model, docs/JSON_format.md (format versions 2.18 and later).
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,7 @@ def load(source: Path | str | bytes | Mapping[str, Any]) -> Program:
         raise PipelineError(f"{where}: not BMv2 JSON: expected the output of p4c-bm2-ss, with parsers and pipelines")
     try:
         return _Loader(source).program()
-    except (KeyError, IndexError, TypeError) as error:
+    except (KeyError, IndexError, TypeError, ValueError) as error:
         raise PipelineError(f"{where}: damaged BMv2 JSON ({type(error).__name__}: {error})") from None
 
 
@@ -209,6 +209,9 @@ class _Loader:
             if k.get("mask") is not None:
                 raise Unsupported(f"a masked key ({header}.{name})", where)
             bits = 1 if name == "$valid$" else self.headers[header].index[name].bits
+            if k["match_type"] == "lpm" and bits % 8:
+                # BMv2 counts a prefix from the first bit of the first byte, which then is no bit of the field
+                raise Unsupported(f"a longest prefix of {bits} bits (whole bytes only)", where)
             key.append(
                 KeyField(
                     name=k.get("name", f"{header}.{name}"),
@@ -226,46 +229,55 @@ class _Loader:
         default = table.get("default_entry")
         if default is None:
             raise Unsupported("no default action", where)
-        entries = table.get("entries")
+        default_const = bool(default.get("action_entry_const"))
+        entries = None if table.get("entries") is None else self._const_entries(table["entries"], key, where)
         return Table(
             name=table["name"],
             id=table["id"],
             pipeline=pipeline,
             key=tuple(key),
-            max_size=table["max_size"],
+            max_size=table["max_size"] if entries is None else len(entries),
             action_ids=tuple(table["action_ids"]),
             next_by_action={} if hit else {by_name[name]: node for name, node in next_tables.items()},
             next_hit=hit,
             default_action=default["action_id"],
-            default_data=tuple(number(d) for d in default["action_data"]),
-            default_const=bool(default.get("action_entry_const")),
-            const_entries=None if entries is None else tuple(self._const_entry(e, key) for e in entries),
+            default_data=(
+                tuple(number(d) for d in default["action_data"])  # constants of the program, with signs
+                if default_const and not key
+                else self._action_data(default, f"{where}: default action")
+            ),
+            default_const=default_const,
+            const_entries=entries,
             with_counters=table["with_counters"],
             hidden=not key and table["name"].startswith("tbl_"),
         )
 
-    def _const_entry(self, entry: Mapping[str, Any], key: list[KeyField]) -> ConstEntry:
-        match = []
-        for part, k in zip(entry["match_key"], key, strict=True):
-            full = (1 << k.bits) - 1
-            kind = part["match_type"]
-            if kind == "exact":
-                match.append((number(part["key"]), full))
-            elif kind == "lpm":
-                length = part["prefix_length"]
-                match.append((number(part["key"]), full & ~((1 << (k.bits - length)) - 1)))
-            elif kind in ("ternary", "optional"):
-                match.append((number(part["key"]), number(part["mask"])))
-            elif kind == "range":
-                match.append((number(part["start"]), number(part["end"])))
-            else:
-                raise Unsupported(f"match kind {kind}", "const entries")
+    def _const_entries(
+        self, entries: Sequence[Mapping[str, Any]], key: Sequence[KeyField], where: str
+    ) -> tuple[ConstEntry, ...]:
+        """In order; like BMv2 it takes no entry twice."""
+        found: dict[tuple[Any, int], ConstEntry] = {}
+        for i, entry in enumerate(entries, 1):
+            made = self._const_entry(entry, key, f"{where}: entry {i}")
+            if found.setdefault((made.match, made.priority), made) is not made:
+                raise PipelineError(f"{where}: entry {i}: there is one with this match already")
+        return tuple(found.values())
+
+    def _const_entry(self, entry: Mapping[str, Any], key: Sequence[KeyField], where: str) -> ConstEntry:
         return ConstEntry(
-            match=tuple(match),
-            priority=entry.get("priority", 0),
+            match=tuple(_const_match(part, k, where) for part, k in zip(entry["match_key"], key, strict=True)),
+            priority=entry.get("priority", 0) if any(k.needs_priority for k in key) else 0,
             action_id=entry["action_entry"]["action_id"],
-            data=tuple(number(d) for d in entry["action_entry"]["action_data"]),
+            data=self._action_data(entry["action_entry"], where),
         )
+
+    def _action_data(self, entry: Mapping[str, Any], where: str) -> tuple[int, ...]:
+        """Parameters as a table holds them: without a sign, as they come from a control plane."""
+        data = tuple(number(d) for d in entry["action_data"])
+        for (name, bits), value in zip(self.actions[entry["action_id"]].parameters, data, strict=True):
+            if not 0 <= value < 1 << bits:
+                raise Unsupported(f"the parameter {name} = {value} ({bits} bits)", where)
+        return data
 
     def _register(self, register: Mapping[str, Any]) -> Register:
         if register.get("is_direct"):
@@ -275,12 +287,14 @@ class _Loader:
         return Register(name=register["name"], size=register["size"], bits=register["bitwidth"])
 
     def _calculation(self, calculation: Mapping[str, Any]) -> Calculation:
-        if calculation["algo"] not in ("csum16", "crc16", "crc32", "identity"):
+        # the "custom" ones are the ordinary ones until somebody sets another polynomial, which no interface here can
+        algorithm = calculation["algo"].removesuffix("_custom")
+        if algorithm not in ("csum16", "crc16", "crc32", "identity", "xor16"):
             raise Unsupported(f"hash algorithm {calculation['algo']}", calculation["name"])
         for part in calculation["input"]:
             if part["type"] not in ("field", "hexstr"):
                 raise Unsupported(f"a checksum over a {part['type']}", calculation["name"])
-        return Calculation(name=calculation["name"], algorithm=calculation["algo"], inputs=tuple(calculation["input"]))
+        return Calculation(name=calculation["name"], algorithm=algorithm, inputs=tuple(calculation["input"]))
 
     def _checksum(self, checksum: Mapping[str, Any], calculations: Mapping[str, Calculation]) -> Checksum:
         calculation = calculations[checksum["calculation"]]
@@ -296,3 +310,30 @@ class _Loader:
             update=checksum["update"],
             condition=checksum.get("if_cond"),
         )
+
+
+def _const_match(part: Mapping[str, Any], key: KeyField, where: str) -> tuple[int, int]:
+    """(value, mask), or (low, high) of a range. As in BMv2, bits of the value that do not count are no part of it."""
+    full = (1 << key.bits) - 1
+
+    def fitting(name: str) -> int:
+        value = number(part[name])
+        if not 0 <= value <= full:
+            raise PipelineError(f"{where}: {key.name}: {part[name]} does not fit in {key.bits} bits")
+        return value
+
+    if part["match_type"] != key.match_type:
+        raise PipelineError(f"{where}: {key.name} matches by {key.match_type}, not by {part['match_type']}")
+    if key.match_type == "range":
+        low, high = fitting("start"), fitting("end")
+        if low > high:
+            raise PipelineError(f"{where}: {key.name}: the range {low}..{high} is empty")
+        return low, high
+    mask = full
+    if key.match_type == "lpm":
+        if not 0 <= part["prefix_length"] <= key.bits:
+            raise PipelineError(f"{where}: {key.name}: a prefix of {part['prefix_length']} bits")
+        mask = full & ~(full >> part["prefix_length"])
+    elif key.match_type in ("ternary", "optional"):
+        mask = fitting("mask")
+    return fitting("key") & mask, mask

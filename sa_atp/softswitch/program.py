@@ -81,11 +81,16 @@ class KeyField:
     field: str
     bits: int
 
+    @property
+    def needs_priority(self) -> bool:
+        """True where several entries of equal precision may match."""
+        return self.match_type in ("ternary", "range", "optional")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConstEntry:
-    match: tuple[tuple[int, int], ...]  # (value, mask), for a range (low, high)
-    priority: int  # the smaller, the earlier
+    match: tuple[tuple[int, int], ...]  # (value, mask), no bit of the value outside the mask; for a range (low, high)
+    priority: int  # the smaller, the earlier; 0 where the key needs none
     action_id: int
     data: tuple[int, ...]
 

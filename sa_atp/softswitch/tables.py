@@ -1,5 +1,6 @@
 """Entries of a table, and the array form in which translated code looks them up."""
 
+import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -46,7 +47,7 @@ class TableState:
         self.entries: dict[tuple[tuple[tuple[int, int], ...], int], Entry] = {}
         self.default = (table.default_action, table.default_data)
         self.counters = np.zeros((table.max_size + 1, 2), np.uint64)
-        self._free = list(range(table.max_size, 0, -1))
+        self._free = list(range(1, table.max_size + 1))  # a heap: BMv2 gives the lowest free handle
         self.rows = np.zeros((0, 0), np.uint64)
         self.index = np.zeros(0, np.uint64)
         for i, const in enumerate(table.const_entries or ()):
@@ -65,7 +66,7 @@ class TableState:
             raise EntryError(f"table {self.table.name}: an entry with this match exists already")
         if not self._free:
             raise EntryError(f"table {self.table.name}: full ({plural(self.table.max_size, 'entry', 'entries')})")
-        number = self._free.pop()
+        number = heapq.heappop(self._free)
         self.counters[number] = 0
         self.entries[entry.identity] = Entry(
             match=entry.match, action=entry.action, data=entry.data, priority=entry.priority, number=number
@@ -82,7 +83,7 @@ class TableState:
         self._mutable()
         old = self._existing(entry)
         del self.entries[entry.identity]
-        self._free.append(old.number)
+        heapq.heappush(self._free, old.number)
 
     def set_default(self, action: int, data: Sequence[int]) -> None:
         if self.table.default_const:
@@ -97,7 +98,7 @@ class TableState:
         """Forgets all entries that the control plane made."""
         if self.table.const_entries is None:
             self.entries.clear()
-            self._free = list(range(self.table.max_size, 0, -1))
+            self._free = list(range(1, self.table.max_size + 1))
         self.reset_default()
         self.counters[:] = 0
         self.rebuild()
@@ -146,9 +147,9 @@ class TableState:
     # --- array form ---------------------------------------------------------------------------------------------------
 
     def ordered(self) -> list[Entry]:
-        """Entries in order of precedence."""
-        if any(k.match_type in ("ternary", "range", "optional") for k in self.table.key):
-            return sorted(self.entries.values(), key=lambda e: -e.priority)
+        """Entries in order of precedence; among equal priorities BMv2 takes the lowest handle, here the number."""
+        if any(k.needs_priority for k in self.table.key):
+            return sorted(self.entries.values(), key=lambda e: (-e.priority, e.number))
         # longest prefix first; for exact tables all are equal
         return sorted(self.entries.values(), key=lambda e: -sum(mask.bit_count() for _, mask in e.match))
 
