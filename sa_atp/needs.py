@@ -64,7 +64,7 @@ PROGRAMS = {
         Program(name="simple_switch_grpc", use="BMv2", source=_BMV2, variable="SA_ATP_BMV2"),
         Program(name="simple_switch_CLI", use="the tables of BMv2 in packet tests", source=_BMV2, variable="SA_ATP_BMV2",
                 version=("--help",)),
-        Program(name="p4c-bm2-ss", use="scripts/compile", source=_P4C, variable="P4C_BM2_SS"),
+        Program(name="p4c-bm2-ss", use="scripts/compile, scripts/p4c-tests", source=_P4C, variable="P4C_BM2_SS"),
         Program(name="p4c-barefoot", use="scripts/tofino", source=_TOFINO, variable="P4C_BAREFOOT"),
         Program(name="bfas", use="scripts/tofino (the assembler)", source=_TOFINO, variable="BFAS", version=()),
         Program(name="git", use="the commit in a run's manifest", package="git"),

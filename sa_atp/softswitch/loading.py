@@ -13,6 +13,7 @@ from typing import Any
 
 from sa_atp.softswitch.errors import PipelineError, Unsupported
 from sa_atp.softswitch.program import (
+    WORD_BITS,
     Action,
     Calculation,
     Checksum,
@@ -80,6 +81,8 @@ class _Loader:
         return Program(
             name=self.json.get("program", "program"),
             headers=self.headers,
+            stacks=self._groups("header_stacks"),
+            unions=self._groups("header_unions"),
             states={s.name: s for s in states},
             first_state=parser["init_state"],
             deparse_order=tuple(deparser["order"]),
@@ -103,9 +106,7 @@ class _Loader:
 
     def _refuse_whole_sections(self) -> None:
         for section, what in (
-            ("header_stacks", "header stack"),
-            ("header_unions", "header union"),
-            ("header_union_stacks", "header union stack"),
+            ("header_union_stacks", "a stack of header unions"),
             ("meter_arrays", "meter"),
             ("parse_vsets", "parser value set"),
             ("extern_instances", "extern"),
@@ -113,24 +114,56 @@ class _Loader:
             for item in self.json.get(section, ()):
                 raise Unsupported(what, item["name"])
 
+    def _with_elements(self, node: Any) -> Any:
+        """A piece of JSON with `stack[expression].field` as one operand, "element", which names the field.
+
+        The JSON has it as an access to the field with a number, of a stack that is dereferenced.
+        """
+        if isinstance(node, list):
+            return [self._with_elements(child) for child in node]
+        if not isinstance(node, Mapping):
+            return node
+        value = node.get("value")
+        if node.get("type") == "expression" and isinstance(value, Mapping):
+            if value.get("op") == "access_field" and value["left"]["value"].get("op") == "dereference_header_stack":
+                place = value["left"]["value"]
+                stack = place["left"]["value"]
+                field = self.headers[self._groups("header_stacks")[stack][0]].fields[value["right"]].name
+                return {"type": "element", "value": [stack, field], "index": self._with_elements(place["right"])}
+            inner = self._with_elements(value)
+            return inner if inner.get("type") == "element" else {**node, "value": inner}
+        return {key: self._with_elements(child) for key, child in node.items()}
+
     def _only(self, section: str) -> Mapping[str, Any]:
         items = self.json[section]
         if len(items) != 1:
             raise Unsupported(f"{len(items)} {section}", "program")
         return items[0]  # type: ignore[no-any-return]
 
+    def _groups(self, section: str) -> dict[str, tuple[str, ...]]:
+        names = {header["id"]: header["name"] for header in self.json["headers"]}
+        return {group["name"]: tuple(names[i] for i in group["header_ids"]) for group in self.json.get(section, ())}
+
     def _headers(self) -> Iterator[Header]:
         types = {t["name"]: t for t in self.json["header_types"]}
         for instance in self.json["headers"]:
             fields: list[Field] = []
             offset = 0
-            for name, bits, *signed in types[instance["header_type"]]["fields"]:
-                where = f"{instance['name']}.{name}"
-                if bits == "*":
-                    raise Unsupported("a field of variable length", where)
-                if bits > 64:
-                    raise Unsupported(f"a field of {bits} bits (64 at most)", where)
-                fields.append(Field(name=name, bits=bits, signed=bool(signed and signed[0]), offset_bits=offset))
+            kind = types[instance["header_type"]]
+            for name, bits, *signed in kind["fields"]:
+                is_varbit = bits == "*"
+                bits = 0 if is_varbit else bits
+                if is_varbit and offset % 8:
+                    raise Unsupported("a varbit within a byte", f"{instance['name']}.{name}")
+                fields.append(
+                    Field(
+                        name=name,
+                        bits=bits,
+                        signed=bool(signed and signed[0]),
+                        offset_bits=offset,
+                        is_varbit=is_varbit,
+                    )
+                )
                 offset += bits
             if offset % 8 and not instance["metadata"]:
                 raise Unsupported(f"a header of {offset} bits (not whole bytes)", instance["name"])
@@ -139,6 +172,7 @@ class _Loader:
                 fields=tuple(fields),
                 metadata=instance["metadata"],
                 index={f.name: f for f in fields},
+                most_bytes=kind["max_length"] if any(f.is_varbit for f in fields) else offset // 8,
             )
 
     def _state(self, state: Mapping[str, Any]) -> ParserState:
@@ -157,20 +191,17 @@ class _Loader:
             )
         return ParserState(
             name=state["name"],
-            operations=tuple(state["parser_ops"]),
+            operations=tuple(self._with_elements(state["parser_ops"])),
             key=tuple(state["transition_key"]),
             transitions=tuple(transitions),
         )
 
     def _action(self, action: Mapping[str, Any]) -> Action:
-        for parameter in action["runtime_data"]:
-            if parameter["bitwidth"] > 64:
-                raise Unsupported(f"an action parameter of {parameter['bitwidth']} bits", action["name"])
         return Action(
             id=action["id"],
             name=action["name"],
             parameters=tuple((p["name"], p["bitwidth"]) for p in action["runtime_data"]),
-            primitives=tuple(action["primitives"]),
+            primitives=tuple(self._with_elements(action["primitives"])),
         )
 
     def _control(self, pipeline: Mapping[str, Any]) -> Control:
@@ -185,7 +216,7 @@ class _Loader:
             conditionals={
                 c["name"]: Conditional(
                     name=c["name"],
-                    expression=c["expression"],
+                    expression=self._with_elements(c["expression"]),
                     true_next=c["true_next"],
                     false_next=c["false_next"],
                 )
@@ -206,9 +237,13 @@ class _Loader:
             if k["match_type"] not in ("exact", "lpm", "ternary", "range", "optional"):
                 raise Unsupported(f"match kind {k['match_type']}", where)
             header, name = k["target"]
-            if k.get("mask") is not None:
-                raise Unsupported(f"a masked key ({header}.{name})", where)
+            if k.get("mask") is not None and k["match_type"] == "range":
+                raise Unsupported(f"a masked range ({header}.{name})", where)
             bits = 1 if name == "$valid$" else self.headers[header].index[name].bits
+            if not bits:
+                raise Unsupported("a varbit as a key", where)
+            if bits > WORD_BITS and table["match_type"] == "range":
+                raise Unsupported(f"a key of {bits} bits beside a range ({WORD_BITS} at most)", where)
             if k["match_type"] == "lpm" and bits % 8:
                 # BMv2 counts a prefix from the first bit of the first byte, which then is no bit of the field
                 raise Unsupported(f"a longest prefix of {bits} bits (whole bytes only)", where)
@@ -219,6 +254,7 @@ class _Loader:
                     header=header,
                     field=name,
                     bits=bits,
+                    mask=number(k["mask"]) if k.get("mask") is not None else (1 << bits) - 1,
                 )
             )
         by_name = {self.actions[i].name: i for i in table["action_ids"]}
@@ -291,10 +327,17 @@ class _Loader:
         algorithm = calculation["algo"].removesuffix("_custom")
         if algorithm not in ("csum16", "crc16", "crc32", "identity", "xor16"):
             raise Unsupported(f"hash algorithm {calculation['algo']}", calculation["name"])
+        inputs: list[Mapping[str, Any]] = []
         for part in calculation["input"]:
-            if part["type"] not in ("field", "hexstr"):
+            if part["type"] == "header":
+                inputs += (
+                    {"type": "field", "value": [part["value"], f.name]} for f in self.headers[part["value"]].fields
+                )
+            elif part["type"] in ("field", "hexstr", "payload"):
+                inputs.append(part)
+            else:
                 raise Unsupported(f"a checksum over a {part['type']}", calculation["name"])
-        return Calculation(name=calculation["name"], algorithm=algorithm, inputs=tuple(calculation["input"]))
+        return Calculation(name=calculation["name"], algorithm=algorithm, inputs=tuple(inputs))
 
     def _checksum(self, checksum: Mapping[str, Any], calculations: Mapping[str, Calculation]) -> Checksum:
         calculation = calculations[checksum["calculation"]]
@@ -336,4 +379,4 @@ def _const_match(part: Mapping[str, Any], key: KeyField, where: str) -> tuple[in
         mask = full & ~(full >> part["prefix_length"])
     elif key.match_type in ("ternary", "optional"):
         mask = fitting("mask")
-    return fitting("key") & mask, mask
+    return fitting("key") & mask & key.mask, mask

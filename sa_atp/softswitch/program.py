@@ -18,9 +18,10 @@ VECTOR_MIN_FIELDS = 16  # a packet header of at least so many equal 32-bit field
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Field:
     name: str
-    bits: int
+    bits: int  # 0 for a varbit, whose length comes with the packet
     signed: bool
-    offset_bits: int  # from the start of its header
+    offset_bits: int  # from the start of its header, without a varbit before it
+    is_varbit: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +32,11 @@ class Header:
     fields: tuple[Field, ...]
     metadata: bool
     index: Mapping[str, Field]
+    most_bytes: int  # with its varbit; without one its size
+
+    @property
+    def varbit(self) -> Field | None:
+        return next((f for f in self.fields if f.is_varbit), None)
 
     @property
     def size_bits(self) -> int:
@@ -38,6 +44,7 @@ class Header:
 
     @property
     def size_bytes(self) -> int:
+        """Without a varbit."""
         return self.size_bits // 8
 
     @property
@@ -80,6 +87,11 @@ class KeyField:
     header: str
     field: str
     bits: int
+    mask: int  # of the field, before it is matched: `key = { hdr.h.f & MASK: ... }`
+
+    @property
+    def is_masked(self) -> bool:
+        return self.mask != (1 << self.bits) - 1
 
     @property
     def needs_priority(self) -> bool:
@@ -166,6 +178,8 @@ class Checksum:
 class Program:
     name: str
     headers: Mapping[str, Header]
+    stacks: Mapping[str, tuple[str, ...]]  # names of their headers
+    unions: Mapping[str, tuple[str, ...]]  # the same; at most one is valid
     states: Mapping[str, ParserState]
     first_state: str
     deparse_order: tuple[str, ...]
@@ -183,6 +197,11 @@ class Program:
         yield from self.ingress.tables.values()
         yield from self.egress.tables.values()
 
+    def siblings(self, header: str) -> tuple[str, ...]:
+        """What a header makes invalid when it becomes valid: the others of its union."""
+        members = next((names for names in self.unions.values() if header in names), ())
+        return tuple(name for name in members if name != header)
+
     def field(self, header: str, name: str, where: str) -> tuple[Header, Field]:
         """Resolves a field reference, aliases included."""
         header, name = self.aliases.get((header, name), (header, name))
@@ -190,6 +209,15 @@ class Program:
         if instance is None or name not in instance.index:
             raise PipelineError(f"{where}: there is no field {header}.{name}")
         return instance, instance.index[name]
+
+
+WORD_BITS = 64
+
+
+def words_of(bits: int) -> list[tuple[int, int]]:
+    """A number of so many bits in words, the highest first: (its lowest bit, its bits) of each."""
+    lows = range((max(bits, 1) - 1) // WORD_BITS * WORD_BITS, -1, -WORD_BITS)
+    return [(low, min(bits - low, WORD_BITS)) for low in lows]
 
 
 def number(text: str) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sa_atp.softswitch.errors import EntryError
-from sa_atp.softswitch.program import Action, Program, Table
+from sa_atp.softswitch.program import Action, Program, Table, words_of
 from sa_atp.softswitch.translate.layout import TableLayout
 from sa_atp.softswitch.translate.matching import HASH_MULTIPLIERS
 from sa_atp.words import plural
@@ -128,6 +128,10 @@ class TableState:
             if key.match_type == "range":
                 if first > second:
                     raise EntryError(f"table {self.table.name}: {key.name}: the range {first}..{second} is empty")
+            elif first & ~key.mask:
+                raise EntryError(
+                    f"table {self.table.name}: {key.name}: 0x{first:x} never matches: only 0x{key.mask:x} is looked at"
+                )
             elif first & ~second:
                 raise EntryError(f"table {self.table.name}: {key.name}: the value has bits outside its mask")
         self._check_action(entry.action, entry.data)
@@ -171,14 +175,16 @@ class TableState:
         self._result(self.rows[0], *self.default, 0)
 
     def _result(self, row: np.ndarray, action: int, data: Sequence[int], number: int) -> None:
-        first = self.layout.result
-        row[first] = action
-        for i, value in enumerate(data):
-            row[first + 1 + i] = value
+        column = self.layout.result
+        row[column] = action
+        for (_, bits), value in zip(self.program.actions[action].parameters, data, strict=True):
+            for low, count in words_of(bits):
+                column += 1
+                row[column] = value >> low & (1 << count) - 1
         row[self.layout.entry_column] = number
 
     def _pack(self, values: Sequence[int]) -> list[int]:
-        return [sum(values[i] << shift for i, shift in word) for word in self.layout.words]
+        return [sum(piece.of(values) for piece in word) for word in self.layout.words]
 
     def _scan_words(self, entry: Entry) -> list[int]:
         firsts = self._pack([m[0] for m in entry.match])

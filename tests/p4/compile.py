@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-PROGRAMS = ("router", "punt")
+PROGRAMS = ("router", "punt", "entries", "validity", "layers", "sums", "wide")
 
 
 def without_positions(node: Any) -> Any:

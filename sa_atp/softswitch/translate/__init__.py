@@ -2,10 +2,12 @@
 
     program ──> usage      which fields are read, which are written
             ──> layout     where registers and tables lie in memory
-            ──> packets    parser and deparser      ┐
-            ──> matching   control flow and tables  ├──> source of `process`, and the names of its arguments
-            ──> statements actions, loops rerolled  │
-            ──> checksums                           ┘
+            ──> parsing    the parser               ┐
+            ──> matching   control flow and tables  │
+            ──> statements actions, loops rerolled  ├──> source of `process`, and the names of its arguments
+            ──> headers    validity, stacks, unions │
+            ──> checksums                           │
+            ──> packets    the deparser             ┘
 
 The source runs as it is (slowly, for stepping through it) or compiled by numba; see bits.py.
 """
@@ -16,10 +18,11 @@ from dataclasses import dataclass
 from sa_atp.softswitch.errors import Unsupported
 from sa_atp.softswitch.program import Field, Header, Program
 from sa_atp.softswitch.translate import checksums
-from sa_atp.softswitch.translate.expressions import Translator
+from sa_atp.softswitch.translate.expressions import FIXED_ARGUMENTS, Translator
 from sa_atp.softswitch.translate.layout import Layout, layout
 from sa_atp.softswitch.translate.matching import Matching
 from sa_atp.softswitch.translate.packets import Packets
+from sa_atp.softswitch.translate.parsing import Parsing
 from sa_atp.softswitch.translate.source import Source
 from sa_atp.softswitch.translate.statements import DROP_PORT, Statements
 from sa_atp.softswitch.translate.usage import Usage, analyse
@@ -48,14 +51,14 @@ def translate(program: Program) -> Translation:
     translator = Translator(program)
     places = layout(program, {r.name: translator.names.of("register", r.name) for r in program.registers})
     out = Source()
-    statements = Statements(translator, places, out)
+    statements = Statements(translator, usage, places, out)
     writer = _Writer(
         translator,
         usage,
         places,
         statements,
-        Packets(translator, usage, statements, out),
-        Matching(translator, places, statements, out),
+        Packets(translator, usage, statements.headers, out),
+        Matching(translator, usage, places, statements, out),
         out,
     )
     return writer.translation()
@@ -78,6 +81,8 @@ class _Writer:
         self.places = places
         self.statements = statements
         self.packets = packets
+        self.headers = statements.headers
+        self.parsing = Parsing(translator, packets, statements.headers, statements, out)
         self.matching = matching
         self.out = out
         self.used = usage.read | usage.written
@@ -85,13 +90,8 @@ class _Writer:
     def translation(self) -> Translation:
         arguments = self._arguments()
         self.matching.lookup_functions()
-        fixed = (
-            "first, last, now, packets, lengths, ports, depths, out, out_lengths, out_ports, out_sources, "
-            "group_starts, group_ports, group_copies, most_copies"
-        )
         self.out("@compiled")
-        names = ", ".join(name for name, _, _ in arguments)
-        with self.out.block(f"def process({fixed}, {names}):"):
+        with self.out.block(f"def process({', '.join((*FIXED_ARGUMENTS, *(name for name, _, _ in arguments)))}):"):
             self._body()
         head = Source()
         head(f'"""{self.program.name} as the embedded target runs it. Written by sa_atp.softswitch.translate."""')
@@ -127,7 +127,7 @@ class _Writer:
                 out("return n, made")
             out("length = lengths[n]")
             self._reset()
-            self.packets.parser()
+            self.parsing.parser()
             checksums.verify(self.translator, out, self.program.checksums)
             self.matching.control(self.program.ingress)
             self._replicate()
@@ -149,23 +149,31 @@ class _Writer:
         zero = self.translator.names.constant(0)
         always = {(STANDARD, "egress_spec"), (STANDARD, "mcast_grp"), (STANDARD, "parser_error")}
         for header in self.program.headers.values():
+            if header.varbit is not None:
+                self.out(f"{self.translator.varbit_at(header)}, {self.translator.varbit_bytes(header)} = 0, 0")
             if header.metadata:
                 for field in header.fields:
-                    if (header.name, field.name) in self.used | always:
-                        self.out(f"{self.translator.variable(header, field)} = {'i64(0)' if field.signed else zero}")
+                    if (header.name, field.name) in self.used | always and not field.is_varbit:
+                        self._zero(header, field)
                 continue
             self.out(f"{self.translator.valid(header.name)} = False")
             self.out(f"{self.packets.came_with_packet(header)} = 0")
             if header.is_vector:
-                self.out(f"{self.translator.names.of('changed', header.name)} = False")
+                self.out(f"{self.headers.changed(header)} = False")
                 continue
             for field in self.packets.needed(header):
-                self.out(f"{self.translator.variable(header, field)} = {'i64(0)' if field.signed else zero}")
+                self._zero(header, field)
         if any((STANDARD, f) in self.used for f in ("checksum_error",)) or self.program.checksums:
             self.out(f"{self._standard('checksum_error')} = {zero}")
         self._set_standard("ingress_port", "u64(ports[n])")
         self._set_standard("packet_length", "u64(length)")
         self._set_standard("ingress_global_timestamp", "u64(now)")
+        if self.usage.tracks_length:
+            self.out("grown = 0")
+
+    def _zero(self, header: Header, field: Field) -> None:
+        for variable in self.translator.variables(header, field):
+            self.out(f"{variable} = {'i64(0)' if field.signed else self.translator.names.constant(0)}")
 
     def _replicate(self) -> None:
         """After ingress: multicast, drop, or one port; then egress for each copy (simple_switch's order)."""
@@ -183,6 +191,10 @@ class _Writer:
         for name in saved:
             out(f"saved_{name} = {name}")
         out(f"unicast = {spec}")
+        if self.usage.tracks_length:
+            out(
+                "length_now = length + grown"
+            )  # egress sees it; what egress adds for one copy is not there for the next
         with out.block("while copy < end_copy:"):
             with out.block(f"if {group} != {constant(0)}:"):
                 out("port = u64(group_ports[copy])")
@@ -193,6 +205,7 @@ class _Writer:
             for name in saved:
                 out(f"{name} = saved_{name}")
             self._set_standard("egress_port", "port")
+            self._set_standard("packet_length", f"u64({'length_now' if self.usage.tracks_length else 'length'})")
             self._set_standard("enq_timestamp", "u64(now)")
             self._set_standard("egress_global_timestamp", "u64(now)")
             for depth in ("enq_qdepth", "deq_qdepth"):
@@ -218,6 +231,8 @@ class _Writer:
             field: Field = header.index[field_name]
             if header.is_vector:
                 raise Unsupported("a change of a vector header", f"egress, {header_name}.{field_name}")
-            if header_name != STANDARD:
-                names.append(self.translator.variable(header, field))
+            if field.is_varbit:
+                names += [self.translator.varbit_at(header), self.translator.varbit_bytes(header)]
+            elif header_name != STANDARD:
+                names += self.translator.variables(header, field)
         return names

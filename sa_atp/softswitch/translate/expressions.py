@@ -7,15 +7,17 @@ comparison of an uncut difference) the translation works in signed arithmetic an
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from sa_atp.softswitch import bits
 from sa_atp.softswitch.errors import PipelineError, Unsupported
-from sa_atp.softswitch.program import Field, Header, Program, number
+from sa_atp.softswitch.program import WORD_BITS, Field, Header, Program, number, words_of
 
-Kind = Literal["unsigned", "signed", "bool", "constant"]
+Kind = Literal["unsigned", "signed", "bool", "constant", "wide"]
 ARITHMETIC = {"+": "+", "-": "-", "*": "*", "&": "&", "|": "|", "^": "^"}
+MASK64 = (1 << WORD_BITS) - 1
 COMPARISON = ("==", "!=", "<", "<=", ">", ">=")
 
 
@@ -28,6 +30,16 @@ class Value:
     bits: int = 64  # its magnitude fits in so many bits
     may_be_negative: bool = False  # an unsigned difference or complement that has not been cut yet
     constant: int = 0
+    words: tuple[str, ...] = ()  # of a wide one, the highest first
+
+
+# What the translated function has names for itself, as far as a header and a field could make the same one.
+FIXED_ARGUMENTS = (
+    "first", "last", "now", "packets", "lengths", "ports", "depths", "out", "out_lengths", "out_ports", "out_sources",
+    "group_starts", "group_ports", "group_copies", "most_copies",
+)  # fmt: skip
+OWN_NAMES = frozenset({*FIXED_ARGUMENTS, *bits.plain(), "end_copy", "length_now"})
+OWN_PREFIXES = ("K_", "saved_")
 
 
 class Names:
@@ -35,12 +47,13 @@ class Names:
 
     def __init__(self) -> None:
         self._names: dict[tuple[str, ...], str] = {}
-        self._taken: set[str] = set()
+        self._taken: set[str] = set(OWN_NAMES)
         self.constants: dict[int, str] = {}
 
     def of(self, *path: str) -> str:
         if path not in self._names:
             base = re.sub(r"\W+", "_", "_".join(path)).strip("_")
+            base = f"p4_{base}" if base.startswith(OWN_PREFIXES) else base
             name, n = base, 2
             while name in self._taken:
                 name, n = f"{base}_{n}", n + 1
@@ -60,6 +73,7 @@ class Translator:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.names = Names()
+        self.where = ""  # what is being translated, for messages
         self.loop: dict[str, str] = {}  # inside a rerolled loop: the index, as source, into each vector header
 
     # --- places ---------------------------------------------------------------------------------------------------
@@ -67,15 +81,56 @@ class Translator:
     def variable(self, header: Header, field: Field) -> str:
         return self.names.of(header.name, field.name)
 
+    def variables(self, header: Header, field: Field) -> list[str]:
+        """The variables of a field, more than one where it is longer than a word, the highest first."""
+        if field.bits <= WORD_BITS:
+            return [self.variable(header, field)]
+        return [self.names.of(header.name, field.name, f"from_{low}") for low, _ in words_of(field.bits)]
+
     def valid(self, header: str) -> str:
         return self.names.of("valid", header)
 
     def vector(self, header: str) -> str:
         return self.names.of("vector", header)
 
-    def element(self, header: Header, field: Field) -> str:
+    def lane(self, header: Header, field: Field) -> str:
         """Index of a field in its vector header: the loop's, inside a loop."""
         return self.loop.get(header.name, str(header.fields.index(field)))
+
+    def next_of(self, stack: str) -> str:
+        """The number of a stack's headers that are there, as the parser and the shifts count them."""
+        return self.names.of("next", stack)
+
+    def last_of_stack(self, stack: str, name: str, where: str) -> Value:
+        """A field of the header that was last extracted into a stack."""
+        values = self._fields_of_stack(stack, name, where)
+        code = values[0].code
+        for i, value in enumerate(values[1:], 2):
+            code = f"({value.code} if {self.next_of(stack)} == {i} else {code})"
+        return Value(code, values[0].kind, values[0].bits)
+
+    def element(self, node: Mapping[str, Any], where: str, parameters: tuple["Value", ...]) -> Value:
+        """A field of the header of a stack that an expression points at; zero beyond its end, where BMv2 stops."""
+        index = self.unsigned(self.expression(node["index"], where, parameters))
+        stack, name = node["value"]
+        values = self._fields_of_stack(stack, name, where)
+        code = "i64(0)" if values[0].kind == "signed" else self.names.constant(0)
+        for i, value in enumerate(values):
+            code = f"({value.code} if {index} == {self.names.constant(i)} else {code})"
+        return Value(code, values[0].kind, values[0].bits)
+
+    def _fields_of_stack(self, stack: str, name: str, where: str) -> list[Value]:
+        values = [self.read_field(header, name, where) for header in self.program.stacks[stack]]
+        if values[0].kind == "wide":
+            raise Unsupported(f"a field of {values[0].bits} bits in a stack ({stack}.{name})", where)
+        return values
+
+    def varbit_at(self, header: Header) -> str:
+        """Where in the packet that came the bytes of a varbit lie; they are never looked at, only copied and summed."""
+        return self.names.of("varbit_at", header.name)
+
+    def varbit_bytes(self, header: Header) -> str:
+        return self.names.of("varbit_bytes", header.name)
 
     def read_field(self, header: str, name: str, where: str) -> Value:
         if name == "$valid$":
@@ -83,15 +138,71 @@ class Translator:
                 f"({self.names.constant(1)} if {self.valid(header)} else {self.names.constant(0)})", "unsigned", 1
             )
         instance, field = self.program.field(header, name, where)
+        if field.is_varbit:
+            raise Unsupported(f"a look at a varbit ({header}.{name})", where)
+        if field.bits > WORD_BITS and field.signed:
+            raise Unsupported(f"a signed field of {field.bits} bits ({header}.{name})", where)
+        if field.bits > WORD_BITS:
+            return self.of_words(self.variables(instance, field), field.bits)
         kind: Kind = "signed" if field.signed else "unsigned"
         if instance.is_vector:
-            element = f"{self.vector(instance.name)}[{self.element(instance, field)}]"
+            element = f"{self.vector(instance.name)}[{self.lane(instance, field)}]"
             return Value(f"{'i64' if field.signed else 'u64'}({element})", kind, field.bits)
         return Value(self.variable(instance, field), kind, field.bits)
+
+    # --- values of several words ----------------------------------------------------------------------------------
+
+    def of_words(self, words: Sequence[str], bits: int) -> Value:
+        return Value(words[0], "unsigned", bits) if len(words) == 1 else Value("", "wide", bits, words=tuple(words))
+
+    def words(self, value: Value, bits: int, where: str) -> list[str]:
+        """A value as a number of so many bits, word by word."""
+        if bits <= WORD_BITS:
+            return [self.cut(value, bits, signed=False)]
+        if value.kind == "wide" and value.bits <= bits:
+            return [self.names.constant(0)] * (len(words_of(bits)) - len(value.words)) + list(value.words)
+        if value.kind == "constant":
+            return [self.names.constant(value.constant >> low & (1 << n) - 1) for low, n in words_of(bits)]
+        if (
+            value.kind == "unsigned"
+            and not value.may_be_negative
+            and (value.bits < WORD_BITS or value.code.isidentifier())
+        ):
+            return [self.names.constant(0)] * (len(words_of(bits)) - 1) + [value.code]
+        raise Unsupported(f"arithmetic of {bits} bits", where)
+
+    def part(self, value: Value, first: int, bits: int) -> str:
+        """Bits of a wide value, at most a word of them, from `first` on."""
+        lowest_first = value.words[::-1]
+        word, shift = divmod(first, WORD_BITS)
+        code = f"({lowest_first[word]} >> {self.names.constant(shift)})" if shift else lowest_first[word]
+        if shift and shift + bits > WORD_BITS and word + 1 < len(lowest_first):
+            code = f"({code} | ({lowest_first[word + 1]} << {self.names.constant(WORD_BITS - shift)}))"
+        return code if bits == WORD_BITS else f"({code} & {self.names.constant((1 << bits) - 1)})"
+
+    def _wide(self, op: str, left: Value, right: Value, where: str) -> Value:
+        """What is possible with wide values: bitwise operations, shifts to the right by a constant, equality."""
+        bits = max(left.bits, right.bits)
+        if op == ">>" and right.kind == "constant" and left.kind == "wide":
+            rest = max(left.bits - right.constant, 0)
+            words = [self.part(left, right.constant + low, n) for low, n in words_of(rest)] if rest else ["u64(0)"]
+            return self.of_words(words, max(rest, 1))
+        if op == "&" and min(left.bits, right.bits) <= WORD_BITS:  # the narrow one cuts
+            narrow, wide = (left, right) if left.bits < right.bits else (right, left)
+            return Value(f"({self.unsigned(narrow)} & {self.words(wide, bits, where)[-1]})", "unsigned", narrow.bits)
+        if op in ("&", "|", "^", "==", "!="):
+            pairs = zip(self.words(left, bits, where), self.words(right, bits, where), strict=True)
+            if op in ("&", "|", "^"):
+                return self.of_words([f"({a} {op} {b})" for a, b in pairs], bits)
+            equal = " and ".join(f"{a} == {b}" for a, b in pairs)
+            return Value(f"({equal})" if op == "==" else f"(not ({equal}))", "bool", 1)
+        raise Unsupported(f"{op!r} on {bits} bits", where)
 
     # --- values ---------------------------------------------------------------------------------------------------
 
     def unsigned(self, value: Value) -> str:
+        if value.kind == "wide":
+            raise Unsupported(f"arithmetic of {value.bits} bits", self.where)
         if value.kind == "constant":
             return self.names.constant(value.constant)
         if value.kind == "signed":
@@ -116,6 +227,8 @@ class Translator:
 
     def cut(self, value: Value, bits: int, signed: bool) -> str:
         """The value as a field of that type stores it."""
+        if value.kind == "wide":
+            value = Value(self.part(value, 0, min(bits, WORD_BITS)), "unsigned", min(bits, WORD_BITS))
         if signed:
             if value.kind == "signed" and value.bits <= bits:
                 return value.code
@@ -135,6 +248,7 @@ class Translator:
     def expression(self, node: Mapping[str, Any] | None, where: str, parameters: tuple[Value, ...] = ()) -> Value:
         if node is None:
             raise PipelineError(f"{where}: an operand is missing")
+        self.where = where
         kind: str = node["type"]
         value = node["value"]
         if kind == "expression":
@@ -148,6 +262,10 @@ class Translator:
             return Value(str(constant), "constant", max(constant.bit_length(), 1), constant < 0, constant)
         if kind == "bool":
             return Value("True" if value else "False", "bool", 1)
+        if kind == "stack_field":
+            return self.last_of_stack(value[0], value[1], where)
+        if kind == "element":
+            return self.element(node, where, parameters)
         if kind in ("local", "runtime_data"):
             return parameters[int(value)]
         if kind == "header":
@@ -162,22 +280,26 @@ class Translator:
 
         if op == "valid":
             return operand("right")
+        if op == "valid_union":
+            members = self.program.unions[node["right"]["value"]]
+            return Value(f"({' or '.join(self.valid(name) for name in members)})", "bool", 1)
+        if op in ("last_stack_index", "size_stack"):
+            following = f"u64({self.next_of(node['right']['value'])})"
+            one = self.names.constant(1)
+            return Value(f"({following} - {one})" if op == "last_stack_index" else following, "unsigned", 64)
         if op == "not":
             return Value(f"(not {self.boolean(operand('right'))})", "bool", 1)
         if op in ("and", "or"):
-            left, right = self.boolean(operand("left")), self.boolean(operand("right"))
-            return Value(f"({left} {op} {right})", "bool", 1)
+            return Value(f"({self.boolean(operand('left'))} {op} {self.boolean(operand('right'))})", "bool", 1)
         if op == "d2b":
             return Value(f"({self.unsigned(operand('right'))} != {self.names.constant(0)})", "bool", 1)
         if op == "b2d":
             code = f"({self.names.constant(1)} if {self.boolean(operand('right'))} else {self.names.constant(0)})"
             return Value(code, "unsigned", 1)
-        if op in COMPARISON:
-            return self._compare(op, operand("left"), operand("right"), where)
-        if op in ARITHMETIC:
-            return self._arithmetic(op, operand("left"), operand("right"), where)
-        if op in ("<<", ">>"):
-            return self._shift(op, operand("left"), operand("right"))
+        if op in (*COMPARISON, *ARITHMETIC, "<<", ">>"):
+            if node["left"]["type"].startswith("header"):
+                raise Unsupported("a comparison of headers", where)
+            return self._binary(op, operand("left"), operand("right"), where)
         if op == "~":
             value = operand("right")
             if value.kind == "signed":
@@ -188,10 +310,21 @@ class Translator:
             return self._choose(condition, operand("left"), operand("right"), where)
         if op == "two_comp_mod":
             width = operand("right").constant
+            if width > WORD_BITS:
+                raise Unsupported(f"arithmetic of {width} bits", where)
             return Value(self.cut(operand("left"), width, signed=True), "signed", width)
         if op in ("sat_cast", "usat_cast"):
             return self._saturate(op, node, where, parameters)
         raise Unsupported(f"operation {op!r}", where)
+
+    def _binary(self, op: str, left: Value, right: Value, where: str) -> Value:
+        if "wide" in (left.kind, right.kind):
+            return self._wide(op, left, right, where)
+        if op in COMPARISON:
+            return self._compare(op, left, right, where)
+        if op in ARITHMETIC:
+            return self._arithmetic(op, left, right, where)
+        return self._shift(op, left, right)
 
     def _compare(self, op: str, left: Value, right: Value, where: str) -> Value:
         if left.kind == "bool" or right.kind == "bool":
@@ -203,6 +336,8 @@ class Translator:
         return Value(f"({self.unsigned(left)} {op} {self.unsigned(right)})", "bool", 1)
 
     def _arithmetic(self, op: str, left: Value, right: Value, where: str) -> Value:
+        if op == "&" and right.bits > WORD_BITS and right.constant & MASK64 == MASK64 and _is_plain(left):
+            return left  # a cast to a wide type
         if "signed" in (left.kind, right.kind) and not (op == "&" and (_is_plain(left) or _is_plain(right))):
             code = f"({self.signed(left, where)} {op} {self.signed(right, where)})"
             ours, theirs = _signed_bits(left), _signed_bits(right)
@@ -255,6 +390,8 @@ class Translator:
     def _saturate(self, op: str, node: Mapping[str, Any], where: str, parameters: tuple[Value, ...]) -> Value:
         """Clamps a sum or difference whose exact value fits in 64 signed bits."""
         width = self.expression(node["right"], where, parameters).constant
+        if width >= WORD_BITS:
+            raise Unsupported("saturating arithmetic beyond 62 bits", where)
         exact = self._exact(node["left"], where, parameters)
         if op == "sat_cast":
             return Value(f"clamp({exact.code}, {-(1 << (width - 1))}, {(1 << (width - 1)) - 1})", "signed", width)

@@ -1,13 +1,13 @@
 """How the state of a program lies in memory: the contract between translated code and the runtime that calls it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from sa_atp.softswitch.errors import PipelineError
-from sa_atp.softswitch.program import KeyField, Program, Register, Table
+from sa_atp.softswitch.program import WORD_BITS, KeyField, Program, Register, Table, words_of
 
 FAMILY_MIN = 16  # registers that differ only in a number at the end of their name before they share one array
 
@@ -40,6 +40,19 @@ class RegisterArray:
         return np.zeros(shape, self.dtype)
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Bits of a key field in a key word: from `low` on, `shift` bits from the word's end."""
+
+    field: int  # number of the key field
+    shift: int
+    low: int
+    bits: int
+
+    def of(self, values: Sequence[int]) -> int:
+        return (values[self.field] >> self.low & (1 << self.bits) - 1) << self.shift
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableLayout:
     """Columns of a table's array, uint64[rows, columns]; row 0 is the default entry.
@@ -52,8 +65,8 @@ class TableLayout:
 
     table: Table
     kind: str  # "none", "exact", "scan" or "direct"
-    words: tuple[tuple[tuple[int, int], ...], ...]  # for each key word: (key field number, shift)
-    parameters: int
+    words: tuple[tuple["Piece", ...], ...]  # what each key word holds
+    parameters: int  # columns for them
     result: int  # first column of the result
     columns: int
 
@@ -67,13 +80,13 @@ DIRECT_BITS = 12  # a table whose whole key is this narrow is looked up by index
 
 def table_layout(program: Program, table: Table) -> TableLayout:
     actions = {*table.action_ids, table.default_action}
-    parameters = max(len(program.actions[a].parameters) for a in actions)
+    parameters = max(sum(len(words_of(bits)) for _, bits in program.actions[a].parameters) for a in actions)
     words = _words(table.key)
     if not table.key:
         kind, result = "none", 0
     elif any(k.match_type == "range" for k in table.key):
         # one word a key field, so that low and high compare as numbers
-        words = tuple(((i, 0),) for i in range(len(table.key)))
+        words = tuple((Piece(i, 0, 0, k.bits),) for i, k in enumerate(table.key))
         kind, result = "scan", 2 * len(words)
     elif sum(k.bits for k in table.key) <= DIRECT_BITS:
         kind, result = "direct", 0
@@ -86,16 +99,17 @@ def table_layout(program: Program, table: Table) -> TableLayout:
     )
 
 
-def _words(key: tuple[KeyField, ...]) -> tuple[tuple[tuple[int, int], ...], ...]:
-    """Packs key fields, in order, into as few 64-bit words as they fit without being split."""
-    words: list[list[tuple[int, int]]] = []
+def _words(key: tuple[KeyField, ...]) -> tuple[tuple[Piece, ...], ...]:
+    """Packs key fields, in order, into words; only those that are longer than one are split."""
+    words: list[list[Piece]] = []
     room = 0
     for i, field in enumerate(key):
-        if field.bits > room:
-            words.append([])
-            room = 64
-        words[-1].append((i, 64 - room))
-        room -= field.bits
+        for low, bits in words_of(field.bits):
+            if bits > room:
+                words.append([])
+                room = WORD_BITS
+            words[-1].append(Piece(i, WORD_BITS - room, low, bits))
+            room -= bits
     return tuple(tuple(w) for w in words)
 
 
@@ -127,7 +141,7 @@ def layout(program: Program, names: Mapping[str, str]) -> Layout:
                 name = names[register.name]
                 arrays.append(RegisterArray(name=name, size=size, columns=None, bits=bits))
                 places[register.name] = RegisterPlace(array=name, column=None, register=register)
-    room = sum(h.size_bytes for h in program.headers.values() if not h.metadata)
+    room = sum(h.most_bytes for h in program.headers.values() if not h.metadata)
     if room > 9000:
         raise PipelineError(f"the program's headers have {room} bytes; a packet has at most 9000")
     return Layout(

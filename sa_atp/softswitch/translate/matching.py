@@ -1,24 +1,29 @@
 """Match-action: the control graphs, table look-ups and the choice of the action."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sa_atp.softswitch.errors import PipelineError
-from sa_atp.softswitch.program import Control, Table
+from sa_atp.softswitch.program import Control, KeyField, Table, words_of
 from sa_atp.softswitch.translate.expressions import Translator, Value
 from sa_atp.softswitch.translate.layout import Layout, TableLayout
 from sa_atp.softswitch.translate.source import Source
 from sa_atp.softswitch.translate.statements import Statements
+from sa_atp.softswitch.translate.usage import Usage, asked_for
 
 # Odd constants of the multiplicative hash; the runtime fills tables with the same one.
 HASH_MULTIPLIERS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93)
 
 
 class Matching:
-    def __init__(self, translator: Translator, layout: Layout, statements: Statements, out: Source) -> None:
+    def __init__(
+        self, translator: Translator, usage: Usage, layout: Layout, statements: Statements, out: Source
+    ) -> None:
         self.translator = translator
+        self.usage = usage
         self.layout = layout
         self.statements = statements
         self.out = out
+        self.valid: frozenset[str] = frozenset()  # headers that are valid at the node that is being written
 
     # --- look-up functions ------------------------------------------------------------------------------------------
 
@@ -86,7 +91,9 @@ class Matching:
         numbers[None] = 0
         self.out("leaving = False")
         self.out(f"node = {numbers[control.first]}")
+        valid = self._valid_headers(control, order)
         for name in order:
+            self.valid = valid[name]
             with self.out.block(f"if node == {numbers[name]}:  # {name}"):
                 if name in control.tables:
                     self._table(control.tables[name], numbers)
@@ -97,6 +104,24 @@ class Matching:
                     f"node = {numbers[conditional.true_next]} if {self.translator.boolean(condition)} "
                     f"else {numbers[conditional.false_next]}"
                 )
+
+    def _valid_headers(self, control: Control, order: Sequence[str]) -> Mapping[str, frozenset[str]]:
+        """For each node the headers that are valid whenever it is reached: a condition has asked, and none removes it."""
+        assert control.first is not None
+        valid: dict[str, frozenset[str]] = {control.first: frozenset()}
+        for name in order:
+            here = valid[name]
+            if name in control.conditionals:
+                conditional = control.conditionals[name]
+                asked = here.union(asked_for(conditional.expression)) - self.usage.removed
+                following = [(conditional.true_next, asked), (conditional.false_next, here)]
+            else:
+                table = control.tables[name]
+                following = [(node, here) for node in table.next_hit or table.next_by_action.values()]
+            for node, headers in following:
+                if node is not None:
+                    valid[node] = valid.get(node, headers) & headers
+        return valid
 
     def _topological(self, control: Control) -> list[str]:
         order: list[str] = []
@@ -131,7 +156,7 @@ class Matching:
         if layout.kind == "none" and table.default_const:
             # a bare statement of the program, or a table that cannot hold entries: only one action is possible
             action = self.translator.program.actions[table.default_action]
-            parameters = [Value(str(d), "constant", max(d.bit_length(), 1), constant=d) for d in table.default_data]
+            parameters = [Value(str(d), "constant", max(d.bit_length(), 1), d < 0, d) for d in table.default_data]
             self.statements.action(action, parameters)
             self._leave(self._next(table, table.default_action, numbers, hit=False), action)
             return
@@ -146,10 +171,16 @@ class Matching:
             action = self.translator.program.actions[action_id]
             with self.out.block(f"{keyword} chosen == {self.translator.names.constant(action_id)}:  # {action.name}"):
                 parameters = []
-                for i, (name, bits) in enumerate(action.parameters):
-                    variable = self.translator.names.of("parameter", action.name, name)
-                    self.out(f"{variable} = u64({array}[row, {layout.result + 1 + i}])")
-                    parameters.append(Value(variable, "unsigned", bits))
+                column = layout.result
+                for name, bits in action.parameters:
+                    words = []
+                    for low, _ in words_of(bits):
+                        column += 1
+                        words.append(
+                            self.translator.names.of("parameter", action.name, name, *([str(low)] * (low > 0)))
+                        )
+                        self.out(f"{words[-1]} = u64({array}[row, {column}])")
+                    parameters.append(self.translator.of_words(words, bits))
                 self.statements.action(action, parameters)
                 if table.next_hit:
                     on_hit, on_miss = table.next_hit
@@ -176,22 +207,42 @@ class Matching:
         table = layout.table
         if layout.kind == "none":
             return self.translator.names.constant(0)
-        parts = []
+        constant = self.translator.names.constant
+        parts: list[dict[int, str]] = []  # for each key field its words, by their lowest bit
         for key in table.key:
             value = self.translator.read_field(key.header, key.field, f"key of table {table.name}")
-            parts.append(self.translator.cut(value, key.bits, signed=False))
-        constant = self.translator.names.constant
+            words = self.translator.words(value, key.bits, f"key of table {table.name}")
+            parts.append({})
+            for (low, bits), word in zip(words_of(key.bits), words, strict=True):
+                part = self._where_valid(key, word)
+                mask = key.mask >> low & (1 << bits) - 1
+                parts[-1][low] = f"({part} & {constant(mask)})" if key.is_masked else part
         if layout.kind == "direct":
             code, shift = [], 0
-            for key, part in zip(reversed(table.key), reversed(parts), strict=True):
+            for key, (part,) in zip(reversed(table.key), (p.values() for p in reversed(parts)), strict=True):
                 code.append(f"({part} << {constant(shift)})" if shift else part)
                 shift += key.bits
             return f"u64({self.index(layout)}[{' | '.join(code)}])"
         words = [
-            " | ".join(f"({parts[field]} << {constant(shift)})" if shift else parts[field] for field, shift in word)
+            " | ".join(
+                f"({parts[p.field][p.low]} << {constant(p.shift)})" if p.shift else parts[p.field][p.low] for p in word
+            )
             for word in layout.words
         ]
         return f"{self._function(layout)}({self.array(layout)}, {', '.join(words)})"
+
+    def _where_valid(self, key: KeyField, code: str) -> str:
+        """A field of a header that is not valid counts as zero in a key (behavioral-model, MatchKeyBuilder).
+
+        It holds anything else only where the program has written it, or has made the header invalid.
+        """
+        program = self.translator.program
+        header, name = program.aliases.get((key.header, key.field), (key.header, key.field))
+        if name == "$valid$" or program.headers[header].metadata:
+            return code
+        if header in self.valid or not (header in self.usage.removed or (header, name) in self.usage.written):
+            return code
+        return f"({code} if {self.translator.valid(header)} else {self.translator.names.constant(0)})"
 
     def _count(self, layout: TableLayout) -> None:
         """Direct counters count hits, by the number of the entry."""

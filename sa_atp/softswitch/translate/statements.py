@@ -5,11 +5,13 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from sa_atp.softswitch.errors import PipelineError, Unsupported
-from sa_atp.softswitch.program import Action, Header
+from sa_atp.softswitch.program import WORD_BITS, Action, Header
 from sa_atp.softswitch.translate.expressions import Translator, Value
+from sa_atp.softswitch.translate.headers import Headers
 from sa_atp.softswitch.translate.layout import Layout, RegisterPlace
 from sa_atp.softswitch.translate.reroll import Families, Loop, Member, member_of, reroll
 from sa_atp.softswitch.translate.source import Source
+from sa_atp.softswitch.translate.usage import Usage
 
 DROP_PORT = 511  # simple_switch's default
 
@@ -22,18 +24,18 @@ UNSUPPORTED = {
     "execute_meter": "meter",
     "modify_field_rng_uniform": "random",
     "truncate": "truncate",
-    "push": "header stack",
-    "pop": "header stack",
 }
 
 
 class Statements:
     """Writes the body of actions. One instance a program; `parameters` and `where` change from action to action."""
 
-    def __init__(self, translator: Translator, layout: Layout, out: Source) -> None:
+    def __init__(self, translator: Translator, usage: Usage, layout: Layout, out: Source) -> None:
         self.translator = translator
+        self.usage = usage
         self.layout = layout
         self.out = out
+        self.headers = Headers(translator, usage, out)
         self.families = _families(translator, layout)
         self.parameters: tuple[Value, ...] = ()
         self.where = ""
@@ -56,10 +58,20 @@ class Statements:
                 self.primitive(item)
 
     def _with_jumps(self, primitives: Sequence[Mapping[str, Any]]) -> None:
-        """Jumps only go forward (they are `if` statements): `resume` is the first statement to be executed again."""
+        """`resume` is the first statement to be executed again.
+
+        `if` statements jump forward, which one pass over all is enough for; loops jump back, into another pass.
+        """
+        loops = any(p["op"].startswith("_jump") and self._target(p) <= i for i, p in enumerate(primitives))
+        self.out("resume = 0")
+        with self.out.block("while True:") if loops else nullcontext():
+            self._pass(primitives)
+            if loops:
+                self.out("break")
+
+    def _pass(self, primitives: Sequence[Mapping[str, Any]]) -> None:
         targets = {self._target(p) for p in primitives if p["op"].startswith("_jump")}
         starts = sorted({0, *targets, *(i + 1 for i, p in enumerate(primitives) if p["op"].startswith("_jump"))})
-        self.out("resume = 0")
         for start, end in zip(starts, [*starts[1:], len(primitives)], strict=True):
             if start >= len(primitives):
                 break
@@ -70,10 +82,8 @@ class Statements:
                 if last is None:
                     continue
                 target = self._target(last)
-                if target <= start:
-                    raise Unsupported("a jump backwards", self.where)
                 if last["op"] == "_jump":
-                    self.out(f"resume = {target}")
+                    self._jump(target, end)
                 else:
                     condition = self.translator.expression(last["parameters"][0], self.where, self.parameters)
                     code = (
@@ -82,7 +92,12 @@ class Statements:
                         else f"{self.translator.unsigned(condition)} != {self.translator.names.constant(0)}"
                     )
                     with self.out.block(f"if not ({code}):"):
-                        self.out(f"resume = {target}")
+                        self._jump(target, end)
+
+    def _jump(self, target: int, following: int) -> None:
+        self.out(f"resume = {target}")
+        if target < following:
+            self.out("continue")
 
     def _target(self, primitive: Mapping[str, Any]) -> int:
         value = self.translator.expression(primitive["parameters"][-1], self.where)
@@ -116,7 +131,7 @@ class Statements:
             self.translator.loop = {}
         for family in bases:
             if family in self.layout.vectors and self._writes_vector(loop.body, family):
-                self.out(f"{self._dirty(family)} = True")
+                self.out(f"{self.headers.changed(self.translator.program.headers[family])} = True")
 
     def _register_guard(self, body: Sequence[Mapping[str, Any]]) -> str:
         """Registers of a loop are indexed by the same expression: check it once, outside."""
@@ -142,7 +157,7 @@ class Statements:
         op, parameters = primitive["op"], primitive["parameters"]
         if op in UNSUPPORTED:
             raise Unsupported(UNSUPPORTED[op], self.where)
-        method = getattr(self, f"_do_{op}", None)
+        method = getattr(self, f"_do_{op.lower()}", None)
         if method is None:
             raise Unsupported(f"primitive {op}", self.where)
         method(*parameters)
@@ -152,38 +167,64 @@ class Statements:
 
     def assign(self, target: Mapping[str, Any], value: Value) -> None:
         """Stores a value in a field, cut to the field's type."""
+        if target["type"] == "element":
+            stack, name = target["value"]
+            self.out(f"place = {self._index(target['index'])}")
+            for i, member in enumerate(self.translator.program.stacks[stack]):
+                with self.out.block(f"{'elif' if i else 'if'} place == {self.translator.names.constant(i)}:"):
+                    self.assign({"type": "field", "value": [member, name]}, value)
+            return
         if target["type"] != "field":
             raise Unsupported(f"assignment to a {target['type']}", self.where)
         header, field = self.translator.program.field(target["value"][0], target["value"][1], self.where)
+        if field.bits > WORD_BITS:
+            words = self.translator.words(value, field.bits, self.where)
+            self.out(f"{', '.join(self.translator.variables(header, field))} = {', '.join(words)}")  # all at once
+            return
         code = self.translator.cut(value, field.bits, field.signed)
         if not header.is_vector:
             self.out(f"{self.translator.variable(header, field)} = {code}")
             return
-        self.out(f"put1({self.translator.vector(header.name)}, {self.translator.element(header, field)}, {code})")
+        self.out(f"put1({self.translator.vector(header.name)}, {self.translator.lane(header, field)}, {code})")
         if not self.translator.loop:
-            self.out(f"{self._dirty(header.name)} = True")
+            self.out(f"{self.headers.changed(header)} = True")
 
     def _do_assign(self, target: Mapping[str, Any], source: Mapping[str, Any]) -> None:
         self.assign(target, self.value(source))
 
     def _do_assign_header(self, target: Mapping[str, Any], source: Mapping[str, Any]) -> None:
+        self.headers.assign(self._header(target), self._header(source), self.where)
+
+    def _do_assign_header_stack(self, target: Mapping[str, Any], source: Mapping[str, Any]) -> None:
+        self.headers.assign_stack(target, source, self.where)
+
+    def _do_assign_union(self, target: Mapping[str, Any], source: Mapping[str, Any]) -> None:
         program = self.translator.program
-        to, origin = program.headers[target["value"]], program.headers[source["value"]]
-        if to.is_vector or origin.is_vector:
-            raise Unsupported("assignment of a whole vector header", self.where)
-        valid = self.translator.valid
-        self.out(f"{valid(to.name)} = {valid(origin.name)}")
-        for field in to.fields:
-            self.out(f"{self.translator.variable(to, field)} = {self.translator.variable(origin, field)}")
+        for to, origin in zip(program.unions[target["value"]], program.unions[source["value"]], strict=True):
+            self.headers.assign(program.headers[to], program.headers[origin], self.where)
+
+    def _do_assign_vl(self, target: Mapping[str, Any], source: Mapping[str, Any]) -> None:
+        to, origin = (self.translator.program.headers[node["value"][0]] for node in (target, source))
+        self.out(f"{self.translator.varbit_at(to)} = {self.translator.varbit_at(origin)}")
+        self.out(f"{self.translator.varbit_bytes(to)} = {self.translator.varbit_bytes(origin)}")
 
     def _do_add_header(self, target: Mapping[str, Any]) -> None:
-        header = self._header(target)
-        if header.is_vector:
-            self.out(f"{self._dirty(header.name)} = True")
-        self.out(f"{self.translator.valid(header.name)} = True")
+        self.headers.set_valid(self._header(target), self.where)
 
     def _do_remove_header(self, target: Mapping[str, Any]) -> None:
-        self.out(f"{self.translator.valid(self._header(target).name)} = False")
+        self.headers.set_invalid(self._header(target))
+
+    def _do_push(self, stack: Mapping[str, Any], count: Mapping[str, Any]) -> None:
+        self.headers.shift(stack, self._count_of(count), self.where)
+
+    def _do_pop(self, stack: Mapping[str, Any], count: Mapping[str, Any]) -> None:
+        self.headers.shift(stack, -self._count_of(count), self.where)
+
+    def _count_of(self, node: Mapping[str, Any]) -> int:
+        value = self.value(node)
+        if value.kind != "constant":
+            raise Unsupported("a shift of a stack by a number that is not constant", self.where)
+        return value.constant
 
     def _header(self, node: Mapping[str, Any]) -> Header:
         if node["type"] != "header":
@@ -247,10 +288,10 @@ class Statements:
         code = hash_of(self.translator, self.out, self.translator.program.calculations[calculation["value"]])
         low = self.translator.unsigned(self.value(base))
         count = self.translator.unsigned(self.value(size))
+        zero, one = names.constant(0), names.constant(1)
         self.out(f"modulus = {count}")
-        self.assign(
-            target, Value(f"({low} + ({code} % modulus if modulus != {names.constant(0)} else {code}))", "unsigned", 64)
-        )
+        self.out(f"modulus = modulus if modulus != {zero} else {one}")  # as simple_switch reads it
+        self.assign(target, Value(f"({low} + {code} % modulus)", "unsigned", 64))
 
     def _do_exit(self) -> None:
         self.out("leaving = True")
@@ -268,9 +309,6 @@ class Statements:
 
     def _index(self, node: Mapping[str, Any]) -> str:
         return self.translator.unsigned(self.value(node))
-
-    def _dirty(self, header: str) -> str:
-        return self.translator.names.of("changed", header)
 
 
 def _families(translator: Translator, layout: Layout) -> Families:

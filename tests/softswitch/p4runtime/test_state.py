@@ -15,10 +15,11 @@ from sa_atp.p4runtime.entities import (
     RegisterEntry,
     Replica,
     TableEntry,
+    Ternary,
 )
 from sa_atp.softswitch.device import Device
 
-from .conftest import FILTER, ROUTE
+from .conftest import FILTER, ROUTE, program
 
 
 def ipv4(dst: int, *, tos: int = 0) -> bytes:
@@ -114,3 +115,24 @@ def test_registers_are_read_and_written(client: P4RuntimeClient, device: Device)
     run(device, ipv4(0x0A000105, tos=3))  # the program goes on from what was written, and wraps as P4 says
     assert client.read(RegisterEntry(register="balance"))[3] == RegisterEntry(register="balance", index=3, value=32767)
     assert len(client.read(RegisterEntry())) == 32
+
+
+def test_constant_entries_are_told_without_the_bits_that_do_not_count(bare: P4RuntimeClient) -> None:
+    """The specification wants these bits to be zero in what is read, too. (section 9.1.1)"""
+    bare.push_pipeline(*program("entries"))
+    found = [e for e in bare.read(TableEntry(table="masks")) if isinstance(e, TableEntry)]
+    assert [(e.match, e.params) for e in sorted(found, key=lambda e: -e.priority)] == [
+        ({"hdr.query.wide": Ternary(0x0034, 0x00FF)}, {"number": 1}),
+        ({"hdr.query.wide": Ternary(0x1200, 0xFF00)}, {"number": 2}),
+        ({"hdr.query.wide": Ternary(0x5678, 0xFFFF)}, {"number": 3}),
+        ({}, {"number": 4}),
+    ]
+    prefixes = [e.match for e in bare.read(TableEntry(table="prefixes")) if isinstance(e, TableEntry)]
+    assert {"hdr.query.wide": Lpm(0x12F0, 12)} in prefixes
+
+
+def test_hits_of_a_constant_entry_without_a_priority_can_be_read(bare: P4RuntimeClient, device: Device) -> None:
+    bare.push_pipeline(*program("entries"))
+    run(device, bytes.fromhex("0a090000ff"), bytes.fromhex("0a090000ff"), bytes.fromhex("0a080000ff"))
+    key = TableEntry(table="numbers", match={"hdr.query.small": Exact(9)})
+    assert bare.read(DirectCounterEntry(entry=key)) == [DirectCounterEntry(entry=key, counts=Counts(2, None))]
