@@ -107,10 +107,10 @@ def marked(path: Path) -> frozenset[str]:
     """Needs that a file of tests names, by `needs(...)` or by a mark of helpers/needs.py."""
     from helpers import needs as marks
 
-    found = set()
+    found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "needs":
-            found |= {arg.value for arg in node.args if isinstance(arg, ast.Constant)}
+            found |= {a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)}
         elif isinstance(node, ast.Name) and isinstance(mark := getattr(marks, node.id, None), pytest.MarkDecorator):
             found |= set(mark.args)
     return frozenset(found)

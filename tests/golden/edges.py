@@ -47,6 +47,7 @@ def admission(lanes: int) -> Scenario:
     s.send(2, again.having(version=0), "malformed", "version 0")
     s.send(2, again.having(kind=5), "malformed", "an unknown kind")
     s.send(2, again.having(bits=0), "malformed", "no contribution")
+    assert again.lanes is not None
     s.send(2, again.having(lanes=again.lanes[:-1]), "malformed", "one lane too few")
     s.send(2, again.having(lanes=(*again.lanes, 0)), "malformed", "one lane too many")
     s.send(2, again.having(lanes=None), "malformed", "data without lanes")

@@ -220,10 +220,12 @@ class Switch:
             return "fanned out", self._down(job, packet)
         if intent == ASK:
             if found == OPEN or (found == DONE and job.level == "root"):
+                assert slot is not None
                 return "probed", [self._answer(port, packet.having(kind=PROBE_REPLY, bits=slot.bits))]
             return "probed", self._up(job, packet)
 
         if found == DONE:
+            assert slot is not None
             kept = packet.having(lanes=slot.lanes)
             if job.level == "leaf":
                 return "answered", self._complete_up(job, kept)
@@ -231,8 +233,10 @@ class Switch:
         if found == OPEN and overlap:
             if intent == CONTRIBUTE:
                 return "duplicate", []
+            assert slot is not None
             return "handed over", self._hand_over(job, packet.having(lanes=slot.lanes, bits=slot.bits))
         if found == OPEN:
+            assert slot is not None
             slot.lanes = _sum(slot.lanes, packet.lanes or ())
             slot.bits |= sa.bits
             packet = packet.having(lanes=slot.lanes)
@@ -296,7 +300,8 @@ class Switch:
 
     def _down(self, job: JobSpec, packet: Packet) -> list[tuple[int, AnyPacket]]:
         """A copy for each receiver, from the parameter server; its own copy comes from a member."""
-        server, out = job.parameter_server, []
+        server = job.parameter_server
+        out: list[tuple[int, AnyPacket]] = []
         for member in job.copied_to:
             if member.switch_port in job.leaf_ports:  # the leaf takes the copy, and makes more
                 member = dataclasses.replace(member, udp_port=SA_PORT)

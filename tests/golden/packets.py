@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
+from typing import Any
 
 # p4src/wire.toml
 CONTROL, DATA, RESULT, PROBE, PROBE_REPLY = range(5)
@@ -108,7 +109,7 @@ class Packet:
     def checksum_is_right(self) -> bool:
         return self.ip_checksum is None
 
-    def having(self, **changes: object) -> Packet:
+    def having(self, **changes: Any) -> Packet:
         """A copy with other fields; those of the SA-ATP header may be given too."""
         names = {f.name for f in dataclasses.fields(Packet)}
         sa = {name: value for name, value in changes.items() if name not in names}

@@ -11,7 +11,7 @@ and compares what comes out, byte by byte.
 
 import time
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import ptf
 from ptf import testutils
@@ -23,12 +23,12 @@ from sa_atp.control.client import P4RuntimeClient
 from sa_atp.control.events import Event
 from sa_atp.control.jobspec import JobSpec
 
-Step = tuple[str, object]
+Step = tuple[str, Any]
 WAIT_S = 0.1
 SETTLE_S = 1.0
 
 
-class Vector(BaseTest):
+class Vector(BaseTest):  # type: ignore[misc]
     """One golden vector. A subclass for each is in a file of its own.
 
     steps: ("packet", (port, hex, [(port, hex) that must come out])), ("wait", None),

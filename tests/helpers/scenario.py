@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -99,7 +100,7 @@ class Runner:
             if not self._restarts_scheduled:
                 self._restarts_scheduled = True
                 for when, down_us in self.scenario.restarts:
-                    self._at(when, lambda down_us=down_us: self._restart(down_us))
+                    self._at(when, partial(self._restart, down_us))
             self._begin(worker, reductions, 0)
 
         return start
@@ -117,12 +118,13 @@ class Runner:
         while at < len(reductions):
             sum_ = reductions[at].start(worker)
             at += 1
-            following = at
             if not at_once and self.rng.random() < 0.4:
-                sum_.future.add_done_callback(
-                    lambda _, n=following: self._at(self.rng.randrange(500), lambda: self._begin(worker, reductions, n))
-                )
+                sum_.future.add_done_callback(self._later(partial(self._begin, worker, reductions, at)))
                 return
+
+    def _later(self, action: Callable[[], None]) -> Callable[[object], None]:
+        """What does something a while after it is called."""
+        return lambda _: self._at(self.rng.randrange(500), action)
 
     @property
     def over(self) -> bool:

@@ -159,7 +159,11 @@ def test_looking_at_a_connection_whose_thread_is_stuck_has_an_end(
 ) -> None:
     (comm,) = connect(1)
     go_on = threading.Event()
-    comm._driver.call(lambda: go_on.wait(60) and None)
+
+    def be_stuck() -> None:
+        go_on.wait(60)
+
+    comm._driver.call(be_stuck)
     monkeypatch.setattr("sa_atp.net.communicator.LOOK_TIMEOUT_S", 0.1)
     try:
         with pytest.raises(TransportError, match=r"the connection's thread has not answered for 0\.1 s"):

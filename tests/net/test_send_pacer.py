@@ -125,4 +125,5 @@ def test_however_slow_a_link_seemed_its_queue_is_looked_at_again_soon() -> None:
         assert budget is not None
         held += budget
         pacer.wrote(budget, held, now_us)
+    assert budget is not None
     assert budget >= 125 * AHEAD_US // 2

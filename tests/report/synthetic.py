@@ -73,7 +73,8 @@ def slowdown_of(wanted: Plan, step: int, worker: int) -> float:
         return straggler.slowdown if worker in straggler.workers else 1.0
     if straggler.pattern == "random":
         rng = np.random.default_rng([wanted.run.seed, step])
-        slow, factor = int(rng.integers(wanted.topology.workers)), float(rng.uniform(*straggler.slowdown_range))
+        low, high = straggler.slowdown_range
+        slow, factor = int(rng.integers(wanted.topology.workers)), float(rng.uniform(low, high))
         return factor if worker == slow else 1.0
     return 1.0
 

@@ -148,7 +148,7 @@ def test_the_containers_as_processes(
 
 
 def test_ranks_are_taken_once(tmp_path: Path) -> None:
-    command = [ROOT / "docker" / "take-rank", "sh", "-c", 'echo "$SA_ATP_RANK"; read -r _']
+    command: list[str | Path] = [ROOT / "docker" / "take-rank", "sh", "-c", 'echo "$SA_ATP_RANK"; read -r _']
     environment = {**os.environ, "RANKS": str(tmp_path), "SA_ATP_WORLD_SIZE": "2"}
 
     def start() -> "subprocess.Popen[str]":

@@ -27,7 +27,8 @@ def test_syntax(script: str) -> None:
 
 @pytest.mark.needs("shellcheck")
 def test_shellcheck() -> None:
-    command = ["shellcheck", "--external-sources", "--severity", "style", *SCRIPTS, ROOT / "docker" / "take-rank"]
+    files: list[str | Path] = [*SCRIPTS, ROOT / "docker" / "take-rank"]
+    command = ["shellcheck", "--external-sources", "--severity", "style", *files]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout == ""
     assert done.returncode == 0

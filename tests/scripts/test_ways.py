@@ -4,7 +4,6 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ NOBODY = 65534
 
 
 @pytest.fixture
-def repository(checkout: Checkout) -> Iterator[Checkout]:
+def repository(checkout: Checkout) -> Checkout:
     subprocess.run(["git", "init", "--quiet", checkout.root], check=True)
     (checkout.root / ".gitignore").write_text("/left-over\n")
     (checkout.root / "left-over").touch()

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from helpers.cluster import SERVER, Cluster, Reduction
-from helpers.damage import HEADER_BYTES, PLACES, Seen, bursts, cut, flip, flip_some, noise, tapped
+from helpers.damage import PLACES, Seen, bursts, cut, flip, flip_some, noise, tapped
 from helpers.messages import packet_of
 
 from sa_atp.control.events import EVENTS_A_JOB, Event
@@ -25,7 +25,7 @@ from sa_atp.sim.network import LinkSettings
 from sa_atp.sim.worker import SimWorker
 from sa_atp.sim.world import SERVER_PORT
 from sa_atp.softswitch.pipeline import ROW_BYTES, Pipeline
-from sa_atp.spec import CONTRIBUTION_BITS, UDP_PORT, Flag, Kind
+from sa_atp.spec import CONTRIBUTION_BITS, HEADER_BYTES, UDP_PORT, Flag, Kind
 from sa_atp.transport.server_events import ServerSettings
 from sa_atp.wire.datagrams import Address
 from sa_atp.wire.frames import HEADERS_BYTES, Endpoint, checksum, datagram, headers_for, mac_for
@@ -266,7 +266,7 @@ def test_a_members_packets_with_other_flags_or_slots_cost_time_only(pipeline: Pi
 def damaged_for_worker(jobs: Jobs, worker: SimWorker, seen: Seen) -> Iterator[tuple[Address, bytes]]:
     """Sender and datagram."""
     rng, member = jobs.rng, worker.membership
-    header = {"job": member.job, "epoch": member.epoch}
+    header: dict[str, Any] = {"job": member.job, "epoch": member.epoch}
     while True:
         yield SERVER, noise(rng)
         yield SERVER, pack(Kind.CONTROL, body=rng.randbytes(rng.randrange(100)), seq=rng.getrandbits(32), **header)
@@ -333,7 +333,7 @@ def damaged_for_server(jobs: Jobs, member: SimWorker, seen: Seen) -> Iterator[tu
     """Sender and datagram."""
     rng = jobs.rng
     address = member.host.endpoint.address
-    header = {"job": member.membership.job, "epoch": member.membership.epoch}
+    header: dict[str, Any] = {"job": member.membership.job, "epoch": member.membership.epoch}
     far = list(PLACES["seq"])[1:10]  # 2^22 to 2^30 numbers away
     while True:
         for sender in (address, STRANGER):
@@ -344,14 +344,14 @@ def damaged_for_server(jobs: Jobs, member: SimWorker, seen: Seen) -> Iterator[tu
             found = seen.some(rng, kind)
             if found is None:
                 continue
-            sender, packet = found
-            assert isinstance(sender, tuple)
-            yield sender, cut(rng, packet)
-            yield sender, flip_some(rng, packet, CHECKED)
+            origin, packet = found
+            assert isinstance(origin, tuple)
+            yield origin, cut(rng, packet)
+            yield origin, flip_some(rng, packet, CHECKED)
             if kind in (Kind.DATA, Kind.RESULT):
-                yield sender, flip(packet, [rng.choice(PLACES["kind"])])
-                yield sender, flip(packet, [rng.choice(PLACES["bits_hi"])])
-                yield sender, flip(packet, [rng.choice(far)])
+                yield origin, flip(packet, [rng.choice(PLACES["kind"])])
+                yield origin, flip(packet, [rng.choice(PLACES["bits_hi"])])
+                yield origin, flip(packet, [rng.choice(far)])
             yield STRANGER, packet
             yield STRANGER, flip_some(rng, packet)
             yield (

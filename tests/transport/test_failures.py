@@ -23,7 +23,7 @@ from sa_atp.transport.errors import (
     WorkerLostError,
 )
 from sa_atp.transport.events import WorkerLimits
-from sa_atp.transport.job import State
+from sa_atp.transport.job import Job, State
 from sa_atp.transport.server_events import ServerSettings
 from sa_atp.wire.control import Failure, HelpMode
 
@@ -231,7 +231,10 @@ def test_a_worker_that_restarts_while_the_job_is_admitted_costs_an_epoch(make: C
     """The switch is being told of the job when a rank comes back from the dead."""
     cluster = make()
     workers = cluster.start_job(3)
-    job = lambda: next(iter(cluster.world.server.jobs.values()), None)  # noqa: E731
+
+    def job() -> Job | None:
+        return next(iter(cluster.world.server.jobs.values()), None)
+
     cluster.run(lambda: (j := job()) is not None and j.state is State.ADMITTING)
     again = cluster.new_worker("job", 1, 3)
     survivors = [workers[0], again, workers[2]]
@@ -298,9 +301,11 @@ def test_a_worker_that_leaves_when_it_has_everything_harms_nobody(make: Callable
                 worker.worker.leave(cluster.clock.now_us)
                 worker.host.serve()
 
+        def leave_soon(_: object, leave: Callable[[], None] = leave) -> None:
+            cluster.clock.at(cluster.clock.now_us + 1, leave)
+
         for reduction in reductions:
-            future = reduction.sums[worker.membership.rank].future
-            future.add_done_callback(lambda _, leave=leave: cluster.clock.at(cluster.clock.now_us + 1, leave))
+            reduction.sums[worker.membership.rank].future.add_done_callback(leave_soon)
     cluster.run(lambda: all(r.over for r in reductions), 5.0)
     for reduction in reductions:
         reduction.check()

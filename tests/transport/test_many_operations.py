@@ -21,7 +21,7 @@ from sa_atp.transport.fetching import FETCH_FRAGMENTS
 from sa_atp.transport.membership import Membership
 from sa_atp.transport.operation import Operation
 from sa_atp.transport.recovery import MAX_QUESTIONS
-from sa_atp.transport.server import ServerSettings
+from sa_atp.transport.server_events import ServerSettings
 from sa_atp.transport.worker import Worker
 from sa_atp.wire.control import Recall, encode
 from sa_atp.wire.datagrams import Burst
@@ -211,10 +211,10 @@ def test_what_others_missed_is_found_among_thousands_that_are_kept() -> None:
         return [b for b in worker.transmit(now_us) if b.data.shape[1] > HEADER_BYTES and not b.urgent]
 
     for operation in (0, 1, 999, 1999):
-        (packets,) = recalled(operation)
-        seqs = headers(packets.data)["seq"].astype(np.int64)
+        (burst,) = recalled(operation)
+        seqs = headers(burst.data)["seq"].astype(np.int64)
         first = (worker.membership.first_seq + 4 * operation) % 2**32
         count = min(FETCH_FRAGMENTS // 4, 2000 - operation)
         assert seqs.tolist() == [(first + 4 * n + k) % 2**32 for n in range(count) for k in (0, 1)]
-        assert lanes_of(packets.data)[1][:10].tolist() == [lanes_of(packets.data)[1][0]] * 10
+        assert lanes_of(burst.data)[1][:10].tolist() == [lanes_of(burst.data)[1][0]] * 10
     assert calls_of(lambda: recalled(5)) < 5_000

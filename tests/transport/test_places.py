@@ -13,7 +13,7 @@ from sa_atp.sim.network import LinkSettings
 from sa_atp.sim.worker import SimWorker
 from sa_atp.softswitch.pipeline import Pipeline
 from sa_atp.transport.errors import JobRestartedError, MismatchError, RefusedError
-from sa_atp.transport.job import State
+from sa_atp.transport.job import Job, State
 from sa_atp.transport.membership import GONE_US, OCCUPIED_US, REPEAT_US
 
 NOTICED_S = 0.5
@@ -148,7 +148,10 @@ def test_a_rank_that_died_while_it_joined_gives_its_place(make: Callable[..., Cl
 def before_its_welcome(cluster: Cluster) -> list[SimWorker]:
     """Three ranks of a job that runs; rank 2 does not know it. The others sum different things."""
     workers = cluster.start_job(3)
-    job = lambda: next(iter(cluster.world.server.jobs.values()), None)  # noqa: E731
+
+    def job() -> Job | None:
+        return next(iter(cluster.world.server.jobs.values()), None)
+
     cluster.run(lambda: (j := job()) is not None and j.state is State.ADMITTING)
     workers[2].host.paused = True
     cluster.run_until_joined(workers[:2])

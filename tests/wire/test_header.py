@@ -113,7 +113,9 @@ def test_the_view_has_the_fields_of_the_specification() -> None:
 def test_round_trip(
     kind: Kind, flags: int, slot: int, job: int, epoch: int, exponent: int, tag: int, seq: int, bits: int
 ) -> None:
-    fields = {"slot": slot, "job": job, "epoch": epoch, "exponent": exponent, "tag": tag, "seq": seq, "bits": bits}
+    fields: dict[str, Any] = {
+        "slot": slot, "job": job, "epoch": epoch, "exponent": exponent, "tag": tag, "seq": seq, "bits": bits,
+    }  # fmt: skip
     read = describe(pack(kind, flags=Flag(flags), **fields))
     assert read == {"kind": kind, "flags": Flag(flags), **fields}
 
