@@ -12,7 +12,7 @@ import torch.distributed._functional_collectives as functional
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import Shard, distribute_tensor
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from sa_atp.ddp import SaAtpState
@@ -98,13 +98,17 @@ def _collectives(rank: int, world_size: int) -> dict[str, Any]:
     put("all_to_all", swapped)
     mesh = init_device_mesh("cpu", (world_size,))
     rows = distribute_tensor(torch.arange(2.0 * world_size).view(world_size, 2), mesh, [Shard(0)])
-    put("DTensor", rows.sum().full_tensor())
+    total = rows.sum()
+    assert isinstance(total, DTensor)
+    put("DTensor", total.full_tensor())
     works = [dist.all_reduce(t, async_op=True) for t in (mine.clone(), mine * 2)]
     for work in works:
         assert work is not None
         work.wait()
     put("at once", torch.stack([work.result()[0] for work in works if work is not None]))
-    put("functional", functional.all_reduce(mine, "sum", dist.group.WORLD) + 0)
+    world = dist.group.WORLD
+    assert world is not None
+    put("functional", functional.all_reduce(mine, "sum", world) + 0)
     dist.barrier()
     objects: list[Any] = [None] * world_size
     dist.all_gather_object(objects, {"rank": rank})
@@ -123,7 +127,9 @@ def _collectives(rank: int, world_size: int) -> dict[str, Any]:
     torch.manual_seed(rank)
     model = DistributedDataParallel(nn.Linear(3, 2))
     model(torch.full((1, 3), float(rank))).sum().backward()
-    put("DDP without a hook", next(model.parameters()).grad)
+    gradient = next(model.parameters()).grad
+    assert gradient is not None
+    put("DDP without a hook", gradient)
     return found
 
 

@@ -25,7 +25,7 @@ def batch_of(step: int, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
     return x, torch.tanh(x[:, :1] - x[:, 1:2])
 
 
-def make_model(kind: str) -> nn.Module:
+def make_model(kind: str) -> nn.Sequential:
     torch.manual_seed(3)
     if kind == "norm":
         return nn.Sequential(nn.Linear(16, 64), nn.BatchNorm1d(64), nn.Tanh(), nn.Linear(64, 1))
@@ -93,7 +93,9 @@ def against_ddp(rank: int, world_size: int, *, micro_batches: int, device: str =
         return x.to(device), y.to(device)
 
     if micro_batches > 1:
-        model[2].p = 0.0  # type: ignore[union-attr]  # masks are drawn for each micro-batch
+        dropout = model[2]
+        assert isinstance(dropout, nn.Dropout)
+        dropout.p = 0.0  # masks are drawn for each micro-batch
     plain = DistributedDataParallel(copy.deepcopy(model))
     state = SaAtpState.from_env(help="steal", micro_batches=micro_batches)
     backup = BackupCompute(model, nn.functional.mse_loss, batch, state=state, seed=7)
@@ -117,11 +119,11 @@ def against_ddp(rank: int, world_size: int, *, micro_batches: int, device: str =
             assert b.grad is not None
             worst_gradient = max(worst_gradient, float((a.grad - b.grad).abs().max()))
             with torch.no_grad():
-                a -= 0.05 * a.grad
-                b -= 0.05 * b.grad
+                a.sub_(0.05 * a.grad)
+                b.sub_(0.05 * b.grad)
         if rank == 0:
-            for a, b in zip(model.buffers(), plain.module.buffers(), strict=True):
-                worst_statistics = max(worst_statistics, float((a - b).abs().max()))
+            for own, other in zip(model.buffers(), plain.module.buffers(), strict=True):
+                worst_statistics = max(worst_statistics, float((own - other).abs().max()))
     state.close()
     return {"gradient": worst_gradient, "loss": worst_loss, "statistics": worst_statistics}
 
@@ -135,8 +137,8 @@ def norms_beside_each_other(rank: int, world_size: int, *, steps: int, micro_bat
     torch.manual_seed(0)
     model = nn.Sequential(nn.BatchNorm1d(16), nn.Linear(16, 16), nn.BatchNorm1d(16), nn.Linear(16, 1))
     with torch.no_grad():
-        model[1].weight.mul_(0.1)
-        model[1].bias.zero_()
+        model.get_parameter("1.weight").mul_(0.1)
+        model.get_parameter("1.bias").zero_()
     reference = copy.deepcopy(model)
 
     def batch(step: int, shard: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -74,7 +74,7 @@ def no_sync(rank: int, world_size: int, *, then: bool) -> float:
                 for net in (alone, spread):
                     for parameter in net.parameters():
                         assert parameter.grad is not None
-                        parameter -= 0.1 * parameter.grad
+                        parameter.sub_(0.1 * parameter.grad)
                         parameter.grad = None
         return worst
 

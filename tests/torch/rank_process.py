@@ -45,9 +45,9 @@ def destroy_groups_patiently() -> None:
 
     destroy = dist.destroy_process_group
 
-    def patiently(*groups: Any) -> None:
+    def patiently(group: dist.ProcessGroup | None = None) -> None:
         time.sleep(GLOO_COMES_TO_REST_S)
-        destroy(*groups)
+        destroy(group)
         time.sleep(GLOO_COMES_TO_REST_S)
 
     dist.destroy_process_group = patiently

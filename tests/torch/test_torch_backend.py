@@ -1,5 +1,7 @@
 """The process-group backend: the answers of Gloo, and the sums through the switch; FSDP2 by its own means."""
 
+from typing import Any
+
 import pytest
 from rank_pool import Ranks
 
@@ -7,7 +9,7 @@ MODULE = "backend_scenarios"
 
 
 @pytest.mark.parametrize("settings", [{"by_gloo": 0}, {}], ids=["small sums in the switch", "as it is"])
-def test_collectives_are_those_of_gloo(ranks: Ranks, settings: dict[str, int]) -> None:
+def test_collectives_are_those_of_gloo(ranks: Ranks, settings: dict[str, Any]) -> None:
     expected = ranks.run("collectives", 3, module=MODULE, backend="gloo")
     found = ranks.run("collectives", 3, module=MODULE, backend="sa_atp", **settings)
     for a, b in zip(found, expected, strict=True):

@@ -47,7 +47,7 @@ def test_clone(ranks: Ranks, alone: list[dict[str, Any]]) -> None:
 
 
 def test_steal(ranks: Ranks) -> None:
-    arguments = {"micro_batches": 4, "streams": False, "steps": 10}
+    arguments: dict[str, Any] = {"micro_batches": 4, "streams": False, "steps": 10}
     alone = ranks.run("slow_rank", 4, module=MODULE, help="none", seconds=0.0, **arguments)
     answers = ranks.run("slow_rank", 4, module=MODULE, help="steal", seconds=SECONDS, slowdown=SLOWDOWN, **arguments)
     check_helped(answers, alone, 3)
@@ -56,7 +56,7 @@ def test_steal(ranks: Ranks) -> None:
 
 def test_statistics_of_a_straggler_that_computes_nothing(ranks: Ranks) -> None:
     """Rank 0's batches decide the running statistics, as under DDP; here others compute them."""
-    arguments = {"kind": "norm", "slow": 0}
+    arguments: dict[str, Any] = {"kind": "norm", "slow": 0}
     alone = ranks.run("slow_rank", 3, module=MODULE, help="none", seconds=0.0, **arguments)
     answers = ranks.run("slow_rank", 3, module=MODULE, help="clone", seconds=SECONDS, slowdown=SLOWDOWN, **arguments)
     check_helped(answers, alone, 0)

@@ -42,7 +42,9 @@ def test_unshuffled() -> None:
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_distributed_sampler(shuffle: bool, drop_last: bool) -> None:
     dataset = make_dataset(23)
-    samplers = [DistributedSampler(dataset, 3, rank, shuffle=shuffle, seed=4) for rank in range(3)]
+    samplers: list[DistributedSampler[tuple[torch.Tensor, ...]]] = [
+        DistributedSampler(dataset, 3, rank, shuffle=shuffle, seed=4) for rank in range(3)
+    ]
     batches = DistributedBatches(samplers[1], 3, drop_last=drop_last)
     assert batches.steps_per_epoch == (2 if drop_last else 3)
     for epoch in range(2):
