@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -18,18 +19,19 @@ Join = Callable[..., list[Communicator]]
 
 
 def sa_atp(
-    *arguments: str, environment: Mapping[str, str] | None = None, **options: object
+    *arguments: str, environment: Mapping[str, str] | None = None, **options: Any
 ) -> "subprocess.CompletedProcess[str]":
     """Runs `sa-atp` as a user does."""
-    return subprocess.run(
+    done: subprocess.CompletedProcess[str] = subprocess.run(
         [sys.executable, "-m", "sa_atp", *arguments],
         capture_output=True,
         text=True,
         timeout=RUN_TIMEOUT_S,
         check=False,
         env={**os.environ, **(environment or {})},
-        **options,  # type: ignore[call-overload]
+        **options,
     )
+    return done
 
 
 @pytest.fixture
@@ -51,9 +53,9 @@ def join(url: str) -> Iterator[Join]:
     """Joins ranks of a job at the same time; they leave when the test is over."""
     joined: list[Communicator] = []
 
-    def join(ranks: Sequence[int], *, job: str = "job", **options: object) -> list[Communicator]:
+    def join(ranks: Sequence[int], *, job: str = "job", **options: Any) -> list[Communicator]:
         with ThreadPoolExecutor(len(ranks)) as pool:
-            found = list(pool.map(lambda rank: connect(url, job=job, rank=rank, **options), ranks))  # type: ignore[arg-type]
+            found = list(pool.map(lambda rank: connect(url, job=job, rank=rank, **options), ranks))
         joined.extend(found)
         return found
 

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +31,8 @@ BYTE, WORD = st.integers(0, 255), st.integers(0, 2**32 - 1)
 
 
 def frame(payload: bytes, source: Endpoint = WORKER, target: Endpoint = SERVER) -> bytes:
-    return wrap(np.frombuffer(payload, np.uint8).reshape(1, -1), source, target)[0].tobytes()
+    found: bytes = wrap(np.frombuffer(payload, np.uint8).reshape(1, -1), source, target)[0].tobytes()
+    return found
 
 
 def write(path: Path, frames: list[bytes], first_us: int = 1_700_000_000_000_000) -> Path:
@@ -42,7 +44,7 @@ def write(path: Path, frames: list[bytes], first_us: int = 1_700_000_000_000_000
     return path
 
 
-def data_packet(**changes: int) -> bytes:
+def data_packet(**changes: Any) -> bytes:
     lanes = np.arange(-3, 61)
     fields = {"job": 7, "epoch": 9, "slot": 4095, "exponent": -12, "tag": 3, "seq": 2**32 - 1, "bits": 1 << 63 | 5}
     return pack(Kind.DATA, lanes=lanes, **{**fields, **changes})
@@ -65,7 +67,7 @@ def test_the_layer_and_the_codec_agree(
     bits: int,
     lanes: list[int],
 ) -> None:
-    fields = {"slot": slot, "job": job, "epoch": epoch, "exponent": exponent, "tag": tag, "seq": seq}
+    fields: dict[str, Any] = {"slot": slot, "job": job, "epoch": epoch, "exponent": exponent, "tag": tag, "seq": seq}
     carried = lanes if kind in WITH_LANES else None
     ours = pack(kind, lanes=None if carried is None else np.array(carried), flags=flags, bits=bits, **fields)
     layer = SaAtp(kind=kind.value, flags=flags, bits_hi=bits >> 32, bits_lo=bits & 0xFFFFFFFF, **fields)

@@ -160,7 +160,7 @@ def test_commands_follow_from_findings() -> None:
 def test_what_the_checkout_says_of_itself() -> None:
     for finding, script in ((project.fresh(), "compile"), (project.generated(), "generate")):
         options = ["--no-rebuild"] if script == "compile" else []
-        command = [sys.executable, project.CHECKOUT / "scripts" / script, "--check", *options]
+        command: list[str | Path] = [sys.executable, project.CHECKOUT / "scripts" / script, "--check", *options]
         assert finding is not None
         assert finding.ok == (subprocess.run(command, check=False, capture_output=True).returncode == 0)
 

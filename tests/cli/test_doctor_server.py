@@ -12,8 +12,9 @@ import pytest
 from sa_atp.cli import main
 from sa_atp.control.server import ServerProcess
 from sa_atp.errors import SaAtpError
-from sa_atp.net.communicator import Communicator, Sum, connect
+from sa_atp.net.communicator import Communicator, connect
 from sa_atp.net.job_status import ask_for_jobs
+from sa_atp.net.session import Sum
 from sa_atp.transport.job_status import JobStatus
 
 from .conftest import Join
