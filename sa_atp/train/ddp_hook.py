@@ -19,7 +19,7 @@ from sa_atp.train.tensor_sums import sum_in_background
 
 def sa_atp_hook(
     state: SaAtpState,
-    bucket: dist.GradBucket,  # type: ignore[name-defined]  # torch's own stubs do not name it
+    bucket: dist.GradBucket,
 ) -> torch.futures.Future[torch.Tensor]:
     """Averages a bucket of gradients over all ranks.
 

@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from pip._vendor.packaging.requirements import Requirement
 from pip._vendor.packaging.utils import canonicalize_name
 
 
-def wanted(project: dict, extras: list[str]) -> Iterator[Requirement]:
+def wanted(project: dict[str, Any], extras: list[str]) -> Iterator[Requirement]:
     optional = project.get("optional-dependencies", {})
     for line in [*project["dependencies"], *(line for extra in extras for line in optional[extra])]:
         requirement = Requirement(line)

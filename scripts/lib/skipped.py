@@ -24,7 +24,7 @@ class Outcome:
 
 def outcomes(path: str) -> dict[Test, Outcome]:
     """Raises: OSError, ParseError."""
-    found = {}
+    found: dict[Test, Outcome] = {}
     for case in ET.parse(path).iter("testcase"):
         skipped = case.find("skipped")
         if case.find("failure") is not None or case.find("error") is not None:

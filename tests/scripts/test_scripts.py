@@ -83,8 +83,9 @@ def test_all_checks_pass(checkout: Checkout) -> None:
     assert lines[-1].startswith("All passed in 0 min ")
 
 
-def test_one_failure_fails_and_hides_no_other(checkout: Checkout) -> None:
-    checkout.environment({**CHECKS, "'-m mypy'*": "echo a wrong type; exit 1"})
+@pytest.mark.parametrize("types", ["'-m mypy'", "'-m mypy scripts/'*"], ids=["the first run", "that of scripts"])
+def test_one_failure_fails_and_hides_no_other(checkout: Checkout, types: str) -> None:
+    checkout.environment({types: "echo a wrong type; exit 1", **CHECKS})
     write_tests(checkout, "False")
     done = checkout.run("scripts/test")
     assert done.returncode == 1
