@@ -33,6 +33,7 @@ from sa_atp.wire.control import (
     decode_request,
     encode,
 )
+from sa_atp.words import plural
 
 T = TypeVar("T")
 ForPrograms = Claim | Offer | Idle | AskStats  # what they may ask; everything else the connection says by itself
@@ -145,7 +146,9 @@ class Session:
         if out is None:
             out = np.empty(values, np.float32)
         elif out.dtype != np.float32 or out.shape != (values,) or not out.flags.writeable:
-            raise UserError(f"where a sum goes must be a float32 array of {values} values that can be written to")
+            raise UserError(
+                f"where a sum goes must be a float32 array of {plural(values, 'value')} that can be written to"
+            )
         return Sum(values, future, out, scale, session=self)
 
     def checked(self, sum_: Sum, parts: Sequence[np.ndarray], bits: int, *, on_behalf: bool) -> int:
@@ -177,7 +180,7 @@ class Session:
             if not isinstance(part, np.ndarray) or (
                 part.dtype != np.float32 or part.shape != (sum_.values,) or not part.flags.c_contiguous
             ):
-                raise UserError(f"a contribution must be a contiguous float32 array of {sum_.values} values")
+                raise UserError(f"a contribution must be a contiguous float32 array of {plural(sum_.values, 'value')}")
         return bits
 
     def begin(self, sum_: Sum, key: object | None, now_us: int) -> None:
