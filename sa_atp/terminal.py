@@ -90,15 +90,15 @@ def prepare_streams() -> None:
 
 
 def flush_streams(streams: Iterable[IO[str]] = ()) -> OSError | None:
-    """Writes what is left. Returns: what a stream answered that takes no more: it then leads to nowhere, so that Python
-    does not try again at its end, and complain.
+    """Writes what is left. Returns: what a stream answered that takes no more, unless it is standard error, on which no result
+    is lost. It then leads to nowhere, so that Python does not try again at its end, and complain.
     """
     failure = None
     for stream in streams or (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except OSError as error:
-            failure = failure or error
+            failure = failure or (None if stream is sys.stderr else error)
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, stream.fileno())
             os.close(nowhere)

@@ -137,6 +137,16 @@ def test_nobody_reads(capture: Path, unbuffered: str) -> None:
     os.close(writer)
 
 
+@pytest.mark.parametrize("name", ["stdout", "stderr"])
+def test_what_standard_error_does_not_take_is_no_result_lost(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some versions of Python try again at their end to write what it did not take."""
+    with Path("/dev/full").open("w") as full:
+        full.write("progress")  # stays in its buffer
+        monkeypatch.setattr(sys, name, full)
+        failure = terminal.flush_streams()
+        assert (failure is not None) == (name == "stdout")
+
+
 @pytest.mark.parametrize("unbuffered", [BUFFERED, UNBUFFERED])
 def test_a_full_disk_is_told(capture: Path, unbuffered: str) -> None:
     with Path("/dev/full").open("w") as full:
