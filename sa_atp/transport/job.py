@@ -43,6 +43,7 @@ class Position:
     operation: int
     first: int  # sequence number of its first fragment
     values: int
+    predicted: bool  # its scale follows from an earlier sum with its key
 
     def disagreement(self, other: "Position", lanes: int) -> str | None:
         """Why two ranks at these operations cannot be summing the same; None if they may be."""
@@ -56,6 +57,12 @@ class Position:
                 )
             if self.first != other.first:
                 return f"before operation {self.operation} they summed something else"
+            if self.predicted != other.predicted:
+                known, new = (self, other) if self.predicted else (other, self)
+                return (
+                    f"operation {self.operation} has a key that it had before for rank {known.rank}, "
+                    f"and for rank {new.rank} it has none, or a new one"
+                )
             return None
         ends = (self.first + Plan(self.values, lanes).span) & SEQ_MASK
         if other.operation == self.operation + 1 and other.first != ends:
@@ -260,14 +267,20 @@ class Job:
         """Notes at which operation a rank is. Returns: which ranks sum different things, and what; None: nobody does."""
         if sign.operation is None or sign.first is None or sign.values is None:
             return None
-        at = member.at = Position(rank=member.rank, operation=sign.operation, first=sign.first, values=sign.values)
+        at = member.at = Position(
+            rank=member.rank,
+            operation=sign.operation,
+            first=sign.first,
+            values=sign.values,
+            predicted=sign.predicted,
+        )
         for other in self.members.values():
             problem = None if other.at is None or other is member else at.disagreement(other.at, self.lanes)
             if problem is not None:
                 ranks = sorted((member.rank, other.rank))
                 return ranks, (
                     f"{describe_ranks(ranks)} disagree about what they sum: {problem}; "
-                    "every rank must run the same operations, with the same sizes, in the same order"
+                    "every rank must run the same operations, with the same sizes and keys, in the same order"
                 )
         return None
 

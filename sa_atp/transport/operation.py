@@ -112,6 +112,7 @@ class Operation:
             else [None] * plan.chunks
         )
         self._from_history = np.array([h is not None for h in self._history])
+        self.predicted = bool(self._from_history.any())
         for chunk, history in enumerate(self._history):
             if history is None:
                 self._gather(chunk, 0)

@@ -154,7 +154,7 @@ class ParameterServer:
             self._fail(
                 job, "mismatch", (rank,),
                 f"rank {rank} sums something else than the others at fragment {int(row['seq'])}: "
-                "every rank must run the same operations, with the same sizes, in the same order",
+                "every rank must run the same operations, with the same sizes and keys, in the same order",
             )  # fmt: skip
             return
         if completed.any():

@@ -466,6 +466,7 @@ class Worker:
             operation=first.index,
             values=first.plan.values,
             first=first.first_seq,
+            predicted=first.predicted,
             given=functools.reduce(operator.or_, (group.bits for group in first.groups), 0),
             held=first.held_bits,
         )

@@ -113,6 +113,8 @@ class Alive(Message, frozen=True, tag="alive"):
     operation: Count | None = None
     values: Annotated[int, Meta(ge=1, le=1 << 40)] | None = None
     first: Seq | None = None
+    predicted: bool = False
+    """Its scale follows from an earlier sum with its key. (section 6.2)"""
     given: Bitmap = 0
     """Contributions to it that have been handed to the transport; to tell people why a job is stuck."""
     held: Bitmap | None = None

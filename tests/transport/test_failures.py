@@ -389,7 +389,7 @@ def test_a_job_that_is_refused_is_tried_again(make: Callable[..., Cluster], monk
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"size": 3}, "has 2 ranks with 1 contributions each"),
+        ({"size": 3}, "has 2 ranks with 1 contribution each"),
         ({"micro_batches": 4}, "not 2 with 4"),
         ({"help_mode": HelpMode.STEAL}, "and 'steal'"),
     ],
@@ -447,6 +447,26 @@ def test_a_size_that_happens_to_look_right_is_found_out_one_operation_later(make
         ones(50, 2).start(worker)
     for error in run_until_failed(cluster, workers, NOTICED_S):
         assert isinstance(error, MismatchError)
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.1])
+def test_ranks_that_give_a_tensor_another_key_are_told(make: Callable[..., Cluster], loss: float) -> None:
+    """One predicts the scale, the other one waits to be told it: both waited, until their time was up."""
+    cluster = make(loss=loss)
+    workers = joined(cluster, 3)
+    first = ones(100, 3)
+    first.key = "tensor"
+    for worker in workers:
+        first.start(worker)
+    cluster.run(lambda: first.over, 5.0)
+    for worker, key in zip(workers, ("tensor", "tensor", None), strict=True):
+        again = ones(100, 3)
+        again.key = key
+        again.start(worker)
+    for error in run_until_failed(cluster, workers, 5.0 if loss else NOTICED_S):
+        assert isinstance(error, MismatchError)
+        assert "for rank 2 it has none, or a new one" in str(error)
+        assert "with the same sizes and keys, in the same order" in str(error)
 
 
 # --- what cannot be summed --------------------------------------------------------------------------------------------
