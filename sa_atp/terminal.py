@@ -90,8 +90,8 @@ def prepare_streams() -> None:
 
 
 def flush_streams(streams: Iterable[IO[str]] = ()) -> OSError | None:
-    """Writes what is left. Returns: what a stream answered that takes no more, unless it is standard error, on which no result
-    is lost. It then leads to nowhere, so that Python does not try again at its end, and complain.
+    """Writes what is left. Returns: what a stream answered that takes no more, unless it is standard error, on which no
+    result is lost. It then leads to nowhere, so that Python does not try again at its end, and complain.
     """
     failure = None
     for stream in streams or (sys.stdout, sys.stderr):

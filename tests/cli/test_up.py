@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from helpers.alone import CANNOT
 
 from sa_atp.cli import main
 from sa_atp.cli.up import _announce
@@ -24,7 +25,6 @@ from sa_atp.testbed import foreground
 from sa_atp.testbed.cluster import LocalCluster
 from sa_atp.testbed.foreground import run_command
 from sa_atp.testbed.processes import Group, ProcessError
-from tests.helpers.alone import CANNOT
 
 from .conftest import sa_atp
 

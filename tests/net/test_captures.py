@@ -8,13 +8,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from helpers.messages import packet_of
-from scapy.layers.inet import GRE, ICMP, IP, TCP, UDP
+from scapy.layers.inet import ICMP, IP, TCP, UDP
 from scapy.layers.inet6 import IPv6
-from scapy.layers.l2 import ARP, LLC, SNAP, CookedLinux, CookedLinuxV2, Dot1AD, Dot1Q, Dot3, Ether, Loopback
+from scapy.layers.l2 import ARP, GRE, LLC, SNAP, CookedLinux, CookedLinuxV2, Dot1AD, Dot1Q, Dot3, Ether, Loopback
 from scapy.packet import Packet, Raw
 
 from sa_atp.errors import UserError
@@ -218,7 +219,7 @@ def payload(draw: random.Random) -> bytes:
     kind = draw.choice(list(Kind))
     values = [0, POISON, -POISON - 1, 1 << 30, *(draw.randrange(-(2**31), 2**31) for _ in range(3))]
     lanes = np.array(draw.choices(values, k=draw.choice([0, 1, 7, 32, 64, 256]))) if kind in WITH_LANES else None
-    fields = {
+    fields: dict[str, Any] = {
         name: draw.randrange(256) - low
         for name, low in (("flags", 0), ("job", 0), ("epoch", 0), ("exponent", 128), ("tag", 0), ("slot", 0))
     }
@@ -240,7 +241,7 @@ def ip_packet(draw: random.Random) -> Packet:
 
 
 def ethernet(draw: random.Random) -> Packet:
-    ends = {"src": "02:00:00:00:00:01", "dst": "02:00:00:00:00:02"}
+    ends: dict[str, Any] = {"src": "02:00:00:00:00:01", "dst": "02:00:00:00:00:02"}
     return draw.choice([
         Ether(**ends) / ip_packet(draw), Ether(**ends) / ARP(), Ether(**ends) / Dot1Q(vlan=5) / ip_packet(draw),
         Ether(**ends) / Dot1AD() / Dot1Q() / ip_packet(draw), Ether(**ends) / Dot1Q() / Dot1Q() / Dot1Q() / ip_packet(draw),
