@@ -169,7 +169,7 @@ def _take(translator: Translator, out: Source, algorithm: str, byte: str) -> Non
     """Writes how a hash takes its next byte, of which the low 8 bits count; `taken` says how many it has."""
     constant = translator.names.constant
     if algorithm in ("crc16", "crc32"):
-        out(f"hashed = {algorithm.upper()}[(hashed ^ {byte}) & {constant(0xFF)}] ^ (hashed >> {constant(8)})")
+        out(f"hashed = u64({algorithm.upper()}[(hashed ^ {byte}) & {constant(0xFF)}]) ^ (hashed >> {constant(8)})")
         return
     if algorithm == "xor16":  # the first byte of two is the high one
         shift = f"((~taken & {constant(1)}) << {constant(3)})"
