@@ -131,9 +131,10 @@ def test_nobody_reads(capture: Path, unbuffered: str) -> None:
     os.close(reader)
     for words in (command("--help"), command("dissect", capture), [sys.executable, "-c", PRINT_TABLE]):
         done = written_to(writer, *words, unbuffered=unbuffered)
-        # argparse itself looks away if it cannot write
-        expected = 0 if unbuffered and "--help" in words else 141
-        assert (done.returncode, "Traceback" in done.stderr, "Exception" in done.stderr) == (expected, False, False)
+        # newer versions of argparse look away if they cannot write
+        expected = (0, 141) if unbuffered and "--help" in words else (141,)
+        assert done.returncode in expected
+        assert ("Traceback" in done.stderr, "Exception" in done.stderr) == (False, False)
     os.close(writer)
 
 
