@@ -162,7 +162,7 @@ class Session:
         bits = _whole("bits", bits)
         if not 0 < bits <= member.fan_in:
             raise UserError(
-                f"bits = {bits:#x}: expected one or more of the job's {member.contributions} contributions, "
+                f"bits = {bits:#x}: expected one or more of the job's {plural(member.contributions, 'contribution')}, "
                 f"{member.fan_in:#x} in all"
             )
         own = member.bits_of(member.rank)
@@ -173,7 +173,7 @@ class Session:
         count = bits.bit_count()
         if len(parts) not in (1, count):
             raise UserError(
-                f"{len(parts)} arrays for the {count} contributions of bits = {bits:#x}: expected "
+                f"{plural(len(parts), 'array')} for the {plural(count, 'contribution')} of bits = {bits:#x}: expected "
                 + ("1" if count == 1 else f"{count}, or 1 that is the sum of all")
             )
         for part in parts:

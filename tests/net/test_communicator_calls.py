@@ -189,7 +189,7 @@ WRONG = {
     "one of others'": (ones(2), 0x18, False, "rank 0's own contributions are 0xf"),
     "no arrays": ([], 0xF, False, "0 arrays for the 4 contributions of bits = 0xf: expected 4, or 1"),
     "fewer arrays than bits": (ones(3), 0xF, False, "3 arrays for the 4 contributions of bits = 0xf"),
-    "more arrays than bits": (ones(2), 0x1, False, "2 arrays for the 1 contributions of bits = 0x1: expected 1"),
+    "more arrays than bits": (ones(2), 0x1, False, "2 arrays for the 1 contribution of bits = 0x1: expected 1"),
     "another length": (ones(4, 9), 0xF, False, "contiguous float32 array of 10 values"),
     "another type": ([np.ones(10)], 0xF, False, "contiguous float32 array of 10 values"),
     "a list": ([[1.0] * 10], 0xF, False, "contiguous float32 array of 10 values"),
