@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+from helpers.needs import VETH
 
 from sa_atp.errors import UserError
 from sa_atp.net.udp import FULL_US, MAX_SEGMENTS, UdpSocket
@@ -141,6 +142,7 @@ print(json.dumps({"took_us": took_us, "sent": sender.stats.sent, "lost": sender.
 """
 
 
+@VETH
 @pytest.mark.parametrize("calls", ["segments", "vector"])
 def test_a_full_buffer_holds_a_sender_up_for_a_moment_only(calls: str) -> None:
     """A connection's thread waited there for ever, and with it its timers and the word that the server is lost."""

@@ -6,7 +6,6 @@ Work is counted in calls of Python functions, so that the numbers do not depend 
 import sys
 from collections.abc import Callable, Iterator
 from itertools import product
-from pathlib import Path
 from types import FrameType
 
 import numpy as np
@@ -30,7 +29,7 @@ from sa_atp.wire.header import first_byte, headers, lanes_of
 SERVER = ("127.0.0.1", UDP_PORT)
 SLOTS = 256
 SECOND_US = 1_000_000
-TRANSPORT = str(Path(transport.__file__).parent)
+TRANSPORT = transport.__path__[0]
 
 
 def calls_of(action: Callable[[], object]) -> int:
