@@ -71,7 +71,9 @@ def test_an_alias_is_the_shortest_end_of_a_name() -> None:
     assert program_schema.aliases(["a.b.c", "a.d.c", "e"]) == {"a.b.c": "b.c", "a.d.c": "d.c", "e": "e"}
 
 
-@pytest.mark.parametrize("files", [(P4, "router"), (P4, "punt"), *((b, "sa_atp") for b in artefacts.builds().values())])
+@pytest.mark.parametrize(
+    "files", [*((P4, p.stem) for p in sorted(P4.glob("*.p4"))), *((b, "sa_atp") for b in artefacts.builds().values())]
+)
 def test_both_sources_of_a_schema_agree(files: tuple[Path, str]) -> None:
     folder, name = files
     p4info = text_format.Parse((folder / f"{name}.p4info.txtpb").read_text(), p4info_pb2.P4Info())

@@ -1,6 +1,7 @@
 """The stream channel: who is primary, and packets to and from the controller."""
 
 import queue
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -173,6 +174,15 @@ def test_messages_of_other_kinds_are_answered_with_an_error(connect: Any) -> Non
     assert next(client.responses).error.message == "stream messages of the kind digest_ack are not supported"
 
 
+def hears_of_another(client: P4RuntimeClient) -> bool:
+    """Waits for the news, which comes on a stream, beside the answer to a write."""
+    for _ in range(1000):
+        if not client.is_primary:
+            return True
+        time.sleep(0.01)
+    return False
+
+
 def test_two_of_the_projects_clients(server: P4RuntimeServer, client: P4RuntimeClient) -> None:
     with pytest.raises(NotPrimary, match="election id 1 belongs to another client"):
         P4RuntimeClient(server.address, DEVICE_ID).open()
@@ -181,6 +191,7 @@ def test_two_of_the_projects_clients(server: P4RuntimeServer, client: P4RuntimeC
         second.insert(MulticastGroup(group=1))
         with pytest.raises(NotPrimary, match=f"the primary's is {1 << 100}"):
             client.insert(MulticastGroup(group=2))
+        assert hears_of_another(client)
         with pytest.raises(NotPrimary, match="election id 1 is not primary after 0 s"):
             client.wait_until_primary(0)
         with pytest.raises(NotPrimary, match=f"election id 7 is not primary, the primary's is {1 << 100}"):
