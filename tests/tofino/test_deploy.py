@@ -179,10 +179,14 @@ def test_a_server_that_refuses_the_pipeline(typed: Typed, folder: Folder, serve:
 
 
 def test_a_server_that_refuses_an_entry(typed: Typed, folder: Folder, serve: Serve) -> None:
-    server = serve()
-    status, err = complaint(typed(*deploy(server, folder(), "--route", "10.0.0.0/24=512")))
+    def refuse(rpc: str, request: Any) -> None:
+        if rpc == "Write":
+            raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "the table bridge is full")
+
+    server = serve(before=refuse)
+    status, err = complaint(typed(*deploy(server, folder(), "--route", "10.0.0.0/24=3")))
     assert status == 1
-    assert "bridge" in err
+    assert "the table bridge is full" in err
     assert server.entries == {}
 
 
