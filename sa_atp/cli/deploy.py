@@ -138,7 +138,14 @@ def _verify(client: "P4RuntimeClient", program: "CompiledProgram") -> None:
 
 
 def _route(text: str) -> tuple[str, int]:
+    """Raises: UserError: before anything is pushed."""
+    from sa_atp.control import routes
+
     prefix, separator, port = text.partition("=")
     if not separator or not port.isdecimal():
         raise UserError(f"--route {text}: expected PREFIX=PORT, like 10.0.0.0/24=3")
+    try:
+        routes.check(prefix, int(port))
+    except UserError as error:
+        raise UserError(f"--route {text}: {error}") from None
     return prefix, int(port)

@@ -7,6 +7,15 @@ from sa_atp.errors import UserError
 from sa_atp.p4runtime.entities import Lpm, TableEntry, Update, UpdateKind
 
 TABLE = "bridge"
+PORT_BITS = 9
+"""Of a port, on v1model as on TNA."""
+
+
+def check(prefix: str, port: int) -> None:
+    """Before anything is written. Raises: UserError: no switch would take this route."""
+    if not 0 <= port < 1 << PORT_BITS:
+        raise UserError(f"route {prefix}: port {port}: expected 0 to {(1 << PORT_BITS) - 1}")
+    _entry(prefix, port)
 
 
 def add(writer: Writer, prefix: str, port: int) -> bool:

@@ -1,0 +1,69 @@
+"""The blocks of the documents, and how their commands are run: by name `sa-atp`, with runs and benchmarks cut short."""
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "ARCHITECTURE.md",
+    *(f"docs/{p.name}" for p in sorted((ROOT / "docs").glob("*.md"))),
+)
+
+Key = tuple[str, str]
+"""Of a block: its file, and how its first line begins."""
+
+SHORT = f"""#!/bin/sh
+case "$1 $2" in
+    run\\ *) set -- "$@" --set run.steps=2 --set run.repetitions=1 ;;
+    bench\\ allreduce) set -- "$@" --mbytes 1 ;;
+    bench\\ switch) set -- "$@" --packets 4096 ;;
+esac
+exec {sys.executable} -m sa_atp "$@"
+"""
+
+
+class Block(NamedTuple):
+    file: str
+    language: str
+    """As the document says; "" where it says none: nothing to run."""
+    text: str
+
+    @property
+    def first(self) -> str:
+        """Its first line that says something."""
+        lines = self.text.splitlines()
+        if self.language == "diff":  # begins with context
+            return next((line for line in lines if line.startswith("+from")), lines[0])
+        return lines[0]
+
+    def is_at(self, key: Key) -> bool:
+        return key[0] == self.file and f"{self.first}\n".startswith(key[1])
+
+
+def blocks() -> list[Block]:
+    return [
+        Block(file, match[1], match[2])
+        for file in FILES
+        for match in re.finditer(r"^```(\w*)\n(.*?)^```", (ROOT / file).read_text(), re.MULTILINE | re.DOTALL)
+    ]
+
+
+def the(key: Key) -> Block:
+    return next(block for block in blocks() if block.is_at(key))
+
+
+def make_place(folder: Path) -> dict[str, str]:
+    """Gives a folder what a checkout has, to run blocks in; what they write stays there. Returns: their environment."""
+    for entry in ROOT.iterdir():
+        if entry.name not in ("runs", "build", ".git", ".venv"):
+            (folder / entry.name).symlink_to(entry)
+    programs = folder / "programs"
+    programs.mkdir()
+    (programs / "sa-atp").write_text(SHORT)
+    (programs / "sa-atp").chmod(0o755)
+    return {**os.environ, "PATH": f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"}
