@@ -7,16 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from sa_atp.arrays import Values
 from sa_atp.net.communicator import connect
 from sa_atp.testbed import gloo, worker
 
 WARM_UP = 2  # sums before the measurement: connections, windows, scales
 
-Reduce = Callable[[np.ndarray], None]
+Reduce = Callable[[Values], None]
 Barrier = Callable[[], None]
 
 
-def contribution(rank: int, values: int) -> np.ndarray:
+def contribution(rank: int, values: int) -> Values:
     """What a rank contributes: float32[values], multiples of 1/256, so that every sum of them is exact."""
     integers = np.random.default_rng([7, rank]).integers(-1000, 1001, values)
     return (integers / 256).astype(np.float32)
@@ -39,7 +40,7 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
     return measure(task, lambda reduce, barrier: _measure(int(task["iterations"]), mine, wanted, reduce, barrier))
 
 
-def _measure(iterations: int, mine: np.ndarray, wanted: np.ndarray, reduce: Reduce, barrier: Barrier) -> dict[str, Any]:
+def _measure(iterations: int, mine: Values, wanted: Values, reduce: Reduce, barrier: Barrier) -> dict[str, Any]:
     out = np.empty_like(mine)
     seconds, cpu_s, wrong = [], 0.0, 0
     for n in range(WARM_UP + iterations):

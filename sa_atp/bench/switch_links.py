@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from sa_atp import artefacts
+from sa_atp.arrays import ByteRows, Indices
 from sa_atp.bench.switch_request import Request
 from sa_atp.bench.switch_traffic import WORKERS, Contributions, Link, Traffic, hosts, job
 from sa_atp.control import jobs
@@ -84,11 +85,11 @@ class UdpLink:
         self._sockets = sockets
         self._switch = switch
 
-    def send(self, rank: int, contributions: Contributions, fragments: np.ndarray) -> None:
+    def send(self, rank: int, contributions: Contributions, fragments: Indices) -> None:
         contributions.of(fragments)
         self._sockets[rank].send([Burst(self._switch, contributions.payloads[: len(fragments)])])
 
-    def receive(self, longest_s: float) -> list[np.ndarray]:
+    def receive(self, longest_s: float) -> list[ByteRows]:
         select.select([self._sockets[0]], [], [], longest_s)
         return [burst.data for burst in self._sockets[0].receive()]
 
@@ -133,11 +134,11 @@ class VethLink:
         self._ends = ends
         self._result_bytes = result_bytes
 
-    def send(self, rank: int, contributions: Contributions, fragments: np.ndarray) -> None:
+    def send(self, rank: int, contributions: Contributions, fragments: Indices) -> None:
         frames = contributions.of(fragments)
         self._ends[rank].send(frames, np.full(len(frames), frames.shape[1]))
 
-    def receive(self, longest_s: float) -> list[np.ndarray]:
+    def receive(self, longest_s: float) -> list[ByteRows]:
         select.select([self._ends[0]], [], [], longest_s)
         found = self._ends[0].receive()
         if found is None:

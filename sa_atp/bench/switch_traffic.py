@@ -10,6 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
+from sa_atp.arrays import ByteRows, Indices
 from sa_atp.control.jobspec import JobSpec, Member
 from sa_atp.errors import SaAtpError
 from sa_atp.spec import UDP_PORT, Kind
@@ -75,8 +76,8 @@ class Contributions:
         self._seq = self.frames[:, HEADERS_BYTES + 8 : HEADERS_BYTES + 12]
         self._slot = self.frames[:, HEADERS_BYTES + 2 : HEADERS_BYTES + 4]
 
-    def of(self, fragments: np.ndarray) -> np.ndarray:
-        """Frames for fragments: a view of int64[n], n <= count, valid until the next call."""
+    def of(self, fragments: Indices) -> ByteRows:
+        """Frames for at most `count` fragments: a view, valid until the next call."""
         n = len(fragments)
         self._seq[:n] = fragments.astype(">u4").view(np.uint8).reshape(n, 4)
         self._slot[:n] = (fragments % SLOTS).astype(">u2").view(np.uint8).reshape(n, 2)
@@ -98,8 +99,8 @@ class Results:
         self.missing_from = 0  # all before are done, counted from the first
         self._expected = ((np.arange(lanes) + 1) * (workers * (workers + 1) // 2)).astype(LANE)
 
-    def take(self, payloads: np.ndarray) -> None:
-        """Args: payloads: uint8[n, size]: what one worker received."""
+    def take(self, payloads: ByteRows) -> None:
+        """Args: payloads: what one worker received."""
         if payloads.shape[1] != HEADER.itemsize + self._expected.nbytes:
             return
         header = headers(payloads)
@@ -122,10 +123,10 @@ class Results:
 class Link(Protocol):
     """The workers' side of the switch's ports."""
 
-    def send(self, rank: int, contributions: Contributions, fragments: np.ndarray) -> None: ...
+    def send(self, rank: int, contributions: Contributions, fragments: Indices) -> None: ...
 
-    def receive(self, longest_s: float) -> list[np.ndarray]:
-        """Payloads that worker 0 received, uint8[n, size] each; empty after `longest_s` without any."""
+    def receive(self, longest_s: float) -> list[ByteRows]:
+        """Payloads that worker 0 received; empty after `longest_s` without any."""
 
 
 class WorkersStall(SaAtpError):
@@ -177,6 +178,6 @@ class Traffic:
             raise WorkersStall(f"{results.wrong} of {fragments} sums are wrong")
         return fragments * len(self._senders) / (time.perf_counter() - started)
 
-    def _send(self, fragments: np.ndarray) -> None:
+    def _send(self, fragments: Indices) -> None:
         for rank, sender in enumerate(self._senders):
             self._link.send(rank, sender, fragments)

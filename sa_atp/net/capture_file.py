@@ -14,6 +14,7 @@ from typing import IO, Any, cast
 
 import numpy as np
 
+from sa_atp.arrays import Indices, Lengths, Octets
 from sa_atp.errors import UserError
 
 CHUNK = 1 << 20  # bytes that are read at once
@@ -40,15 +41,15 @@ _TSRESOL = 9  # option of an interface: the resolution of its times
 class Batch:
     """Frames of one kind of link.
 
-    data: uint8; starts, lengths: int64[n], where each frame is in it, and how much of it was captured; ticks: for each the
+    data: of all of them; starts, lengths: where each frame is in it, and how much of it was captured; ticks: for each the
     time since 1970, in units of 1/ticks_a_second.
     """
 
     link_type: int
     ticks_a_second: int
-    data: np.ndarray
-    starts: np.ndarray
-    lengths: np.ndarray
+    data: Octets
+    starts: Indices
+    lengths: Lengths
     ticks: list[int]
 
     def frame(self, index: int) -> bytes:

@@ -19,6 +19,7 @@ from typing import Any, Protocol, Self, TypeVar, cast
 
 import numpy as np
 
+from sa_atp.arrays import Values
 from sa_atp.errors import UserError
 from sa_atp.net.clock import now_us
 from sa_atp.net.driver import Driver
@@ -155,7 +156,7 @@ class Communicator(Asking):
         self.contribute(sum_, [values], bits)
         done: Promise[Any] = Promise(self._callbacks)
 
-        def finish(future: "Future[np.ndarray]") -> None:
+        def finish(future: "Future[Values]") -> None:
             try:
                 write_back(future.result())
             except Exception as error:
@@ -166,9 +167,7 @@ class Communicator(Asking):
         then_at_once(sum_.future, finish)
         return done
 
-    def begin(
-        self, values: int, *, key: object | None = None, out: np.ndarray | None = None, scale: float = 1.0
-    ) -> Sum:
+    def begin(self, values: int, *, key: object | None = None, out: Values | None = None, scale: float = 1.0) -> Sum:
         """Starts a sum without contributing yet; its future gives float32[values], or a TransportError.
 
         Args:
@@ -185,7 +184,7 @@ class Communicator(Asking):
         self._call(lambda: self._session.begin(sum_, key, now_us()))
         return sum_
 
-    def contribute(self, sum_: Sum, parts: Sequence[np.ndarray], bits: int, *, on_behalf: bool = False) -> None:
+    def contribute(self, sum_: Sum, parts: Sequence[Values], bits: int, *, on_behalf: bool = False) -> None:
         """Adds values to a sum.
 
         Args:
@@ -300,7 +299,7 @@ class Communicator(Asking):
         self._session.fail(self._worker.error or TransportError(reason))
 
 
-def _flat_float32(array: Any) -> tuple[np.ndarray, Callable[[np.ndarray], None]]:
+def _flat_float32(array: Any) -> tuple[Values, Callable[[Values], None]]:
     """An array as flat float32, without a copy where it is that already, and what writes the sum back into it.
 
     Raises: UserError.
@@ -313,7 +312,7 @@ def _flat_float32(array: Any) -> tuple[np.ndarray, Callable[[np.ndarray], None]]
             raise UserError("an array that cannot be written to cannot be replaced by its sum: copy it first")
         flat = np.ascontiguousarray(array, np.float32).reshape(-1)
 
-        def write_array(values: np.ndarray) -> None:
+        def write_array(values: Values) -> None:
             if not np.may_share_memory(values, array):
                 with np.errstate(over="ignore"):  # float16 has its own infinity
                     array[...] = values.reshape(array.shape)
@@ -329,7 +328,7 @@ def _flat_float32(array: Any) -> tuple[np.ndarray, Callable[[np.ndarray], None]]
 
         flat = tensor.detach().float().reshape(-1).contiguous()
 
-        def write_tensor(values: np.ndarray) -> None:
+        def write_tensor(values: Values) -> None:
             if flat.data_ptr() != tensor.data_ptr():
                 tensor.detach().copy_(flat.reshape(tensor.shape))
 
@@ -337,7 +336,7 @@ def _flat_float32(array: Any) -> tuple[np.ndarray, Callable[[np.ndarray], None]]
     raise UserError(f"a {type(array).__name__} cannot be summed: expected a NumPy array or a torch tensor")
 
 
-def _nonempty(values: np.ndarray) -> np.ndarray:
+def _nonempty(values: Values) -> Values:
     if values.size == 0:
         raise UserError("an array to sum must have at least one value")
     return values

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from sa_atp.arrays import Indices, Numbers
 from sa_atp.net.capture_file import Batch, CaptureFile
 from sa_atp.net.packet_text import CONTROL, FLAG_TEXTS, HAS_LANES, IS_KNOWN, KIND_TEXTS, control_text, looks_like_one
 from sa_atp.net.unwrap import UNCLEAR, Datagrams, find_datagrams
@@ -139,15 +140,15 @@ def _problem(first: int, size: int) -> str:
     return f"version {first >> 4}, kind {first & 15}"
 
 
-def _end_names(addresses: np.ndarray, ports: np.ndarray) -> list[list[str]]:
-    """Of sources and destinations, both int64[2, n]: "10.0.0.1:5000"."""
+def _end_names(addresses: Numbers, ports: Numbers) -> list[list[str]]:
+    """Of sources and destinations, a row each: "10.0.0.1:5000"."""
     keys, where = np.unique(addresses << 16 | ports, return_inverse=True)
     names = [f"{k >> 40}.{k >> 32 & 255}.{k >> 24 & 255}.{k >> 16 & 255}:{k & 0xFFFF}" for k in keys.tolist()]
     sources, targets = where.reshape(2, -1)
     return [[names[i] for i in which.tolist()] for which in (sources, targets)]
 
 
-def _count_lanes(batch: Batch, found: Datagrams, numbers: np.ndarray) -> dict[int, str]:
+def _count_lanes(batch: Batch, found: Datagrams, numbers: Indices) -> dict[int, str]:
     """What is said of the lanes of these datagrams."""
     texts: dict[int, str] = {}
     counts = (found.sizes[numbers] - HEADER_BYTES) // LANE.itemsize

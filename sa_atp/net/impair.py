@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from sa_atp.arrays import ByteRows, Lengths
 from sa_atp.errors import UserError
 from sa_atp.net.clock import now_us
 from sa_atp.net.ports import Frames, Port
@@ -65,7 +66,7 @@ class Line:
     def __init__(self, impairment: Impairment, rng: random.Random) -> None:
         self._impairment = impairment
         self._rng = np.random.default_rng(rng.getrandbits(64))
-        self._waiting: list[tuple[int, int, np.ndarray, np.ndarray]] = []  # (when, order, frames, lengths)
+        self._waiting: list[tuple[int, int, ByteRows, Lengths]] = []  # (when, order, frames, lengths)
         self._order = 0
         self._last_us = 0  # arrival of the last packet that was not held back
         self.stats = LineStats()
@@ -75,7 +76,7 @@ class Line:
         """When the next packet comes out; None: nothing is on its way."""
         return self._waiting[0][0] if self._waiting else None
 
-    def put(self, frames: np.ndarray, lengths: np.ndarray, now: int) -> None:
+    def put(self, frames: ByteRows, lengths: Lengths, now: int) -> None:
         """Takes frames, uint8[n, row], and copies what it keeps."""
         i, rng = self._impairment, self._rng
         if i.loss:
@@ -104,13 +105,13 @@ class Line:
         for row, when in zip(again.tolist(), again_at.tolist(), strict=True):
             self._push(when, frames[row : row + 1].copy(), lengths[row : row + 1].copy())
 
-    def _push(self, when: int, frames: np.ndarray, lengths: np.ndarray) -> None:
+    def _push(self, when: int, frames: ByteRows, lengths: Lengths) -> None:
         self._order += 1
         heapq.heappush(self._waiting, (when, self._order, frames, lengths))
 
     def take(self, now: int) -> Frames | None:
         """What has arrived by now, in order; None: nothing."""
-        found: list[tuple[np.ndarray, np.ndarray]] = []
+        found: list[tuple[ByteRows, Lengths]] = []
         while self._waiting and self._waiting[0][0] <= now:
             _, _, frames, lengths = heapq.heappop(self._waiting)
             found.append((frames, lengths))
@@ -149,7 +150,7 @@ class ImpairedPort:
             self.arrivals.put(*frames, now)
         return self.arrivals.take(now)
 
-    def send(self, frames: np.ndarray, lengths: np.ndarray) -> None:
+    def send(self, frames: ByteRows, lengths: Lengths) -> None:
         if self.departures is None:
             self._port.send(frames, lengths)
             return

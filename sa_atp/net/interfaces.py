@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from sa_atp.arrays import ByteRows, Indices, Lengths
 from sa_atp.net import offload
 from sa_atp.net.ports import RECEIVE_BYTES, RECEIVE_PACKETS, InterfacePort
 from sa_atp.softswitch.pipeline import ROW_BYTES, Packets
@@ -16,7 +17,7 @@ class Interfaces:
         self._packets = np.empty((max(1, len(ports)) * RECEIVE_PACKETS, RECEIVE_BYTES), np.uint8)
         self._frames = np.zeros((1024, ROW_BYTES), np.uint8)
 
-    def receive(self, readable: Iterable[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    def receive(self, readable: Iterable[int]) -> tuple[Indices, ByteRows, Lengths] | None:
         """What ports have: the port of each frame, the frames, and their lengths; valid until the next call.
 
         None if they have nothing.
@@ -42,7 +43,7 @@ class Interfaces:
         frames = self._frames[:total]
         return np.repeat(port_of, counts), frames, offload.cut(packets, lengths, counts, frames)
 
-    def send(self, out: Packets, rows: np.ndarray) -> int:
+    def send(self, out: Packets, rows: Indices) -> int:
         """Sends some rows of what the pipeline has made, each port's in order. Returns: how many."""
         order = rows[np.argsort(out.ports[rows], kind="stable")]
         frames, lengths, ports = out.data[order], out.lengths[order], out.ports[order]

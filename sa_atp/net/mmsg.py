@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from sa_atp.arrays import ByteRows, Counts, Lengths, Words
 from sa_atp.wire.datagrams import Address
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -46,10 +47,10 @@ CONTROL_BYTES = CONTROL.itemsize
 class Datagrams:
     """What `receive_datagrams` found, an item a row: its bytes, the size of each datagram in it, and its sender."""
 
-    lengths: np.ndarray
-    segments: np.ndarray
-    senders: np.ndarray
-    """uint64[n]; see `address_of`."""
+    lengths: Lengths
+    segments: Lengths
+    senders: Words
+    """See `address_of`."""
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -65,10 +66,10 @@ class MessageVector:
         self._messages["iov"] = self._iov.ctypes.data + np.arange(capacity) * IOVEC.itemsize
         self._messages["iov_count"] = 1
         self._name = np.zeros(16, np.uint8)
-        self._names: np.ndarray | None = None  # made by the first that wants them
+        self._names: ByteRows | None = None  # made by the first that wants them
         self._controls = np.zeros((0, CONTROL_BYTES), np.uint8)
 
-    def send(self, fd: int, data: np.ndarray, lengths: np.ndarray | int, address: Address | None = None) -> int:
+    def send(self, fd: int, data: ByteRows, lengths: Lengths | int, address: Address | None = None) -> int:
         """Sends the first `lengths` bytes of each row of uint8[n, row], n <= capacity.
 
         Args: address: where to; None: the socket is bound to an interface.
@@ -81,7 +82,7 @@ class MessageVector:
             self._messages["name"], self._messages["name_length"] = self._name.ctypes.data, 16
         return self._call(_LIBC.sendmmsg, fd, data, lengths, 0)
 
-    def receive(self, fd: int, data: np.ndarray) -> tuple[int, np.ndarray]:
+    def receive(self, fd: int, data: ByteRows) -> tuple[int, Lengths]:
         """Fills rows of uint8[capacity, row].
 
         Returns: how many, and the length of each; -1 for one that was longer than a row, and is lost.
@@ -94,7 +95,7 @@ class MessageVector:
         lengths[self._messages["flags"][:count] & socket.MSG_TRUNC != 0] = -1
         return count, lengths
 
-    def receive_datagrams(self, fd: int, data: np.ndarray) -> "Datagrams":
+    def receive_datagrams(self, fd: int, data: ByteRows) -> "Datagrams":
         """Fills rows of uint8[capacity, row] with datagrams, and notes where they came from.
 
         A row may hold several of one sender, one behind the other, where the kernel has coalesced them (UDP_GRO).
@@ -123,9 +124,7 @@ class MessageVector:
         # family, port and address: equal where the senders are
         return Datagrams(lengths, segments, names[:count, :8].copy().view(np.uint64)[:, 0])
 
-    def _call(
-        self, function: Any, fd: int, data: np.ndarray, lengths: np.ndarray | int, flags: int, *more: None
-    ) -> int:
+    def _call(self, function: Any, fd: int, data: ByteRows, lengths: Lengths | int, flags: int, *more: None) -> int:
         count = min(len(data), self.capacity)
         self._iov["base"][:count] = data.ctypes.data + np.arange(count) * data.strides[0]
         self._iov["length"][:count] = lengths if isinstance(lengths, int) else lengths[:count]
@@ -139,7 +138,7 @@ class GatherVector:
         """Args: capacity: packets for one call."""
         self._messages = np.zeros(capacity, MMSGHDR)
 
-    def send(self, fd: int, bases: np.ndarray, sizes: np.ndarray, counts: np.ndarray) -> int:
+    def send(self, fd: int, bases: Words, sizes: Words, counts: Counts) -> int:
         """Sends packets, in order.
 
         Args: bases, sizes: address and size of each part; counts: parts of each packet.

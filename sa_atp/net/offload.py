@@ -18,6 +18,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from sa_atp.arrays import AnyIntegers, ByteRows, Counts, Headers, Indices, Lengths, Mask, Octets, Words
 from sa_atp.wire.frames import HEADERS_BYTES, checksum
 
 # struct virtio_net_hdr, which stands before every packet of such a socket
@@ -45,10 +46,10 @@ SAME = np.array([i for i in range(HEADERS_BYTES) if i not in (18, 19, 24, 25)])
 # --- in -----------------------------------------------------------------------------------------------------------------
 
 
-def frames_in(packets: np.ndarray, lengths: np.ndarray, most_bytes: int) -> np.ndarray:
+def frames_in(packets: ByteRows, lengths: Lengths, most_bytes: int) -> Counts:
     """How many frames each packet stands for; 0 for one that cannot be cut, or whose frames are too long.
 
-    Args: packets: uint8[n, row] with VNET and then the packet; lengths: int64[n], -1 for one that is lost.
+    Args: packets: each VNET and then the packet; lengths: -1 for one that is lost.
     """
     vnet = packets[:, :VNET_BYTES].view(VNET)[:, 0]
     counts = (lengths <= VNET_BYTES + most_bytes).astype(np.int64)
@@ -62,12 +63,12 @@ def frames_in(packets: np.ndarray, lengths: np.ndarray, most_bytes: int) -> np.n
     return counts
 
 
-def cut(packets: np.ndarray, lengths: np.ndarray, counts: np.ndarray, out: np.ndarray) -> np.ndarray:
+def cut(packets: ByteRows, lengths: Lengths, counts: Counts, out: ByteRows) -> Lengths:
     """Writes the frames that packets stand for.
 
     Args:
         packets, lengths: as for `frames_in`, whose result is `counts`.
-        out: uint8[counts.sum(), row], with room for each frame.
+        out: counts.sum() rows, with room for each frame.
 
     Returns: the length of each frame.
     """
@@ -103,8 +104,8 @@ def cut(packets: np.ndarray, lengths: np.ndarray, counts: np.ndarray, out: np.nd
 
 
 @lru_cache(maxsize=4096)
-def _segment_header(header: bytes, payload_bytes: int) -> np.ndarray:
-    """Header of a segment with so much payload, from that of its super-packet: uint8[42], read-only."""
+def _segment_header(header: bytes, payload_bytes: int) -> Octets:
+    """Header of a segment with so much payload, from that of its super-packet: 42 bytes, read-only."""
     udp_bytes = UDP_BYTES + payload_bytes
     total = struct.pack("!H", IP_BYTES + udp_bytes)
     ip = header[IP_START:16] + total + header[18:24] + b"\0\0" + header[26:UDP_START]
@@ -115,7 +116,7 @@ def _segment_header(header: bytes, payload_bytes: int) -> np.ndarray:
     return found
 
 
-def complete_checksums(frames: np.ndarray, rows: np.ndarray, lengths: np.ndarray, vnet: np.ndarray) -> None:
+def complete_checksums(frames: ByteRows, rows: Indices, lengths: Lengths, vnet: Headers) -> None:
     """Computes checksums that a host has left to its interface (RFC 1071), as the wire would carry them.
 
     The field holds the sum of the pseudo-header already. Args: lengths, vnet: of these rows.
@@ -143,17 +144,17 @@ def complete_checksums(frames: np.ndarray, rows: np.ndarray, lengths: np.ndarray
 class Gathered:
     """Packets to send, each from parts that lie apart: its headers, and the payloads of its frames."""
 
-    bases: np.ndarray
-    """uint64[parts]: address of each part, in order."""
-    sizes: np.ndarray
-    """uint64[parts]"""
-    counts: np.ndarray
-    """int64[packets]: parts of each packet."""
-    firsts: np.ndarray
-    """int64[packets]: the first frame of each packet."""
-    frames: np.ndarray
-    """int64[packets]: frames that each packet stands for."""
-    heads: np.ndarray
+    bases: Words
+    """Address of each part, in order."""
+    sizes: Words
+    """Bytes of each part."""
+    counts: Counts
+    """Parts of each packet."""
+    firsts: Indices
+    """The first frame of each packet."""
+    frames: Counts
+    """Frames that each packet stands for."""
+    heads: ByteRows
     """What the first parts point to; must live for as long as they are used."""
 
     def packets(self, first: int, end: int) -> "Gathered":
@@ -166,7 +167,7 @@ class Gathered:
         )  # fmt: skip
 
 
-def gather(frames: np.ndarray, lengths: np.ndarray, *, join: bool, breaks: Sequence[int] = ()) -> Gathered:
+def gather(frames: ByteRows, lengths: Lengths, *, join: bool, breaks: Sequence[int] = ()) -> Gathered:
     """Describes packets that carry frames, in order.
 
     Args: join: whether neighbours of one flow become one packet; breaks: frames before which a packet must end.
@@ -196,7 +197,7 @@ def gather(frames: np.ndarray, lengths: np.ndarray, *, join: bool, breaks: Seque
     return Gathered(bases, sizes, counts + 1, firsts, counts, heads)
 
 
-def _continues(frames: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+def _continues(frames: ByteRows, lengths: Lengths) -> Mask:
     """bool[n - 1]: whether each frame but the first belongs to the flow of the one before it, and may join it."""
     head = frames[:, :HEADERS_BYTES]
     may_join = (
@@ -207,11 +208,11 @@ def _continues(frames: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         & ((head[:, 38].astype(np.int64) << 8 | head[:, 39]) == lengths - UDP_START)
     )  # fmt: skip
     same = (head[1:, SAME] == head[:-1, SAME]).all(axis=1)
-    found: np.ndarray = same & (lengths[1:] == lengths[:-1]) & may_join[1:] & may_join[:-1]
+    found: Mask = same & (lengths[1:] == lengths[:-1]) & may_join[1:] & may_join[:-1]
     return found
 
 
-def _bounded(firsts: np.ndarray, n: int, lengths: np.ndarray) -> np.ndarray:
+def _bounded(firsts: Indices, n: int, lengths: Lengths) -> Indices:
     """Cuts runs of frames that are too long for one packet."""
     ends = np.append(firsts[1:], n)
     most = np.clip(MOST_BYTES // np.maximum(lengths[firsts] - HEADERS_BYTES, 1), 1, MOST_SEGMENTS)
@@ -220,8 +221,8 @@ def _bounded(firsts: np.ndarray, n: int, lengths: np.ndarray) -> np.ndarray:
     return np.concatenate([np.arange(a, b, m) for a, b, m in zip(firsts, ends, most, strict=True)])
 
 
-def _super_headers(frames: np.ndarray, lengths: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """What stands before the payload of super-packets: uint8[n, 52]. Args: the first frame of each, and how many."""
+def _super_headers(frames: ByteRows, lengths: Lengths, counts: Counts) -> ByteRows:
+    """What stands before the payload of super-packets: 52 bytes each. Args: the first frame of each, and how many."""
     heads = np.zeros((len(frames), VNET_BYTES + HEADERS_BYTES), np.uint8)
     payload = lengths - HEADERS_BYTES
     vnet = heads[:, :VNET_BYTES].view(VNET)[:, 0]
@@ -242,8 +243,8 @@ def _super_headers(frames: np.ndarray, lengths: np.ndarray, counts: np.ndarray) 
     return heads
 
 
-def _folded(sums: np.ndarray) -> np.ndarray:
-    """Sums of 16-bit words with their carries added, as RFC 1071 has it."""
+def _folded(sums: AnyIntegers) -> AnyIntegers:
+    """uint16[n]: sums of 16-bit words with their carries added, as RFC 1071 has it."""
     sums = sums.astype(np.uint32)
     for _ in range(2):
         sums = (sums & 0xFFFF) + (sums >> 16)

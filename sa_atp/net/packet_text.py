@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from sa_atp.arrays import AnyIntegers, Lengths, Mask
 from sa_atp.spec import HEADER_BYTES, LANE_BUILDS, WITH_LANES, Flag, Kind
 from sa_atp.wire.header import first_byte, size_of
 
@@ -17,7 +18,7 @@ FLAG_TEXTS = [",".join(f.name or "" for f in sorted(Flag, reverse=True) if byte 
 _LANE_SIZES = [size_of(Kind.DATA, lanes) for lanes in LANE_BUILDS]
 
 
-def looks_like_one(first: np.ndarray, sizes: np.ndarray, behind: np.ndarray) -> np.ndarray:
+def looks_like_one(first: AnyIntegers, sizes: Lengths, behind: AnyIntegers) -> Mask:
     """Whether datagrams are SA-ATP whatever their ports are: a parameter server may have another, and switches answer in
     its name.
 
@@ -25,7 +26,7 @@ def looks_like_one(first: np.ndarray, sizes: np.ndarray, behind: np.ndarray) -> 
     """
     expected = np.where(HAS_LANES[first], np.isin(sizes, _LANE_SIZES), sizes == HEADER_BYTES)
     is_control = first == CONTROL
-    found: np.ndarray = np.where(is_control, (sizes > HEADER_BYTES) & (behind == ord("{")), expected) & IS_KNOWN[first]
+    found: Mask = np.where(is_control, (sizes > HEADER_BYTES) & (behind == ord("{")), expected) & IS_KNOWN[first]
     return found
 
 

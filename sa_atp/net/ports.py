@@ -13,6 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
+from sa_atp.arrays import ByteRows, Lengths
 from sa_atp.errors import MissingPartError, UserError
 from sa_atp.net import offload
 from sa_atp.net.mmsg import GatherVector, MessageVector
@@ -36,13 +37,13 @@ RECEIVE_PACKETS = 64  # taken at once
 RECEIVE_BYTES = 65_600  # of each: the largest IPv4 packet, with all headers before it
 NO_LENGTHS = np.zeros(0, np.int64)
 
-Frames = tuple[np.ndarray, np.ndarray]
+Frames = tuple[ByteRows, Lengths]
 
 
 class Port(Protocol):
     def fileno(self) -> int: ...
     def receive(self) -> Frames | None: ...
-    def send(self, frames: np.ndarray, lengths: np.ndarray) -> None: ...
+    def send(self, frames: ByteRows, lengths: Lengths) -> None: ...
     def waiting(self) -> int: ...
     def close(self) -> None: ...
     def describe(self) -> str: ...
@@ -112,7 +113,7 @@ class InterfacePort:
             self._rows = np.zeros((2 * total, ROW_BYTES), np.uint8)
         return self._rows[:total], offload.cut(packets, lengths, counts, self._rows[:total])
 
-    def fill(self, packets: np.ndarray) -> np.ndarray:
+    def fill(self, packets: ByteRows) -> Lengths:
         """Takes packets as the kernel has them, with the header that says what they stand for.
 
         Args: packets: uint8[RECEIVE_PACKETS or more, RECEIVE_BYTES]. Returns: the length of each, -1 for one that is lost.
@@ -122,7 +123,7 @@ class InterfacePort:
         except BlockingIOError:
             return NO_LENGTHS
 
-    def send(self, frames: np.ndarray, lengths: np.ndarray) -> None:
+    def send(self, frames: ByteRows, lengths: Lengths) -> None:
         """Sends a batch; frames that the interface's queue does not take are lost, as on any switch."""
         if len(frames) and not self.send_packets(offload.gather(frames, lengths, join=self.joins)):
             self.send(frames, lengths)
@@ -211,7 +212,7 @@ class UdpPort:
         self.oversized += len(burst)
         return False
 
-    def send(self, frames: np.ndarray, lengths: np.ndarray) -> None:
+    def send(self, frames: ByteRows, lengths: Lengths) -> None:
         good = is_datagram(frames, lengths)
         if not good.all():
             self.not_datagrams += int((~good).sum())
@@ -259,7 +260,7 @@ class Capture:
             raise UserError(f"cannot write {path}: {error.strerror}") from None
         self._file.write(struct.pack("=IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, ROW_BYTES, 1))
 
-    def write(self, frames: np.ndarray, lengths: np.ndarray, now_us: int) -> None:
+    def write(self, frames: ByteRows, lengths: Lengths, now_us: int) -> None:
         for row, length in zip(frames, lengths.tolist(), strict=True):
             self._file.write(struct.pack("=IIII", now_us // 1_000_000, now_us % 1_000_000, length, length))
             self._file.write(row[:length].tobytes())

@@ -14,6 +14,7 @@ from typing import Any, TypeVar, get_args
 
 import numpy as np
 
+from sa_atp.arrays import Values
 from sa_atp.errors import UserError
 from sa_atp.straggler.ledger import SendProgress
 from sa_atp.transport.errors import TransportError
@@ -46,8 +47,8 @@ class Sum:
     """A sum under way."""
 
     values: int
-    future: "Future[np.ndarray]"
-    out: np.ndarray
+    future: "Future[Values]"
+    out: Values
     """float32[values]: receives the sum."""
     scale: float = 1.0
     """What the sum is multiplied by."""
@@ -130,9 +131,7 @@ class Session:
 
     # --- sums ---------------------------------------------------------------------------------------------------------
 
-    def new_sum(
-        self, values: int, future: "Future[np.ndarray]", *, out: np.ndarray | None = None, scale: float = 1.0
-    ) -> Sum:
+    def new_sum(self, values: int, future: "Future[Values]", *, out: Values | None = None, scale: float = 1.0) -> Sum:
         """A sum that has not been started. Called from any thread.
 
         Raises: UserError: nothing to sum, more than numbers can be given to, or an `out` that cannot take the sum.
@@ -151,7 +150,7 @@ class Session:
             )
         return Sum(values, future, out, scale, session=self)
 
-    def checked(self, sum_: Sum, parts: Sequence[np.ndarray], bits: int, *, on_behalf: bool) -> int:
+    def checked(self, sum_: Sum, parts: Sequence[Values], bits: int, *, on_behalf: bool) -> int:
         """What is contributed, if it can be: the bits, as an integer. Called from any thread.
 
         Raises: UserError: for what nobody could add, or everybody would wait.
@@ -195,7 +194,7 @@ class Session:
             raise
         self._sums[sum_.operation] = sum_
 
-    def contribute(self, sum_: Sum, parts: Sequence[np.ndarray], bits: int, now_us: int, *, on_behalf: bool) -> None:
+    def contribute(self, sum_: Sum, parts: Sequence[Values], bits: int, now_us: int, *, on_behalf: bool) -> None:
         """Adds values to a sum that is not over. Args: see Worker.contribute."""
         if not sum_.future.done():
             self.worker.contribute(sum_.operation, parts, bits, now_us, on_behalf=on_behalf)

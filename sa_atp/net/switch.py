@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from sa_atp.arrays import ByteRows, Indices, Lengths
 from sa_atp.net.clock import now_us
 from sa_atp.net.impair import ImpairedPort
 from sa_atp.net.interfaces import Interfaces
@@ -86,7 +87,7 @@ class SwitchLoop:
         if pause_s and not self._impaired:
             time.sleep(pause_s)
 
-    def _process(self, batches: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> int:
+    def _process(self, batches: list[tuple[Indices, ByteRows, Lengths]]) -> int:
         """Args: port numbers, frames and lengths of each batch. Returns: how many frames."""
         numbers, data, lengths = batches[0] if len(batches) == 1 else map(np.concatenate, zip(*batches, strict=True))
         self.packets_in += len(lengths)
@@ -129,7 +130,7 @@ class SwitchLoop:
             port.send(data, lengths)
             self.packets_out += len(rows)
 
-    def _capture(self, number: int, data: np.ndarray, lengths: np.ndarray) -> None:
+    def _capture(self, number: int, data: ByteRows, lengths: Lengths) -> None:
         if number in self._captures:
             self._captures[number].write(data, lengths, time.time_ns() // 1000)
 

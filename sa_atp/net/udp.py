@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sa_atp.arrays import ByteRows, Octets
 from sa_atp.errors import UserError
 from sa_atp.net.clock import now_us
 from sa_atp.net.mmsg import CONTROL_BYTES, SOL_UDP, UDP_GRO, MessageVector, address_of
@@ -146,7 +147,7 @@ class UdpSocket:
                 bursts += self._split(address, row, size)
         return bursts
 
-    def _split(self, address: Address, data: np.ndarray, size: int) -> list[Burst]:
+    def _split(self, address: Address, data: Octets, size: int) -> list[Burst]:
         """Datagrams of one size that the kernel has coalesced; the last one may be shorter."""
         if not len(data):
             return []
@@ -169,7 +170,7 @@ class UdpSocket:
             for first in range(0, len(data), per_call):
                 self._send(burst.address, data[first : first + per_call], URGENT if burst.urgent else [])
 
-    def _send(self, address: Address, data: np.ndarray, control: list[tuple[int, int, bytes]]) -> None:
+    def _send(self, address: Address, data: ByteRows, control: list[tuple[int, int, bytes]]) -> None:
         while len(data):
             try:
                 if self._segments and len(data) > 1:
@@ -208,6 +209,6 @@ class UdpSocket:
         writable.poll(FULL_WAIT_MS)
         return True
 
-    def _send_segmented(self, address: Address, data: np.ndarray) -> None:
+    def _send_segmented(self, address: Address, data: ByteRows) -> None:
         size = struct.pack("=H", data.shape[1])
         self.socket.sendmsg([data.data], [(SOL_UDP, UDP_SEGMENT, size)], 0, address)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sa_atp.arrays import Indices, Lengths, Numbers, Octets
 from sa_atp.net.capture_file import Batch
 
 OTHER, DATAGRAM, UNCLEAR = range(3)
@@ -24,19 +25,19 @@ _ICMP, _IGMP, _TCP, _UDP, _ICMPV6 = 1, 2, 6, 17, 58  # protocols of IP; others m
 
 @dataclass(slots=True)
 class Datagrams:
-    """fates: uint8[frames], what each frame is. The others are of those that are datagrams, in their order:
+    """fates: what each frame is. The others are of those that are datagrams, in their order:
 
     rows: which frame; payloads: where in the batch's data its payload is; sizes: captured bytes of it; claimed: bytes that
-    it had by its UDP header; addresses: uint32[2, n], source and destination; ports: the same.
+    it had by its UDP header; addresses: two rows, of sources and of destinations; ports: the same.
     """
 
-    fates: np.ndarray
-    rows: np.ndarray
-    payloads: np.ndarray
-    sizes: np.ndarray
-    claimed: np.ndarray
-    addresses: np.ndarray
-    ports: np.ndarray
+    fates: Octets
+    rows: Indices
+    payloads: Indices
+    sizes: Lengths
+    claimed: Lengths
+    addresses: Numbers
+    ports: Numbers
 
 
 def find_datagrams(batch: Batch) -> Datagrams:
@@ -73,7 +74,7 @@ def find_datagrams(batch: Batch) -> Datagrams:
     )
 
 
-def _network_layer(batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+def _network_layer(batch: Batch) -> tuple[Indices, Numbers]:
     """Where what follows the link layer begins, and its type as Ethernet has it; -1: unclear."""
     data, starts, link = batch.data, batch.starts, batch.link_type
     if link in _BARE:
@@ -92,13 +93,13 @@ def _network_layer(batch: Batch) -> tuple[np.ndarray, np.ndarray]:
     return at, np.where(is_unclear, -1, kinds)
 
 
-def be16(data: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Big-endian numbers of 16 bits at these places, as int64."""
-    numbers: np.ndarray = data[at].astype(np.int64) << 8 | data[at + 1]
+def be16(data: Octets, at: Indices) -> Numbers:
+    """Big-endian numbers of 16 bits at these places."""
+    numbers: Numbers = data[at].astype(np.int64) << 8 | data[at + 1]
     return numbers
 
 
-def be32(data: np.ndarray, at: np.ndarray) -> np.ndarray:
+def be32(data: Octets, at: Indices) -> Numbers:
     """The same of 32 bits."""
-    numbers: np.ndarray = be16(data, at) << 16 | be16(data, at + 2)
+    numbers: Numbers = be16(data, at) << 16 | be16(data, at + 2)
     return numbers

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from sa_atp.arrays import Measurements
 from sa_atp.testbed.records import Iteration, PolicyRun, RunResult
 
 ACTIVITIES = ("compute", "help", "send", "wait", "pause")
@@ -24,8 +25,8 @@ class WorkerShare:
     worker: int
     seconds: dict[str, float]
     """By activity. A pause is counted as such here, although it is part of an iteration's compute_s."""
-    times_s: np.ndarray = field(repr=False)
-    """float64[steps]: what its own steps took, from the beginning to its own end of each."""
+    times_s: Measurements = field(repr=False)
+    """What its own steps took, from the beginning to its own end of each."""
     own: float
     """Micro-batches of its own shard that it contributed."""
     helped: float
@@ -42,14 +43,14 @@ class PolicyStats:
 
     policy: str
     runs: list[PolicyRun]
-    times_s: list[np.ndarray] = field(repr=False)
-    """Per run, float64[counted steps]: iteration times of the job."""
+    times_s: list[Measurements] = field(repr=False)
+    """Per run: iteration times of the job, for each counted step."""
     counted: list[list[Iteration]] = field(repr=False)
     """Per run: the iterations of the counted steps."""
 
     @property
-    def pooled_s(self) -> np.ndarray:
-        """float64[counted steps of all repetitions]: iteration times."""
+    def pooled_s(self) -> Measurements:
+        """Iteration times of the counted steps of all repetitions."""
         return np.concatenate(self.times_s) if self.times_s else np.empty(0)
 
     @property
@@ -73,7 +74,7 @@ class PolicyStats:
 
     def job_means_s(self) -> dict[int, float]:
         """Mean iteration time of each job, over all repetitions."""
-        found: dict[int, list[np.ndarray]] = defaultdict(list)
+        found: dict[int, list[Measurements]] = defaultdict(list)
         for run, times in zip(self.runs, self.times_s, strict=True):
             found[run.job].append(times)
         pooled = {job: np.concatenate(times) for job, times in sorted(found.items())}

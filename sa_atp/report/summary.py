@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from sa_atp.arrays import Measurements
 from sa_atp.report import stats
 from sa_atp.report.stats import PolicyStats
 from sa_atp.testbed.records import RunResult
@@ -90,8 +91,8 @@ def _policy(policy: PolicyStats, target: float) -> dict[str, Any]:
     }
 
 
-def _distribution(times_s: np.ndarray) -> dict[str, float | None]:
-    """Of float64[n] seconds."""
+def _distribution(times_s: Measurements) -> dict[str, float | None]:
+    """Of seconds."""
     if not len(times_s):
         return dict.fromkeys(("mean", "p50", "p90", "p99", "max"))
     p50, p90, p99 = np.percentile(times_s, [50, 90, 99])

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sa_atp.arrays import Measurements
 from sa_atp.report import findings, stats, style
 from sa_atp.report.stats import PolicyStats
 from sa_atp.report.style import NothingToDrawError
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PANEL_IN = 3.5
-Series = Callable[[PolicyRun], tuple[np.ndarray, np.ndarray]]
-"""Of a repetition: float64[points] seconds, and float64[points] values."""
+Series = Callable[[PolicyRun], tuple[Measurements, Measurements]]
+"""Of a repetition: seconds, and what was measured then."""
 
 
 def training(result: RunResult) -> "Figure":
@@ -119,14 +120,14 @@ def _enough_s(result: RunResult, shown: Sequence[PolicyStats]) -> float | None:
 
 
 def _series(name: str) -> Series:
-    def of(run: PolicyRun) -> tuple[np.ndarray, np.ndarray]:
+    def of(run: PolicyRun) -> tuple[Measurements, Measurements]:
         points: list[Evaluation] = sorted(run.evaluations, key=lambda e: e.step)
         return np.array([e.time_s for e in points]), np.array([getattr(e, name) for e in points], np.float64)
 
     return of
 
 
-def _training_loss(run: PolicyRun) -> tuple[np.ndarray, np.ndarray]:
+def _training_loss(run: PolicyRun) -> tuple[Measurements, Measurements]:
     at = stats.step_ends_s(run)
     losses = stats.training_loss(run.iterations)
     return np.array([at[step] for step, _ in losses]), np.array([loss for _, loss in losses])

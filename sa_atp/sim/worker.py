@@ -5,8 +5,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TypeVar
 
-import numpy as np
-
+from sa_atp.arrays import Values
 from sa_atp.net.session import Asking, Session, Sum
 from sa_atp.sim.network import Clock
 from sa_atp.sim.nodes import Host
@@ -62,7 +61,7 @@ class SimWorker(Asking):
         self._serve_soon()
         return sum_
 
-    def contribute(self, sum_: Sum, parts: Sequence[np.ndarray], bits: int, *, on_behalf: bool = False) -> None:
+    def contribute(self, sum_: Sum, parts: Sequence[Values], bits: int, *, on_behalf: bool = False) -> None:
         bits = self._session.checked(sum_, parts, bits, on_behalf=on_behalf)
         self._session.contribute(sum_, parts, bits, self.clock.now_us, on_behalf=on_behalf)
         self._serve_soon()

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from sa_atp.arrays import ByteRows, Counts, Indices, Lengths
 from sa_atp.errors import UserError
 from sa_atp.softswitch.loading import load
 from sa_atp.softswitch.pipeline import PORTS, ROW_BYTES, Packets, Pipeline
@@ -106,11 +107,11 @@ class Device:
 
     def process(
         self,
-        data: np.ndarray,
-        lengths: np.ndarray,
-        ports: np.ndarray,
+        data: ByteRows,
+        lengths: Lengths,
+        ports: Indices,
         now_us: int,
-        depths: np.ndarray | None = None,
+        depths: Counts | None = None,
     ) -> Packets:
         """Runs packets that arrived through the pipeline; see `Pipeline.process` for the arguments.
 

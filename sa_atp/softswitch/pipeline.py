@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from sa_atp.arrays import AnyIntegers, ByteRows, Cells, Counts, Indices, Lengths, Words
 from sa_atp.softswitch import bits
 from sa_atp.softswitch.errors import EntryError
 from sa_atp.softswitch.loading import load
@@ -35,10 +36,10 @@ class Packets:
     lengths, ports: int64[n]. sources: for packets that come out, the row of the packet that caused each.
     """
 
-    data: np.ndarray
-    lengths: np.ndarray
-    ports: np.ndarray
-    sources: np.ndarray
+    data: ByteRows
+    lengths: Lengths
+    ports: Indices
+    sources: Indices
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -72,7 +73,7 @@ class Pipeline:
         }
         self._out = np.zeros((0, 0), np.uint8)
         self._out_lengths = self._out_ports = self._out_sources = np.zeros(0, np.int64)
-        self._arguments: list[np.ndarray] | None = None
+        self._arguments: list[AnyIntegers] | None = None
         self._group_arrays()
 
     @classmethod
@@ -83,17 +84,17 @@ class Pipeline:
 
     def process(
         self,
-        data: np.ndarray,
-        lengths: np.ndarray,
-        ports: np.ndarray,
+        data: ByteRows,
+        lengths: Lengths,
+        ports: Indices,
         now_us: int,
-        depths: np.ndarray | None = None,
+        depths: Counts | None = None,
     ) -> Packets:
         """Runs packets through parser, ingress, replication, egress and deparser, in order.
 
         Args:
             data: uint8[n, row], C-contiguous; bytes of a row beyond its length are ignored.
-            lengths, ports: int64[n].
+            lengths, ports: of each packet, and where it came in.
             now_us: the time that the program sees, in microseconds.
             depths: int64[512], packets that wait at each port, as the program sees them; default: none.
 
@@ -126,7 +127,7 @@ class Pipeline:
             )
 
     def process_one(
-        self, packet: bytes, port: int, now_us: int, depths: np.ndarray | None = None
+        self, packet: bytes, port: int, now_us: int, depths: Counts | None = None
     ) -> list[tuple[int, bytes]]:
         """One packet; returns (port, packet) of each that comes out."""
         data = np.zeros((1, max(ROW_BYTES, len(packet))), np.uint8)
@@ -148,7 +149,7 @@ class Pipeline:
         self._out = grown
         self._out_lengths, self._out_ports, self._out_sources = columns
 
-    def _argument(self, kind: str, name: str) -> np.ndarray:
+    def _argument(self, kind: str, name: str) -> AnyIntegers:
         if kind == "table":
             return self.tables[name].rows
         if kind == "index":
@@ -228,13 +229,13 @@ class Pipeline:
         self._group_copies = np.array([*copies, 0], np.int64)
         self._most_copies = max(1, max((len(r) for r in self.groups.values()), default=1))
 
-    def register(self, name: str) -> np.ndarray:
+    def register(self, name: str) -> Cells:
         """The cells of a register: a view, so writing it changes the state. Hold `lock` while packets may run."""
         place = self.translation.layout.registers[_resolve("register", name, self.translation.layout.registers)]
         array = self.registers[place.array]
         return array if place.column is None else array[:, place.column]
 
-    def counter(self, name: str) -> np.ndarray:
+    def counter(self, name: str) -> Words:
         """uint64[size, 2]: packets and bytes of each cell; a view."""
         return self.counters[_resolve("counter", name, self.counters)]
 

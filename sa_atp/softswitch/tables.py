@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from sa_atp.arrays import Words
 from sa_atp.softswitch.errors import EntryError
 from sa_atp.softswitch.program import Action, Program, Table, words_of
 from sa_atp.softswitch.translate.layout import TableLayout
@@ -174,7 +175,7 @@ class TableState:
             self.rows = rows
         self._result(self.rows[0], *self.default, 0)
 
-    def _result(self, row: np.ndarray, action: int, data: Sequence[int], number: int) -> None:
+    def _result(self, row: Words, action: int, data: Sequence[int], number: int) -> None:
         column = self.layout.result
         row[column] = action
         for (_, bits), value in zip(self.program.actions[action].parameters, data, strict=True):
@@ -191,7 +192,7 @@ class TableState:
         seconds = self._pack([m[1] for m in entry.match])
         return [v for pair in zip(firsts, seconds, strict=True) for v in pair]
 
-    def _hash_table(self) -> np.ndarray:
+    def _hash_table(self) -> Words:
         size = 2
         while size < 2 * len(self.entries) + 1:
             size *= 2
@@ -209,7 +210,7 @@ class TableState:
             self._result(rows[1 + at], entry.action, entry.data, entry.number)
         return rows
 
-    def _direct_index(self, ordered: Iterable[Entry]) -> np.ndarray:
+    def _direct_index(self, ordered: Iterable[Entry]) -> Words:
         """For every value of the narrow key, the row that answers."""
         bits = sum(k.bits for k in self.table.key)
         values = np.arange(1 << bits, dtype=np.uint64)

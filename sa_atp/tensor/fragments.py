@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sa_atp.arrays import Indices, Numbers
 from sa_atp.spec import CONTRIBUTION_BITS
 from sa_atp.tensor.scaling import CODE_BITS, CODES_PER_LANE
 
@@ -97,7 +98,7 @@ class Plan:
         """The scale fragment in which the chunk's exponents are gathered."""
         return chunk // self.chunks_per_scale_fragment
 
-    def scale_place(self, chunk: int) -> tuple[int, np.ndarray, np.ndarray]:
+    def scale_place(self, chunk: int) -> tuple[int, Indices, Numbers]:
         """(scale fragment, lanes, shifts): contribution c's code is in lane lanes[c], shifts[c] bits up.
 
         The codes of a chunk lie side by side, and those of the next chunks above them. Where there are fewer lanes than
@@ -127,7 +128,7 @@ class Plan:
 
 
 @lru_cache
-def _code_places(within: int, lanes: int) -> tuple[np.ndarray, np.ndarray]:
+def _code_places(within: int, lanes: int) -> tuple[Indices, Numbers]:
     """Lanes and shifts of a chunk's codes, see `Plan.scale_place`. Args: within: the chunk's place in its fragment."""
     group, position = divmod(within, CODES_PER_LANE)
     row, lane = np.divmod(np.arange(CONTRIBUTION_BITS), min(lanes, CONTRIBUTION_BITS))

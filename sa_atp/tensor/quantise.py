@@ -9,10 +9,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from sa_atp.arrays import Integers, Mask, Values
 from sa_atp.tensor.scaling import POISON, SUM_LIMIT, limit_bits
 
 
-def quantise(parts: Sequence[np.ndarray], exponent: int, contributions: int, out: np.ndarray) -> int:
+def quantise(parts: Sequence[Values], exponent: int, contributions: int, out: Integers) -> int:
     """Rounds each part to integers and writes their sum.
 
     Args:
@@ -27,7 +28,7 @@ def quantise(parts: Sequence[np.ndarray], exponent: int, contributions: int, out
     n = parts[0].size
     scale = np.float32(2.0**exponent)
     limit = np.float32(1 << limit_bits(contributions))
-    bad: np.ndarray | None = None
+    bad: Mask | None = None
     for k, part in enumerate(parts):
         with np.errstate(over="ignore", invalid="ignore"):
             scaled = part * scale
@@ -47,20 +48,20 @@ def quantise(parts: Sequence[np.ndarray], exponent: int, contributions: int, out
     return int(bad.sum())
 
 
-def dequantise(sums: np.ndarray, exponent: int, out: np.ndarray) -> None:
+def dequantise(sums: Integers, exponent: int, out: Values) -> None:
     """Writes the values that integers stand for.
 
     Args:
-        sums: int32[n].
-        out: float32[n]. An integer beyond 2**24 is rounded to the nearest float32; the scaling is exact. A sum that
+        sums: as many as there are values.
+        out: the values. An integer beyond 2**24 is rounded to the nearest float32; the scaling is exact. A sum that
             float32 cannot hold becomes infinite, as it does in float32 arithmetic.
     """
     with np.errstate(over="ignore"):
         np.multiply(sums, np.float64(2.0**-exponent), out=out, casting="unsafe")
 
 
-def largest(sums: np.ndarray) -> int:
-    """The largest absolute value of int32[n], as an integer; 0 if empty."""
+def largest(sums: Integers) -> int:
+    """The largest absolute value; 0 if there is none."""
     if sums.size == 0:
         return 0
     return max(int(sums.max()), -int(sums.min()))
@@ -71,9 +72,9 @@ def poisoned(largest_value: int) -> bool:
     return largest_value >= SUM_LIMIT
 
 
-def saturating_add(sums: np.ndarray, more: np.ndarray) -> np.ndarray:
-    """int32 + int32 that stops at the ends of the range, as the switch adds."""
+def saturating_add(sums: Integers, more: Integers) -> Integers:
+    """Addition that stops at the ends of the range, as the switch adds."""
     wide = sums.astype(np.int64) + more
     np.clip(wide, -(1 << 31), (1 << 31) - 1, out=wide)
-    narrow: np.ndarray = wide.astype(np.int32)
+    narrow: Integers = wide.astype(np.int32)
     return narrow

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sa_atp.arrays import Values
+
 SUM_BITS = 30  # |sum| < 2**30; the bit above it is what makes a poisoned lane recognisable
 SUM_LIMIT = 1 << SUM_BITS
 POISON = -(1 << 31)  # plus anything honest it stays at or below -SUM_LIMIT, and saturation keeps it there
@@ -47,10 +49,9 @@ def limit_bits(contributions: int) -> int:
     return SUM_BITS - max(contributions - 1, 0).bit_length()
 
 
-def magnitude_code(values: np.ndarray) -> int:
+def magnitude_code(values: Values) -> int:
     """The code of a chunk's largest absolute value.
 
-    Args: values: float32[n].
     Returns: 0 for all zeros, 255 if a value is NaN or infinite, otherwise 1 to 254 with |x| < 2**(code - 126).
     """
     if values.size == 0:

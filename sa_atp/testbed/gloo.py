@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from sa_atp.arrays import Values
 from sa_atp.errors import SaAtpError
 from sa_atp.net.clock import now_us
 from sa_atp.testbed import tasks
@@ -95,7 +96,7 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
 
 def _shard(
     plan: Plan, workload: tasks.JobWorkload, device: Device, record: StepRecord, rank: int, pause_us: int
-) -> np.ndarray:
+) -> Values:
     """Computes a worker's shard; returns the sum of its gradients, float32[values]."""
     total = np.zeros(workload.values, np.float32)
     for m in range(plan.job.micro_batches):

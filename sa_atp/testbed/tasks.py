@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from sa_atp.arrays import Values
 from sa_atp.testbed.plan import Plan, parse_tables
 from sa_atp.train.comm_models import CommModel
 from sa_atp.train.device import CpuDevice, Device
@@ -17,8 +18,8 @@ from sa_atp.train.stragglers import StragglerPattern
 class JobWorkload(Workload, Protocol):
     """A workload that can be evaluated after the run."""
 
-    def snapshot(self) -> np.ndarray: ...
-    def score(self, weights: np.ndarray) -> Score | None: ...
+    def snapshot(self) -> Values: ...
+    def score(self, weights: Values) -> Score | None: ...
 
 
 def plan_of(task: dict[str, Any]) -> Plan:
@@ -80,7 +81,7 @@ def describe_step(record: StepRecord, slowdown: float) -> dict[str, Any]:
     }
 
 
-def evaluate(workload: JobWorkload, snapshots: list[tuple[int, np.ndarray]]) -> list[tuple[int, float, float]]:
+def evaluate(workload: JobWorkload, snapshots: list[tuple[int, Values]]) -> list[tuple[int, float, float]]:
     """(step, loss, accuracy) on the held-out samples, after the run so that it costs no training time.
 
     Args: snapshots: (step, weights after it).

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import asdict
 
+from sa_atp.arrays import Exponents, Integers, Values
 from sa_atp.errors import SaAtpError
 from sa_atp.net.communicator import connect
 from sa_atp.net.settling import settle
@@ -47,11 +48,11 @@ class Checker:
         self.sums: list[tuple[int, int]] = []  # (step, hash)
         self._fingerprint = Fingerprint(values)
         self._contributions = contributions
-        self._work: queue.SimpleQueue[tuple[StepRecord, np.ndarray, np.ndarray] | None] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[tuple[StepRecord, Integers, Exponents] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="sa-atp-checker", daemon=True)
         self._thread.start()
 
-    def add(self, record: StepRecord, integers: np.ndarray, exponents: np.ndarray) -> None:
+    def add(self, record: StepRecord, integers: Integers, exponents: Exponents) -> None:
         self._work.put((record, integers.copy(), exponents.copy()))
 
     def finish(self) -> None:
@@ -127,9 +128,9 @@ def _steps(
     stepper: Stepper,
     checker: Checker,
     workload: JobWorkload,
-) -> tuple[list[dict[str, Any]], list[tuple[int, np.ndarray]]]:
+) -> tuple[list[dict[str, Any]], list[tuple[int, Values]]]:
     records: list[dict[str, Any]] = []
-    snapshots: list[tuple[int, np.ndarray]] = []
+    snapshots: list[tuple[int, Values]] = []
     for step in range(plan.run.steps):
         slowdown = pattern.slowdown_of(step, rank)
         # where something real makes the worker slow, its device need not pretend

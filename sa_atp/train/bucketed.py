@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from sa_atp.arrays import Values
 from sa_atp.net.clock import now_us
 from sa_atp.net.communicator import Communicator
 from sa_atp.net.session import Asking, Sum
@@ -23,11 +24,11 @@ T = TypeVar("T")
 class SegmentedSum:
     """Looks like a single sum under way (see step.PendingSum); done when all its segments are."""
 
-    def __init__(self, sums: Sequence[Sum], out: np.ndarray) -> None:
+    def __init__(self, sums: Sequence[Sum], out: Values) -> None:
         self.sums = sums
         self.out = out
         """float32[values]: receives the sums."""
-        self.future: Future[np.ndarray] = Future()
+        self.future: Future[Values] = Future()
         self.sent: list[int] = [0] * len(sums)
         """Contributions to each segment that have been handed over one by one."""
         self._left = len(sums)
@@ -37,7 +38,7 @@ class SegmentedSum:
         for sum_ in sums:
             sum_.future.add_done_callback(self._on_done)
 
-    def _on_done(self, future: "Future[np.ndarray]") -> None:
+    def _on_done(self, future: "Future[Values]") -> None:
         error = future.exception()
         with self._lock:
             self._left -= 1
@@ -90,14 +91,14 @@ class BucketedHost(Asking):
         self.current = SegmentedSum(sums, out)
         return self.current
 
-    def contribute(self, sum_: SegmentedSum, parts: Sequence[np.ndarray], bits: int, *, on_behalf: bool) -> None:
+    def contribute(self, sum_: SegmentedSum, parts: Sequence[Values], bits: int, *, on_behalf: bool) -> None:
         """Adds contributions to all segments, but for those that have them already."""
         for number, segment in enumerate(self._layout.segments):
             if sum_.sent[number] & bits != bits:
                 slices = [part[segment.start : segment.end] for part in parts]
                 self._communicator.contribute(sum_.sums[number], slices, bits, on_behalf=on_behalf)
 
-    def contribute_segment(self, number: int, values: np.ndarray, bit: int) -> None:
+    def contribute_segment(self, number: int, values: Values, bit: int) -> None:
         """Adds one contribution to one segment of the current sum. Args: values: float32, all segments."""
         if self.current is None:
             return

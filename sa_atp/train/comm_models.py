@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from sa_atp.arrays import Values
 from sa_atp.errors import UserError
 
 # Parameters of each model, as its authors count them.
@@ -75,18 +76,18 @@ class CommModel:
         self._random = rng.standard_normal(self.values + SHIFTS, np.float32)
         self._random[: self.values] *= spread.astype(np.float32) / (world_size * micro_batches)
 
-    def gradient(self, step: int, shard: int, micro_batch: int) -> tuple[np.ndarray, float]:
+    def gradient(self, step: int, shard: int, micro_batch: int) -> tuple[Values, float]:
         """One micro-batch's gradient; its loss is not a number. Returns: float32[values], a view that must not change."""
         state = np.random.SeedSequence([self._seed, step, shard, micro_batch]).generate_state(1)
         first = int(state[0]) % SHIFTS
         return self._random[first : first + self.values], math.nan
 
-    def apply(self, gradient: np.ndarray) -> None:
+    def apply(self, gradient: Values) -> None:
         """Nothing is trained."""
 
-    def snapshot(self) -> np.ndarray:
+    def snapshot(self) -> Values:
         return np.zeros(0, np.float32)
 
-    def score(self, weights: np.ndarray) -> Any:
+    def score(self, weights: Values) -> Any:
         """None: there is nothing to evaluate."""
         return None

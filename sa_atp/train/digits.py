@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from sa_atp.arrays import Indices, Values
+
 HELD_OUT = 360  # of 1797 samples
 
 
@@ -66,7 +68,7 @@ class DigitsCnn:
         self._optimiser = torch.optim.SGD(self._parameters, lr=learning_rate, momentum=0.9)
         self.values = sum(p.numel() for p in self._parameters)
 
-    def gradient(self, step: int, shard: int, micro_batch: int) -> tuple[np.ndarray, float]:
+    def gradient(self, step: int, shard: int, micro_batch: int) -> tuple[Values, float]:
         """Gradient of one micro-batch's share of the step's mean loss.
 
         Returns: float32[values]; and the micro-batch's mean loss.
@@ -82,7 +84,7 @@ class DigitsCnn:
         flat = np.concatenate([_gradient(p).reshape(-1) for p in self._parameters])
         return flat, float(loss.detach()) / len(samples)
 
-    def apply(self, gradient: np.ndarray) -> None:
+    def apply(self, gradient: Values) -> None:
         """One step of the optimiser. Args: gradient: float32[values], the sum over all shards."""
         import torch
 
@@ -93,11 +95,11 @@ class DigitsCnn:
             at = end
         self._optimiser.step()
 
-    def snapshot(self) -> np.ndarray:
+    def snapshot(self) -> Values:
         """The weights, float32[values]: for evaluating later, when it costs no training time."""
         return np.concatenate([p.detach().numpy().reshape(-1) for p in self._parameters])
 
-    def score(self, weights: np.ndarray) -> Score:
+    def score(self, weights: Values) -> Score:
         """Held-out loss and accuracy with these weights."""
         import torch
 
@@ -113,7 +115,7 @@ class DigitsCnn:
             accuracy = float((outputs.argmax(1) == self._test_labels).float().mean())
         return Score(loss, accuracy)
 
-    def _samples(self, step: int, shard: int, micro_batch: int) -> np.ndarray:
+    def _samples(self, step: int, shard: int, micro_batch: int) -> Indices:
         """Which training samples: each epoch goes through all of them in a new order."""
         total = len(self._labels)
         first = (step * self.world_size + shard) * self.batch_size + micro_batch * self.micro_batch_size
@@ -126,6 +128,6 @@ class DigitsCnn:
         return found
 
 
-def _gradient(parameter: Any) -> np.ndarray:
-    grad: np.ndarray = parameter.grad.detach().numpy()
+def _gradient(parameter: Any) -> Values:
+    grad: Values = parameter.grad.detach().numpy()
     return grad

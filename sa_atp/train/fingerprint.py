@@ -8,6 +8,7 @@ of the order of 2**-32.
 
 import numpy as np
 
+from sa_atp.arrays import Exponents, Integers, Values
 from sa_atp.tensor.fragments import CHUNK_VALUES
 from sa_atp.tensor.quantise import quantise
 from sa_atp.transport.operation import UNKNOWN
@@ -20,13 +21,13 @@ class Fingerprint:
         rng = np.random.default_rng(0xF1)
         self._weights = rng.integers(0, 1 << 63, values, dtype=np.uint64) << np.uint64(1) | np.uint64(1)
 
-    def of_integers(self, integers: np.ndarray) -> int:
-        """Hash of int32[values]."""
+    def of_integers(self, integers: Integers) -> int:
+        """Hash of a sum or a contribution."""
         with np.errstate(over="ignore"):
             return int((integers.astype(np.int64).view(np.uint64) * self._weights).sum())
 
-    def of_contribution(self, part: np.ndarray, exponents: np.ndarray, contributions: int) -> int:
-        """Hash of the integers that float32[values] become at these exponents, one a chunk."""
+    def of_contribution(self, part: Values, exponents: Exponents, contributions: int) -> int:
+        """Hash of the integers that a contribution becomes at these exponents, one a chunk."""
         rounded = np.zeros(len(part), np.int32)
         for chunk, exponent in enumerate(exponents.tolist()):
             span = slice(chunk * CHUNK_VALUES, (chunk + 1) * CHUNK_VALUES)

@@ -9,10 +9,10 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-import numpy as np
 import torch
 from torch import nn
 
+from sa_atp.arrays import Values
 from sa_atp.errors import UserError
 from sa_atp.train.bucketed import BucketedHost
 from sa_atp.train.collector import Collector
@@ -56,7 +56,7 @@ class ModuleWorkload:
 
     # --- computing ----------------------------------------------------------------------------------------------------
 
-    def gradient(self, step: int, shard: int, micro_batch: int) -> tuple[np.ndarray, float]:
+    def gradient(self, step: int, shard: int, micro_batch: int) -> tuple[Values, float]:
         """One contribution: the gradient of a micro-batch's share of its shard's loss, and what else is summed.
 
         Returns: float32[values]; and the micro-batch's loss. Raises: Cancelled, UserError.
@@ -143,7 +143,7 @@ class ModuleWorkload:
 
     # --- using the sum ------------------------------------------------------------------------------------------------
 
-    def apply(self, sums: np.ndarray) -> None:
+    def apply(self, sums: Values) -> None:
         """Puts the mean gradients where the optimiser looks for them, and the statistics into the buffers."""
         flat = torch.from_numpy(sums)
         parameters = dict(self.module.named_parameters())

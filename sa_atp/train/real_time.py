@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-import numpy as np
-
+from sa_atp.arrays import Values
 from sa_atp.net.clock import now_us
 from sa_atp.net.communicator import Communicator
 from sa_atp.net.session import Asking, Sum
@@ -29,7 +28,7 @@ class CommunicatorHost(Asking):
     def begin(self, values: int) -> Sum:
         return self._comm.begin(values, key="gradient")
 
-    def contribute(self, sum_: Sum, parts: Sequence[np.ndarray], bits: int, *, on_behalf: bool) -> None:
+    def contribute(self, sum_: Sum, parts: Sequence[Values], bits: int, *, on_behalf: bool) -> None:
         self._comm.contribute(sum_, parts, bits, on_behalf=on_behalf)
 
     def probe(self, sum_: Sum) -> None:
@@ -64,12 +63,12 @@ def _wait(effect: Wait) -> bool:
     return True
 
 
-def _compute(effect: Compute, device: Device, workload: Workload) -> tuple[np.ndarray, float] | None:
-    def work() -> tuple[np.ndarray, float]:
+def _compute(effect: Compute, device: Device, workload: Workload) -> tuple[Values, float] | None:
+    def work() -> tuple[Values, float]:
         return workload.gradient(effect.step, effect.shard, effect.micro_batch)
 
     try:
-        found: tuple[np.ndarray, float] = device.run(workload.micro_batch_size, work, effect.stop)
+        found: tuple[Values, float] = device.run(workload.micro_batch_size, work, effect.stop)
     except Cancelled:
         return None
     return found

@@ -13,8 +13,7 @@ from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import numpy as np
-
+from sa_atp.arrays import Values
 from sa_atp.net.promise import then_at_once
 from sa_atp.straggler.ledger import SendProgress
 from sa_atp.transport.membership import Membership
@@ -30,8 +29,8 @@ class Workload(Protocol):
     values: int
     micro_batch_size: int
 
-    def gradient(self, step: int, shard: int, micro_batch: int) -> tuple[np.ndarray, float]: ...
-    def apply(self, gradient: np.ndarray) -> None: ...
+    def gradient(self, step: int, shard: int, micro_batch: int) -> tuple[Values, float]: ...
+    def apply(self, gradient: Values) -> None: ...
 
 
 class PendingSum(Protocol):
@@ -44,7 +43,7 @@ class PendingSum(Protocol):
     @property
     def sending(self) -> tuple[tuple[int, int], ...]: ...
     @property
-    def future(self) -> "Future[np.ndarray]": ...
+    def future(self) -> "Future[Values]": ...
 
 
 class Host(Protocol):
@@ -55,7 +54,7 @@ class Host(Protocol):
     def now_us(self) -> int: ...
     def begin_step(self) -> int: ...
     def begin(self, values: int) -> PendingSum: ...
-    def contribute(self, sum_: Any, parts: Sequence[np.ndarray], bits: int, *, on_behalf: bool) -> None: ...
+    def contribute(self, sum_: Any, parts: Sequence[Values], bits: int, *, on_behalf: bool) -> None: ...
     def probe(self, sum_: Any) -> None: ...
     def claim(self, step: int, micro_batch: int, took_us: int) -> "Future[bool]": ...
     def offer(
@@ -107,7 +106,7 @@ class StepRecord:
     losses: list[float] = field(default_factory=list)
     micro_batches: int = 0
     helped: int = 0
-    computed: list[tuple[int, int, np.ndarray]] = field(default_factory=list)
+    computed: list[tuple[int, int, Values]] = field(default_factory=list)
     """(shard, micro-batch, gradient) of everything that it contributed."""
 
     def seconds(self, *kinds: str) -> float:
@@ -162,7 +161,7 @@ class Stepper:
     # --- own work -------------------------------------------------------------------------------------------------------
 
     def _own_shard(self, step: int, sum_: PendingSum, record: StepRecord) -> Steps:
-        parts: list[np.ndarray] = []
+        parts: list[Values] = []
         bits = 0
         pause_us = self.pause_us(step)
         for m in range(self.micro_batches):
@@ -205,7 +204,7 @@ class Stepper:
         own_us = sum(a.end_us - a.start_us for a in record.activities if a.kind == "compute")
         if (yield Wait(sum_.future, int(self.patience * own_us))):
             return
-        gathered: dict[int, np.ndarray] = {}  # contribution: its gradient, computed and not sent yet
+        gathered: dict[int, Values] = {}  # contribution: its gradient, computed and not sent yet
         offer = self._offer(sum_, busy_us=0)
         poll_us = POLL_US
         while True:
@@ -232,7 +231,7 @@ class Stepper:
                 record.computed.append((shard, m, gradient))
                 record.helped += shard != self.rank
 
-    def _send_help(self, sum_: PendingSum, gathered: dict[int, np.ndarray]) -> None:
+    def _send_help(self, sum_: PendingSum, gathered: dict[int, Values]) -> None:
         if gathered:
             bits = sorted(gathered)
             self.host.contribute(sum_, [gathered[bit] for bit in bits], sum(bits), on_behalf=True)

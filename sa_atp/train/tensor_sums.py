@@ -8,6 +8,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from sa_atp.arrays import Values
 from sa_atp.errors import UserError
 from sa_atp.train.ddp_state import SaAtpState
 
@@ -108,7 +109,7 @@ class _Pending:
         key: object | None,
         scale: float,
         *,
-        values: np.ndarray | None = None,
+        values: Values | None = None,
         store: Callable[[torch.Tensor], object] | None = None,
     ) -> None:
         """Args:
@@ -140,7 +141,7 @@ class _Pending:
         with contextlib.suppress(InvalidStateError):  # the sum has failed before
             self.done.set_exception(error)
 
-    def _finish(self, summed: "Future[np.ndarray]") -> None:
+    def _finish(self, summed: "Future[Values]") -> None:
         error = summed.exception()
         if error is not None:
             self.fail(error)

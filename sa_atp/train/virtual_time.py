@@ -4,13 +4,12 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from typing import Any
 
-import numpy as np
-
+from sa_atp.arrays import Values
 from sa_atp.sim.network import Clock
 from sa_atp.train.step import Compute, Effect, Wait
 from sa_atp.transport.errors import TransportError
 
-Gradient = Callable[[Compute], tuple[np.ndarray, float]]
+Gradient = Callable[[Compute], tuple[Values, float]]
 
 
 class Process:

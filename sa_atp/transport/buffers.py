@@ -6,6 +6,8 @@ arithmetic done on it. Operations of one size follow one another, so their array
 
 import numpy as np
 
+from sa_atp.arrays import Integers
+
 KEPT = 4  # of each length
 
 
@@ -13,14 +15,14 @@ class Buffers:
     """A pool of int32 arrays."""
 
     def __init__(self) -> None:
-        self._free: dict[int, list[np.ndarray]] = {}
+        self._free: dict[int, list[Integers]] = {}
 
-    def take(self, length: int) -> np.ndarray:
+    def take(self, length: int) -> Integers:
         """An int32[length] with anything in it."""
         free = self._free.get(length)
         return free.pop() if free else np.empty(length, np.int32)
 
-    def give(self, array: np.ndarray) -> None:
+    def give(self, array: Integers) -> None:
         """Gives an array back; nobody may use it after that."""
         if len(array) not in self._free and len(self._free) >= 2 * KEPT:
             self._free.pop(next(iter(self._free)))  # sizes that are no longer used

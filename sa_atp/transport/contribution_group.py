@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from sa_atp.arrays import Bitmaps, Indices, Lanes, Mask, Values
 from sa_atp.spec import CONTRIBUTION_BITS
 from sa_atp.tensor.fragments import Plan, Run
 from sa_atp.tensor.quantise import quantise
@@ -28,7 +29,7 @@ class ContributionGroup:
         self,
         plan: Plan,
         bits: int,
-        parts: Sequence[np.ndarray],
+        parts: Sequence[Values],
         contributions: int,
         *,
         on_behalf: bool,
@@ -64,7 +65,7 @@ class ContributionGroup:
         self.poisoned_chunks: set[tuple[int, int]] = set()  # (attempt, chunk)
         self._fresh: list[tuple[int, int]] = []  # ranges that may be sent for the first time, in order, disjoint
         self._exponents: dict[int, tuple[int, int]] = {}  # chunk: (attempt, exponent) of what may be sent
-        self._rounded: dict[int, tuple[int, np.ndarray]] = {}  # chunk: attempt, and its lanes while they may be needed
+        self._rounded: dict[int, tuple[int, Lanes]] = {}  # chunk: attempt, and its lanes while they may be needed
         self._codes: dict[tuple[int, int], list[int]] = {}  # (attempt, chunk): the magnitude of each part
 
     # --- what may be sent -------------------------------------------------------------------------------------------
@@ -106,7 +107,7 @@ class ContributionGroup:
         else:
             self._fresh.insert(at, (first, end))
 
-    def take(self, window: int, most: int, below: int, pending: np.ndarray) -> list[tuple[int, int]]:
+    def take(self, window: int, most: int, below: int, pending: Mask) -> list[tuple[int, int]]:
         """Takes fragments to send now, those thought lost first.
 
         Args:
@@ -150,7 +151,7 @@ class ContributionGroup:
                 self._fresh[0] = (stop, end)
         return ranges
 
-    def _take_older(self, window: int, most: int, below: int, pending: np.ndarray) -> list[tuple[int, int]]:
+    def _take_older(self, window: int, most: int, below: int, pending: Mask) -> list[tuple[int, int]]:
         """The same where the window is full: only what comes before fragments that are in flight."""
         if not self.retransmit_queue and self._fresh[0][0] >= self.high:
             return []
@@ -217,13 +218,13 @@ class ContributionGroup:
         self.newest_done_us = max(self.newest_done_us, last_us)
         return last_us
 
-    def waiting(self, pending: np.ndarray, oldest: int, sent_before_us: int) -> np.ndarray:
+    def waiting(self, pending: Mask, oldest: int, sent_before_us: int) -> Indices:
         """Fragments that were sent before a time and whose sum is not known. Args: oldest: none below is pending."""
         span = slice(oldest, self.high)
         sent = self.sent_us[span]
         return oldest + np.flatnonzero(pending[span] & (sent != NEVER) & (sent < sent_before_us))
 
-    def mark_lost(self, locals_: np.ndarray) -> int:
+    def mark_lost(self, locals_: Indices) -> int:
         """Counts fragments as lost, to be sent again; returns how many were not given up before."""
         new = locals_[~self.marked_lost[locals_]]
         self.marked_lost[new] = True
@@ -231,7 +232,7 @@ class ContributionGroup:
         self.retransmit_queue.extend(new.tolist())
         return len(new)
 
-    def flush_leaf(self, locals_: np.ndarray) -> None:
+    def flush_leaf(self, locals_: Indices) -> None:
         """Sends these again, in the way that makes a leaf pass on what it holds of them."""
         self.flush[locals_] = self.flushed[locals_] = True
         self.mark_lost(locals_)
@@ -257,8 +258,8 @@ class ContributionGroup:
 
     # --- contents -----------------------------------------------------------------------------------------------------
 
-    def write_lanes(self, run: Run, bits: np.ndarray, out: np.ndarray) -> None:
-        """Writes the bitmaps and lanes of a run. Args: bits: uint64[len(run)]; out: big-endian int32[len(run), lanes]."""
+    def write_lanes(self, run: Run, bits: Bitmaps, out: Lanes) -> None:
+        """Writes the bitmaps and lanes of a run. Args: a row of each for a fragment; out: big-endian."""
         bits[:] = self.bits
         if run.chunk < 0:
             out[0] = self._scale_lanes(run.attempt, run.fragment, self.excluded.get(run.first, 0))
@@ -278,8 +279,8 @@ class ContributionGroup:
         """True if a lane of the run's chunk is poisoned in this attempt."""
         return bool(self.poisoned_chunks) and (run.attempt, run.chunk) in self.poisoned_chunks
 
-    def _lanes_of(self, chunk: int) -> np.ndarray:
-        """A chunk as it travels: big-endian int32[fragments, lanes]."""
+    def _lanes_of(self, chunk: int) -> Lanes:
+        """A chunk as it travels, big-endian."""
         attempt, exponent = self._exponents[chunk]
         known = self._rounded.get(chunk)
         if known is not None and known[0] == attempt:
@@ -296,7 +297,7 @@ class ContributionGroup:
         self._rounded[chunk] = (attempt, lanes)
         return lanes
 
-    def _lanes_without(self, chunk: int, fragment: int, excluded: int) -> np.ndarray:
+    def _lanes_without(self, chunk: int, fragment: int, excluded: int) -> Lanes:
         """One of a chunk's fragments from the contributions that are not excluded. Args: fragment: place in the chunk."""
         start, end = self.plan.values_of(chunk)
         start = min(start + fragment * self.plan.lanes, end)
@@ -308,12 +309,10 @@ class ContributionGroup:
             self._sign_poison(rounded.reshape(1, -1), parts, list(rest), exponent)
         return rounded.astype(LANE)
 
-    def _sign_poison(
-        self, lanes: np.ndarray, parts: Sequence[np.ndarray], owners: Sequence[int], exponent: int
-    ) -> None:
+    def _sign_poison(self, lanes: Lanes, parts: Sequence[Values], owners: Sequence[int], exponent: int) -> None:
         """Says whose values it is that do not fit: contribution c's poison goes to lane c of a fragment. (section 6.3)
 
-        Args: lanes: int32[fragments, lanes], quantised; parts: float32[n] each; owners: the contributions that they are.
+        Args: lanes: quantised; parts: what they were made of; owners: the contributions that these are.
         """
         width = self.plan.lanes
         scratch = np.empty(width, np.int32)
@@ -323,7 +322,7 @@ class ContributionGroup:
                 if quantise([part[row * width : (row + 1) * width]], exponent, self.contributions, scratch):
                     lanes[row, [c % width for c in (owners if len(parts) == 1 else owners[n : n + 1])]] = POISON
 
-    def _scale_lanes(self, attempt: int, fragment: int, excluded: int) -> np.ndarray:
+    def _scale_lanes(self, attempt: int, fragment: int, excluded: int) -> Lanes:
         """Each contribution has a place for its magnitude of each chunk; everyone else writes zero there."""
         lanes = np.zeros(self.plan.lanes, np.int32)
         for chunk in self.plan.chunks_of_scale(fragment):

@@ -3,8 +3,7 @@
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable
 
-import numpy as np
-
+from sa_atp.arrays import ByteRows
 from sa_atp.transport.membership import Membership
 from sa_atp.transport.operation import Operation
 from sa_atp.transport.serial import SEQ_MASK, serial_distance
@@ -65,7 +64,7 @@ class Fetching:
             passed += 1
         del self._kept[:passed]
 
-    def recalled(self, asked: Recall, overlapping: Callable[[int, int], list[Operation]]) -> np.ndarray | None:
+    def recalled(self, asked: Recall, overlapping: Callable[[int, int], list[Operation]]) -> ByteRows | None:
         """Results that the parameter server asks for, because it missed them itself and another worker did too.
 
         Args: overlapping: those that are not over and have some of these numbers: the first one, and how many.

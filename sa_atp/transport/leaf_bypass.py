@@ -9,6 +9,7 @@ nothing of it happens.
 
 import numpy as np
 
+from sa_atp.arrays import Indices, Mask, Numbers, Octets
 from sa_atp.spec import Flag
 from sa_atp.transport.contribution_group import RESEND_AFTER_TRIES, ContributionGroup
 from sa_atp.transport.membership import Membership
@@ -37,16 +38,16 @@ class LeafBypass:
 
     # --- in packets ---------------------------------------------------------------------------------------------------
 
-    def flags(self, flags: int, tries: np.ndarray, flush: np.ndarray) -> np.ndarray:
+    def flags(self, flags: int, tries: Octets, flush: Mask) -> Numbers:
         """Flags of fragments that have been sent before.
 
         Args:
             flags: of the group.
-            tries: uint8[n], how often each has been sent.
-            flush: bool[n], those that shall make the leaf pass on what it holds of them.
+            tries: how often each has been sent.
+            flush: those that shall make the leaf pass on what it holds of them.
         """
         resend = tries >= RESEND_AFTER_TRIES
-        found: np.ndarray = np.where(resend, flags | Flag.RESEND, flags)
+        found: Numbers = np.where(resend, flags | Flag.RESEND, flags)
         if self._member.levels == 1:
             return found
         # A leaf that has its sum already answers a resend with that sum. Where the next level has a part of it, it can
@@ -77,6 +78,6 @@ class LeafBypass:
         stuck = same and self._member.help_mode is not HelpMode.NONE and probe_timeouts >= PATIENCE
         return bool(bits & -bits & group.bits) and (group.bypass_leaf or stuck)
 
-    def to_flush(self, group: ContributionGroup, waiting: np.ndarray, probe_timeouts: int) -> np.ndarray:
+    def to_flush(self, group: ContributionGroup, waiting: Indices, probe_timeouts: int) -> Indices:
         """Of fragments that wait, those that the leaf is to be asked for: once each, unless it does not help."""
         return waiting[~group.flushed[waiting]] if probe_timeouts < PATIENCE else waiting

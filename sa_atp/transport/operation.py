@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from sa_atp.arrays import Exponents, Integers, Lanes, Values
 from sa_atp.tensor.fragments import Plan, Run
 from sa_atp.tensor.quantise import dequantise, largest, poisoned
 from sa_atp.tensor.scaling import (
@@ -99,8 +100,8 @@ class Operation:
         self._buffers = buffers
         self._under_way = under_way
         self._sums = buffers.take(plan.data_fragments * plan.lanes)
-        self._scales: dict[tuple[int, int], np.ndarray] = {}  # (attempt, scale fragment): its sum
-        self._superseded: dict[int, tuple[int, np.ndarray]] = {}  # chunk done again: first exponent and sums
+        self._scales: dict[tuple[int, int], Lanes] = {}  # (attempt, scale fragment): its sum
+        self._superseded: dict[int, tuple[int, Integers]] = {}  # chunk done again: first exponent and sums
         self._low = 0  # nothing below is pending
         self.key = key
         self._histories = histories
@@ -150,10 +151,10 @@ class Operation:
 
     # --- receiving side -----------------------------------------------------------------------------------------------
 
-    def on_results(self, first: int, exponent: int, lanes: np.ndarray) -> tuple[int, int]:
+    def on_results(self, first: int, exponent: int, lanes: Lanes) -> tuple[int, int]:
         """Takes complete sums of consecutive fragments.
 
-        Args: place of the first; exponent of all; big-endian int32[n, lanes].
+        Args: place of the first; exponent of all; their lanes, big-endian.
         Returns: how many were news, and when the newest of them was sent (NEVER if not by us, or more than once).
         Raises: NotFinite, Changed.
         """
@@ -165,7 +166,7 @@ class Operation:
             newest = max(newest, sent_us)
         return news, newest
 
-    def _on_scale(self, run: Run, lanes: np.ndarray) -> tuple[int, int]:
+    def _on_scale(self, run: Run, lanes: Lanes) -> tuple[int, int]:
         self._scales.setdefault((run.attempt, run.fragment), lanes[0].astype(np.int32))
         if not self.pending[run.first]:
             return 0, NEVER
@@ -175,7 +176,7 @@ class Operation:
                 self._use_scale(run.attempt, run.fragment, chunk)
         return 1, sent_us
 
-    def _on_data(self, run: Run, exponent: int, lanes: np.ndarray) -> tuple[int, int]:
+    def _on_data(self, run: Run, exponent: int, lanes: Lanes) -> tuple[int, int]:
         chunk = run.chunk
         if self._accepted[chunk] or run.attempt < self.attempt[chunk]:
             return 0, NEVER
@@ -211,8 +212,8 @@ class Operation:
             newest = max(newest, group.on_done(first, end))
         return newest
 
-    def result(self, out: np.ndarray) -> None:
-        """Writes the sums. Args: out: float32[values]."""
+    def result(self, out: Values) -> None:
+        """Writes the sums."""
         for chunk in range(self.plan.chunks):
             start, end = self.plan.values_of(chunk)
             if self.exponent[chunk] == UNKNOWN:
@@ -224,8 +225,8 @@ class Operation:
         """Nobody needs the sums any more."""
         self._buffers.give(self._sums)
 
-    def recall(self, local: int) -> tuple[int, np.ndarray] | None:
-        """A fragment's sum, for someone who missed it: exponent and int32[lanes]; None if it is not known here."""
+    def recall(self, local: int) -> tuple[int, Lanes] | None:
+        """A fragment's sum, for someone who missed it: exponent and lanes; None if it is not known here."""
         attempt, within = divmod(local, self.plan.attempt_fragments)
         if within < self.plan.scale_fragments:
             scale = self._scales.get((attempt, within))
@@ -243,10 +244,10 @@ class Operation:
             return None
         return int(self.exponent[chunk]), self._sums[fragment * lanes : (fragment + 1) * lanes]
 
-    def integers(self) -> tuple[np.ndarray, np.ndarray]:
+    def integers(self) -> tuple[Integers, Exponents]:
         """The sums as they were added, for checks, until the job has moved on.
 
-        Returns: int32[values], and the exponent of each chunk; where that is UNKNOWN, every contribution was zero.
+        Returns: them, and the exponent of each chunk; where that is UNKNOWN, every contribution was zero.
         """
         for chunk in np.flatnonzero(self.exponent == UNKNOWN).tolist():
             start, end = self.plan.values_of(chunk)
@@ -353,7 +354,7 @@ class Operation:
             self._history[chunk] = after_gather(used, top, self.contributions)
         self._accept(chunk)
 
-    def _changed(self, chunk: int, sums: np.ndarray) -> Changed:
+    def _changed(self, chunk: int, sums: Integers) -> Changed:
         """Whose values do not fit, and where. Args: sums: of the chunk, with poison in some."""
         lanes = self.plan.lanes
         found = sums.reshape(-1, lanes) <= -SUM_LIMIT

@@ -9,8 +9,7 @@ from collections import OrderedDict
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-import numpy as np
-
+from sa_atp.arrays import Values
 from sa_atp.tensor.fragments import Plan, plan_of
 from sa_atp.transport.buffers import Buffers
 from sa_atp.transport.contribution_group import ContributionGroup
@@ -106,7 +105,7 @@ class Operations:
         operation.save_history()
         self._open_keys.discard(operation.key)
 
-    def take(self, index: int, out: np.ndarray) -> Operation:
+    def take(self, index: int, out: Values) -> Operation:
         """Writes the sums of a done operation into float32[values], and drops it from the book."""
         done = self._open.pop(index)
         done.groups.clear()

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sa_atp.arrays import Numbers
 from sa_atp.spec import Flag, Kind
 from sa_atp.tensor.fragments import Run
 from sa_atp.transport.contribution_group import RESEND_AFTER_TRIES, ContributionGroup
@@ -106,7 +107,7 @@ class Sender:
         stamp.finish()
         return Burst(self._member.data_address, packets)
 
-    def _flags(self, group: ContributionGroup, run: Run) -> np.ndarray | int:
+    def _flags(self, group: ContributionGroup, run: Run) -> Numbers | int:
         """Flags of each fragment of a run, and their counters."""
         flags = int(Flag.ON_BEHALF) if group.bypass_leaf else 0
         if group.is_poisoned(run):

@@ -10,6 +10,7 @@ from dataclasses import asdict
 
 import numpy as np
 
+from sa_atp.arrays import ByteRows, Headers, Octets
 from sa_atp.spec import HEADER_BYTES, Flag, Kind
 from sa_atp.transport import failures, job_status, sums, work_requests
 from sa_atp.transport.admission import Admission
@@ -106,7 +107,7 @@ class ParameterServer:
                 rows = of_kind[head["job"][of_kind] == number]
                 self._on_packets(kind, int(number), head[rows], burst.data[rows], burst.address)
 
-    def _on_packets(self, kind: Kind, number: int, head: np.ndarray, packets: np.ndarray, address: Address) -> None:
+    def _on_packets(self, kind: Kind, number: int, head: Headers, packets: ByteRows, address: Address) -> None:
         job = self.jobs.get(number)
         if job is None or job.state is not State.RUNNING:
             self.foreign += len(head)
@@ -142,7 +143,7 @@ class ParameterServer:
             self._after_adding(job, head, outcome)
         job.stats.beyond += int((outcome == sums.BEYOND).sum())
 
-    def _after_adding(self, job: Job, head: np.ndarray, outcome: np.ndarray) -> None:
+    def _after_adding(self, job: Job, head: Headers, outcome: Octets) -> None:
         stats = job.stats
         completed = outcome == sums.COMPLETED
         stats.added += int(((outcome == sums.ADDED) | completed).sum())

@@ -4,6 +4,7 @@ from collections import deque
 
 import numpy as np
 
+from sa_atp.arrays import Seqs
 from sa_atp.spec import UDP_PORT, Flag, Kind
 from sa_atp.transport.job import Job
 from sa_atp.transport.serial import serial_distance
@@ -32,7 +33,7 @@ class Serving:
             return
         self._out.extend(Burst(member.address, packets) for member in job.members.values())
 
-    def serve(self, job: Job, rank: int, seqs: np.ndarray) -> int:
+    def serve(self, job: Job, rank: int, seqs: Seqs) -> int:
         """Sends stored results to one worker; returns how many there were."""
         stored = job.sums.complete(seqs)
         if len(stored.seqs):
@@ -78,7 +79,7 @@ class Serving:
         packet = encode(Recall(first=seq, count=count), request=0, job=job.number, epoch=job.epoch, reply=True)
         self._out.extend(Burst.of(m.address, packet) for m in ahead)
 
-    def recalled_came(self, job: Job, seqs: np.ndarray) -> None:
+    def recalled_came(self, job: Job, seqs: Seqs) -> None:
         """Sums that have just become known go to those who wait for them."""
         for seq in seqs.tolist():
             for rank in job.recalled.pop(seq, ()):

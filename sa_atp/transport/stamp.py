@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from sa_atp.arrays import ByteRows, Headers, Lanes
 from sa_atp.spec import Flag, Kind
 from sa_atp.tensor.fragments import Run
 from sa_atp.transport.job import Job
@@ -17,8 +18,8 @@ from sa_atp.wire.header import HEADER, first_byte, headers, lanes_of, size_of
 class Stamp:
     """Fills the fields that name fragments. Its columns are looked up once for all runs of a burst."""
 
-    def __init__(self, head: np.ndarray, member: Membership) -> None:
-        """Args: head: HEADER[n]."""
+    def __init__(self, head: Headers, member: Membership) -> None:
+        """Args: head: of type HEADER."""
         self._head = head
         self._member = member
         self._seq, self._exponent, self._tag = head["seq"], head["exponent"], head["tag"]
@@ -37,8 +38,8 @@ class Stamp:
         self._head["epoch"] = self._member.epoch
 
 
-def probe(member: Membership, operation: Operation, local: int) -> np.ndarray:
-    """A packet that asks what is held of a fragment: uint8[1, 20].
+def probe(member: Membership, operation: Operation, local: int) -> ByteRows:
+    """A packet that asks what is held of a fragment, in one row.
 
     Nothing of a probe is added to a sum: its bitmap names who asks, for an answer from the parameter server.
     """
@@ -51,9 +52,9 @@ def probe(member: Membership, operation: Operation, local: int) -> np.ndarray:
     return head.view(np.uint8).reshape(1, -1)
 
 
-def known_results(member: Membership, operations: Sequence[Operation], first: int, count: int) -> np.ndarray | None:
-    """Sums of consecutive sequence numbers, as far as these operations know them: uint8[n, size], or None."""
-    rows: list[tuple[int, Operation, int, np.ndarray]] = []
+def known_results(member: Membership, operations: Sequence[Operation], first: int, count: int) -> ByteRows | None:
+    """Sums of consecutive sequence numbers, as far as these operations know them; or None."""
+    rows: list[tuple[int, Operation, int, Lanes]] = []
     for operation in operations:
         begin = serial_distance(operation.first_seq, first)
         for local in range(max(0, begin), min(begin + count, operation.plan.span)):
@@ -77,8 +78,8 @@ def known_results(member: Membership, operations: Sequence[Operation], first: in
     return packets
 
 
-def result_packets(job: Job, stored: Stored, flags: Flag) -> np.ndarray:
-    """Stored results of a job, as the parameter server sends them: uint8[n, size].
+def result_packets(job: Job, stored: Stored, flags: Flag) -> ByteRows:
+    """Stored results of a job, as the parameter server sends them.
 
     Args: flags: of all; those that collided say so besides.
     """

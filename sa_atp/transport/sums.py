@@ -7,7 +7,9 @@ addition are those of a slot: disjoint contributions are added, anything that ov
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from sa_atp.arrays import Bitmaps, Exponents, Headers, Indices, Lanes, Mask, Octets, Seqs
 from sa_atp.spec import Flag
 from sa_atp.tensor.quantise import saturating_add
 from sa_atp.transport.serial import SEQ_MASK, serial_distance
@@ -20,25 +22,30 @@ ADDED, COMPLETED, DUPLICATE, OVERLAP, KNOWN, PASSED, BEYOND, MISMATCH = range(8)
 
 COLLISION = int(Flag.COLLISION)
 
+Streams = NDArray[np.uint16]
+"""uint16[fragments]: exponent and tag, which all contributions to a sum must share."""
+
 
 @dataclass(slots=True)
 class _Page:
-    lanes: np.ndarray  # int32[PAGE, lanes]
-    bits: np.ndarray  # uint64[PAGE]
-    stream: np.ndarray  # uint16[PAGE]: exponent and tag, which all contributions to a sum must share
-    complete: np.ndarray  # bool[PAGE]
-    collided: np.ndarray  # bool[PAGE]: something of it came here because its slot was taken
+    """PAGE fragments, an item of each array for one."""
+
+    lanes: Lanes
+    bits: Bitmaps
+    stream: Streams
+    complete: Mask
+    collided: Mask  # something of it came here because its slot was taken
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Complete sums: sequence numbers, exponents, tags, whether they collided, and lanes as int32[n, lanes]."""
+    """Complete sums: sequence numbers, exponents, tags, whether they collided, and lanes."""
 
-    seqs: np.ndarray
-    exponents: np.ndarray
-    tags: np.ndarray
-    collided: np.ndarray
-    lanes: np.ndarray
+    seqs: Seqs
+    exponents: Exponents
+    tags: Octets
+    collided: Mask
+    lanes: Lanes
 
 
 class SumStore:
@@ -52,15 +59,15 @@ class SumStore:
 
     # --- offering -----------------------------------------------------------------------------------------------------
 
-    def add(self, head: np.ndarray, lanes: np.ndarray) -> np.ndarray:
-        """Offers contributions. Returns: the outcome of each, uint8[n]."""
+    def add(self, head: Headers, lanes: Lanes) -> Octets:
+        """Offers contributions. Returns: the outcome of each."""
         return self._offer(head, lanes, merge=True)
 
-    def keep(self, head: np.ndarray, lanes: np.ndarray) -> np.ndarray:
+    def keep(self, head: Headers, lanes: Lanes) -> Octets:
         """Stores complete sums that a switch finished. Returns: COMPLETED for news, KNOWN for repetitions."""
         return self._offer(head, lanes, merge=False)
 
-    def _offer(self, head: np.ndarray, lanes: np.ndarray, *, merge: bool) -> np.ndarray:
+    def _offer(self, head: Headers, lanes: Lanes, *, merge: bool) -> Octets:
         outcome = np.zeros(len(head), np.uint8)
         place = self._places(head["seq"])
         passed = place < self._oldest
@@ -83,9 +90,7 @@ class SumStore:
                 rows = np.delete(rows, first)
         return outcome
 
-    def _merge(
-        self, page: _Page, at: np.ndarray, bits: np.ndarray, stream: np.ndarray, lanes: np.ndarray
-    ) -> np.ndarray:
+    def _merge(self, page: _Page, at: Indices, bits: Bitmaps, stream: Streams, lanes: Lanes) -> Octets:
         held = page.bits[at]
         empty = held == 0
         overlap = held & bits
@@ -105,9 +110,7 @@ class SumStore:
         outcome[done] = COMPLETED
         return outcome
 
-    def _replace(
-        self, page: _Page, at: np.ndarray, bits: np.ndarray, stream: np.ndarray, lanes: np.ndarray
-    ) -> np.ndarray:
+    def _replace(self, page: _Page, at: Indices, bits: Bitmaps, stream: Streams, lanes: Lanes) -> Octets:
         outcome = np.where(page.complete[at], KNOWN, COMPLETED).astype(np.uint8)
         new = outcome == COMPLETED
         page.lanes[at[new]] = lanes[new]
@@ -124,7 +127,7 @@ class SumStore:
         page = self._pages.get(place // PAGE)
         return 0 if page is None or place < self._oldest else int(page.bits[place % PAGE])
 
-    def complete(self, seqs: np.ndarray) -> Stored:
+    def complete(self, seqs: Seqs) -> Stored:
         """The complete sums among these sequence numbers."""
         place = self._places(seqs)
         found_seqs, found_streams, found_collided, found_lanes = [], [], [], []
@@ -190,6 +193,6 @@ class SumStore:
         """Distance from the origin, taking the nearest of all that a 32-bit number can mean."""
         return self._oldest + serial_distance(self.oldest_seq, seq)
 
-    def _places(self, seqs: np.ndarray) -> np.ndarray:
+    def _places(self, seqs: Seqs) -> Indices:
         ahead = (np.asarray(seqs).astype(np.int64) - self._origin - self._oldest) & SEQ_MASK
         return self._oldest + np.where(ahead <= SEQ_MASK // 2, ahead, ahead - SEQ_MASK - 1)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from sa_atp.arrays import ByteRows, Headers, Lanes, Values
 from sa_atp.spec import HEADER_BYTES, Flag, Kind
 from sa_atp.transport import failures, sums
 from sa_atp.transport.contribution_group import NEVER, ContributionGroup
@@ -120,7 +121,7 @@ class Worker:
         return index
 
     def contribute(
-        self, operation: int, parts: Sequence[np.ndarray], bits: int, now_us: int, *, on_behalf: bool = False
+        self, operation: int, parts: Sequence[Values], bits: int, now_us: int, *, on_behalf: bool = False
     ) -> None:
         """Adds values to an operation. Args: see ContributionGroup; the arrays must stay as they are until it is done."""
         plan = self._operations.plan_of(operation)
@@ -158,7 +159,7 @@ class Worker:
         groups = self._operations[operation].groups
         return tuple(groups[0].sending) if groups else ()
 
-    def result(self, operation: int, out: np.ndarray) -> Operation:
+    def result(self, operation: int, out: Values) -> Operation:
         """Writes the sums of a done operation into float32[values]."""
         done = self._operations.take(operation, out)
         self._fetching.keep(done)
@@ -222,7 +223,7 @@ class Worker:
         else:
             self.stats.malformed += 1
 
-    def _on_results(self, head: np.ndarray, packets: np.ndarray, now_us: int) -> None:
+    def _on_results(self, head: Headers, packets: ByteRows, now_us: int) -> None:
         complete = head["bits"] == self.membership.fan_in
         if not complete.all():
             self.stats.malformed += int((~complete).sum())
@@ -243,7 +244,7 @@ class Worker:
                 self._ahead_to = (int(seqs[start]) + 1) & SEQ_MASK
         self.stats.duplicates += len(head) - news
 
-    def _take(self, seq: int, head: np.void, lanes: np.ndarray, now_us: int) -> int:
+    def _take(self, seq: int, head: np.void, lanes: Lanes, now_us: int) -> int:
         """Sums of consecutive fragments; returns how many were news."""
         news = start = 0
         while start < len(lanes) and self.error is None:
@@ -256,7 +257,7 @@ class Worker:
             start = end
         return news
 
-    def _take_part(self, operation: Operation, local: int, exponent: int, lanes: np.ndarray, now_us: int) -> int:
+    def _take_part(self, operation: Operation, local: int, exponent: int, lanes: Lanes, now_us: int) -> int:
         try:
             fresh, sent_us = operation.on_results(local, exponent, lanes)
         except NotFinite as problem:
@@ -283,7 +284,7 @@ class Worker:
         self._events.append(OperationDone(operation.index))
         self._open_waiting(now_us)
 
-    def _count_results(self, head: np.ndarray, news: int, now_us: int) -> None:
+    def _count_results(self, head: Headers, news: int, now_us: int) -> None:
         flags = head["flags"]
         union = int(np.bitwise_or.reduce(flags))
         marked, collided, at_server = (

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sa_atp.arrays import ByteRows
+
 Address = tuple[str, int]  # IPv4 address and UDP port
 
 
@@ -17,7 +19,7 @@ class Burst:
     """
 
     address: Address
-    data: np.ndarray
+    data: ByteRows
     urgent: bool = False
 
     @classmethod

@@ -11,6 +11,7 @@ from ipaddress import IPv4Address
 
 import numpy as np
 
+from sa_atp.arrays import ByteRows, Lengths, Mask, Octets, Words
 from sa_atp.wire.datagrams import Address
 
 HEADERS_BYTES = 14 + 20 + 8
@@ -50,7 +51,7 @@ def checksum(header: bytes) -> int:
 
 
 @lru_cache(maxsize=4096)
-def headers_for(source: Endpoint, target: Endpoint, payload_bytes: int) -> np.ndarray:
+def headers_for(source: Endpoint, target: Endpoint, payload_bytes: int) -> Octets:
     """The 42 bytes before a payload of this size; read-only."""
     udp_bytes = 8 + payload_bytes
     ip = struct.pack(
@@ -65,7 +66,7 @@ def headers_for(source: Endpoint, target: Endpoint, payload_bytes: int) -> np.nd
     return found
 
 
-def wrap(payloads: np.ndarray, source: Endpoint, target: Endpoint, out: np.ndarray | None = None) -> np.ndarray:
+def wrap(payloads: ByteRows, source: Endpoint, target: Endpoint, out: ByteRows | None = None) -> ByteRows:
     """Puts headers before payloads.
 
     Args:
@@ -79,13 +80,13 @@ def wrap(payloads: np.ndarray, source: Endpoint, target: Endpoint, out: np.ndarr
     return frames
 
 
-def is_datagram(frames: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+def is_datagram(frames: ByteRows, lengths: Lengths) -> Mask:
     """True for frames that hold one whole UDP datagram in IPv4 without options."""
     head = frames[:, :HEADERS_BYTES]
     ethernet = (head[:, 12] == 0x08) & (head[:, 13] == 0x00)
     ip = (head[:, 14] == 0x45) & (head[:, 23] == UDP)
     udp_bytes = head[:, 38].astype(np.int64) << 8 | head[:, 39]
-    found: np.ndarray = ethernet & ip & (lengths >= HEADERS_BYTES) & (udp_bytes >= 8) & (udp_bytes <= lengths - 34)
+    found: Mask = ethernet & ip & (lengths >= HEADERS_BYTES) & (udp_bytes >= 8) & (udp_bytes <= lengths - 34)
     return found
 
 
@@ -103,8 +104,8 @@ def datagram(frame: bytes) -> tuple[Address, Address, bytes] | None:
     )
 
 
-def flows(frames: np.ndarray) -> np.ndarray:
-    """uint64[n]: destination IP and port of each frame, as one number (ip << 16 | port)."""
+def flows(frames: ByteRows) -> Words:
+    """Destination IP and port of each frame, as one number (ip << 16 | port)."""
     ip = frames[:, 30:34].astype(np.uint64)
     port = frames[:, 36:38].astype(np.uint64)
     found = np.zeros(len(frames), np.uint64)
@@ -117,7 +118,7 @@ def address_of(flow: int) -> Address:
     return ip_text(flow >> 16), flow & 0xFFFF
 
 
-def source_of(frame: np.ndarray) -> Address:
+def source_of(frame: Octets) -> Address:
     """The source address of a frame that `is_datagram`."""
     ip = int.from_bytes(frame[26:30].tobytes(), "big")
     return ip_text(ip), int(frame[34]) << 8 | int(frame[35])

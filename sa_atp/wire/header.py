@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from sa_atp.arrays import AnyIntegers, ByteRows, Headers, Lanes
 from sa_atp.spec import FIELDS, HEADER_BYTES, VERSION, WITH_LANES, Flag, Kind
 
 # version and kind share the first byte; the two halves of the bitmap are read as one number
@@ -40,17 +41,17 @@ def size_of(kind: Kind, lanes: int) -> int:
     return HEADER_BYTES + (4 * lanes if kind in WITH_LANES else 0)
 
 
-def headers(packets: np.ndarray) -> np.ndarray:
-    """The headers of uint8[n, size >= 20] as a structured array[n]: a view."""
+def headers(packets: ByteRows) -> Headers:
+    """The headers of packets of 20 bytes or more, as fields of HEADER: a view."""
     return packets[:, :HEADER_BYTES].view(HEADER)[:, 0]
 
 
-def lanes_of(packets: np.ndarray) -> np.ndarray:
-    """The lanes of uint8[n, 20 + 4 * lanes] as big-endian int32[n, lanes]: a view."""
+def lanes_of(packets: ByteRows) -> Lanes:
+    """The lanes of packets of 20 + 4 * lanes bytes, big-endian: a view."""
     return packets[:, HEADER_BYTES:].view(LANE)
 
 
-def pack(kind: Kind, *, lanes: np.ndarray | None = None, body: bytes = b"", **fields: Any) -> bytes:
+def pack(kind: Kind, *, lanes: AnyIntegers | None = None, body: bytes = b"", **fields: Any) -> bytes:
     """One packet, for tools and tests; fields as in HEADER, flags as Flag. The transport writes batches itself."""
     header = np.zeros(1, HEADER)
     header["first"] = first_byte(kind)

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from sa_atp.arrays import Cells, Words
 from sa_atp.p4runtime.entities import (
     CounterEntry,
     Counts,
@@ -358,7 +359,7 @@ class Forwarding:
             signed = info.signed and value >= half
             yield RegisterEntry(register=info.alias, index=i, value=value - 2 * half if signed else value)
 
-    def _register_cells(self, info: RegisterInfo) -> np.ndarray:
+    def _register_cells(self, info: RegisterInfo) -> Cells:
         if not info.bits:
             raise Refusal(Code.UNIMPLEMENTED, f"register {info.alias}: its cells are no plain numbers")
         return self.pipeline.register(info.name)
@@ -382,15 +383,15 @@ def _cells(index: int | None, size: int, what: str) -> int | slice:
     return index
 
 
-def _counts(cell: np.ndarray, info: CounterInfo) -> Counts:
+def _counts(cell: Words, info: CounterInfo) -> Counts:
     return Counts(
         packets=int(cell[0]) if info.counts_packets else None,
         bytes=int(cell[1]) if info.counts_bytes else None,
     )
 
 
-def _set_counts(cells: np.ndarray, counts: Counts | None) -> None:
-    """Args: cells: a view, uint64[2] or uint64[n, 2]."""
+def _set_counts(cells: Words, counts: Counts | None) -> None:
+    """Args: cells: a view of one or more pairs."""
     for column in (0, 1):
         value = (counts.bytes if column else counts.packets) if counts is not None else 0
         cells[..., column] = value or 0

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from sa_atp.arrays import Cells
 from sa_atp.softswitch.errors import PipelineError
 from sa_atp.softswitch.program import WORD_BITS, KeyField, Program, Register, Table, words_of
 
@@ -35,7 +36,7 @@ class RegisterArray:
                 return np.dtype(f"u{bits // 8}")
         raise AssertionError("the loader refuses wider registers")
 
-    def zeros(self) -> np.ndarray:
+    def zeros(self) -> Cells:
         shape: tuple[int, ...] = (self.size,) if self.columns is None else (self.size, self.columns)
         return np.zeros(shape, self.dtype)
 
