@@ -7,6 +7,7 @@ will do, also such as gzip has written. (draft-ietf-opsawg-pcap, draft-ietf-opsa
 import gzip
 import struct
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -169,7 +170,7 @@ class _Joined:
         return data
 
 
-class _Reader:
+class _Reader(ABC):
     """What both formats share: frames are gathered, and given away as a batch before the window moves."""
 
     def __init__(self, window: _Window) -> None:
@@ -181,8 +182,9 @@ class _Reader:
         self._lengths: list[int] = []
         self._ticks: list[int] = []
 
+    @abstractmethod
     def batches(self) -> Iterator[Batch]:
-        raise NotImplementedError
+        """All frames from where the window is."""
 
     def flush(self) -> Iterator[Batch]:
         """What has been gathered; its positions are those of the window."""

@@ -1,32 +1,41 @@
 """Results that others have: asking the parameter server for those that we missed, and giving ours to it. (section 5.6)"""
 
 from bisect import bisect_left, bisect_right, insort
+from collections import deque
 from collections.abc import Callable, Iterable
 
-from sa_atp.arrays import ByteRows
 from sa_atp.transport.membership import Membership
 from sa_atp.transport.operation import Operation
 from sa_atp.transport.serial import SEQ_MASK, serial_distance
 from sa_atp.transport.stamp import known_results
 from sa_atp.transport.timing import MAX_TIMEOUT_US
-from sa_atp.wire.control import Fetch, MalformedError, Recall
+from sa_atp.wire.control import Fetch, MalformedError, Recall, encode
+from sa_atp.wire.datagrams import Burst
 
 FETCH_FRAGMENTS = 256  # results asked of the parameter server at once
 
 
 class Fetching:
     def __init__(self, membership: Membership) -> None:
+        self.packets: deque[Burst] = deque()
+        """Questions and results, for the parameter server."""
         self._member = membership
         self._kept: list[Operation] = []  # over for us, but others may still miss results of them; in order
         self._until_us = 0  # a batch that was asked for may come until then
         self._asked_to = membership.first_seq  # where it ends
         self._batch = FETCH_FRAGMENTS  # how many are asked for the next time
 
-    def question(self, active: Iterable[Operation], now_us: int) -> Fetch | None:
-        """What to ask for: a batch from the oldest fragment that is missing; None while one may still be coming.
+    def ask(self, active: Iterable[Operation], now_us: int) -> None:
+        """Asks once for a batch from the oldest fragment that is missing, unless one may still be coming.
 
         Args: active: the operations that are not done, in order.
         """
+        question = self._question(active, now_us)
+        if question is not None:
+            packet = encode(question, request=0, job=self._member.job, epoch=self._member.epoch)
+            self.packets.append(Burst.of(self._member.server_address, packet))
+
+    def _question(self, active: Iterable[Operation], now_us: int) -> Fetch | None:
         for operation in active:
             oldest = operation.oldest_pending()
             if oldest is None:
@@ -64,8 +73,8 @@ class Fetching:
             passed += 1
         del self._kept[:passed]
 
-    def recalled(self, asked: Recall, overlapping: Callable[[int, int], list[Operation]]) -> ByteRows | None:
-        """Results that the parameter server asks for, because it missed them itself and another worker did too.
+    def recall(self, asked: Recall, overlapping: Callable[[int, int], list[Operation]]) -> None:
+        """Sends results that the parameter server asks for, because it missed them itself and another worker did too.
 
         Args: overlapping: those that are not over and have some of these numbers: the first one, and how many.
         Raises: MalformedError.
@@ -73,7 +82,10 @@ class Fetching:
         if asked.count > FETCH_FRAGMENTS:
             raise MalformedError(f"count must be at most {FETCH_FRAGMENTS}")
         first, count = asked.first, asked.count
-        return known_results(self._member, self._kept_between(first, count) + overlapping(first, count), first, count)
+        operations = self._kept_between(first, count) + overlapping(first, count)
+        packets = known_results(self._member, operations, first, count)
+        if packets is not None:
+            self.packets.append(Burst(self._member.server_address, packets))
 
     def _kept_between(self, first: int, count: int) -> list[Operation]:
         """Those kept that have some of these consecutive numbers."""

@@ -19,7 +19,7 @@ from sa_atp.transport.membership import GONE_US
 from sa_atp.transport.serial import SEQ_MASK, serial_distance
 from sa_atp.transport.sums import HORIZON, SumStore
 from sa_atp.wire.contributions import ContributionMap
-from sa_atp.wire.control import Alive, Failure, HelpMode, Welcome
+from sa_atp.wire.control import Alive, Failure, HelpMode, JobCounters, Welcome
 from sa_atp.wire.datagrams import Address
 
 FAILURES_KEPT = 8  # the last ones, for those who have not heard
@@ -98,28 +98,6 @@ class Member:
         return address != self.address and not has_left and now_us - self.heard_us < GONE_US
 
 
-@dataclass(slots=True)
-class ServerStats:
-    """Counters of one job."""
-
-    results_kept: int = 0
-    """Sums that a switch finished."""
-    finished_here: int = 0
-    """Sums that the parameter server finished."""
-    added: int = 0
-    """Packets added here: collisions, partial sums, hand-overs."""
-    duplicates: int = 0
-    """Contributions and results that were there already, or are not needed any more."""
-    overlaps: int = 0
-    probes: int = 0
-    served: int = 0
-    """Stored results sent to workers that missed them."""
-    malformed: int = 0
-    foreign: int = 0
-    stale: int = 0
-    beyond: int = 0
-
-
 class Job:
     def __init__(
         self,
@@ -144,7 +122,7 @@ class Job:
         self.slot_base = slot_base
         self.slot_count = slot_count
         self.help_mode = help_mode
-        self.stats = ServerStats()
+        self.stats = JobCounters()
         self.state = State.GATHERING
         self.members: dict[int, Member] = {}
         self.failure: Failure | None = None

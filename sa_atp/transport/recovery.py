@@ -18,6 +18,7 @@ from sa_atp.transport.leaf_bypass import LeafBypass
 from sa_atp.transport.membership import Membership
 from sa_atp.transport.operation import Operation
 from sa_atp.transport.serial import SEQ_MASK
+from sa_atp.transport.silence import Silence
 from sa_atp.transport.stamp import probe
 from sa_atp.transport.timing import RoundTrip
 from sa_atp.transport.window import Window
@@ -28,30 +29,26 @@ MAX_QUESTIONS = 64  # asked for one silence: when the oldest are known those beh
 
 
 class Recovery:
-    """Finds what must be sent again; shares the connection's windows, round trip and counters."""
+    """Finds what must be sent again; shares the connection's windows, round trip, silence and counters."""
 
     def __init__(
-        self, membership: Membership, leaf: LeafBypass, round_trip: RoundTrip, window: Window, stats: WorkerStats
+        self,
+        membership: Membership,
+        leaf: LeafBypass,
+        round_trip: RoundTrip,
+        window: Window,
+        silence: Silence,
+        stats: WorkerStats,
     ) -> None:
-        self.probe_timeouts = 0
-        """Probes in a row that changed nothing."""
         self.packets: deque[Burst] = deque()
         """Probes to send."""
         self._member = membership
         self._leaf = leaf
         self._round_trip = round_trip
         self._window = window
+        self._silence = silence
         self._stats = stats
         self._asked_us: dict[int, dict[int, int]] = {}  # operation: of its fragments, when they were probed
-
-    def on_news(self) -> None:
-        """Something came that was not known: whoever waits may wait as long again before it asks."""
-        self.probe_timeouts = 0
-
-    def on_silence(self, operations: Iterable[Operation], now_us: int) -> None:
-        """Nothing was sent and nothing came for a time-out: asks around."""
-        self.probe_timeouts += 1
-        self._ask_around(operations, now_us)
 
     # --- by order -----------------------------------------------------------------------------------------------------
 
@@ -81,8 +78,8 @@ class Recovery:
         self._stats.probes += 1
         self.packets.append(Burst(self._member.data_address, probe(self._member, operation, local)))
 
-    def _ask_around(self, operations: Iterable[Operation], now_us: int) -> None:
-        """Asks what became of the oldest fragment that is missing, and of what has been sent of the oldest operations.
+    def ask_around(self, operations: Iterable[Operation], now_us: int) -> None:
+        """After a silence: asks for the oldest fragment that is missing, and for what the oldest operations have sent.
 
         Of an operation of which nothing is in flight there is nothing to be found out, unless it is the one that all
         others wait for. Args: operations: those that are not done, in order.
@@ -130,7 +127,7 @@ class Recovery:
         same = bits == operation.held_bits
         in_leaf = not from_server and self._leaf.may_be_leaf(bits)
         for group in operation.groups:
-            if in_leaf and self._leaf.says_nothing_of(group, bits, self.probe_timeouts):
+            if in_leaf and self._leaf.says_nothing_of(group, bits, self._silence.timeouts):
                 continue
             if not NEVER < group.sent_us[local] < asked_us:
                 held = False  # it was not there to be seen
@@ -143,13 +140,13 @@ class Recovery:
                     # Not there, or complete without us having seen it: whatever happened to it happened to what was
                     # sent around it. Sending a fragment twice does no harm.
                     lost += group.mark_lost(group.waiting(operation.pending, oldest, asked_us))
-            elif in_leaf and self._leaf.must_flush(group, bits, self.probe_timeouts, same=same):
+            elif in_leaf and self._leaf.must_flush(group, bits, self._silence.timeouts, same=same):
                 waiting = group.waiting(operation.pending, oldest, asked_us)
-                group.flush_leaf(self._leaf.to_flush(group, waiting, self.probe_timeouts))
+                group.flush_leaf(self._leaf.to_flush(group, waiting, self._silence.timeouts))
         if lost:
             self._stats.lost_by_probe += lost
             self._window.on_loss(now_us, self._round_trip.smoothed_us)
-            self.on_news()
+            self._silence.on_loss()
         operation.held_bits = bits
         missing = self._member.fan_in & ~bits
         if not held or not operation.groups or not missing:

@@ -6,9 +6,9 @@ about a job, it asks for by an event, and goes on when it is told that this is d
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
 
 import numpy as np
+from msgspec.structs import asdict
 
 from sa_atp.arrays import ByteRows, Headers, Octets
 from sa_atp.spec import HEADER_BYTES, Flag, Kind

@@ -1,7 +1,8 @@
 """A worker's connection: contributions out, sums in. (protocol section 5)
 
-It takes in what arrives, and decides when silence has lasted long enough to ask what became of fragments (recovery.py).
-Which operations there are is in operations.py, and what leaves when in sending.py. It knows neither sockets nor clocks.
+It looks at what arrives and gives it to whom it concerns: results to receiving.py, answers to probes to recovery.py; and it
+says to the parameter server what has to be said. Which operations there are is in operations.py, what leaves when in
+sending.py, and how long is too long in silence.py. It knows neither sockets nor clocks.
 """
 
 import functools
@@ -12,41 +13,28 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sa_atp.arrays import ByteRows, Headers, Lanes, Values
-from sa_atp.spec import HEADER_BYTES, Flag, Kind
+from sa_atp.arrays import ByteRows, Headers, Values
+from sa_atp.spec import HEADER_BYTES, Kind
 from sa_atp.transport import failures, sums
-from sa_atp.transport.contribution_group import NEVER, ContributionGroup
-from sa_atp.transport.errors import (
-    NonFiniteError,
-    OperationTimeoutError,
-    ParameterServerLostError,
-    TransportError,
-    ValuesChangedError,
-)
-from sa_atp.transport.events import (
-    Answer,
-    Event,
-    Failed,
-    OperationDone,
-    WorkerLimits,
-    WorkerStats,
-)
+from sa_atp.transport.contribution_group import ContributionGroup
+from sa_atp.transport.errors import OperationTimeoutError, ParameterServerLostError, TransportError
+from sa_atp.transport.events import Answer, Event, Failed, WorkerLimits, WorkerStats
 from sa_atp.transport.fetching import Fetching
 from sa_atp.transport.leaf_bypass import LeafBypass
 from sa_atp.transport.membership import Membership
-from sa_atp.transport.operation import Changed, NotFinite, Operation
+from sa_atp.transport.operation import Operation
 from sa_atp.transport.operations import Operations
+from sa_atp.transport.receiving import Receiver
 from sa_atp.transport.recovery import Recovery
 from sa_atp.transport.requests import Requests
 from sa_atp.transport.sending import Sender
-from sa_atp.transport.serial import SEQ_MASK, serial_distance
-from sa_atp.transport.timing import MAX_TIMEOUT_US, RoundTrip
+from sa_atp.transport.silence import Silence
+from sa_atp.transport.timing import RoundTrip
 from sa_atp.transport.window import Window
 from sa_atp.wire.control import (
     AboutHelp,
     Alive,
     Failure,
-    Fetch,
     Leave,
     MalformedError,
     Progress,
@@ -55,18 +43,13 @@ from sa_atp.wire.control import (
     Report,
     Request,
     decode_reply,
-    encode,
 )
 from sa_atp.wire.datagrams import Burst, merged
-from sa_atp.wire.header import first_byte, headers, lanes_of, size_of
+from sa_atp.wire.header import first_byte, headers, size_of
 
 LEAVE_SILENCE_US = 2_000_000  # who leaves does not wait for a parameter server that has been silent for so long
-PROBE_TIMEOUTS_BEFORE_FETCH = 2  # unanswered waits before the parameter server is asked for results
+TIMEOUTS_BEFORE_FETCH = 2  # unanswered waits before the parameter server is asked for results
 MOST_DESCRIBED = 8  # operations of which people are told; the others wait for these
-
-# flags as plain integers: arithmetic on enum members is slow
-_CONGESTION, _COLLISION = int(Flag.CONGESTION), int(Flag.COLLISION)
-_FROM_PS, _FINISHED_AT_PS = int(Flag.FROM_PS), int(Flag.FROM_PS | Flag.FAN_OUT)
 
 
 class Worker:
@@ -86,20 +69,28 @@ class Worker:
         self._operations = Operations(membership)
         self._events: deque[Event] = deque()
         self._leaf = LeafBypass(membership)
-        self._recovery = Recovery(membership, self._leaf, self.round_trip, self.window, self.stats)
+        self._silence = Silence(self.round_trip, self.limits.operation_timeout_us, now_us)
+        self._recovery = Recovery(membership, self._leaf, self.round_trip, self.window, self._silence, self.stats)
         self._fetching = Fetching(membership)
+        self._receiver = Receiver(
+            membership,
+            self._operations,
+            self.round_trip,
+            self.window,
+            self._silence,
+            self._recovery,
+            self._fetching,
+            self.stats,
+            self._events,
+        )
         self._sender = Sender(membership, self._leaf, self.round_trip, self.window, self._recovery, self.stats)
-        self._packets: deque[Burst] = deque()  # control messages
         self._requests = Requests(first_number=first_request)
         self._requests.job, self._requests.epoch = membership.job, membership.epoch
         self._alive_at_us = now_us
         self._said_place = 0  # how far we were when we last told
         self._server_heard_us = now_us
-        self._progress_us = now_us
-        self._active_us = now_us  # last time something was sent or a new result came
         self._leaving = 0  # number of the request to leave
         self._leave_by_us = now_us
-        self._ahead_to = membership.first_seq  # the end of what was complete before we began it
 
     # --- operations ---------------------------------------------------------------------------------------------------
 
@@ -114,10 +105,8 @@ class Worker:
         """
         index, first_seq = self._operations.begin(values, key)
         self._open_waiting(now_us)
-        if serial_distance(first_seq, self._ahead_to) > 0:
-            self._fetch(now_us)  # others have done without us what we begin now
-        else:
-            self._ahead_to = first_seq  # or it would seem to be ahead when half of all numbers have passed
+        if self._receiver.on_begun(first_seq):
+            self._fetching.ask(self._operations.active(), now_us)
         return index
 
     def contribute(
@@ -137,7 +126,7 @@ class Worker:
         )
         group.bypass_leaf |= self._leaf.applies_to(bits)
         group.sending.append((now_us, now_us))
-        self._active_us = max(self._active_us, now_us)
+        self._silence.on_values(now_us)
         self._operations.add(operation, group)
 
     def probe(self, operation: int, now_us: int) -> None:
@@ -167,7 +156,7 @@ class Worker:
 
     def _open_waiting(self, now_us: int) -> None:
         if self._operations.open_waiting():
-            self._progress_us = now_us
+            self._silence.on_progress(now_us)
 
     # --- receiving ----------------------------------------------------------------------------------------------------
 
@@ -224,106 +213,9 @@ class Worker:
             self.stats.malformed += 1
 
     def _on_results(self, head: Headers, packets: ByteRows, now_us: int) -> None:
-        complete = head["bits"] == self.membership.fan_in
-        if not complete.all():
-            self.stats.malformed += int((~complete).sum())
-            head, packets = head[complete], packets[complete]
-        # Consecutive fragments with one exponent and tag go together.
-        seqs = head["seq"].astype(np.int64)
-        streams = head["exponent"].astype(np.int64) << 8 | head["tag"]
-        breaks = np.flatnonzero((np.diff(seqs) != 1) | (np.diff(streams) != 0)) + 1
-        news = 0
-        for start, end in zip([0, *breaks.tolist()], [*breaks.tolist(), len(seqs)], strict=True):
-            if start == end:
-                continue
-            fresh = self._take(int(seqs[start]), head[start], lanes_of(packets[start:end]), now_us)
-            if fresh:
-                news += fresh
-                self._count_results(head[start:end], fresh, now_us)
-            elif not self._operations.has_begun(int(seqs[start])):
-                self._ahead_to = (int(seqs[start]) + 1) & SEQ_MASK
-        self.stats.duplicates += len(head) - news
-
-    def _take(self, seq: int, head: np.void, lanes: Lanes, now_us: int) -> int:
-        """Sums of consecutive fragments; returns how many were news."""
-        news = start = 0
-        while start < len(lanes) and self.error is None:
-            operation, following = self._operations.reach((seq + start) & SEQ_MASK)
-            # rows of this operation; one that follows it may have the same tag
-            end = min(len(lanes), start + following)
-            if operation is not None and head["tag"] == operation.tag and not operation.is_done():
-                local = (seq + start - operation.first_seq) & SEQ_MASK
-                news += self._take_part(operation, local, int(head["exponent"]), lanes[start:end], now_us)
-            start = end
-        return news
-
-    def _take_part(self, operation: Operation, local: int, exponent: int, lanes: Lanes, now_us: int) -> int:
-        try:
-            fresh, sent_us = operation.on_results(local, exponent, lanes)
-        except NotFinite as problem:
-            start, end = operation.plan.values_of(problem.chunk)
-            ranks = {self.membership.map.rank_of(c) for c in problem.contributions}
-            self._give_up(NonFiniteError(operation.index, ranks, start, end - 1), now_us)
-            return 0
-        except Changed as problem:
-            ranks = {self.membership.map.rank_of(c) for c in problem.contributions}
-            self._give_up(
-                ValuesChangedError(operation.index, ranks, problem.first_value, problem.end_value - 1), now_us
-            )
-            return 0
-        if sent_us != NEVER:
-            self.round_trip.result(now_us - sent_us)
-        if operation.is_done():
-            self._finish(operation, now_us)
-        return fresh
-
-    def _finish(self, operation: Operation, now_us: int) -> None:
-        self._operations.finish(operation)
-        self._recovery.forget(operation)
-        self.stats.chunks_redone += int(np.count_nonzero(operation.attempt))
-        self._events.append(OperationDone(operation.index))
-        self._open_waiting(now_us)
-
-    def _count_results(self, head: Headers, news: int, now_us: int) -> None:
-        flags = head["flags"]
-        union = int(np.bitwise_or.reduce(flags))
-        marked, collided, at_server = (
-            int(np.count_nonzero(flags & flag)) if union & flag else 0 for flag in (_CONGESTION, _COLLISION, _FROM_PS)
-        )
-        finished = int(np.count_nonzero(flags & _FINISHED_AT_PS == _FINISHED_AT_PS)) if at_server else 0
-        stored = at_server - finished
-        if finished:
-            last = np.flatnonzero(flags & _FINISHED_AT_PS == _FINISHED_AT_PS)[-1]
-            self._time_ps_round_trip(int(head["seq"][last]), now_us)
-        self.stats.results += news
-        self.stats.congested += marked
-        self.stats.results_from_server += finished
-        self.stats.results_fetched += stored
-        self._recovery.on_news()
-        self._active_us = self._progress_us = now_us
-        self.window.on_results(news, marked, collided, now_us, self.round_trip.smoothed_us)
-        if stored:
-            self._fetching.is_coming(now_us)
-            self._fetch(now_us)
-
-    def _time_ps_round_trip(self, seq: int, now_us: int) -> None:
-        """How long a sum took that the parameter server has finished."""
-        operation = self._operations.find(seq)
-        if operation is None:
-            return
-        local = (seq - operation.first_seq) & SEQ_MASK
-        for group in operation.groups[:1]:
-            if group.tries[local]:
-                # each time it was sent again it had been waited for
-                again_us = self.round_trip.smoothed_us + self.round_trip.reordering_us(now_us)
-                before_us = (int(group.tries[local]) - 1) * again_us
-                self.round_trip.ps_round_trip(now_us - int(group.sent_us[local]) + before_us, now_us)
-
-    def _fetch(self, now_us: int) -> None:
-        """The parameter server has a result that we missed, and probably more of them."""
-        question = self._fetching.question(self._operations.active(), now_us)
-        if question is not None:
-            self.tell(question)
+        self._receiver.take(head, packets, now_us)
+        if self._receiver.problem is not None:
+            self._give_up(self._receiver.problem, now_us)
 
     # --- control ------------------------------------------------------------------------------------------------------
 
@@ -333,11 +225,6 @@ class Worker:
         Returns: the number by which the event names it.
         """
         return self._requests.ask(request, now_us, timeout_us=timeout_us)
-
-    def tell(self, message: Fetch) -> None:
-        """Sends a message to the parameter server once, without waiting for anything."""
-        packet = encode(message, request=0, job=self.membership.job, epoch=self.membership.epoch)
-        self._packets.append(Burst.of(self.membership.server_address, packet))
 
     def leave(self, now_us: int) -> int:
         """Says that this worker will contribute no more. Until that is answered it has to stay: others may need its sums.
@@ -372,9 +259,7 @@ class Worker:
             case Failure():
                 self.fail(failures.error_of(reply))
             case Recall():
-                packets = self._fetching.recalled(reply, self._operations.overlapping)
-                if packets is not None:
-                    self._packets.append(Burst(self.membership.server_address, packets))
+                self._fetching.recall(reply, self._operations.overlapping)
             case Progress(passed=passed):
                 # true whichever sign of life it answers: on a long way several are under way
                 self._fetching.forget_passed(passed)
@@ -403,15 +288,8 @@ class Worker:
             return None
         times = [self._alive_at_us, self._requests.next_timer_us()]
         if self._operations.active():
-            times.append(self._silent_until_us())
+            times.append(self._silence.until_us(self._operations.under_way.in_flight))
         return min(t for t in times if t is not None)
-
-    def _silent_until_us(self) -> int:
-        if not self._operations.under_way.in_flight:
-            return self._active_us + MAX_TIMEOUT_US  # all that can be missing is others' work
-        return self._active_us + min(
-            self.round_trip.timeout_us << min(self._recovery.probe_timeouts, 8), MAX_TIMEOUT_US
-        )
 
     def handle_timer(self, now_us: int) -> None:
         if self.error is None:
@@ -427,20 +305,19 @@ class Worker:
         """Asks what became of fragments when nothing has come for long; gives up in the end."""
         active = self._operations.active()
         if not active:
-            self._progress_us = now_us
+            self._silence.on_progress(now_us)
             return
-        if now_us - self._progress_us > self.limits.operation_timeout_us:
+        stuck_us = self._silence.stuck_us(now_us)
+        if stuck_us is not None:
             # whose fault it is the parameter server knows: what a slot holds may be a late copy of ours
             first = self._operations.oldest()
             assert first is not None
-            waited_s = (now_us - self._progress_us) / 1e6
-            self._give_up(OperationTimeoutError(first.index, waited_s, None), now_us)
-        if now_us >= self._silent_until_us():
-            self._active_us = now_us
-            self._recovery.on_silence(active, now_us)
-            if self._recovery.probe_timeouts >= PROBE_TIMEOUTS_BEFORE_FETCH:
+            self._give_up(OperationTimeoutError(first.index, stuck_us / 1e6, None), now_us)
+        if self._silence.is_over(self._operations.under_way.in_flight, now_us):
+            self._recovery.ask_around(active, now_us)
+            if self._silence.timeouts >= TIMEOUTS_BEFORE_FETCH:
                 # A slot can hold a fragment that is complete elsewhere, claimed anew by a late copy: it would never end.
-                self._fetch(now_us)
+                self._fetching.ask(active, now_us)
 
     def _say_alive(self, now_us: int) -> None:
         """Tells the server that we live and how far we are; its answers tell us the same of it."""
@@ -498,13 +375,13 @@ class Worker:
                 self._operations.active(), self._operations.oldest_seq(), budget_bytes, now_us
             )
             if burst is not None:
-                self._active_us = now_us
+                self._silence.on_sent(now_us)
                 out.append(burst)
         # what asks after fragments leaves behind them
         out.extend(self._recovery.packets)
-        out.extend(self._packets)
+        out.extend(self._fetching.packets)
         self._recovery.packets.clear()
-        self._packets.clear()
+        self._fetching.packets.clear()
         return out
 
     def describe(self) -> str:
@@ -513,7 +390,7 @@ class Worker:
         active = len(self._operations.active())
         head = (
             f"rank {self.membership.rank}: window {self.window.limit}, round trip {self.round_trip.smoothed_us} us, "
-            f"{self._recovery.probe_timeouts} probe time-outs, oldest {oldest}, {active} operations open, {waiting} queued"
+            f"{self._silence.timeouts} probe time-outs, oldest {oldest}, {active} operations open, {waiting} queued"
         )
         counted = ", ".join(f"{name} {value}" for name, value in self.stats.as_dict().items() if value)
         first = [operation.describe() for operation in itertools.islice(self._operations.active(), MOST_DESCRIBED)]

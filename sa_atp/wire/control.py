@@ -383,20 +383,32 @@ class Description(Message, frozen=True, tag="description"):
     """Job and rank to ask for the rest; None: that was all."""
 
 
-class JobStats(Message, frozen=True, tag="stats", omit_defaults=False):
-    """The parameter server's counters of a job. (section 8)"""
+class JobCounters(Struct):
+    """What the parameter server counts of a job while it goes on. (section 8)"""
 
     results_kept: int = 0
+    """Sums that a switch finished."""
     finished_here: int = 0
+    """Sums that the parameter server finished."""
     added: int = 0
+    """Packets added here: collisions, partial sums, hand-overs."""
     duplicates: int = 0
+    """Contributions and results that were there already, or are not needed any more."""
     overlaps: int = 0
     probes: int = 0
     served: int = 0
+    """Stored results sent to workers that missed them."""
     malformed: int = 0
     foreign: int = 0
     stale: int = 0
     beyond: int = 0
+
+
+class JobStats(  # type: ignore[misc]  # what is told does not change any more, though what is counted does
+    JobCounters, Message, frozen=True, tag="stats", omit_defaults=False
+):
+    """... as it tells them, and what the ledger of help has counted."""
+
     helped_micro_batches: int = 0
     backups: int = 0
 

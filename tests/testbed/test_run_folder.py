@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.plans import small_plan_file
 
 from sa_atp import cli
 from sa_atp.errors import UserError
@@ -16,33 +17,12 @@ from sa_atp.report import figures
 from sa_atp.testbed import run_folder, runner
 from sa_atp.testbed.plan import JobPlan, Plan, RunPlan
 
-PLAN = """
-[run]
-steps = 2
-warm_up = 0
-backend = "sim"
-policies = ["atp"]
-[topology]
-workers = 2
-[switch]
-lanes = 64
-[job]
-model = "resnet-50"
-model_scale = 0.0001
-batch_size = 4
-micro_batches = 2
-compute_us_per_sample = 1000
-[straggler]
-pattern = "none"
-"""
 BEGUN = "repetition 1"  # what a run says when it begins
 
 
 @pytest.fixture
 def plan(tmp_path: Path) -> str:
-    path = tmp_path / "plan.toml"
-    path.write_text(PLAN)
-    return str(path)
+    return str(small_plan_file(tmp_path, run={"backend": "sim"}))
 
 
 def started(*arguments: str, **options: Any) -> "subprocess.CompletedProcess[str]":

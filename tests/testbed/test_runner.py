@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.plans import small_plan, small_plan_file
 
 from sa_atp import cli
 from sa_atp.errors import UserError
@@ -20,28 +21,9 @@ from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import RunResult
 from sa_atp.testbed.sweep import points
 
-SMALL = """
-[run]
-steps = 2
-warm_up = 0
-policies = ["atp"]
-[topology]
-workers = 2
-[switch]
-lanes = 64
-[job]
-model = "resnet-50"
-model_scale = 0.0001
-batch_size = 4
-micro_batches = 2
-compute_us_per_sample = 1000
-[straggler]
-pattern = "none"
-"""
-
 
 def small(*overrides: str) -> Plan:
-    return plans.parse(SMALL, "here", overrides)
+    return plans.parse(small_plan(), "here", overrides)
 
 
 @pytest.mark.parametrize("backend", ["local", "sim"])
@@ -49,9 +31,9 @@ def small(*overrides: str) -> Plan:
 def test_bmv2_is_refused_where_it_does_not_run(
     backend: str, said: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "plan.toml").write_text(SMALL)
+    plan = small_plan_file(tmp_path)
     out = tmp_path / "out"
-    arguments = ["run", str(tmp_path / "plan.toml"), "--backend", backend, "--out", str(out), *said]
+    arguments = ["run", str(plan), "--backend", backend, "--out", str(out), *said]
     assert cli.main(arguments) == cli.EXIT_BAD_INPUT
     printed = capsys.readouterr()
     assert printed.out == ""
@@ -129,7 +111,7 @@ def test_what_a_worker_has_loaded_is_not_looked_through_again() -> None:
         "worker.prepare({'plan': plan.parse(sys.argv[1], 'here').as_dict()}); "
         "print(gc.get_freeze_count(), len(gc.get_objects()))"
     )
-    said = subprocess.run([sys.executable, "-c", code, SMALL], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run([sys.executable, "-c", code, small_plan()], capture_output=True, text=True, check=True).stdout
     frozen, watched = map(int, said.split())
     assert frozen > 10_000
     assert watched < 2_000

@@ -7,34 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.plans import small_plan_file
 
 from sa_atp.cli import _sweep
 from sa_atp.errors import UserError
 from sa_atp.testbed import plan as plans
 from sa_atp.testbed.sweep import points
-
-PLAN = """
-[run]
-steps = 2
-warm_up = 0
-backend = "sim"
-policies = ["atp", "sa-atp"]
-[topology]
-workers = 2
-[switch]
-lanes = 64
-[job]
-model = "resnet-50"
-model_scale = 0.0001
-batch_size = 4
-micro_batches = 2
-compute_us_per_sample = 1000
-[straggler]
-workers = [1]
-[sweep]
-key = "straggler.slowdown"
-values = [1.0, 3.0]
-"""
 
 
 def run(plan: Path, out: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -45,8 +23,13 @@ def run(plan: Path, out: Path, *arguments: str) -> subprocess.CompletedProcess[s
 
 
 def test_a_sweep_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    plan, out = tmp_path / "plan.toml", tmp_path / "out"
-    plan.write_text(PLAN)
+    plan = small_plan_file(
+        tmp_path,
+        run={"backend": "sim", "policies": ["atp", "sa-atp"]},
+        straggler={"pattern": "constant", "workers": [1]},
+        sweep={"key": "straggler.slowdown", "values": [1.0, 3.0]},
+    )
+    out = tmp_path / "out"
     first = run(plan, out, "--set", "sweep.values=[1.0]")
     assert first.returncode == 0, first.stderr
     before = (out / "points" / "0-1.0" / "run.json").stat().st_mtime_ns

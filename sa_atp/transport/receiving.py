@@ -1,0 +1,162 @@
+"""What becomes of results: sums for their operations, and what they tell of the network. (protocol sections 5.2 to 5.7)"""
+
+from collections import deque
+
+import numpy as np
+
+from sa_atp.arrays import ByteRows, Headers, Lanes
+from sa_atp.spec import Flag
+from sa_atp.transport.contribution_group import NEVER
+from sa_atp.transport.errors import NonFiniteError, ValuesChangedError
+from sa_atp.transport.events import Event, OperationDone, WorkerStats
+from sa_atp.transport.failures import Reportable
+from sa_atp.transport.fetching import Fetching
+from sa_atp.transport.membership import Membership
+from sa_atp.transport.operation import Changed, NotFinite, Operation
+from sa_atp.transport.operations import Operations
+from sa_atp.transport.recovery import Recovery
+from sa_atp.transport.serial import SEQ_MASK, serial_distance
+from sa_atp.transport.silence import Silence
+from sa_atp.transport.timing import RoundTrip
+from sa_atp.transport.window import Window
+from sa_atp.wire.header import lanes_of
+
+# flags as plain integers: arithmetic on enum members is slow
+_CONGESTION, _COLLISION = int(Flag.CONGESTION), int(Flag.COLLISION)
+_FROM_PS, _FINISHED_AT_PS = int(Flag.FROM_PS), int(Flag.FROM_PS | Flag.FAN_OUT)
+
+
+class Receiver:
+    """Shares the connection's operations, round trip, window, silence, recovery, fetching, counters and events."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        operations: Operations,
+        round_trip: RoundTrip,
+        window: Window,
+        silence: Silence,
+        recovery: Recovery,
+        fetching: Fetching,
+        stats: WorkerStats,
+        events: deque[Event],
+    ) -> None:
+        self.problem: Reportable | None = None
+        """Why there is no going on: the first sum that says so."""
+        self._member = membership
+        self._operations = operations
+        self._round_trip = round_trip
+        self._window = window
+        self._silence = silence
+        self._recovery = recovery
+        self._fetching = fetching
+        self._stats = stats
+        self._events = events
+        self._ahead_to = membership.first_seq  # the end of what was complete before we began it
+
+    def on_begun(self, first_seq: int) -> bool:
+        """We begin an operation. Returns: whether others have done some of it without us."""
+        if serial_distance(first_seq, self._ahead_to) > 0:
+            return True
+        self._ahead_to = first_seq  # or it would seem to be ahead when half of all numbers have passed
+        return False
+
+    def take(self, head: Headers, packets: ByteRows, now_us: int) -> None:
+        """Takes results of this job. Args: HEADER[n]; uint8[n, size]."""
+        complete = head["bits"] == self._member.fan_in
+        if not complete.all():
+            self._stats.malformed += int((~complete).sum())
+            head, packets = head[complete], packets[complete]
+        # Consecutive fragments with one exponent and tag go together.
+        seqs = head["seq"].astype(np.int64)
+        streams = head["exponent"].astype(np.int64) << 8 | head["tag"]
+        breaks = np.flatnonzero((np.diff(seqs) != 1) | (np.diff(streams) != 0)) + 1
+        news = 0
+        for start, end in zip([0, *breaks.tolist()], [*breaks.tolist(), len(seqs)], strict=True):
+            if start == end:
+                continue
+            fresh = self._take_stream(int(seqs[start]), head[start], lanes_of(packets[start:end]), now_us)
+            if fresh:
+                news += fresh
+                self._count(head[start:end], fresh, now_us)
+            elif not self._operations.has_begun(int(seqs[start])):
+                self._ahead_to = (int(seqs[start]) + 1) & SEQ_MASK
+        self._stats.duplicates += len(head) - news
+
+    # --- sums ---------------------------------------------------------------------------------------------------------
+
+    def _take_stream(self, seq: int, head: np.void, lanes: Lanes, now_us: int) -> int:
+        """Sums of consecutive fragments; returns how many were news."""
+        news = start = 0
+        while start < len(lanes):
+            operation, following = self._operations.reach((seq + start) & SEQ_MASK)
+            # rows of this operation; one that follows it may have the same tag
+            end = min(len(lanes), start + following)
+            if operation is not None and head["tag"] == operation.tag and not operation.is_done():
+                local = (seq + start - operation.first_seq) & SEQ_MASK
+                news += self._take_part(operation, local, int(head["exponent"]), lanes[start:end], now_us)
+            start = end
+        return news
+
+    def _take_part(self, operation: Operation, local: int, exponent: int, lanes: Lanes, now_us: int) -> int:
+        try:
+            fresh, sent_us = operation.on_results(local, exponent, lanes)
+        except (NotFinite, Changed) as problem:
+            self.problem = self.problem or self._explained(operation, problem)
+            return 0
+        if sent_us != NEVER:
+            self._round_trip.result(now_us - sent_us)
+        if operation.is_done():
+            self._finish(operation)
+        return fresh
+
+    def _explained(self, operation: Operation, problem: NotFinite | Changed) -> Reportable:
+        ranks = {self._member.map.rank_of(c) for c in problem.contributions}
+        if isinstance(problem, Changed):
+            return ValuesChangedError(operation.index, ranks, problem.first_value, problem.end_value - 1)
+        start, end = operation.plan.values_of(problem.chunk)
+        return NonFiniteError(operation.index, ranks, start, end - 1)
+
+    def _finish(self, operation: Operation) -> None:
+        self._operations.finish(operation)
+        self._recovery.forget(operation)
+        self._stats.chunks_redone += int(np.count_nonzero(operation.attempt))
+        self._events.append(OperationDone(operation.index))
+        self._operations.open_waiting()
+
+    # --- what they tell of the network --------------------------------------------------------------------------------
+
+    def _count(self, head: Headers, news: int, now_us: int) -> None:
+        flags = head["flags"]
+        union = int(np.bitwise_or.reduce(flags))
+        marked, collided, at_server = (
+            int(np.count_nonzero(flags & flag)) if union & flag else 0 for flag in (_CONGESTION, _COLLISION, _FROM_PS)
+        )
+        finished = int(np.count_nonzero(flags & _FINISHED_AT_PS == _FINISHED_AT_PS)) if at_server else 0
+        stored = at_server - finished
+        if finished:
+            last = np.flatnonzero(flags & _FINISHED_AT_PS == _FINISHED_AT_PS)[-1]
+            self._time_ps_round_trip(int(head["seq"][last]), now_us)
+        self._stats.results += news
+        self._stats.congested += marked
+        self._stats.results_from_server += finished
+        self._stats.results_fetched += stored
+        self._silence.on_news(now_us)
+        self._window.on_results(news, marked, collided, now_us, self._round_trip.smoothed_us)
+        if stored:
+            # the parameter server has results that we missed, and probably more of them
+            self._fetching.is_coming(now_us)
+            self._fetching.ask(self._operations.active(), now_us)
+
+    def _time_ps_round_trip(self, seq: int, now_us: int) -> None:
+        """How long a sum took that the parameter server has finished."""
+        operation = self._operations.find(seq)
+        if operation is None:
+            return
+        local = (seq - operation.first_seq) & SEQ_MASK
+        for group in operation.groups[:1]:
+            if group.tries[local]:
+                # each time it was sent again it had been waited for
+                again_us = self._round_trip.smoothed_us + self._round_trip.reordering_us(now_us)
+                before_us = (int(group.tries[local]) - 1) * again_us
+                self._round_trip.ps_round_trip(now_us - int(group.sent_us[local]) + before_us, now_us)

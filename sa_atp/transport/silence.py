@@ -1,0 +1,65 @@
+"""How long nothing has come: when to ask what became of fragments, and when to give up. (protocol sections 5.4 and 11)
+
+It is told what happens, and when; whoever looks at it brings the time. It asks nothing itself: that is recovery.py's.
+"""
+
+from sa_atp.transport.timing import MAX_TIMEOUT_US, RoundTrip
+
+MOST_DOUBLINGS = 8  # of the time-out; the longest one is reached before
+
+
+class Silence:
+    """Of all operations of a connection together."""
+
+    def __init__(self, round_trip: RoundTrip, longest_us: int, now_us: int) -> None:
+        """Args: longest_us: how long there may be no progress."""
+        self.timeouts = 0
+        """Silences in a row that have ended in questions, since something was found out."""
+        self._round_trip = round_trip
+        self._longest_us = longest_us
+        self._since_us = now_us  # last time something was sent or a new result came, or questions were asked
+        self._progress_us = now_us
+
+    # --- what happens -------------------------------------------------------------------------------------------------
+
+    def on_values(self, now_us: int) -> None:
+        """There is something to send."""
+        self._since_us = max(self._since_us, now_us)
+
+    def on_sent(self, now_us: int) -> None:
+        """Contributions have left."""
+        self._since_us = now_us
+
+    def on_news(self, now_us: int) -> None:
+        """A result came that was not known: whoever waits may wait as long again before it asks."""
+        self._since_us = self._progress_us = now_us
+        self.timeouts = 0
+
+    def on_loss(self) -> None:
+        """An answer has shown what is lost, so the next questions are as urgent as the first were."""
+        self.timeouts = 0
+
+    def on_progress(self, now_us: int) -> None:
+        """There is nothing that could be missing, or its turn has just come."""
+        self._progress_us = now_us
+
+    # --- what follows -------------------------------------------------------------------------------------------------
+
+    def until_us(self, in_flight: int) -> int:
+        """When it has lasted long enough to ask. Args: in_flight: fragments that somebody should have answered."""
+        if not in_flight:
+            return self._since_us + MAX_TIMEOUT_US  # all that can be missing is others' work
+        return self._since_us + min(self._round_trip.timeout_us << min(self.timeouts, MOST_DOUBLINGS), MAX_TIMEOUT_US)
+
+    def is_over(self, in_flight: int, now_us: int) -> bool:
+        """Whether it is time to ask. Then this silence is counted, and the next one begins."""
+        if now_us < self.until_us(in_flight):
+            return False
+        self._since_us = now_us
+        self.timeouts += 1
+        return True
+
+    def stuck_us(self, now_us: int) -> int | None:
+        """For how long there has been no progress, if that is longer than it may be."""
+        stuck_us = now_us - self._progress_us
+        return stuck_us if stuck_us > self._longest_us else None

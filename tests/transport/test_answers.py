@@ -1,0 +1,384 @@
+"""What the answer to a probe leads to, what order tells, and who is asked: sections 5.3 and 5.4 as tables."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from sa_atp.spec import Flag, Kind
+from sa_atp.transport.contribution_group import ContributionGroup
+from sa_atp.transport.events import WaitingFor, WorkerStats
+from sa_atp.transport.leaf_bypass import LeafBypass
+from sa_atp.transport.membership import Membership
+from sa_atp.transport.operation import UNKNOWN, Operation
+from sa_atp.transport.operations import Operations
+from sa_atp.transport.recovery import MAX_QUESTIONS, Recovery
+from sa_atp.transport.silence import Silence
+from sa_atp.transport.timing import INITIAL_RTT_US, RoundTrip
+from sa_atp.transport.window import INITIAL_WINDOW, Window
+from sa_atp.transport.worker import Worker
+from sa_atp.wire.datagrams import Burst
+from sa_atp.wire.header import HEADER, LANE, first_byte, headers, lanes_of, size_of
+
+SWITCH, SERVER = ("127.0.0.1", 1000), ("127.0.0.1", 2000)
+MEMBER = Membership(
+    job=1, epoch=1, rank=0, world_size=2, micro_batches=4, lanes=64, slot_base=0, slot_count=512, first_seq=100,
+    data_address=SWITCH, server_address=SERVER, alive_every_us=10_000_000,
+)  # fmt: skip
+OURS, ALL = 0b1111, 0b1111_1111
+VALUES = 700  # a scale fragment, and eleven of data
+DATA = range(1, 12)
+LATER_US = INITIAL_RTT_US // 4  # this much later is sufficiently later, see section 5.3
+
+
+class Asker:
+    """Recovery with all that it shares, and operations whose data may be sent."""
+
+    def __init__(self, operations: int = 1, parts: int = 4) -> None:
+        self.stats = WorkerStats()
+        self.path = RoundTrip()
+        self.window = Window(MEMBER.slot_count)
+        self.silence = Silence(self.path, 10_000_000, 0)
+        self.recovery = Recovery(
+            MEMBER, LeafBypass(MEMBER), self.path, self.window, self.silence, self.stats
+        )  # fmt: skip
+        self.book = Operations(MEMBER)
+        self.groups: list[ContributionGroup] = []
+        for _ in range(operations):
+            index, _ = self.book.begin(VALUES, None)
+            self.book.open_waiting()
+            found = self.book[index]
+            group = ContributionGroup(
+                found.plan, OURS, [np.ones(VALUES, np.float32)] * parts, MEMBER.contributions, on_behalf=False,
+                under_way=self.book.under_way,
+            )  # fmt: skip
+            found.add(group)
+            found.on_results(0, 0, np.full((1, 64), 127, LANE))
+            assert found.exponent[0] != UNKNOWN
+            self.groups.append(group)
+
+    @property
+    def operation(self) -> Operation:
+        return self.book[0]
+
+    def send(self, count: int, now_us: int, n: int = 0) -> None:
+        group, found = self.groups[n], self.book[n]
+        for first, end in group.take(1000, count, found.plan.span, found.pending):
+            group.on_sent(first, end, now_us, 100)
+
+    def result(self, first: int, end: int) -> None:
+        self.operation.on_results(first, int(self.operation.exponent[0]), np.ones((end - first, 64), LANE))
+
+    def answer(self, local: int, held: int, now_us: int, flags: int = 0) -> WaitingFor | None:
+        head = np.zeros(1, HEADER)
+        head["seq"], head["bits"], head["flags"] = self.operation.first_seq + local, held, flags
+        return self.recovery.on_answer(head[0], self.operation, now_us)
+
+    def asked(self) -> list[int]:
+        """Sequence numbers that are asked for."""
+        seqs = [int(headers(burst.data)["seq"][0]) for burst in self.recovery.packets]
+        self.recovery.packets.clear()
+        return seqs
+
+    def lost(self) -> set[int]:
+        return set(np.flatnonzero(self.groups[0].marked_lost).tolist())
+
+
+# --- what an answer leads to ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("held", "lost", "leads"),
+    [
+        (0, set(DATA), None),  # not there, and so is probably what was sent around it
+        (ALL & ~OURS, set(DATA), None),
+        (ALL, set(DATA), None),  # complete, and we have not heard: the switch answers with the result
+        (OURS, set(), ALL & ~OURS),  # all that is missing is others' work
+        (OURS | 0b0001_0000, set(), 0b1110_0000),
+        (0b0001, {3}, None),  # somebody else has added a part of it: this one fragment without that part
+        (0b0111_0111, {3}, None),
+    ],
+)
+def test_what_the_switch_holds_says_what_is_lost(held: int, lost: set[int], leads: int | None) -> None:
+    asker = Asker()
+    asker.send(100, 1_000)
+    asker.silence.timeouts = 3
+    asker.recovery.ask(asker.operation, 3, 2_000)
+    asker.asked()
+    found = asker.answer(3, held, 3_000)
+    assert asker.lost() == lost
+    assert asker.groups[0].in_flight == len(DATA) - len(lost)
+    assert asker.stats.lost_by_probe == len(lost)
+    assert asker.window.network == (INITIAL_WINDOW / 2 if lost else INITIAL_WINDOW)
+    assert asker.silence.timeouts == (0 if lost else 3), "only what was found out makes questions urgent again"
+    assert (found and found.missing_bits) == leads
+    assert asker.operation.held_bits == held
+    assert asker.path.samples == 1
+    if not asker.asked():
+        assert asker.answer(3, 0, 4_000) is None
+        assert asker.lost() == lost, "what is not asked any more is not answered"
+        assert asker.path.samples == 1
+
+
+def test_what_was_sent_after_the_question_is_not_lost() -> None:
+    asker = Asker()
+    asker.send(4, 1_000)
+    asker.send(1, 2_000)
+    asker.recovery.ask(asker.operation, 1, 2_000)
+    asker.send(100, 2_001)
+    asker.answer(1, 0, 3_000)
+    assert asker.lost() == {1, 2, 3, 4}
+
+
+@pytest.mark.parametrize(("sent_us", "leads"), [(1_999, True), (2_000, False), (2_001, False), (None, False)])
+def test_only_who_has_sent_before_it_asked_can_lead(sent_us: int | None, leads: bool) -> None:
+    """Others may have sent under its bits."""
+    asker = Asker()
+    asker.recovery.ask(asker.operation, 1, 2_000)
+    if sent_us is not None:
+        asker.send(100, sent_us)
+    assert (asker.answer(1, OURS, 3_000) is not None) == leads
+
+
+def test_how_far_a_leader_is_and_how_long_it_took() -> None:
+    asker = Asker()
+    asker.send(11, 1_000)
+    asker.result(6, 12)
+    asker.recovery.ask(asker.operation, 1, 2_000)
+    found = asker.answer(1, OURS, 3_000)
+    assert found is not None
+    assert found.progress.pending == 5 / 11
+    assert found.progress.send_us == 2_000
+
+
+def test_a_part_that_others_have_added_is_asked_for_everywhere_once() -> None:
+    """What it is in, only each fragment's slot can tell; an answer that is no news brings on nothing."""
+    asker = Asker()
+    asker.send(100, 1_000)
+    asker.recovery.ask(asker.operation, 3, 20_000)
+    asker.asked()
+    asker.answer(3, 0b0001, 21_000)
+    assert sorted(seq - asker.operation.first_seq for seq in asker.asked()) == [*DATA]
+    asker.answer(4, 0b0001, 21_500)
+    assert asker.lost() == {3, 4}
+    assert asker.asked() == [asker.operation.first_seq + 4], "the others have been asked a moment ago"
+    asker.answer(3, 0b0001, 22_000)
+    assert asker.asked() == []
+    assert asker.lost() == set(DATA), "as before: our rest has not arrived"
+
+
+def test_one_array_for_all_contributions_is_in_a_sum_as_a_whole() -> None:
+    asker = Asker(parts=1)
+    asker.send(100, 1_000)
+    asker.recovery.ask(asker.operation, 3, 2_000)
+    asker.asked()
+    asker.answer(3, 0b0001, 3_000)
+    assert asker.lost() == set(DATA)
+    assert asker.asked() == []
+
+
+def test_answers_measure_the_path_unless_the_parameter_server_gave_them() -> None:
+    asker = Asker()
+    asker.send(100, 1_000)
+    asker.recovery.ask(asker.operation, 1, 2_000)
+    asker.recovery.ask(asker.operation, 2, 2_000)
+    asker.answer(1, OURS, 9_000, Flag.FROM_PS)
+    assert asker.path.samples == 0
+    asker.answer(2, OURS, 2_700)
+    assert (asker.path.samples, asker.path.smoothed_us) == (1, 700)
+
+
+def test_an_answer_about_what_is_known_tells_the_path_and_nothing_else() -> None:
+    asker = Asker()
+    asker.send(100, 1_000)
+    asker.recovery.ask(asker.operation, 1, 2_000)
+    asker.result(1, 2)
+    assert asker.answer(1, 0, 2_500) is None
+    assert (asker.lost(), asker.path.samples) == (set(), 1)
+
+
+# --- what order tells -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("later_us", "again", "lost"),
+    [
+        (LATER_US - 1, False, set()),
+        (LATER_US, False, set()),
+        (LATER_US + 1, False, {1, 2, 3, 4}),
+        (10 * LATER_US, True, set()),  # sent twice: which of the two came back?
+    ],
+)
+def test_lost_is_what_was_sent_sufficiently_earlier(later_us: int, again: bool, lost: set[int]) -> None:
+    asker = Asker()
+    asker.send(4, 1_000)
+    asker.send(4, 1_000 + later_us)
+    if again:
+        asker.groups[0].mark_lost(np.arange(5, 9))
+        asker.send(4, 1_000 + later_us)
+    asker.result(5, 9)
+    for _ in range(2):
+        asker.recovery.find_losses(asker.book.active(), 100_000)
+        assert asker.lost() == lost
+        assert asker.stats.lost_by_order == len(lost)
+    assert asker.window.network == (INITIAL_WINDOW / 2 if lost else INITIAL_WINDOW)
+    assert asker.silence.timeouts == 0
+
+
+# --- who is asked -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sent", "known", "asked"),
+    [
+        ((0,), 0, [1]),  # the oldest of all, though we have sent nothing: it may be complete
+        ((1,), 0, [1]),
+        ((5,), 0, [1, 5]),  # the oldest and the newest that were sent
+        ((11,), 4, [5, 11]),
+        ((5, 5, 5), 0, [1, 5, 25, 29, 49, 53]),
+        ((5, 0, 5), 0, [1, 5, 49, 53]),  # of the second nothing is under way
+        ((0, 0, 5), 0, [1, 49, 53]),
+    ],
+)
+def test_after_a_silence_the_ends_of_what_is_under_way_are_asked_for(
+    sent: Sequence[int], known: int, asked: list[int]
+) -> None:
+    asker = Asker(len(sent))
+    for n, count in enumerate(sent):
+        if count:
+            asker.send(count, 1_000, n)
+    if known:
+        asker.result(1, 1 + known)
+    asker.recovery.ask_around(asker.book.active(), 2_000)
+    assert [seq - MEMBER.first_seq for seq in sorted(asker.asked())] == asked
+
+
+def test_a_silence_brings_on_so_many_questions_and_no_more() -> None:
+    asker = Asker(21)
+    for n in range(21):
+        asker.send(8, 1_000, n)
+    asker.recovery.ask_around(asker.book.active(), 2_000)
+    assert len(asker.asked()) == 2 * 21 < MAX_QUESTIONS
+    for n in range(21):  # second groups, that have sent something else
+        found = asker.book[n]
+        more = ContributionGroup(
+            found.plan, ALL & ~OURS, [np.ones(VALUES, np.float32)], 8, on_behalf=True, under_way=asker.book.under_way
+        )
+        found.add(more)
+        more.take(1000, 100, found.plan.span, found.pending)
+        more.on_sent(2, 8, 1_500, 100)
+    asker.recovery.ask_around(asker.book.active(), 3_000)
+    assert MAX_QUESTIONS <= len(asker.asked()) < MAX_QUESTIONS + 4
+
+
+# --- in a worker ----------------------------------------------------------------------------------------------------------
+
+FIRST_US = 6_000  # silence on a path that nothing is known of
+
+
+def packets(worker: Worker, now_us: int, kind: Kind) -> np.ndarray:
+    """Headers of what leaves now, of this kind."""
+    found = [np.empty(0, HEADER)]
+    while bursts := worker.transmit(now_us):
+        found += [headers(b.data).copy() for b in bursts if b.data[0, 0] == first_byte(kind)]
+    return np.concatenate(found).astype(HEADER)
+
+
+def reply(worker: Worker, asked: np.ndarray, held: int, now_us: int) -> None:
+    answer = asked.copy()
+    answer["first"], answer["bits"] = first_byte(Kind.PROBE_REPLY), held
+    worker.receive([Burst(SWITCH, answer.view(np.uint8).reshape(len(asked), -1))], now_us)
+
+
+def scale_result(worker: Worker, sent: np.ndarray, now_us: int, *, epoch: int = 1) -> None:
+    packet = np.zeros((1, size_of(Kind.RESULT, 64)), np.uint8)
+    head = headers(packet)
+    head[:] = sent[:1]
+    head["first"], head["bits"], head["epoch"] = first_byte(Kind.RESULT), ALL, epoch
+    lanes_of(packet)[:] = 127
+    worker.receive([Burst(SWITCH, packet)], now_us)
+
+
+@pytest.mark.parametrize(
+    ("arrives", "wait_us"),
+    [
+        (None, 4 * FIRST_US),
+        ("reply: held", 4 * FIRST_US),
+        ("reply: lost", FIRST_US),  # and sent again
+        ("result", FIRST_US),  # and data sent
+        ("stale result", 4 * FIRST_US),
+    ],
+)
+def test_a_worker_asks_after_each_silence(arrives: str | None, wait_us: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two silences of 6 and 12 ms; then something arrives, and the next one begins."""
+    worker = Worker(MEMBER, 0, first_request=1)
+    worker.handle_timer(0)
+    now_us = 1_000_000
+    worker.contribute(worker.begin(VALUES, None, now_us), [np.ones(VALUES, np.float32)] * 4, OURS, now_us)
+    now_us += 3_000
+    sent = packets(worker, now_us, Kind.DATA)
+    assert len(sent) == 1
+    for waited_us in (FIRST_US, 2 * FIRST_US):
+        assert not len(packets(worker, now_us + waited_us - 1, Kind.PROBE))
+        worker.handle_timer(now_us + waited_us - 1)
+        assert not len(packets(worker, now_us + waited_us - 1, Kind.PROBE)), "too early"
+        now_us += waited_us
+        assert worker.next_timer_us() is not None
+        worker.handle_timer(now_us)
+        asked = packets(worker, now_us, Kind.PROBE)
+        assert asked["seq"].tolist() == sent["seq"].tolist()
+        worker.handle_timer(now_us)
+        assert not len(packets(worker, now_us, Kind.PROBE)), "twice for one silence"
+    monkeypatch.setattr(worker.round_trip, "answer", lambda _: None)  # the path stays as it is
+    silent_us = now_us
+    if arrives and arrives.startswith("reply"):
+        reply(worker, asked, OURS if arrives == "reply: held" else 0, now_us)
+    elif arrives:
+        scale_result(worker, sent, now_us, epoch=2 if arrives == "stale result" else 1)
+    again = packets(worker, now_us, Kind.DATA)
+    assert len(again) == {"reply: lost": 1, "result": 11}.get(arrives or "", 0)
+    worker.handle_timer(silent_us + wait_us - 1)
+    assert not len(packets(worker, silent_us + wait_us - 1, Kind.PROBE))
+    worker.handle_timer(silent_us + wait_us)
+    assert len(packets(worker, silent_us + wait_us, Kind.PROBE))
+
+
+def test_a_result_that_is_known_ends_no_silence() -> None:
+    worker = Worker(MEMBER, 0, first_request=1)
+    now_us = 1_000_000
+    worker.contribute(worker.begin(VALUES, None, now_us), [np.ones(VALUES, np.float32)] * 4, OURS, now_us)
+    sent = packets(worker, now_us, Kind.DATA)
+    scale_result(worker, sent, now_us + 3_000)
+    assert len(packets(worker, now_us + 3_000, Kind.DATA)) == 11
+    due_us = now_us + 3_000 + worker.round_trip.timeout_us
+    scale_result(worker, sent, due_us - 1)
+    assert worker.stats.duplicates == 1
+    worker.handle_timer(due_us)
+    assert len(packets(worker, due_us, Kind.PROBE))
+
+
+def test_a_worker_that_had_nothing_to_send_has_not_been_silent() -> None:
+    worker = Worker(MEMBER, 0, first_request=1)
+    worker.contribute(worker.begin(VALUES, None, 1_000_000), [np.ones(VALUES, np.float32)] * 4, OURS, 1_000_000)
+    worker.handle_timer(1_000_000)
+    assert not len(packets(worker, 1_000_000, Kind.PROBE))
+
+
+def test_a_worker_that_hears_nothing_asks_ever_more_rarely_and_says_so_in_the_end() -> None:
+    worker = Worker(MEMBER, 0, first_request=1)
+    now_us = 1_000_000
+    worker.contribute(worker.begin(VALUES, None, now_us), [np.ones(VALUES, np.float32)] * 4, OURS, now_us)
+    packets(worker, now_us, Kind.DATA)
+    asked: list[int] = []
+    while now_us < 9_000_000 and worker.error is None:
+        due_us = worker.next_timer_us()
+        assert due_us is not None
+        assert due_us > now_us or not asked, "it would never sleep"
+        now_us = max(now_us, due_us)
+        worker.handle_timer(now_us)
+        if len(packets(worker, now_us, Kind.PROBE)):
+            asked.append(now_us)
+    waits = np.diff([1_000_000, *asked])
+    assert (waits >= FIRST_US).all()
+    assert waits[:5].tolist() == [6_000, 12_000, 24_000, 48_000, 96_000]
+    assert set(waits[5:].tolist()) == {100_000}
