@@ -34,8 +34,9 @@ const event_t EVENT_FINISHED    = 14;  // own copy of a result: the slot may be 
 
 control Admission(inout headers_t hdr, inout meta_t meta, in PortId_t port) {
     action wants(intent_t intent) {
-        meta.asks = intent;
+        meta.requested = intent;
     }
+    AT_STAGE(0)
     table ask {
         key = {
             hdr.sa.version:      ternary @name("version");
@@ -67,6 +68,7 @@ control Admission(inout headers_t hdr, inout meta_t meta, in PortId_t port) {
     action foreign() {
         meta.admitted = 0;
     }
+    AT_STAGE(0)
     table member {
         key = {
             hdr.sa.job:       exact @name("job");
@@ -95,6 +97,7 @@ control Admission(inout headers_t hdr, inout meta_t meta, in PortId_t port) {
     action stale() {
         meta.known = 0;
     }
+    AT_STAGE(0)
     table job {
         key = {
             hdr.sa.job:       exact   @name("job");

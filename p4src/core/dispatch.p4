@@ -63,7 +63,7 @@ control Dispatch(inout headers_t hdr, inout meta_t meta, INGRESS_METADATA) {
     action to_members() {
         TO_GROUP(meta.group)
     }
-    table way {
+    table forward {
         key = { meta.route: exact @name("route"); }
         actions = { answer; to_members; nowhere; }
         const default_action = nowhere();
@@ -79,7 +79,7 @@ control Dispatch(inout headers_t hdr, inout meta_t meta, INGRESS_METADATA) {
         } else if (meta.route == ROUTE_BRIDGE) {
             bridge.apply();
         } else {
-            way.apply();
+            forward.apply();
         }
     }
 }

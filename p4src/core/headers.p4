@@ -78,7 +78,7 @@ struct meta_t {
     ip_t      next_hop;
 
     // Admission: what the packet asks for, and what the tables say
-    intent_t  asks;
+    intent_t  requested;
     bit<1>    admitted;    // the sender belongs to the job
     bit<1>    fans_out;    // ... and may have its results copied to everyone
     bit<1>    known;       // the job exists, in this epoch, and owns the slot
@@ -94,15 +94,15 @@ struct meta_t {
 
     // SlotState: what the slot held
     intent_t  intent;
-    bit<8>    entry;       // ENTRY_...: did it claim the slot?
+    claim_case_t claim;    // may it have the slot?
     place_t   place;
-    word_t    stranger;    // owner's stream, XOR the packet's
+    word_t    stream_diff; // owner's stream, XOR the packet's
     word_t    held_seq;
     word_t    overlap_hi;  // contributions that were offered before
     word_t    overlap_lo;
     word_t    need_hi;     // contributions that must be in the slot for this packet to complete it
     word_t    need_lo;
-    bit<1>    alone;       // none
+    bit<1>    completes_alone;  // none: the packet brings all
     word_t    held_hi;     // contributions in the slot before the packet
     word_t    held_lo;
     bit<8>    was_live;    // the sum that was there is still wanted

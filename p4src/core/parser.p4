@@ -60,18 +60,23 @@ parser SwitchParser(packet_in packet, out headers_t hdr, PARSER_METADATA) {
     state sa {
         meta.stream = packet.lookahead<bit<64>>()[31:0];  // job, epoch, exponent and tag: one word in the packet, too
         packet.extract(hdr.sa);
-        TELL_EGRESS(LAYERS_SA)
         transition select(hdr.sa.kind, hdr.udp.bytes) {
             (KIND_DATA,   LANES_UDP_BYTES): lanes;
             (KIND_RESULT, LANES_UDP_BYTES): lanes;
-            default:                        accept;
+            default:                        end;
         }
     }
 
     state lanes {
         packet.extract(hdr.lanes);
+        transition AFTER_LANES
+    }
+
+    state end {
+        TELL_EGRESS(LAYERS_SA)
         transition accept;
     }
+    OTHER_END
 }
 
 #endif

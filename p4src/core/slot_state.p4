@@ -4,22 +4,24 @@
 // read-modify-write whose result the next stage sees. So what one would write as one function over a slot's state is a
 // chain here, and each link decides for the next:
 //
-//   entry      does the packet claim the slot?   slot_claim {id, touched}
-//   owner      whose slot is it, exactly?        slot_stream, slot_seq     what was offered?  offered_hi, offered_lo
-//   merge      what is in the sum?               bits_hi, bits_lo          is it wanted?      slot_live
+//   claim      may the packet have the slot?     slot_claim {id, touched}
+//   owner      whose slot is it, exactly?        slot_stream, slot_seq     what was offered?  OfferedBits, twice
+//   merge      what is in the sum?               SummedBits, twice         is it wanted?      slot_live
 //   find       all of this as one word, for the verdict
 //
 // Two arrays of bits, because no link can both look at a bitmap and decide to leave it alone: `offered` takes every bit
-// that ever came, `bits` only those whose values were added, which is sure where none of them was offered before. A packet
+// that ever came, `summed` only those whose values were added, which is sure where none of them was offered before. A packet
 // that overlaps partly leaves bits in `offered` that are in no sum; contributions under those bits are refused here until
-// a resend has the slot handed over. (protocol section 4.3)
+// a resend has the slot handed over. (protocol section 4.3) A bitmap has two halves, since a word of memory has 32 bits.
 //
 // A complete sum stays in its slot for those who missed the result, but anyone may claim the slot. A target that can touch an
 // array twice says so at once (CLAIMABLE_WHEN_COMPLETE); another one sends itself a copy of the result (INTENT_FINISH).
 //
-// ON_STATE(array, name, result, update): an action `name` that touches `array` at the packet's slot. `update` turns `held` into
-// what the array shall hold, and sets `seen`, which ends up in `result`. ON_PAIR is the same for two words; `was` is what they
-// were, and DO(name, result) is how an action does it. (target.p4)
+// ON_STATE(type, array, slot, name, result, update): an action `name` that touches `array` at the slot. `update` turns `held`
+// into what the array shall hold, and sets `seen`, which ends up in `result`. ON_PAIR is the same for two words; `was` is what
+// they were, and DO(name, slot, result) is how an action does it. HAS_LAPSED says of `was` that it was idle for too long, and
+// what is given the time NEVER has lapsed. AT_STAGE is where the compiler has to put a table, so that lanes get all the
+// stages behind. (target.p4)
 
 #ifndef SA_SLOT_STATE_P4
 #define SA_SLOT_STATE_P4
@@ -27,67 +29,80 @@
 #include "headers.p4"
 #include "admission.p4"
 
-#define LONG_AGO 0x40000000  // ticks; whatever was touched then has lapsed
-
-#define IS_OWN     (was.id == meta.claim_id)
-#define HAS_LAPSED (meta.now - was.touched > TTL)
+#define IS_OWN         (was.id == meta.claim_id)
 #define IS_ONE_OF_THEM ((IS_OWN && !HAS_LAPSED) || (!IS_OWN && HAS_LAPSED))
 
-// Whose slot: what is done with one array where the packet takes the slot, meets its own fragment there, resends it, or only
-// looks. One table an array, because an action can touch one.
-#define ACTIONS_OF_stream            take_stream; read_stream; drop_stream
-#define ACTIONS_OF_seq               take_seq; read_seq
-#define ACTIONS_OF_offered_hi_access first_offer_hi; offer_hi; see_hi
-#define ACTIONS_OF_offered_lo_access first_offer_lo; offer_lo; see_lo
-#define ACTIONS_OF_owner             put
-#define WHOSE(array, take, meet, resend, look) \
-    table array { \
-        key = { meta.intent: ternary @name("intent"); meta.entry: ternary @name("entry"); } \
-        actions = { ACTIONS_OF_##array; @defaultonly NoAction; } \
-        const default_action = NoAction(); \
-        const entries = { \
-            (INTENT_CONTRIBUTE, ENTRY_LAPSED):     take; \
-            (INTENT_CONTRIBUTE, ENTRY_OWN):        meet; \
-            (INTENT_CONTRIBUTE, ENTRY_OWN_LAPSED): meet; \
-            (INTENT_RESEND,     ENTRY_OWN):        resend; \
-            (INTENT_RESEND,     ENTRY_OWN_LAPSED): resend; \
-            (_,                 ENTRY_OWN):        look; \
-            (_,                 ENTRY_OWN_LAPSED): look; \
-        } \
+// Half of the contributions that were offered for the slot's sum.
+control OfferedBits(in bit<16> slot, in word_t bits, in intent_t intent, in claim_case_t claim, inout word_t overlap) {
+    STATE(word_t, offered)
+    ON_STATE(word_t, offered, slot, begin, overlap, seen = 0; held = bits;)
+    ON_STATE(word_t, offered, slot, offer, overlap, seen = held & bits; held = held | bits;)
+    ON_STATE(word_t, offered, slot, see,   overlap, seen = held & bits;)
+    AT_STAGE(2)
+    table offers {
+        key = {
+            intent: ternary @name("intent");
+            claim:  ternary @name("claim");
+        }
+        actions = { begin; offer; see; @defaultonly NoAction; }
+        const default_action = NoAction();
+        const entries = {
+            (INTENT_CONTRIBUTE, CLAIM_LAPSED):     begin();
+            (INTENT_CONTRIBUTE, CLAIM_OWN):        offer();
+            (INTENT_CONTRIBUTE, CLAIM_OWN_LAPSED): offer();
+            (INTENT_RESEND,     CLAIM_OWN):        offer();
+            (INTENT_RESEND,     CLAIM_OWN_LAPSED): offer();
+            (_,                 CLAIM_OWN):        see();
+            (_,                 CLAIM_OWN_LAPSED): see();
+        }
     }
+    apply {
+        offers.apply();
+    }
+}
 
-// What is in the sum, and whether it is wanted: one table an array again, all with the same key.
-#define MERGE_KEY \
-    meta.place:      ternary @name("place"); \
-    meta.intent:     ternary @name("intent"); \
-    meta.alone:      ternary @name("alone"); \
-    meta.stranger:   ternary @name("stranger"); \
-    meta.overlap_hi: ternary @name("overlap_hi"); \
-    meta.overlap_lo: ternary @name("overlap_lo");
-#define WHAT(array, first, add, read) \
-    table array { \
-        key = { MERGE_KEY } \
-        actions = { first; add; read; @defaultonly NoAction; } \
-        const default_action = NoAction(); \
-        const entries = { \
-            (PLACE_CLAIMED, _,                 _, _, _, _): first(); \
-            (PLACE_MET,     INTENT_CONTRIBUTE, _, 0, 0, 0): add(); \
-            (PLACE_MET,     INTENT_RESEND,     _, 0, 0, 0): add(); \
-            (PLACE_MET,     _,                 _, 0, _, _): read(); \
-        } \
+// Half of the contributions whose values are in the slot's sum.
+control SummedBits(in bit<16> slot, in word_t bits, in place_t place, in intent_t intent, in word_t stream_diff,
+                   in word_t overlap_hi, in word_t overlap_lo, inout word_t before) {
+    STATE(word_t, summed)
+    ON_STATE(word_t, summed, slot, begin, before, seen = held; held = bits;)
+    ON_STATE(word_t, summed, slot, add,   before, seen = held; held = held | bits;)
+    ON_STATE(word_t, summed, slot, read,  before, seen = held;)
+    AT_STAGE(3)
+    table sums {
+        key = {
+            place:       ternary @name("place");
+            intent:      ternary @name("intent");
+            stream_diff: ternary @name("stream_diff");
+            overlap_hi:  ternary @name("overlap_hi");
+            overlap_lo:  ternary @name("overlap_lo");
+        }
+        actions = { begin; add; read; @defaultonly NoAction; }
+        const default_action = NoAction();
+        const entries = {
+            //                                diff overlap
+            (PLACE_CLAIMED, _,                 _, _, _): begin();
+            (PLACE_MET,     INTENT_CONTRIBUTE, 0, 0, 0): add();
+            (PLACE_MET,     INTENT_RESEND,     0, 0, 0): add();
+            (PLACE_MET,     _,                 0, _, _): read();
+        }
     }
+    apply {
+        sums.apply();
+    }
+}
 
 control SlotState(inout headers_t hdr, inout meta_t meta) {
-    // --- entry ----------------------------------------------------------------------------------------------------
+    // --- claim ----------------------------------------------------------------------------------------------------
 
     STATE_PAIR(slot_claim)
     // The fragment's own slot is refreshed, unless it has lapsed: then its sum is complete, given up or finished elsewhere.
-    ON_PAIR(slot_claim, claim, meta.entry, SEE_CASE(IS_OWN, HAS_LAPSED)
+    ON_PAIR(slot_claim, hdr.sa.slot, take, meta.claim, SEE_CASE(IS_OWN, HAS_LAPSED)
         WHEN(HAS_LAPSED, held.id, meta.claim_id)
         WHEN(IS_ONE_OF_THEM, held.touched, meta.now))
-    ON_PAIR(slot_claim, give_up, meta.entry, SEE_CASE(IS_OWN, HAS_LAPSED)
-        WHEN(IS_OWN, held.touched, meta.now - LONG_AGO))
-    ON_PAIR(slot_claim, look_up, meta.entry, SEE_CASE(IS_OWN, HAS_LAPSED))
+    ON_PAIR(slot_claim, hdr.sa.slot, give_up, meta.claim, SEE_CASE(IS_OWN, HAS_LAPSED)
+        WHEN(IS_OWN, held.touched, NEVER))
+    ON_PAIR(slot_claim, hdr.sa.slot, look_up, meta.claim, SEE_CASE(IS_OWN, HAS_LAPSED))
 
     action refuse(event_t event) {
         meta.intent = INTENT_REFUSED;
@@ -98,23 +113,24 @@ control SlotState(inout headers_t hdr, inout meta_t meta) {
     }
     action contribute() {
         meta.intent = INTENT_CONTRIBUTE;
-        DO(claim, meta.entry)
+        DO(take, hdr.sa.slot, meta.claim)
     }
     action end(intent_t intent) {
         meta.intent = intent;
-        DO(give_up, meta.entry)
+        DO(give_up, hdr.sa.slot, meta.claim)
     }
     action probe() {
         meta.intent = INTENT_PROBE;
-        DO(look_up, meta.entry)
+        DO(look_up, hdr.sa.slot, meta.claim)
     }
-    table entry {
+    AT_STAGE(1)
+    table claim {
         key = {
-            meta.asks:     ternary @name("asks");
-            meta.admitted: ternary @name("admitted");
-            meta.fans_out: ternary @name("fans_out");
-            meta.known:    ternary @name("known");
-            meta.within:   ternary @name("within");
+            meta.requested: ternary @name("requested");
+            meta.admitted:  ternary @name("admitted");
+            meta.fans_out:  ternary @name("fans_out");
+            meta.known:     ternary @name("known");
+            meta.within:    ternary @name("within");
         }
         actions = { refuse; pass; contribute; end; probe; }
         const default_action = refuse(EVENT_FOREIGN);
@@ -135,10 +151,10 @@ control SlotState(inout headers_t hdr, inout meta_t meta) {
         meta.need_hi = meta.fan_in_hi & ~hdr.sa.bits_hi;
         meta.need_lo = meta.fan_in_lo & ~hdr.sa.bits_lo;
     }
-    action is_alone(bit<1> alone) {
-        meta.alone = alone;
+    action is_alone(bit<1> yes) {
+        meta.completes_alone = yes;
     }
-    table lone {
+    table alone {
         key = {
             meta.need_hi: ternary @name("need_hi");
             meta.need_lo: ternary @name("need_lo");
@@ -151,74 +167,111 @@ control SlotState(inout headers_t hdr, inout meta_t meta) {
     // --- owner ----------------------------------------------------------------------------------------------------
 
     STATE(word_t, slot_stream)
-    ON_STATE(word_t, slot_stream, take_stream, meta.stranger, seen = held ^ meta.stream; held = meta.stream;)
-    ON_STATE(word_t, slot_stream, drop_stream, meta.stranger, seen = held ^ meta.stream;
+    ON_STATE(word_t, slot_stream, hdr.sa.slot, take_stream, meta.stream_diff, seen = held ^ meta.stream; held = meta.stream;)
+    ON_STATE(word_t, slot_stream, hdr.sa.slot, drop_stream, meta.stream_diff, seen = held ^ meta.stream;
         WHEN(held == meta.stream, held, 0))
-    ON_STATE(word_t, slot_stream, read_stream, meta.stranger, seen = held ^ meta.stream;)
+    ON_STATE(word_t, slot_stream, hdr.sa.slot, read_stream, meta.stream_diff, seen = held ^ meta.stream;)
+    AT_STAGE(2)
+    table stream {
+        key = {
+            meta.intent: ternary @name("intent");
+            meta.claim:  ternary @name("claim");
+        }
+        actions = { take_stream; read_stream; drop_stream; @defaultonly NoAction; }
+        const default_action = NoAction();
+        const entries = {
+            (INTENT_CONTRIBUTE, CLAIM_LAPSED):     take_stream();
+            (INTENT_RESEND,     CLAIM_OWN):        drop_stream();
+            (INTENT_RESEND,     CLAIM_OWN_LAPSED): drop_stream();
+            (_,                 CLAIM_OWN):        read_stream();
+            (_,                 CLAIM_OWN_LAPSED): read_stream();
+        }
+    }
 
     STATE(word_t, slot_seq)
-    ON_STATE(word_t, slot_seq, take_seq, meta.held_seq, seen = held; held = hdr.sa.seq;)
-    ON_STATE(word_t, slot_seq, read_seq, meta.held_seq, seen = held;)
+    ON_STATE(word_t, slot_seq, hdr.sa.slot, take_seq, meta.held_seq, seen = held; held = hdr.sa.seq;)
+    ON_STATE(word_t, slot_seq, hdr.sa.slot, read_seq, meta.held_seq, seen = held;)
+    AT_STAGE(2)
+    table seq {
+        key = {
+            meta.intent: ternary @name("intent");
+            meta.claim:  ternary @name("claim");
+        }
+        actions = { take_seq; read_seq; @defaultonly NoAction; }
+        const default_action = NoAction();
+        const entries = {
+            (INTENT_CONTRIBUTE, CLAIM_LAPSED):     take_seq();
+            (_,                 CLAIM_OWN):        read_seq();
+            (_,                 CLAIM_OWN_LAPSED): read_seq();
+        }
+    }
 
-    STATE(word_t, offered_hi)
-    STATE(word_t, offered_lo)
-    ON_STATE(word_t, offered_hi, first_offer_hi, meta.overlap_hi, seen = 0; held = hdr.sa.bits_hi;)
-    ON_STATE(word_t, offered_lo, first_offer_lo, meta.overlap_lo, seen = 0; held = hdr.sa.bits_lo;)
-    ON_STATE(word_t, offered_hi, offer_hi, meta.overlap_hi, seen = held & hdr.sa.bits_hi; held = held | hdr.sa.bits_hi;)
-    ON_STATE(word_t, offered_lo, offer_lo, meta.overlap_lo, seen = held & hdr.sa.bits_lo; held = held | hdr.sa.bits_lo;)
+    OfferedBits() offered_hi;
+    OfferedBits() offered_lo;
 
-    ON_STATE(word_t, offered_hi, see_hi, meta.overlap_hi, seen = held & hdr.sa.bits_hi;)
-    ON_STATE(word_t, offered_lo, see_lo, meta.overlap_lo, seen = held & hdr.sa.bits_lo;)
-
-    WHOSE(stream, take_stream(), read_stream(), drop_stream(), read_stream())
-    WHOSE(seq, take_seq(), read_seq(), read_seq(), read_seq())
-    WHOSE(offered_hi_access, first_offer_hi(), offer_hi(), offer_hi(), see_hi())
-    WHOSE(offered_lo_access, first_offer_lo(), offer_lo(), offer_lo(), see_lo())
     action put(place_t place) {
         meta.place = place;
     }
-    WHOSE(owner, put(PLACE_CLAIMED), put(PLACE_MET), put(PLACE_MET), put(PLACE_MET))
+    AT_STAGE(2)
+    table owner {
+        key = {
+            meta.intent: ternary @name("intent");
+            meta.claim:  ternary @name("claim");
+        }
+        actions = { put; @defaultonly NoAction; }
+        const default_action = NoAction();
+        const entries = {
+            (INTENT_CONTRIBUTE, CLAIM_LAPSED):     put(PLACE_CLAIMED);
+            (_,                 CLAIM_OWN):        put(PLACE_MET);
+            (_,                 CLAIM_OWN_LAPSED): put(PLACE_MET);
+        }
+    }
 
     // --- merge ----------------------------------------------------------------------------------------------------
 
-    STATE(word_t, bits_hi)
-    STATE(word_t, bits_lo)
-    ON_STATE(word_t, bits_hi, first_hi, meta.held_hi, seen = held; held = hdr.sa.bits_hi;)
-    ON_STATE(word_t, bits_lo, first_lo, meta.held_lo, seen = held; held = hdr.sa.bits_lo;)
-    ON_STATE(word_t, bits_hi, add_hi,   meta.held_hi, seen = held; held = held | hdr.sa.bits_hi;)
-    ON_STATE(word_t, bits_lo, add_lo,   meta.held_lo, seen = held; held = held | hdr.sa.bits_lo;)
-    ON_STATE(word_t, bits_hi, read_hi,  meta.held_hi, seen = held;)
-    ON_STATE(word_t, bits_lo, read_lo,  meta.held_lo, seen = held;)
+    SummedBits() summed_hi;
+    SummedBits() summed_lo;
 
     // Whether the sum in the slot is still wanted: if not, nobody misses it when the slot is claimed.
     STATE(bit<8>, slot_live)
-    ON_STATE(bit<8>, slot_live, begin_life, meta.was_live, seen = held; held = 1;)
-    ON_STATE(bit<8>, slot_live, end_life,   meta.was_live, seen = held; held = 0;)
-    ON_STATE(bit<8>, slot_live, read_life,  meta.was_live, seen = held;)
-
-    WHAT(bits_hi_access, first_hi, add_hi, read_hi)
-    WHAT(bits_lo_access, first_lo, add_lo, read_lo)
+    ON_STATE(bit<8>, slot_live, hdr.sa.slot, begin_life, meta.was_live, seen = held; held = 1;)
+    ON_STATE(bit<8>, slot_live, hdr.sa.slot, end_life,   meta.was_live, seen = held; held = 0;)
+    ON_STATE(bit<8>, slot_live, hdr.sa.slot, read_life,  meta.was_live, seen = held;)
+    AT_STAGE(3)
     table live {
-        key = { MERGE_KEY }
+        key = {
+            meta.place:       ternary @name("place");
+            meta.intent:      ternary @name("intent");
+            meta.stream_diff: ternary @name("stream_diff");
+        }
         actions = { begin_life; read_life; end_life; @defaultonly NoAction; }
         const default_action = NoAction();
         const entries = {
-            (PLACE_CLAIMED, _,                 _, _, _, _): begin_life();
-            (PLACE_MET,     INTENT_CONTRIBUTE, _, 0, _, _): read_life();
-            (PLACE_MET,     INTENT_PROBE,      _, 0, _, _): read_life();
-            (PLACE_MET,     _,                 _, 0, _, _): end_life();
+            (PLACE_CLAIMED, _,                 _): begin_life();
+            (PLACE_MET,     INTENT_CONTRIBUTE, 0): read_life();
+            (PLACE_MET,     INTENT_PROBE,      0): read_life();
+            (PLACE_MET,     _,                 0): end_life();
         }
     }
-    action settle(place_t place, lane_op_t lane_op) {
-        meta.place = place;
+
+    action settle(place_t becomes, lane_op_t lane_op) {
+        meta.place = becomes;
         meta.lane_op = lane_op;
     }
+    AT_STAGE(3)
     table merge {
-        key = { MERGE_KEY }
+        key = {
+            meta.place:           ternary @name("place");
+            meta.intent:          ternary @name("intent");
+            meta.completes_alone: ternary @name("completes_alone");
+            meta.stream_diff:     ternary @name("stream_diff");
+            meta.overlap_hi:      ternary @name("overlap_hi");
+            meta.overlap_lo:      ternary @name("overlap_lo");
+        }
         actions = { settle; }
         const default_action = settle(PLACE_NONE, LANE_KEEP);
         const entries = {
-            //                                alone stranger overlap
+            //                                alone diff overlap
             (PLACE_CLAIMED, _,                 1, _, _, _): settle(PLACE_CLAIMED, LANE_SET);
             (PLACE_CLAIMED, _,                 0, _, _, _): settle(PLACE_CLAIMED, LANE_SWAP);
             (PLACE_MET,     INTENT_CONTRIBUTE, _, 0, 0, 0): settle(PLACE_MERGED, LANE_ADD);
@@ -244,13 +297,13 @@ control SlotState(inout headers_t hdr, inout meta_t meta) {
     }
     table find {
         key = {
-            meta.place:    ternary @name("place");
-            meta.alone:    ternary @name("alone");
-            meta.was_live: ternary @name("was_live");
-            meta.short_hi: ternary @name("short_hi");
-            meta.short_lo: ternary @name("short_lo");
-            meta.rest_hi:  ternary @name("rest_hi");
-            meta.rest_lo:  ternary @name("rest_lo");
+            meta.place:           ternary @name("place");
+            meta.completes_alone: ternary @name("completes_alone");
+            meta.was_live:        ternary @name("was_live");
+            meta.short_hi:        ternary @name("short_hi");
+            meta.short_lo:        ternary @name("short_lo");
+            meta.rest_hi:         ternary @name("rest_hi");
+            meta.rest_lo:         ternary @name("rest_lo");
         }
         actions = { is; }
         const default_action = is(FOUND_OTHER, 0, 0);
@@ -267,16 +320,18 @@ control SlotState(inout headers_t hdr, inout meta_t meta) {
     }
 
     apply {
-        entry.apply();
+        claim.apply();
         measure();
-        lone.apply();
+        alone.apply();
         stream.apply();
         seq.apply();
-        offered_hi_access.apply();
-        offered_lo_access.apply();
+        offered_hi.apply(hdr.sa.slot, hdr.sa.bits_hi, meta.intent, meta.claim, meta.overlap_hi);
+        offered_lo.apply(hdr.sa.slot, hdr.sa.bits_lo, meta.intent, meta.claim, meta.overlap_lo);
         owner.apply();
-        bits_hi_access.apply();
-        bits_lo_access.apply();
+        summed_hi.apply(hdr.sa.slot, hdr.sa.bits_hi, meta.place, meta.intent, meta.stream_diff, meta.overlap_hi,
+                        meta.overlap_lo, meta.held_hi);
+        summed_lo.apply(hdr.sa.slot, hdr.sa.bits_lo, meta.place, meta.intent, meta.stream_diff, meta.overlap_hi,
+                        meta.overlap_lo, meta.held_lo);
         live.apply();
         merge.apply();
         compare();

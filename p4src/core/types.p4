@@ -14,7 +14,7 @@ typedef bit<8>  job_t;
 typedef bit<32> word_t;   // half of a contribution bitmap
 typedef bit<32> tick_t;   // time in units of about a millisecond
 
-struct claim_t { bit<32> id; bit<32> touched; }  // of a slot: whose it is, and when it was last wanted
+struct claim_t { word_t id; tick_t touched; }  // of a slot: whose it is, and when it was last wanted
 
 const bit<16> ETHERTYPE_IPV4 = 0x0800;
 const bit<16> ETHERTYPE_ARP  = 0x0806;
@@ -28,6 +28,7 @@ const bit<16> LANES_UDP_BYTES   = BARE_UDP_BYTES + 4 * LANES;
 @noWarn("unused") const bit<8> LAYERS_NONE = 0;
 @noWarn("unused") const bit<8> LAYERS_IP   = 1;  // Ethernet and IP without options
 @noWarn("unused") const bit<8> LAYERS_SA   = 2;  // ..., UDP and SA-ATP
+@noWarn("unused") const bit<8> LAYERS_SA_ODD = 3;  // the same
 
 // What a packet wants of its slot. (protocol section 4.2)
 typedef bit<3> intent_t;
@@ -39,11 +40,12 @@ const intent_t INTENT_RELEASE    = 4;  // be copied to all; the sum is over, her
 const intent_t INTENT_FINISH     = 5;  // the switch's own copy of a result: the slot may be claimed from now on
 const intent_t INTENT_BEYOND     = 6;  // pass up unmerged: this level does not sum these contributions
 
-// Whether the packet may have the slot: one of four cases, as one bit each.
-const bit<8> ENTRY_OTHER      = 1;  // another fragment holds it
-const bit<8> ENTRY_OWN        = 2;  // this fragment holds it
-const bit<8> ENTRY_LAPSED     = 4;  // another fragment had it: it is claimed
-const bit<8> ENTRY_OWN_LAPSED = 8;  // this fragment had it
+// Whether the packet may have the slot: one of four cases, as one bit each, which is what a stateful ALU of TNA says.
+typedef bit<8> claim_case_t;
+@noWarn("unused") const claim_case_t CLAIM_OTHER      = 1;  // another fragment holds it
+const claim_case_t CLAIM_OWN        = 2;  // this fragment holds it
+const claim_case_t CLAIM_LAPSED     = 4;  // another fragment had it: it is claimed
+const claim_case_t CLAIM_OWN_LAPSED = 8;  // this fragment had it
 
 // What became of that.
 typedef bit<2> place_t;

@@ -79,10 +79,10 @@ control Verdict(inout headers_t hdr, inout meta_t meta) {
         hdr.sa.on_behalf = 0;
         hdr.sa.bits_hi = meta.held_hi;
         hdr.sa.bits_lo = meta.held_lo;
-        hdr.sa.job = hdr.sa.job ^ meta.stranger[31:24];
-        hdr.sa.epoch = hdr.sa.epoch ^ meta.stranger[23:16];
-        hdr.sa.exponent = hdr.sa.exponent ^ meta.stranger[15:8];
-        hdr.sa.tag = hdr.sa.tag ^ meta.stranger[7:0];
+        hdr.sa.job = hdr.sa.job ^ meta.stream_diff[31:24];
+        hdr.sa.epoch = hdr.sa.epoch ^ meta.stream_diff[23:16];
+        hdr.sa.exponent = hdr.sa.exponent ^ meta.stream_diff[15:8];
+        hdr.sa.tag = hdr.sa.tag ^ meta.stream_diff[7:0];
         hdr.sa.seq = meta.held_seq;
     }
 

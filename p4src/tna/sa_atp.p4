@@ -16,6 +16,7 @@ parser EgressParser(packet_in packet, out headers_t hdr, out meta_t meta, out eg
         transition select(layers) {
             LAYERS_IP: ip;
             LAYERS_SA: sa;
+            LAYERS_SA_ODD: sa;
             default:   accept;
         }
     }
@@ -43,4 +44,14 @@ control EgressDeparser(packet_out packet, inout headers_t hdr, in meta_t meta,
 }
 
 Pipeline(SwitchParser(), SwitchIngress(), SwitchDeparser(), EgressParser(), SwitchEgress(), EgressDeparser()) pipe;
-@pa_auto_init_metadata Switch(pipe) main;
+// Metadata begins as zero, but for what SlotState finds in the slot: that is looked at only where it has been read there. To set
+// it to zero first would take a stage.
+@pa_auto_init_metadata
+@pa_no_init("ingress", "meta.stream_diff")
+@pa_no_init("ingress", "meta.held_seq")
+@pa_no_init("ingress", "meta.overlap_hi")
+@pa_no_init("ingress", "meta.overlap_lo")
+@pa_no_init("ingress", "meta.held_hi")
+@pa_no_init("ingress", "meta.held_lo")
+@pa_no_init("ingress", "meta.was_live")
+Switch(pipe) main;

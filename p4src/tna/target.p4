@@ -17,22 +17,28 @@
 #define MARK_ABOVE 120
 
 // A stateful ALU takes two words from the packet, which are the sequence number and the time: how long an incomplete sum may
-// be idle is a parameter of the switch here, not of the job. In ticks of 65.536 us, bits [47:16] of the time in nanoseconds.
-#ifndef TTL
-#define TTL 1562
+// be idle is a parameter of the switch here, not of the job. It also compares twice at most, and one that says which number
+// is larger goes wrong where the clock is young or wraps around (docs/tofino.md). So time has coarse ticks, of 2^TICK_BITS ns
+// (28: 268 ms), and what was not touched in this very tick has lapsed. A tick is never 0, and 0 is what slots hold at first.
+#ifndef TICK_BITS
+#define TICK_BITS 28
 #endif
+#define NOT_IN_A_TICK (0x80000000 | ((1 << (TICK_BITS - 16)) - 1))  // of bits [47:16] of the time
+#define HAS_LAPSED (was.touched != meta.now)
+#define NEVER      0
 
-#define STATE(T, name) Register<T, bit<16>>(SLOTS) name;
-#define ON_STATE(T, name, operation, result, ...) \
-    RegisterAction<T, bit<16>, T>(name) operation##_alu = { void apply(inout T held, out T seen) { __VA_ARGS__ } }; \
-    action operation() { result = operation##_alu.execute(hdr.sa.slot); }
-#define STATE_PAIR(name) Register<claim_t, bit<16>>(SLOTS) name;
-#define ON_PAIR(name, operation, result, ...) \
-    RegisterAction<claim_t, bit<16>, bit<8>>(name) operation = { \
-        void apply(inout claim_t held, out bit<8> seen) { claim_t was = held; __VA_ARGS__ } };
+#define STATE(T, array) Register<T, bit<16>>(SLOTS) array;
+#define ON_STATE(T, array, slot, operation, result, ...) \
+    RegisterAction<T, bit<16>, T>(array) operation##_alu = { void apply(inout T held, out T seen) { __VA_ARGS__ } }; \
+    action operation() { result = operation##_alu.execute(slot); }
+#define STATE_PAIR(array) Register<claim_t, bit<16>>(SLOTS) array;
+#define ON_PAIR(array, slot, operation, result, ...) \
+    RegisterAction<claim_t, bit<16>, claim_case_t>(array) operation = { \
+        void apply(inout claim_t held, out claim_case_t seen) { claim_t was = held; __VA_ARGS__ } };
 #define WHEN(condition, target, value) if (condition) { target = value; }
 #define SEE_CASE(own, lapsed) seen = this.predicate(own, lapsed);
-#define DO(operation, result) result = operation.execute(hdr.sa.slot);
+#define AT_STAGE(n) @stage(n)
+#define DO(operation, slot, result) result = operation.execute(slot);
 #define CLAIMABLE_WHEN_COMPLETE
 
 #define COUNTER(name, size) Counter<bit<64>, bit<13>>(size, CounterType_t.PACKETS_AND_BYTES) name;
@@ -49,7 +55,7 @@
                         inout egress_intrinsic_metadata_for_output_port_t to_port
 #define DEPARSER_PARAMETERS inout headers_t hdr, in meta_t meta, in ingress_intrinsic_metadata_for_deparser_t to_deparser
 
-#define ARRIVAL meta.now = from_parser.global_tstamp[47:16];
+#define ARRIVAL meta.now = from_parser.global_tstamp[47:16] | NOT_IN_A_TICK;
 
 // What is given no port is dropped, too; but that it is meant shall be seen.
 #define TO_PORT(port) to_manager.ucast_egress_port = port;
@@ -59,5 +65,9 @@
 // Egress gets nothing but bytes. The bridge header tells it what the parser found, so that it need not find out again.
 #define BEFORE_ETHERNET packet.extract(standard); packet.advance(PORT_METADATA_SIZE); hdr.bridge.setValid();
 #define TELL_EGRESS(what) hdr.bridge.layers = what;
+// To the parser the frame check sequence is data: in a frame that is up to four bytes too short it would be taken for lanes.
+// So its last bit decides between two ways that come to the same: the parser has to have it, or drops the packet.
+#define AFTER_LANES select(packet.lookahead<bit<32>>()[0:0]) { 0: end; 1: other_end; }
+#define OTHER_END state other_end { TELL_EGRESS(LAYERS_SA_ODD) transition accept; }
 #define VERIFIER Checksum() ipv4_checksum;
 #define VERIFY(header) ipv4_checksum.add(header); meta.damaged = (bit<1>)ipv4_checksum.verify();

@@ -12,7 +12,7 @@
 #define LANE_DO_SWAP(i)  lane_##i.read(held, slot); lane_##i.write(slot, hdr.lanes.v##i); hdr.lanes.v##i = held;
 #define LANE_ACTIONS \
     EACH_LANE(LANE_REGISTER) \
-    bit<32> slot = SLOT;  /* as an expression it would be worked out anew for each lane */ \
+    bit<32> slot = AT(hdr.sa.slot);  /* as an expression it would be worked out anew for each lane */ \
     int<32> held; \
     action set()  { EACH_LANE(LANE_DO_SET) } \
     action add()  { EACH_LANE(LANE_DO_ADD) } \

@@ -23,6 +23,7 @@ REASONS = {
     "bmv2": "needs BMv2",
     "p4c": "needs a P4 compiler, and perhaps its sources; scripts/compile --check runs where there is one",
     "tofino": "needs a Tofino or its driver stack; the commands run against an in-process server in tests/tofino",
+    "model": "needs the model of a Tofino; tests/tofino/test_model.py does the same where it is there",
     "machines": "needs several machines",
     "fragment": "a part of a program, which examples show whole; its imports are run",
     "generated": "shows what is generated",
@@ -51,6 +52,7 @@ NOT_RUN = {
     ("docs/tofino.md", "scripts/tofino compile"): "p4c",
     ("docs/tofino.md", "sa-atp deploy --target tofino"): "tofino",
     ("docs/tofino.md", "cat > switches.json"): "tofino",
+    ("docs/tofino.md", "scripts/tofino stf"): "model",
     ("docs/tofino.md", "scripts/tofino build"): "tofino",
 }
 SHELL = {  # run with two steps in place of a run's forty, and otherwise as they stand

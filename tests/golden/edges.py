@@ -76,6 +76,8 @@ def truncated(lanes: int) -> Scenario:
     s.send(1, good, "claimed", "a good packet; the others differ from it in one thing")
     again = good.having(bits=0b10, source=host(W1))
     s.send(2, again.having(cut=1), "malformed", "the last byte is missing")
+    for cut in (3, 4, 5, 8):
+        s.send(2, again.having(cut=cut), "malformed", f"the last {cut} bytes are missing")
     s.send(2, again.having(cut=4 * s.lanes), "malformed", "all lanes are missing, though the UDP length counts them")
     s.comment("Too short for a header: counted for job 0, because there is none to read.")
     s.send(2, again.having(lanes=None, cut=1), "malformed", "19 bytes of 20")
@@ -95,7 +97,7 @@ def forwarding(lanes: int) -> Scenario:
         """,
         lanes=lanes,
         jobs=[TWO],
-        routes=[("10.0.0.1/32", 1), ("10.0.0.2/32", 2), ("10.0.0.100/32", 9), ("10.1.0.0/16", 5), ("10.1.2.0/24", 6)],
+        routes=[("10.0.0.1/32", 1), ("10.0.0.2/32", 2), ("10.0.0.100/32", 9), ("10.1.0.0/16", 5), ("10.1.2.0/24", 12)],
     )
     zero, one, server = host(W0), host(W1), host(SERVER)
     s.send(1, Arp(zero, server, 1), None, "who has 10.0.0.100?")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from sa_atp.control import job_entries
 from sa_atp.control.jobspec import JobSpec, Member
@@ -45,17 +46,31 @@ class Scenario:
         self.routes = list(routes)
         self.switch = Switch(lanes, self.jobs, self.routes)
         self.steps: list[tuple[Step, str]] = []  # each with what is said of it
-        self._lines = [
+        self._lines: list[str] = []
+
+    def stf(self, *, loop_port: int | None = None, uncounted: Collection[str] = ()) -> str:
+        """Args:
+        loop_port: of a Tofino, where a switch sends itself copies of results; None: it needs none.
+        uncounted: events that the target does not count, or counts besides.
+        """
+        head = [
             *(f"# {line}".rstrip() for line in self.about),
             "#",
-            f"# For the build of {lanes} lanes. Written by tests/golden/generate.py, which derives what is expected from",
-            "# tests/golden/model.py. The fields of a line:",
+            f"# For the build of {self.lanes} lanes. Written by tests/golden/generate.py, which derives what is expected",
+            "# from tests/golden/model.py. The fields of a line:",
             *(f"# {line}" for line in RULER.splitlines()),
         ]
-        self._entries()
+        left_out = {f"({cell})" for cell in self._cells(uncounted)}
+        body = [
+            line
+            for line in self._lines
+            if not line.startswith("check_counter") or line[line.index("(") : line.index(")") + 1] not in left_out
+        ]
+        return "\n".join([*head, *self._entries(loop_port), *body]) + "\n"
 
-    def stf(self) -> str:
-        return "\n".join(self._lines) + "\n"
+    def _cells(self, events: Collection[str]) -> list[int]:
+        jobs = {job.job for job in self.jobs} | {job for job, _ in self.switch.events}
+        return [job * EVENTS_PER_JOB + EVENTS.index(event) for job in jobs for event in events]
 
     # --- packets ------------------------------------------------------------------------------------------------------
 
@@ -69,7 +84,7 @@ class Scenario:
         return self.values(lambda k: -1 - k)
 
     def comment(self, words: str) -> None:
-        self._lines += ["", *(f"# {line}" for line in textwrap.wrap(" ".join(words.split()), WIDTH - 2))]
+        self._lines += _comment(words)
 
     def data(self, sender: Member, job: JobSpec, event: str, words: str, **fields: object) -> None:
         """A contribution of a member; fields of the header, `lanes`, and fields of the packet."""
@@ -124,27 +139,32 @@ class Scenario:
 
     # --- tables -------------------------------------------------------------------------------------------------------
 
-    def _entries(self) -> None:
+    def _entries(self, loop_port: int | None) -> Iterator[str]:
         node = 0
         for job in self.jobs:
             slots = f"{job.slot_base} to {job.slot_base + job.slot_count - 1}"
-            self.comment(
+            yield from _comment(
                 f"Job {job.job}, epoch {job.epoch}: {job.level}, fan-in {job.fan_in:#x}, slots {slots}, "
                 f"time to live {job.ttl_ticks} ticks of 1024 microseconds; what sa_atp/control/jobs.py installs."
             )
-            self._lines += [_add(entry) for entry in job_entries.entries(job)]
+            job = dataclasses.replace(job, loop_port=loop_port)
+            yield from (_add(entry) for entry in job_entries.entries(job))
             group = job_entries.group(job)
-            self._lines.append(f"mc_mgrp_create {group.group}")
+            yield f"mc_mgrp_create {group.group}"
             for replica in sorted(group.replicas, key=lambda r: r.instance):
-                self._lines.append(f"mc_node_create {replica.instance} {replica.port}")
-                self._lines.append(f"mc_node_associate {group.group} {node}")
+                yield f"mc_node_create {replica.instance} {replica.port}"
+                yield f"mc_node_associate {group.group} {node}"
                 node += 1
         if self.routes:
-            self.comment("Where ordinary traffic goes.")
+            yield from _comment("Where ordinary traffic goes.")
             for prefix, port in self.routes:
                 ip, _, length = prefix.partition("/")
                 number = int.from_bytes(bytes(int(octet) for octet in ip.split(".")), "big")
-                self._lines.append(f"add bridge ip:0x{number:08x}/{length or 32} to_port(port:{port})")
+                yield f"add bridge ip:0x{number:08x}/{length or 32} to_port(port:{port})"
+
+
+def _comment(words: str) -> list[str]:
+    return ["", *(f"# {line}" for line in textwrap.wrap(" ".join(words.split()), WIDTH - 2))]
 
 
 def host(member: Member, name: str = "") -> Host:

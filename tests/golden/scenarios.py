@@ -18,6 +18,7 @@ EACH: dict[str, Callable[[int], Scenario]] = {
     "collisions": slots.collisions,
     "resends": slots.resends,
     "evictions": slots.evictions,
+    "lapses": slots.lapses,
     "probes": slots.probes,
     "fan_out": levels.fan_out,
     "admission": edges.admission,

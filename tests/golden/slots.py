@@ -232,20 +232,55 @@ def evictions(lanes: int) -> Scenario:
     s.data(W0, hasty, "evicted", "job 4 is not: it takes the slot, and -1, -2, -3, ... go to the server of job 3", seq=5,
            bits=0b01, flags=ON_BEHALF)  # fmt: skip
     s.data(W1, hasty, "completed", "job 4 has its sum: 2, 4, 6, ...", seq=5, bits=0b10)
+    s.check_counters()
+    return s
+
+
+def lapses(lanes: int) -> Scenario:
+    """Whatever the time to live is, a `wait` is longer, on every target."""
+    one = dataclasses.replace(TWO, job=3, ttl_ticks=SHORT_TICKS)
+    other = dataclasses.replace(
+        TWO, job=4, epoch=9, group=40, ttl_ticks=SHORT_TICKS, parameter_server=OTHER_SERVER, uplink=OTHER_SERVER
+    )
+    s = Scenario(
+        "lapses",
+        """
+        What may become of a slot that was idle for longer than the time to live: anybody claims it; nothing else takes it.
+        Two jobs share the slots.
+        """,
+        lanes=lanes,
+        jobs=[one, other],
+    )
+    s.data(W0, one, "claimed", "job 3 sends -1, -2, -3, ...", seq=1, exponent=-2, tag=7, bits=0b01,
+           lanes=s.falling)  # fmt: skip
+    s.data(W0, other, "collision", "job 4 finds it in use", seq=4, bits=0b01)
+    s.wait("Longer than the time to live.")
+    s.data(
+        W0, other, "evicted", "job 4 takes the slot, and -1, -2, -3, ... go to the server of job 3", seq=5, bits=0b01
+    )
+    s.data(W1, one, "collision", "now job 3 finds it in use", seq=2, bits=0b10)
+    s.data(W1, other, "completed", "job 4 has its sum: 2, 4, 6, ...", seq=5, bits=0b10)
     s.comment("The old owner finds the complete sum of another fragment, and starts again.")
-    s.data(W1, patient, "claimed", "job 3, fragment 1", seq=1, exponent=-2, tag=7, bits=0b10)
-    s.wait("A tenth of a second.")
-    s.data(W1, hasty, "completed", "all contributions at once: the packet has its own sum to carry, and the old one is "
+    s.data(W1, one, "claimed", "job 3, fragment 1", seq=1, exponent=-2, tag=7, bits=0b10)
+    s.wait("Longer than the time to live.")
+    s.data(W1, other, "completed", "all contributions at once: the packet has its own sum to carry, and the old one is "
            "lost; its senders send again", seq=6, bits=0b11, lanes=s.values(lambda k: -5 - k))  # fmt: skip
-    s.data(W0, hasty, "answered", "the complete sum is served when somebody asks again", seq=6, bits=0b01)
-    s.data(W0, hasty, "claimed", "fragment 7", seq=7, bits=0b01)
-    s.wait("A tenth of a second.")
+    s.data(W0, other, "answered", "the complete sum is served when somebody asks again", seq=6, bits=0b01)
+    s.wait("Longer than the time to live.")
+    s.data(W0, other, "answered", "also when time has passed, as long as nobody has claimed the slot", seq=6, bits=0b01)
+    s.data(W0, other, "claimed", "fragment 7", seq=7, bits=0b01)
+    s.wait("Longer than the time to live.")
     s.comment(
         "Neither a resend nor a probe takes a slot, however long it was idle; a contribution of its owner keeps it."
     )
-    s.data(W1, hasty, "passed up", "a resend of fragment 8", seq=8, bits=0b10, flags=RESEND)
-    s.probe(W1, hasty, "probed", "a probe of fragment 8", seq=8)
-    s.data(W1, hasty, "completed", "fragment 7 goes on", seq=7, bits=0b10)
+    s.data(W1, other, "passed up", "a resend of fragment 8", seq=8, bits=0b10, flags=RESEND)
+    s.probe(W1, other, "probed", "a probe of fragment 8", seq=8)
+    s.data(W1, other, "completed", "fragment 7 goes on", seq=7, bits=0b10)
+    s.comment("An incomplete sum that was idle twice as long.")
+    s.data(W0, other, "claimed", "fragment 9", seq=9, bits=0b01)
+    s.wait("Longer than the time to live.")
+    s.wait("And again.")
+    s.data(W0, one, "evicted", "job 3 takes the slot", seq=3, bits=0b01)
     s.check_counters()
     return s
 

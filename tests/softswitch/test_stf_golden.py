@@ -55,6 +55,26 @@ def test_embedded_target(file: Path, pipeline_of: Callable[[int], Pipeline]) -> 
     passes(file, EmbeddedTarget(pipeline_of(lanes)), Names.from_file(artefacts.program(lanes).json_path))
 
 
+TICK_US = 1024
+# The clock counts from the switch's start; the program sees 32 bits of it, in ticks.
+CLOCKS_US = {
+    "at zero": 0,
+    "in the first time to live": 19 * TICK_US,
+    "at 2^30 ticks": (1 << 30) * TICK_US - 5,
+    "at 2^31 ticks": (1 << 31) * TICK_US - 5,
+    "at 3 * 2^30 ticks": (3 << 30) * TICK_US - 5,
+    "where ticks wrap around": (1 << 32) * TICK_US - 5,
+}
+
+
+@pytest.mark.parametrize("clock", CLOCKS_US)
+@pytest.mark.parametrize("vector", ["aggregate", "collisions", "evictions", "lapses", "resends"])
+def test_embedded_target_at_several_clocks(vector: str, clock: str, pipeline: Pipeline) -> None:
+    """With most clocks they change over within the vector."""
+    target = EmbeddedTarget(pipeline, CLOCKS_US[clock])
+    passes(FOLDER / f"{vector}.stf", target, Names.from_file(artefacts.program().json_path))
+
+
 @BMV2_STF
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_bmv2(file: Path) -> None:

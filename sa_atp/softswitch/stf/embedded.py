@@ -19,11 +19,14 @@ WAIT_US = 100_000
 
 
 class EmbeddedTarget:
-    def __init__(self, pipeline: Pipeline) -> None:
-        """Args: pipeline: with the program of the test; its state is cleared."""
+    def __init__(self, pipeline: Pipeline, start_us: int = START_US) -> None:
+        """Args:
+        pipeline: with the program of the test; its state is cleared.
+        start_us: what the switch's clock says when the test begins.
+        """
         pipeline.reset()
         self._pipeline = pipeline
-        self._now_us = START_US
+        self._now_us = start_us
         self._nodes: list[tuple[int, list[int]]] = []
         self._groups: dict[int, list[int]] = defaultdict(list)
 
