@@ -47,6 +47,7 @@ _BMV2 = (
     "or name its folder in $SA_ATP_BMV2"
 )
 _TOFINO = "build p4c with ENABLE_TOFINO (docs/tofino.md)"
+_MODEL = "build the model's simple_test_harness, and name its folder in $SA_ATP_TOFINO_MODEL (docs/tofino.md)"
 
 
 def _essential(package: str, *names: str) -> list[Program]:
@@ -67,6 +68,10 @@ PROGRAMS = {
         Program(name="p4c-bm2-ss", use="scripts/compile, scripts/p4c-tests", source=_P4C, variable="P4C_BM2_SS"),
         Program(name="p4c-barefoot", use="scripts/tofino", source=_TOFINO, variable="P4C_BAREFOOT"),
         Program(name="bfas", use="scripts/tofino (the assembler)", source=_TOFINO, variable="BFAS", version=()),
+        Program(name="tofino_test_harness", use="the model of Tofino 1", source=_MODEL, variable="SA_ATP_TOFINO_MODEL",
+                version=()),
+        Program(name="jbay_test_harness", use="the model of Tofino 2", source=_MODEL, variable="SA_ATP_TOFINO_MODEL",
+                version=()),
         Program(name="git", use="the commit in a run's manifest", package="git"),
         Program(name="shellcheck", use="a test of the scripts", package="shellcheck"),
         Program(name="docker", use="docker-compose.yml",

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sa_atp.testbed.plan import Plan
 
 BACKENDS = ("auto", "local", "mininet", "sim")
-SWITCHES = ("auto", "embedded", "bmv2")
+SWITCHES = ("auto", "embedded", "bmv2", "tofino-model", "tofino2-model")
 
 
 def add(subparsers: Any) -> None:

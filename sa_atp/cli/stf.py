@@ -12,6 +12,9 @@ from sa_atp.words import plural
 if TYPE_CHECKING:
     from sa_atp.softswitch.stf.runner import Result
 
+TARGETS = ("embedded", "bmv2", "tofino-model", "tofino2-model")
+LONGEST_CLOCK_S = 1e8  # three years
+
 
 def add(subparsers: Any) -> None:
     parser = subparsers.add_parser(
@@ -19,9 +22,12 @@ def add(subparsers: Any) -> None:
         help="run a packet test on a P4 switch",
         description="Runs a packet test in p4c's STF format: packets in, packets out, table entries, counters.",
     )
-    parser.add_argument("program", type=Path, metavar="PROGRAM.json", help="BMv2 JSON, as p4c-bm2-ss writes it")
+    parser.add_argument("program", type=Path, metavar="PROGRAM", help="BMv2 JSON, as p4c-bm2-ss writes it; for a model, "
+                        "the folder that p4c's Tofino back end wrote")  # fmt: skip
     parser.add_argument("test", type=Path, metavar="TEST.stf")
-    parser.add_argument("--target", choices=("embedded", "bmv2"), default="embedded", help="default: embedded")
+    parser.add_argument("--target", choices=TARGETS, default="embedded", help="default: embedded")
+    parser.add_argument("--clock", type=float, metavar="SECONDS", help="embedded and models: how long the switch has been "
+                        "running when the test begins (default: 1)")  # fmt: skip
     parser.add_argument("--plain", action="store_true",
                         help="embedded: run the translated program as plain Python, to step through it")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
@@ -29,16 +35,30 @@ def add(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from sa_atp.control import tofino
     from sa_atp.softswitch.stf import grammar, runner
     from sa_atp.softswitch.stf.names import Names
 
     if options.plain and options.target != "embedded":
         raise UserError("--plain is about the embedded target: drop it, or choose --target embedded")
+    if options.clock is not None and options.target == "bmv2":
+        raise UserError("--clock: BMv2's clock is the machine's: drop it, or choose another target")
+    clock_s = 1.0 if options.clock is None else options.clock
+    if not 0 <= clock_s < LONGEST_CLOCK_S:
+        raise UserError(f"--clock {clock_s:g}: expected 0 to {LONGEST_CLOCK_S:g} seconds")
     test = grammar.read(options.test)
-    names = Names.from_file(options.program)
-    if options.target == "bmv2":
+    if options.target in tofino.MODELS:
+        from sa_atp.testbed import tofino_stf
+
+        program = tofino.from_folder(options.program)
+        if program.chip != tofino.MODELS[options.target]:
+            raise UserError(f"{options.program}: the program is for {program.chip}, not for {options.target}")
+        with tofino_stf.running(program, round(clock_s * 1e9)) as model:
+            result = runner.run(test, Names.from_schema(model.schema), model)
+    elif options.target == "bmv2":
         from sa_atp.testbed import bmv2_stf
 
+        names = Names.from_file(options.program)
         with bmv2_stf.running(options.program, names) as switch:
             result = runner.run(test, names, switch)
     else:
@@ -46,8 +66,9 @@ def run(options: argparse.Namespace) -> int:
         from sa_atp.softswitch.pipeline import Pipeline
         from sa_atp.softswitch.stf.embedded import EmbeddedTarget
 
+        names = Names.from_file(options.program)
         pipeline = Pipeline.from_file(options.program, compiled=not options.plain, cache=cache_folder())
-        result = runner.run(test, names, EmbeddedTarget(pipeline))
+        result = runner.run(test, names, EmbeddedTarget(pipeline, round(clock_s * 1e6)))
     if options.json:
         print(json.dumps(as_json(result, options.target)))
     report(result, options.target, to_errors=options.json)

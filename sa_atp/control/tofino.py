@@ -24,6 +24,8 @@ Packing = Literal["stratum", "pi"]
 CHIPS: tuple[Chip, ...] = get_args(Chip)
 PACKINGS: tuple[Packing, ...] = get_args(Packing)
 PIPES = 4  # a program is loaded into all of them; a chip with fewer takes no notice of the others
+MODELS: Mapping[str, Chip] = {"tofino-model": "tofino", "tofino2-model": "tofino2"}
+"""Names of the targets that are the vendor's model of a chip."""
 STAGES = {"tofino": 12, "tofino2": 20}
 LOOP_PORTS: Mapping[Chip, int] = {"tofino": 68, "tofino2": 6}
 """The recirculation port that the program knows (p4src/tna/target.p4; a test compares them)."""

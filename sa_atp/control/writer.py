@@ -5,7 +5,7 @@ protobuf, for the simulator and for local runs.
 """
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from sa_atp.control.errors import Refused, RefusedError
 from sa_atp.p4runtime.entities import Entity, Update
@@ -16,6 +16,7 @@ from sa_atp.softswitch.p4runtime.program_schema import from_program
 from sa_atp.softswitch.pipeline import Pipeline
 
 
+@runtime_checkable
 class Writer(Protocol):
     """Access to the tables, groups, counters and registers of one switch."""
 

@@ -5,9 +5,10 @@ from typing import Protocol
 
 import numpy as np
 
+from sa_atp.arrays import ByteRows, Counts, Indices, Lengths
 from sa_atp.net.send_pacer import SendPacer
 from sa_atp.sim.network import Clock, Link
-from sa_atp.softswitch.pipeline import PORTS, ROW_BYTES, Pipeline
+from sa_atp.softswitch.pipeline import PORTS, ROW_BYTES, Packets
 from sa_atp.wire.datagrams import Address, Burst
 from sa_atp.wire.frames import Endpoint, datagram, headers_for
 
@@ -21,10 +22,19 @@ class Connection(Protocol):
     def handle_timer(self, now_us: int) -> None: ...
 
 
-class Switch:
-    """A pipeline between links. Processing takes no time; queues are those of the links."""
+class Forwarder(Protocol):
+    """What forwards packets in a switch: a `Pipeline`, or something else that runs the program; see there."""
 
-    def __init__(self, clock: Clock, pipeline: Pipeline) -> None:
+    def reset(self) -> None: ...
+    def process(
+        self, data: ByteRows, lengths: Lengths, ports: Indices, now_us: int, depths: Counts | None = None
+    ) -> Packets: ...
+
+
+class Switch:
+    """A forwarder between links. Processing takes no time; queues are those of the links."""
+
+    def __init__(self, clock: Clock, pipeline: Forwarder) -> None:
         self.clock = clock
         self.pipeline = pipeline
         self.ports: dict[int, Link] = {}

@@ -5,15 +5,15 @@ two-level    workers ──> leaf ──> spine <── parameter server
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from sa_atp.control import jobs, routes
 from sa_atp.control.jobspec import JobSpec, Member
-from sa_atp.control.writer import LocalWriter
+from sa_atp.control.writer import LocalWriter, Writer
 from sa_atp.sim.network import Clock, Link, LinkSettings
-from sa_atp.sim.nodes import Host, Switch
+from sa_atp.sim.nodes import Forwarder, Host, Switch
 from sa_atp.softswitch.pipeline import Pipeline
 from sa_atp.spec import UDP_PORT
 from sa_atp.transport.server import ParameterServer
@@ -21,9 +21,6 @@ from sa_atp.transport.server_events import Admit, Retire, ServerSettings
 from sa_atp.wire.frames import mac_for
 
 SERVER_IP = "10.0.255.1"
-SERVER_PORT = 500
-UPLINK_PORT = 501
-LEAF_PORT = 100  # of the spine: the first leaf's
 INSTALL_US = 500  # what the control plane takes to install a job, or to remove it
 
 
@@ -36,14 +33,31 @@ def mac_text(ip: str) -> str:
     return ":".join(f"{mac >> shift & 255:02x}" for shift in range(40, -8, -8))
 
 
+@dataclass(frozen=True, slots=True)
+class SwitchPorts:
+    """Ports that workers do not have: theirs begin at 1. Some targets have fewer of them, and one for themselves."""
+
+    server: int = 500
+    uplink: int = 501
+    first_leaf: int = 100  # of the spine
+    loop: int | None = None
+
+
 @dataclass(slots=True)
 class Rack:
     """A switch, and what is attached to it."""
 
     switch: Switch
-    writer: LocalWriter
+    writer: Writer
     ports: dict[str, int] = field(default_factory=dict)  # IP address: port
     installed: dict[int, JobSpec] = field(default_factory=dict)
+
+
+def _writer(pipeline: Forwarder) -> Writer:
+    if isinstance(pipeline, Pipeline):
+        return LocalWriter(pipeline)
+    assert isinstance(pipeline, Writer)
+    return pipeline
 
 
 class World:
@@ -53,35 +67,39 @@ class World:
         self,
         *,
         seed: int,
-        pipelines: list[Pipeline],
+        pipelines: Sequence[Forwarder],
         links: LinkSettings,
         settings: ServerSettings,
         ttl_ticks: int = 50,
         trunk: LinkSettings | None = None,
+        ports: SwitchPorts | None = None,
     ) -> None:
         """Args:
-        pipelines: one for a star; for two levels the spine's, then one for each leaf. They are reset.
+        pipelines: one for a star; for two levels the spine's, then one for each leaf. They are reset. What is no
+            `Pipeline` is a `Writer` itself.
         links: of every link, both directions; `add_worker` may say otherwise for one.
         trunk: of those between switches, and of the parameter server's, if they are others.
+        ports: where what is no worker is attached.
         """
         self.clock = Clock()
         self.random = random.Random(seed)
         self.links = links
         self.trunk = trunk or links
         self.ttl_ticks = ttl_ticks
+        self.ports = ports or SwitchPorts()
         self.server = ParameterServer(
             replace(settings, levels=1 if len(pipelines) == 1 else 2), self.random.getrandbits
         )
         self.all_links: list[Link] = []
         for pipeline in pipelines:
             pipeline.reset()
-        self.racks = [Rack(Switch(self.clock, p), LocalWriter(p)) for p in pipelines]
+        self.racks = [Rack(Switch(self.clock, p), _writer(p)) for p in pipelines]
         self.root = self.racks[0]
         self.leaves = self.racks[1:]
         self.hosts: dict[str, Host] = {}
         for number, leaf in enumerate(self.leaves):
-            self._join(leaf, UPLINK_PORT, self.root, LEAF_PORT + number)
-        self.server_host = self.attach(SERVER_IP, UDP_PORT, self.root, SERVER_PORT, self.trunk)
+            self._join(leaf, self.ports.uplink, self.root, self.ports.first_leaf + number)
+        self.server_host = self.attach(SERVER_IP, UDP_PORT, self.root, self.ports.server, self.trunk)
         self.server_host.connection = self.server
         self.server_host.after = self._server_events
 
@@ -103,9 +121,9 @@ class World:
             if other is rack:
                 other.ports[ip] = port
             elif other is self.root:
-                other.ports[ip] = LEAF_PORT + self.leaves.index(rack)
+                other.ports[ip] = self.ports.first_leaf + self.leaves.index(rack)
             else:
-                other.ports[ip] = UPLINK_PORT
+                other.ports[ip] = self.ports.uplink
             routes.add(other.writer, ip, other.ports[ip])
         return host
 
@@ -154,7 +172,7 @@ class World:
         members = [
             self._member(rack, ip, udp_port, rank)
             for rank, (ip, udp_port) in job.addresses.items()
-            if rack is self.root or rack.ports[ip] != UPLINK_PORT
+            if rack is self.root or rack.ports[ip] != self.ports.uplink
         ]
         if not members:
             return None
@@ -171,7 +189,8 @@ class World:
             members=tuple(members),
             parameter_server=server,
             uplink=server,
-            leaf_ports=tuple(LEAF_PORT + n for n in range(len(self.leaves))) if rack is self.root else (),
+            leaf_ports=tuple(self.ports.first_leaf + n for n in range(len(self.leaves))) if rack is self.root else (),
+            loop_port=self.ports.loop,
         )
 
     # --- faults ---------------------------------------------------------------------------------------------------------

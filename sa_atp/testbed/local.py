@@ -10,7 +10,7 @@ from typing import Any
 from sa_atp.errors import UserError
 from sa_atp.testbed.cluster import READY_TIMEOUT_S, LocalCluster
 from sa_atp.testbed.collect import collect
-from sa_atp.testbed.plan import Plan, only_links, only_mininet
+from sa_atp.testbed.plan import Plan, check_switch, only_links, only_mininet
 from sa_atp.testbed.processes import Group, Process, ProcessError, wait_for
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import PolicyRun
@@ -33,11 +33,7 @@ def check(plan: Plan) -> None:
         )
     if plan.topology.kind != "star":
         raise UserError(f"the local backend has one switch: topology.kind = {plan.topology.kind!r} needs --backend sim")
-    if plan.switch.program != LocalCluster.program:
-        raise UserError(
-            f"the local backend runs the {LocalCluster.program} switch, not {plan.switch.program}: "
-            f"use --switch {LocalCluster.program}, or --backend mininet"
-        )
+    check_switch(plan, "local")
 
 
 def run(plan: Plan, folder: Path, progress: Progress) -> list[PolicyRun]:

@@ -21,7 +21,8 @@ from sa_atp.words import plural
 # ps: a parameter server sums, no switch does. gloo: PyTorch's ring all-reduce over TCP.
 POLICIES = ("atp", "sa-atp", "ps", "gloo")
 BACKENDS = ("local", "sim", "mininet")
-SWITCHES = ("embedded", "bmv2")
+SWITCHES = ("embedded", "bmv2", "tofino-model", "tofino2-model")
+ONLY_BACKEND = {"bmv2": "mininet", "tofino-model": "sim", "tofino2-model": "sim"}  # of switches that not each one runs
 TOPOLOGIES = ("star", "two-level", "dumbbell", "file")
 DEVICES = ("emulated", "cpu")
 CAUSES = ("device", "cpu-quota", "hog", "congestion")
@@ -382,6 +383,16 @@ def only_links(plan: Plan) -> str | None:
     """The first setting of a plan that needs links, emulated or simulated, as "table.key = value"; None: there is none."""
     wanted = {"topology.worker_mbps": plan.topology.worker_mbps, "topology.trunk_mbps": plan.topology.trunk_mbps}
     return _first(wanted)
+
+
+def check_switch(plan: Plan, backend: str) -> None:
+    """Raises: UserError: the backend does not run the plan's switch."""
+    only = ONLY_BACKEND.get(plan.switch.program, backend)
+    if only != backend:
+        raise UserError(
+            f"the backend {backend} does not run the switch {plan.switch.program}: use --switch embedded, "
+            f"or --backend {only}"
+        )
 
 
 def only_mininet(plan: Plan) -> str | None:

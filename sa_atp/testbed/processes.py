@@ -62,21 +62,20 @@ class Process:
             os.set_blocking(self._process.stdout.fileno(), False)
 
     def tell(self, message: Mapping[str, Any]) -> None:
+        self.say(json.dumps(message))
+
+    def say(self, line: str) -> None:
+        """Writes a line, or several, to its standard input. Raises: ProcessError: it does not listen."""
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            self._process.stdin.write(line.encode() + b"\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             raise ProcessError(self._obituary("does not listen")) from None
 
     def answer(self, timeout_s: float) -> dict[str, Any]:
-        """The next line of its output. Raises: ProcessError: it ended, or said nothing in time."""
-        deadline = time.monotonic() + timeout_s
-        while b"\n" not in self._buffer:
-            if not wait_for([self], deadline - time.monotonic()):
-                raise ProcessError(self._obituary(f"said nothing for {timeout_s:.0f} s"))
-            self.pump()
-        line, _, self._buffer = self._buffer.partition(b"\n")
+        """The next line of its output, which must be JSON. Raises: ProcessError: as `line`, or it is something else."""
+        line = self.line(timeout_s)
         try:
             found = json.loads(line)
         except ValueError:
@@ -84,6 +83,16 @@ class Process:
         if not isinstance(found, dict):
             raise ProcessError(self._obituary(f"answered {line[:80]!r}"))
         return found
+
+    def line(self, timeout_s: float) -> str:
+        """The next line of its output. Raises: ProcessError: it ended, or said nothing in time."""
+        deadline = time.monotonic() + timeout_s
+        while b"\n" not in self._buffer:
+            if not wait_for([self], deadline - time.monotonic()):
+                raise ProcessError(self._obituary(f"said nothing for {timeout_s:.0f} s"))
+            self.pump()
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line.decode(errors="replace")
 
     @property
     def has_answer(self) -> bool:

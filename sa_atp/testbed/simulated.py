@@ -1,24 +1,30 @@
 """The simulated backend: the same connections and the same switch program in virtual time, on links as the plan says."""
 
+import contextlib
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from msgspec.structs import asdict
 
 from sa_atp import artefacts
+from sa_atp.control import tofino
 from sa_atp.errors import SaAtpError, UserError
 from sa_atp.folders import cache_folder
 from sa_atp.sim.network import LinkSettings
+from sa_atp.sim.nodes import Forwarder
 from sa_atp.sim.worker import SimWorker
-from sa_atp.sim.world import SERVER_IP, World
+from sa_atp.sim.world import SERVER_IP, SwitchPorts, World
 from sa_atp.softswitch.pipeline import Pipeline
 from sa_atp.spec import UDP_PORT
+from sa_atp.testbed import tofino_model
 from sa_atp.testbed.collect import collect
 from sa_atp.testbed.local import expected_seconds
-from sa_atp.testbed.plan import Plan, only_mininet
+from sa_atp.testbed.plan import Plan, check_switch, only_mininet
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import PolicyRun
 from sa_atp.testbed.tasks import describe_step, evaluate, make_workload, straggler_pattern
+from sa_atp.testbed.tofino_sim import ModelForwarder
 from sa_atp.testbed.worker import Checker
 from sa_atp.train.step import Compute, Stepper, StepRecord
 from sa_atp.train.virtual_time import Process
@@ -34,32 +40,50 @@ def check(plan: Plan) -> None:
     wanted = only_mininet(plan)
     if wanted is not None:
         raise UserError(f"the simulator cannot do {wanted}: use --backend mininet")
-    if plan.switch.program != SWITCH:
-        raise UserError(
-            f"the simulator runs the {SWITCH} switch, not {plan.switch.program}: "
-            f"use --switch {SWITCH}, or --backend mininet"
-        )
+    check_switch(plan, "sim")
+    if plan.switch.program in tofino.MODELS:
+        chip = tofino.MODELS[plan.switch.program]
+        artefacts.tofino_folder(chip, plan.switch.lanes)
+        tofino_model.require(chip)
 
 
 def run(plan: Plan, progress: Progress) -> list[PolicyRun]:
     """Runs all policies and repetitions of a plan. Raises: SaAtpError."""
     check(plan)
     count = 1 if plan.topology.kind == "star" else 1 + plan.topology.racks
-    path = artefacts.program(plan.switch.lanes).json_path
     progress("loading the switch program")
-    pipelines = [Pipeline.from_file(path, cache=cache_folder()) for _ in range(count)]
-    runs = []
-    for repetition, policy in plan.run.turns():
-        progress(f"{policy}, repetition {repetition + 1} of {plan.run.repetitions}")
-        raw = _Simulation(plan, policy, repetition, pipelines, progress).run()
-        runs.append(collect(plan, policy, repetition, raw))
+    with contextlib.ExitStack() as processes:
+        switches = _switches(plan, count, processes)
+        runs = []
+        for repetition, policy in plan.run.turns():
+            progress(f"{policy}, repetition {repetition + 1} of {plan.run.repetitions}")
+            raw = _Simulation(plan, policy, repetition, switches, progress).run()
+            runs.append(collect(plan, policy, repetition, raw))
     return runs
+
+
+def _switches(plan: Plan, count: int, processes: contextlib.ExitStack) -> Sequence[Forwarder]:
+    if plan.switch.program == SWITCH:
+        path = artefacts.program(plan.switch.lanes).json_path
+        return [Pipeline.from_file(path, cache=cache_folder()) for _ in range(count)]
+    program = tofino.from_folder(artefacts.tofino_folder(tofino.MODELS[plan.switch.program], plan.switch.lanes))
+    return [processes.enter_context(ModelForwarder(program)) for _ in range(count)]
+
+
+def _ports(plan: Plan) -> SwitchPorts:
+    """On a Tofino all ports of a job belong to one pipe, the first."""
+    if plan.switch.program == SWITCH:
+        return SwitchPorts()
+    loop = tofino.LOOP_PORTS[tofino.MODELS[plan.switch.program]]
+    return SwitchPorts(server=60, uplink=61, first_leaf=40, loop=loop)
 
 
 class _Simulation:
     """One policy, once."""
 
-    def __init__(self, plan: Plan, policy: str, repetition: int, pipelines: list[Pipeline], progress: Progress) -> None:
+    def __init__(
+        self, plan: Plan, policy: str, repetition: int, switches: Sequence[Forwarder], progress: Progress
+    ) -> None:
         self.plan = plan
         self.policy = policy
         self.pattern = straggler_pattern(plan)
@@ -75,7 +99,8 @@ class _Simulation:
         )
         self.world = World(
             seed=plan.run.seed * 1000 + repetition,
-            pipelines=pipelines,
+            pipelines=switches,
+            ports=_ports(plan),
             links=links,
             trunk=replace(links, rate_mbps=plan.topology.trunk_mbps or plan.topology.link_mbps),
             settings=ServerSettings(lanes=plan.switch.lanes, slots=plan.switch.slots, slots_per_job=plan.switch.quota),

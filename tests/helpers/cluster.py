@@ -6,8 +6,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from sa_atp.arrays import Counts
+from sa_atp.control.events import EVENTS_A_JOB
 from sa_atp.net.session import Sum
 from sa_atp.sim.network import LinkSettings
+from sa_atp.sim.nodes import Switch
 from sa_atp.sim.worker import SimWorker
 from sa_atp.sim.world import SERVER_IP, World
 from sa_atp.softswitch.pipeline import Pipeline
@@ -22,6 +25,13 @@ from sa_atp.wire.control import HelpMode
 
 SERVER = (SERVER_IP, UDP_PORT)
 SECOND_US = 1_000_000
+
+
+def events_of(switch: Switch) -> Counts:
+    """What a switch with the embedded target has counted: packets by event, of all jobs together."""
+    assert isinstance(switch.pipeline, Pipeline)
+    cells = switch.pipeline.counter("job_events")[:, 0].reshape(-1, EVENTS_A_JOB)
+    return np.asarray(cells.sum(axis=0), np.int64)
 
 
 class Cluster:

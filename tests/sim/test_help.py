@@ -8,9 +8,10 @@ import random
 from collections.abc import Callable, Sequence
 
 import pytest
+from helpers.cluster import events_of
 from helpers.training import Setting, Training, lossy
 
-from sa_atp.control.events import EVENTS_A_JOB, Event
+from sa_atp.control.events import Event
 from sa_atp.softswitch.pipeline import Pipeline
 from sa_atp.wire.control import HelpMode
 
@@ -34,8 +35,7 @@ def train(pipelines: Sequence[Pipeline], levels: int, **options: object) -> Trai
 
 def switch_events(training: Training, event: Event) -> int:
     """Packets that switches have counted so."""
-    pipelines = [rack.switch.pipeline for rack in training.cluster.world.racks]
-    return int(sum(p.counter("job_events")[:, 0].reshape(-1, EVENTS_A_JOB)[:, event].sum() for p in pipelines))
+    return sum(int(events_of(rack.switch)[event]) for rack in training.cluster.world.racks)
 
 
 # --- nothing is lost ----------------------------------------------------------------------------------------------------

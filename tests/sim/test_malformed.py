@@ -16,14 +16,14 @@ from socket import inet_aton
 from typing import Any
 
 import numpy as np
-from helpers.cluster import SERVER, Cluster, Reduction
+from helpers.cluster import SERVER, Cluster, Reduction, events_of
 from helpers.damage import PLACES, Seen, bursts, cut, flip, flip_some, noise, tapped
 from helpers.messages import packet_of
 
-from sa_atp.control.events import EVENTS_A_JOB, Event
+from sa_atp.control.events import Event
 from sa_atp.sim.network import LinkSettings
 from sa_atp.sim.worker import SimWorker
-from sa_atp.sim.world import SERVER_PORT
+from sa_atp.sim.world import SwitchPorts
 from sa_atp.softswitch.pipeline import ROW_BYTES, Pipeline
 from sa_atp.spec import CONTRIBUTION_BITS, HEADER_BYTES, UDP_PORT, Flag, Kind
 from sa_atp.transport.server_events import ServerSettings
@@ -134,7 +134,7 @@ class AtSwitch:
         server = Endpoint(mac_for(SERVER[0]), SERVER)
         while True:
             yield port, _frame(member, server, noise(rng))
-            yield SERVER_PORT, _frame(server, Endpoint(member.mac, (member.address[0], UDP_PORT)), noise(rng))
+            yield SwitchPorts().server, _frame(server, Endpoint(member.mac, (member.address[0], UDP_PORT)), noise(rng))
             for kind in (Kind.DATA, Kind.DATA, Kind.RESULT, Kind.PROBE, Kind.CONTROL):
                 found = self.seen.some(rng, kind)
                 if found is None:
@@ -191,8 +191,7 @@ class AtSwitch:
 
     def _counted(self) -> np.ndarray:
         """Packets of each event, of all jobs together."""
-        cells = self.rack.switch.pipeline.counter("job_events")[:, 0].reshape(-1, EVENTS_A_JOB)
-        return np.asarray(cells.sum(axis=0), np.int64)
+        return events_of(self.rack.switch)
 
     def _counted_by_hosts(self) -> int:
         """Datagrams that hosts have refused."""
@@ -256,7 +255,7 @@ def test_a_members_packets_with_other_flags_or_slots_cost_time_only(pipeline: Pi
                 receive(flip_some(jobs.rng, found[1], places), found[0])
 
     jobs.disturb(30_000, inject)  # 1500 of them
-    events = switch.pipeline.counter("job_events")[:, 0].reshape(-1, EVENTS_A_JOB).sum(axis=0)
+    events = events_of(switch)
     assert min(events[e] for e in (Event.COLLISION, Event.PASSED_UP, Event.ANSWERED, Event.HANDED_OVER)) > 0, events
 
 

@@ -120,7 +120,7 @@ def test_programs_that_are_none(tmp_path: Path) -> None:
     damaged: dict[str, Any] = json.loads(ROUTER.read_text())
     del damaged["pipelines"][0]["tables"][1]["action_ids"]
     with pytest.raises(PipelineError, match="damaged"):
-        Names(damaged)
+        Names.from_source(damaged)
 
 
 @given(st.integers(0, FULL32), st.integers(0, FULL32))

@@ -67,7 +67,7 @@ def test_a_sweep_over_switches_is_of_those_switches() -> None:
     plan = small("run.backend=sim", "sweep.key=switch.program", 'sweep.values=["embedded","bmv2"]')
     first, second = points(plans.placed(plan), "here")
     runner.check(first.plan, "here")
-    with pytest.raises(UserError, match="not bmv2"):
+    with pytest.raises(UserError, match="does not run the switch bmv2"):
         runner.check(second.plan, "here")
 
 

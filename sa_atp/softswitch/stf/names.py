@@ -9,12 +9,13 @@ the whole field. The larger priority wins.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from sa_atp.errors import UserError
+from sa_atp.p4runtime.schema import Schema
 from sa_atp.softswitch.errors import PipelineError
 from sa_atp.softswitch.stf.grammar import Add, Call, Value, number
 
@@ -81,10 +82,23 @@ class Counter:
 class Names:
     """Tables, actions, counters and registers of a program, found by any unambiguous end of their names."""
 
-    def __init__(self, source: Mapping[str, Any]) -> None:
+    def __init__(self, tables: Iterable[_Table], counters: Iterable[Counter], registers: Iterable[str]) -> None:
+        self._tables = {table.name: table for table in tables}
+        self._counters = {counter.name: counter for counter in counters}
+        self._registers = {name: name for name in registers}
+
+    @classmethod
+    def from_source(cls, source: Mapping[str, Any]) -> "Names":
         """Args: source: the parsed BMv2 JSON. Raises: PipelineError."""
         try:
-            self._read(source)
+            return cls(
+                _tables(source),
+                [
+                    Counter(c["name"], c.get("binding", "") if c.get("is_direct") else "")
+                    for c in source.get("counter_arrays", ())
+                ],
+                [register["name"] for register in source.get("register_arrays", ())],
+            )
         except (KeyError, IndexError, TypeError, AttributeError) as error:
             raise PipelineError(f"damaged BMv2 JSON ({type(error).__name__}: {error})") from None
 
@@ -99,32 +113,30 @@ class Names:
             raise PipelineError(f"{path}: not BMv2 JSON ({error})") from None
         if not isinstance(source, dict) or "pipelines" not in source or "header_types" not in source:
             raise PipelineError(f"{path}: not BMv2 JSON: expected the output of p4c-bm2-ss")
-        return cls(source)
+        return cls.from_source(source)
 
-    def _read(self, source: Mapping[str, Any]) -> None:
-        types = {t["name"]: {name: bits for name, bits, *_ in t["fields"]} for t in source["header_types"]}
-        instances = {h["name"]: types[h["header_type"]] for h in source["headers"]}
-        for stack in (*source.get("header_stacks", ()), *source.get("header_union_stacks", ())):
-            for i in range(stack["size"]):
-                instances.setdefault(f"{stack['name']}[{i}]", types.get(stack.get("header_type"), {}))
-        actions = {a["id"]: a for a in source["actions"]}
-        self._tables: dict[str, _Table] = {}
-        for pipeline in source["pipelines"]:
-            for table in pipeline["tables"]:
-                self._tables[table["name"]] = _Table(
-                    table["name"],
-                    tuple(_key(k, instances) for k in table["key"]),
+    @classmethod
+    def from_schema(cls, schema: Schema) -> "Names":
+        """Of a program for another target, of which there is a P4Info."""
+        return cls(
+            (
+                _Table(
+                    table.name,
+                    tuple(_Key(field.name, _KINDS[field.kind], field.bits) for field in table.match),
                     {
-                        actions[i]["name"]: tuple((p["name"], p["bitwidth"]) for p in actions[i]["runtime_data"])
-                        for i in table["action_ids"]
+                        use.action.name: tuple((param.name, param.bits) for param in use.action.params)
+                        for use in table.actions
                     },
-                    table.get("entries") is not None,
+                    table.is_const,
                 )
-        self._counters = {
-            c["name"]: Counter(c["name"], c.get("binding", "") if c.get("is_direct") else "")
-            for c in source.get("counter_arrays", ())
-        }
-        self._registers = {r["name"]: r["name"] for r in source.get("register_arrays", ())}
+                for table in schema.tables
+            ),
+            (
+                *(Counter(counter.name, "") for counter in schema.counters),
+                *(Counter(t.direct_counter.name, t.name) for t in schema.tables if t.direct_counter is not None),
+            ),
+            (register.name for register in schema.registers),
+        )
 
     # --- what a test may name -----------------------------------------------------------------------------------------
 
@@ -175,6 +187,28 @@ class Names:
             _fitting(_plain(given[name], f"{action}: {name}"), bits, f"action {action}: {name}")
             for name, bits in parameters
         )
+
+
+def _tables(source: Mapping[str, Any]) -> list[_Table]:
+    types = {t["name"]: {name: bits for name, bits, *_ in t["fields"]} for t in source["header_types"]}
+    instances = {h["name"]: types[h["header_type"]] for h in source["headers"]}
+    for stack in (*source.get("header_stacks", ()), *source.get("header_union_stacks", ())):
+        for i in range(stack["size"]):
+            instances.setdefault(f"{stack['name']}[{i}]", types.get(stack.get("header_type"), {}))
+    actions = {a["id"]: a for a in source["actions"]}
+    return [
+        _Table(
+            table["name"],
+            tuple(_key(k, instances) for k in table["key"]),
+            {
+                actions[i]["name"]: tuple((p["name"], p["bitwidth"]) for p in actions[i]["runtime_data"])
+                for i in table["action_ids"]
+            },
+            table.get("entries") is not None,
+        )
+        for pipeline in source["pipelines"]
+        for table in pipeline["tables"]
+    ]
 
 
 def _key(key: Mapping[str, Any], instances: Mapping[str, Mapping[str, int]]) -> _Key:

@@ -11,7 +11,7 @@ from sa_atp.testbed.local import prepare, run_policy
 from sa_atp.testbed.mininet import parts, topologies, traffic
 from sa_atp.testbed.mininet.layout import Layout
 from sa_atp.testbed.mininet.network import READY_TIMEOUT_S, Network
-from sa_atp.testbed.plan import Plan
+from sa_atp.testbed.plan import Plan, check_switch
 from sa_atp.testbed.processes import Process
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import PolicyRun
@@ -29,6 +29,7 @@ def check(plan: Plan, plan_path: Path) -> Layout:
 
     Args: plan_path: files that the plan names are beside it. Raises: MissingPartError, UserError.
     """
+    check_switch(plan, "mininet")
     parts.require(switch=plan.switch.program, traffic=plan.traffic.is_wanted or plan.straggler.by == "congestion")
     return topologies.of_plan(plan, plan_path.parent)
 
