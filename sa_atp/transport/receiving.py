@@ -14,9 +14,9 @@ from sa_atp.transport.fetching import Fetching
 from sa_atp.transport.membership import Membership
 from sa_atp.transport.operation import Changed, NotFinite, Operation
 from sa_atp.transport.operations import Operations
+from sa_atp.transport.probe_timer import ProbeTimer
 from sa_atp.transport.recovery import Recovery
 from sa_atp.transport.serial import SEQ_MASK, serial_distance
-from sa_atp.transport.silence import Silence
 from sa_atp.transport.timing import RoundTrip
 from sa_atp.transport.window import Window
 from sa_atp.wire.header import lanes_of
@@ -35,7 +35,7 @@ class Receiver:
         operations: Operations,
         round_trip: RoundTrip,
         window: Window,
-        silence: Silence,
+        probe_timer: ProbeTimer,
         recovery: Recovery,
         fetching: Fetching,
         stats: WorkerStats,
@@ -47,7 +47,7 @@ class Receiver:
         self._operations = operations
         self._round_trip = round_trip
         self._window = window
-        self._silence = silence
+        self._probe_timer = probe_timer
         self._recovery = recovery
         self._fetching = fetching
         self._stats = stats
@@ -141,7 +141,7 @@ class Receiver:
         self._stats.congested += marked
         self._stats.results_from_server += finished
         self._stats.results_fetched += stored
-        self._silence.on_news(now_us)
+        self._probe_timer.on_news(now_us)
         self._window.on_results(news, marked, collided, now_us, self._round_trip.smoothed_us)
         if stored:
             # the parameter server has results that we missed, and probably more of them

@@ -17,8 +17,8 @@ from sa_atp.transport.events import WaitingFor, WorkerStats
 from sa_atp.transport.leaf_bypass import LeafBypass
 from sa_atp.transport.membership import Membership
 from sa_atp.transport.operation import Operation
+from sa_atp.transport.probe_timer import ProbeTimer
 from sa_atp.transport.serial import SEQ_MASK
-from sa_atp.transport.silence import Silence
 from sa_atp.transport.stamp import probe
 from sa_atp.transport.timing import RoundTrip
 from sa_atp.transport.window import Window
@@ -37,7 +37,7 @@ class Recovery:
         leaf: LeafBypass,
         round_trip: RoundTrip,
         window: Window,
-        silence: Silence,
+        probe_timer: ProbeTimer,
         stats: WorkerStats,
     ) -> None:
         self.packets: deque[Burst] = deque()
@@ -46,7 +46,7 @@ class Recovery:
         self._leaf = leaf
         self._round_trip = round_trip
         self._window = window
-        self._silence = silence
+        self._probe_timer = probe_timer
         self._stats = stats
         self._asked_us: dict[int, dict[int, int]] = {}  # operation: of its fragments, when they were probed
 
@@ -127,7 +127,7 @@ class Recovery:
         same = bits == operation.held_bits
         in_leaf = not from_server and self._leaf.may_be_leaf(bits)
         for group in operation.groups:
-            if in_leaf and self._leaf.says_nothing_of(group, bits, self._silence.timeouts):
+            if in_leaf and self._leaf.says_nothing_of(group, bits, self._probe_timer.timeouts):
                 continue
             if not NEVER < group.sent_us[local] < asked_us:
                 held = False  # it was not there to be seen
@@ -140,13 +140,13 @@ class Recovery:
                     # Not there, or complete without us having seen it: whatever happened to it happened to what was
                     # sent around it. Sending a fragment twice does no harm.
                     lost += group.mark_lost(group.waiting(operation.pending, oldest, asked_us))
-            elif in_leaf and self._leaf.must_flush(group, bits, self._silence.timeouts, same=same):
+            elif in_leaf and self._leaf.must_flush(group, bits, self._probe_timer.timeouts, same=same):
                 waiting = group.waiting(operation.pending, oldest, asked_us)
-                group.flush_leaf(self._leaf.to_flush(group, waiting, self._silence.timeouts))
+                group.flush_leaf(self._leaf.to_flush(group, waiting, self._probe_timer.timeouts))
         if lost:
             self._stats.lost_by_probe += lost
             self._window.on_loss(now_us, self._round_trip.smoothed_us)
-            self._silence.on_loss()
+            self._probe_timer.on_loss()
         operation.held_bits = bits
         missing = self._member.fan_in & ~bits
         if not held or not operation.groups or not missing:

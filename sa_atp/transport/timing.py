@@ -8,8 +8,8 @@ only when they are faster.
 INITIAL_RTT_US = 2_000
 MIN_TIMEOUT_US = 2_000  # a software switch and a busy host answer in less, but not reliably in much less
 MAX_TIMEOUT_US = 100_000
-LONGEST_DETOUR_US = 500_000
-DETOUR_REMEMBERED_US = 1_000_000
+LONGEST_PS_ROUND_TRIP_US = 500_000
+PS_ROUND_TRIP_REMEMBERED_US = 1_000_000
 
 
 class RoundTrip:
@@ -50,8 +50,8 @@ class RoundTrip:
     def ps_round_trip(self, elapsed_us: int, now_us: int) -> None:
         """A fragment that the switch could not take came back from the parameter server after this time."""
         fading_us = self._ps_round_trip_us - self._ps_round_trip_us // 8 if now_us < self._ps_round_trip_until_us else 0
-        self._ps_round_trip_us = min(max(elapsed_us, fading_us), LONGEST_DETOUR_US)
-        self._ps_round_trip_until_us = now_us + DETOUR_REMEMBERED_US
+        self._ps_round_trip_us = min(max(elapsed_us, fading_us), LONGEST_PS_ROUND_TRIP_US)
+        self._ps_round_trip_until_us = now_us + PS_ROUND_TRIP_REMEMBERED_US
 
     def reordering_us(self, now_us: int) -> int:
         """A fragment sent this much before one that is complete counts as lost (RFC 8985, section 6.2).

@@ -2,7 +2,7 @@
 
 It looks at what arrives and gives it to whom it concerns: results to receiving.py, answers to probes to recovery.py; and it
 says to the parameter server what has to be said. Which operations there are is in operations.py, what leaves when in
-sending.py, and how long is too long in silence.py. It knows neither sockets nor clocks.
+sending.py, and how long is too long in probe_timer.py. It knows neither sockets nor clocks.
 """
 
 import functools
@@ -24,11 +24,11 @@ from sa_atp.transport.leaf_bypass import LeafBypass
 from sa_atp.transport.membership import Membership
 from sa_atp.transport.operation import Operation
 from sa_atp.transport.operations import Operations
+from sa_atp.transport.probe_timer import ProbeTimer
 from sa_atp.transport.receiving import Receiver
 from sa_atp.transport.recovery import Recovery
 from sa_atp.transport.requests import Requests
 from sa_atp.transport.sending import Sender
-from sa_atp.transport.silence import Silence
 from sa_atp.transport.timing import RoundTrip
 from sa_atp.transport.window import Window
 from sa_atp.wire.control import (
@@ -47,7 +47,7 @@ from sa_atp.wire.control import (
 from sa_atp.wire.datagrams import Burst, merged
 from sa_atp.wire.header import first_byte, headers, size_of
 
-LEAVE_SILENCE_US = 2_000_000  # who leaves does not wait for a parameter server that has been silent for so long
+LEAVE_TIMEOUT_US = 2_000_000  # who leaves does not wait for a parameter server that has been silent for so long
 TIMEOUTS_BEFORE_FETCH = 2  # unanswered waits before the parameter server is asked for results
 MOST_DESCRIBED = 8  # operations of which people are told; the others wait for these
 
@@ -69,15 +69,15 @@ class Worker:
         self._operations = Operations(membership)
         self._events: deque[Event] = deque()
         self._leaf = LeafBypass(membership)
-        self._silence = Silence(self.round_trip, self.limits.operation_timeout_us, now_us)
-        self._recovery = Recovery(membership, self._leaf, self.round_trip, self.window, self._silence, self.stats)
+        self._probe_timer = ProbeTimer(self.round_trip, self.limits.operation_timeout_us, now_us)
+        self._recovery = Recovery(membership, self._leaf, self.round_trip, self.window, self._probe_timer, self.stats)
         self._fetching = Fetching(membership)
         self._receiver = Receiver(
             membership,
             self._operations,
             self.round_trip,
             self.window,
-            self._silence,
+            self._probe_timer,
             self._recovery,
             self._fetching,
             self.stats,
@@ -126,7 +126,7 @@ class Worker:
         )
         group.bypass_leaf |= self._leaf.applies_to(bits)
         group.sending.append((now_us, now_us))
-        self._silence.on_values(now_us)
+        self._probe_timer.on_values(now_us)
         self._operations.add(operation, group)
 
     def probe(self, operation: int, now_us: int) -> None:
@@ -156,7 +156,7 @@ class Worker:
 
     def _open_waiting(self, now_us: int) -> None:
         if self._operations.open_waiting():
-            self._silence.on_progress(now_us)
+            self._probe_timer.on_progress(now_us)
 
     # --- receiving ----------------------------------------------------------------------------------------------------
 
@@ -233,8 +233,8 @@ class Worker:
         is behind for longer than an operation may wait. (protocol section 7.6)
         """
         self._leave_by_us = now_us + self.limits.operation_timeout_us
-        silence_us = min(LEAVE_SILENCE_US, self.limits.operation_timeout_us)
-        self._leaving = self.ask(Leave(oldest=self._operations.oldest_seq()), now_us, timeout_us=silence_us)
+        timeout_us = min(LEAVE_TIMEOUT_US, self.limits.operation_timeout_us)
+        self._leaving = self.ask(Leave(oldest=self._operations.oldest_seq()), now_us, timeout_us=timeout_us)
         return self._leaving
 
     def fail(self, error: TransportError) -> None:
@@ -263,7 +263,7 @@ class Worker:
             case Progress(passed=passed):
                 # true whichever sign of life it answers: on a long way several are under way
                 self._fetching.forget_passed(passed)
-                self._requests.prolong(self._leaving, min(now_us + LEAVE_SILENCE_US, self._leave_by_us))
+                self._requests.prolong(self._leaving, min(now_us + LEAVE_TIMEOUT_US, self._leave_by_us))
             case _ if request is None:
                 self.stats.stale += 1
             case _ if not isinstance(request, Alive):
@@ -288,7 +288,7 @@ class Worker:
             return None
         times = [self._alive_at_us, self._requests.next_timer_us()]
         if self._operations.active():
-            times.append(self._silence.until_us(self._operations.under_way.in_flight))
+            times.append(self._probe_timer.until_us(self._operations.under_way.in_flight))
         return min(t for t in times if t is not None)
 
     def handle_timer(self, now_us: int) -> None:
@@ -305,17 +305,17 @@ class Worker:
         """Asks what became of fragments when nothing has come for long; gives up in the end."""
         active = self._operations.active()
         if not active:
-            self._silence.on_progress(now_us)
+            self._probe_timer.on_progress(now_us)
             return
-        stuck_us = self._silence.stuck_us(now_us)
+        stuck_us = self._probe_timer.stuck_us(now_us)
         if stuck_us is not None:
             # whose fault it is the parameter server knows: what a slot holds may be a late copy of ours
             first = self._operations.oldest()
             assert first is not None
             self._give_up(OperationTimeoutError(first.index, stuck_us / 1e6, None), now_us)
-        if self._silence.is_over(self._operations.under_way.in_flight, now_us):
+        if self._probe_timer.is_over(self._operations.under_way.in_flight, now_us):
             self._recovery.ask_around(active, now_us)
-            if self._silence.timeouts >= TIMEOUTS_BEFORE_FETCH:
+            if self._probe_timer.timeouts >= TIMEOUTS_BEFORE_FETCH:
                 # A slot can hold a fragment that is complete elsewhere, claimed anew by a late copy: it would never end.
                 self._fetching.ask(active, now_us)
 
@@ -375,7 +375,7 @@ class Worker:
                 self._operations.active(), self._operations.oldest_seq(), budget_bytes, now_us
             )
             if burst is not None:
-                self._silence.on_sent(now_us)
+                self._probe_timer.on_sent(now_us)
                 out.append(burst)
         # what asks after fragments leaves behind them
         out.extend(self._recovery.packets)
@@ -390,7 +390,7 @@ class Worker:
         active = len(self._operations.active())
         head = (
             f"rank {self.membership.rank}: window {self.window.limit}, round trip {self.round_trip.smoothed_us} us, "
-            f"{self._silence.timeouts} probe time-outs, oldest {oldest}, {active} operations open, {waiting} queued"
+            f"{self._probe_timer.timeouts} probe time-outs, oldest {oldest}, {active} operations open, {waiting} queued"
         )
         counted = ", ".join(f"{name} {value}" for name, value in self.stats.as_dict().items() if value)
         first = [operation.describe() for operation in itertools.islice(self._operations.active(), MOST_DESCRIBED)]

@@ -12,8 +12,8 @@ from sa_atp.transport.leaf_bypass import LeafBypass
 from sa_atp.transport.membership import Membership
 from sa_atp.transport.operation import UNKNOWN, Operation
 from sa_atp.transport.operations import Operations
+from sa_atp.transport.probe_timer import ProbeTimer
 from sa_atp.transport.recovery import MAX_QUESTIONS, Recovery
-from sa_atp.transport.silence import Silence
 from sa_atp.transport.timing import INITIAL_RTT_US, RoundTrip
 from sa_atp.transport.window import INITIAL_WINDOW, Window
 from sa_atp.transport.worker import Worker
@@ -38,9 +38,9 @@ class Asker:
         self.stats = WorkerStats()
         self.path = RoundTrip()
         self.window = Window(MEMBER.slot_count)
-        self.silence = Silence(self.path, 10_000_000, 0)
+        self.probe_timer = ProbeTimer(self.path, 10_000_000, 0)
         self.recovery = Recovery(
-            MEMBER, LeafBypass(MEMBER), self.path, self.window, self.silence, self.stats
+            MEMBER, LeafBypass(MEMBER), self.path, self.window, self.probe_timer, self.stats
         )  # fmt: skip
         self.book = Operations(MEMBER)
         self.groups: list[ContributionGroup] = []
@@ -102,7 +102,7 @@ class Asker:
 def test_what_the_switch_holds_says_what_is_lost(held: int, lost: set[int], leads: int | None) -> None:
     asker = Asker()
     asker.send(100, 1_000)
-    asker.silence.timeouts = 3
+    asker.probe_timer.timeouts = 3
     asker.recovery.ask(asker.operation, 3, 2_000)
     asker.asked()
     found = asker.answer(3, held, 3_000)
@@ -110,7 +110,7 @@ def test_what_the_switch_holds_says_what_is_lost(held: int, lost: set[int], lead
     assert asker.groups[0].in_flight == len(DATA) - len(lost)
     assert asker.stats.lost_by_probe == len(lost)
     assert asker.window.network == (INITIAL_WINDOW / 2 if lost else INITIAL_WINDOW)
-    assert asker.silence.timeouts == (0 if lost else 3), "only what was found out makes questions urgent again"
+    assert asker.probe_timer.timeouts == (0 if lost else 3), "only what was found out makes questions urgent again"
     assert (found and found.missing_bits) == leads
     assert asker.operation.held_bits == held
     assert asker.path.samples == 1
@@ -222,7 +222,7 @@ def test_lost_is_what_was_sent_sufficiently_earlier(later_us: int, again: bool, 
         assert asker.lost() == lost
         assert asker.stats.lost_by_order == len(lost)
     assert asker.window.network == (INITIAL_WINDOW / 2 if lost else INITIAL_WINDOW)
-    assert asker.silence.timeouts == 0
+    assert asker.probe_timer.timeouts == 0
 
 
 # --- who is asked -------------------------------------------------------------------------------------------------------
@@ -309,7 +309,9 @@ def scale_result(worker: Worker, sent: np.ndarray, now_us: int, *, epoch: int = 
         ("stale result", 4 * FIRST_US),
     ],
 )
-def test_a_worker_asks_after_each_silence(arrives: str | None, wait_us: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_asks_after_each_probe_timer(
+    arrives: str | None, wait_us: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two silences of 6 and 12 ms; then something arrives, and the next one begins."""
     worker = Worker(MEMBER, 0, first_request=1)
     worker.handle_timer(0)
@@ -343,7 +345,7 @@ def test_a_worker_asks_after_each_silence(arrives: str | None, wait_us: int, mon
     assert len(packets(worker, silent_us + wait_us, Kind.PROBE))
 
 
-def test_a_result_that_is_known_ends_no_silence() -> None:
+def test_a_result_that_is_known_ends_no_probe_timer() -> None:
     worker = Worker(MEMBER, 0, first_request=1)
     now_us = 1_000_000
     worker.contribute(worker.begin(VALUES, None, now_us), [np.ones(VALUES, np.float32)] * 4, OURS, now_us)

@@ -1,6 +1,6 @@
 """When a fragment that others overtake counts as lost."""
 
-from sa_atp.transport.timing import DETOUR_REMEMBERED_US, LONGEST_DETOUR_US, RoundTrip
+from sa_atp.transport.timing import LONGEST_PS_ROUND_TRIP_US, PS_ROUND_TRIP_REMEMBERED_US, RoundTrip
 
 NOW_US = 1_000_000
 
@@ -27,6 +27,6 @@ def test_what_goes_by_the_parameter_server_is_given_as_long_as_that_takes() -> N
     for n in range(100):
         path.ps_round_trip(20_000, NOW_US + n)
     assert path.reordering_us(NOW_US + 100) < 25_000
-    assert path.reordering_us(NOW_US + 99 + DETOUR_REMEMBERED_US) == 250
-    path.ps_round_trip(100 * LONGEST_DETOUR_US, NOW_US)
-    assert path.reordering_us(NOW_US) <= LONGEST_DETOUR_US
+    assert path.reordering_us(NOW_US + 99 + PS_ROUND_TRIP_REMEMBERED_US) == 250
+    path.ps_round_trip(100 * LONGEST_PS_ROUND_TRIP_US, NOW_US)
+    assert path.reordering_us(NOW_US) <= LONGEST_PS_ROUND_TRIP_US

@@ -7,7 +7,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from sa_atp.transport.silence import Silence
+from sa_atp.transport.probe_timer import ProbeTimer
 from sa_atp.transport.timing import MAX_TIMEOUT_US, MIN_TIMEOUT_US, RoundTrip
 
 LONGEST_US = 1_000_000
@@ -15,15 +15,15 @@ START_US = 5_000_000
 FIRST_US = 6_000  # of a path that nothing is known of: 2 ms, and four times the half of it
 
 
-def silence(*answers_us: int) -> Silence:
+def probe_timer(*answers_us: int) -> ProbeTimer:
     """On a path whose probes have been answered after these times."""
     path = RoundTrip()
     for elapsed_us in answers_us:
         path.answer(elapsed_us)
-    return Silence(path, LONGEST_US, START_US)
+    return ProbeTimer(path, LONGEST_US, START_US)
 
 
-def waits_us(found: Silence, in_flight: int, now_us: int, times: int) -> list[int]:
+def waits_us(found: ProbeTimer, in_flight: int, now_us: int, times: int) -> list[int]:
     """How long each of the next silences lasts, when each is noticed at once."""
     waits = []
     for _ in range(times):
@@ -51,19 +51,19 @@ def waits_us(found: Silence, in_flight: int, now_us: int, times: int) -> list[in
 def test_each_silence_in_a_row_is_twice_as_long_up_to_the_longest(
     answers_us: tuple[int, ...], in_flight: int, waits: list[int]
 ) -> None:
-    found = silence(*answers_us)
+    found = probe_timer(*answers_us)
     assert waits_us(found, in_flight, START_US, len(waits)) == waits
     assert found.timeouts == len(waits)
 
 
 def test_however_many_there_were_the_next_one_is_no_longer() -> None:
-    found = silence(100)
+    found = probe_timer(100)
     assert set(waits_us(found, 1, START_US, 300)[10:]) == {MAX_TIMEOUT_US}
 
 
 def test_what_is_noticed_late_is_asked_for_once() -> None:
     """A thread that did not run for a second has missed many silences, of which nobody could have heard more."""
-    found = silence()
+    found = probe_timer()
     late_us = START_US + 1_000_000
     assert found.is_over(1, late_us)
     assert not found.is_over(1, late_us)
@@ -73,7 +73,7 @@ def test_what_is_noticed_late_is_asked_for_once() -> None:
 
 def test_the_time_out_is_that_of_the_path_as_it_is_now() -> None:
     path = RoundTrip()
-    found = Silence(path, LONGEST_US, START_US)
+    found = ProbeTimer(path, LONGEST_US, START_US)
     assert found.until_us(1) == START_US + FIRST_US
     path.answer(10_000)
     assert found.until_us(1) == START_US + 30_000
@@ -110,9 +110,9 @@ SECOND_US = FIRST_US + 1_000  # after the first questions
     ],
 )
 def test_what_begins_anew_after_the_first_questions(
-    happens: Callable[[Silence], object], silence_begins: bool, urgent_again: bool, progress: bool
+    happens: Callable[[ProbeTimer], object], silence_begins: bool, urgent_again: bool, progress: bool
 ) -> None:
-    found = silence()
+    found = probe_timer()
     asked_us = START_US + FIRST_US
     assert found.is_over(1, asked_us)
     happens(found)
@@ -127,7 +127,7 @@ def test_what_begins_anew_after_the_first_questions(
 
 def test_questions_and_contributions_are_no_progress() -> None:
     """Whoever sends and asks for ever, and hears nothing, gives up in the end."""
-    found = silence()
+    found = probe_timer()
     now_us = START_US
     while found.stuck_us(now_us) is None:
         now_us = found.until_us(1)
@@ -148,7 +148,7 @@ class Timer(RuleBasedStateMachine):
         self.path = RoundTrip()
         if answer_us is not None:
             self.path.answer(answer_us)
-        self.silence = Silence(self.path, LONGEST_US, START_US)
+        self.probe_timer = ProbeTimer(self.path, LONGEST_US, START_US)
         self.now_us = START_US
         self.in_flight = 0
         self.heard_us = START_US  # of anything that makes a silence begin anew
@@ -162,11 +162,11 @@ class Timer(RuleBasedStateMachine):
     @rule(early_us=st.integers(0, 1))
     def until_the_deadline(self, early_us: int) -> None:
         """To where the difference is one of a microsecond."""
-        self.now_us = max(self.now_us, self.silence.until_us(self.in_flight) - early_us)
+        self.now_us = max(self.now_us, self.probe_timer.until_us(self.in_flight) - early_us)
 
     @rule(fragments=st.integers(1, 300))
     def sends(self, fragments: int) -> None:
-        self.silence.on_sent(self.now_us)
+        self.probe_timer.on_sent(self.now_us)
         self.in_flight += fragments
         self.heard_us = self.now_us
 
@@ -174,7 +174,7 @@ class Timer(RuleBasedStateMachine):
     @rule(data=st.data())
     def hears(self, data: st.DataObject) -> None:
         self.in_flight -= data.draw(st.integers(1, self.in_flight))
-        self.silence.on_news(self.now_us)
+        self.probe_timer.on_news(self.now_us)
         self.heard_us = self.moved_us = self.now_us
         self.in_a_row = 0
 
@@ -186,13 +186,13 @@ class Timer(RuleBasedStateMachine):
     @rule(data=st.data())
     def finds_losses(self, data: st.DataObject) -> None:
         self.in_flight -= data.draw(st.integers(1, self.in_flight))
-        self.silence.on_loss()
+        self.probe_timer.on_loss()
         self.in_a_row = 0
 
     @rule()
     def looks(self) -> None:
-        due_us = self.silence.until_us(self.in_flight)
-        over = self.silence.is_over(self.in_flight, self.now_us)
+        due_us = self.probe_timer.until_us(self.in_flight)
+        over = self.probe_timer.is_over(self.in_flight, self.now_us)
         assert over == (self.now_us >= due_us), "what it says is what it does"
         if not over:
             return
@@ -200,20 +200,20 @@ class Timer(RuleBasedStateMachine):
         assert quiet_us >= MIN_TIMEOUT_US, "nobody could have answered yet"
         assert quiet_us >= min(self.path.timeout_us << min(self.in_a_row, 20), MAX_TIMEOUT_US) or not self.in_flight
         assert quiet_us >= MAX_TIMEOUT_US or self.in_flight, "there was nothing to be answered"
-        assert not self.silence.is_over(self.in_flight, self.now_us), "twice for the same silence"
-        assert self.silence.until_us(self.in_flight) > self.now_us
+        assert not self.probe_timer.is_over(self.in_flight, self.now_us), "twice for the same silence"
+        assert self.probe_timer.until_us(self.in_flight) > self.now_us
         self.heard_us = self.now_us
         self.in_a_row += 1
 
     @invariant()
     def it_never_waits_for_ever(self) -> None:
-        if not hasattr(self, "silence"):
+        if not hasattr(self, "probe_timer"):
             return
-        assert self.silence.timeouts == self.in_a_row
-        due_us = self.silence.until_us(self.in_flight)
+        assert self.probe_timer.timeouts == self.in_a_row
+        due_us = self.probe_timer.until_us(self.in_flight)
         assert self.heard_us + MIN_TIMEOUT_US <= due_us <= self.heard_us + MAX_TIMEOUT_US
-        assert due_us <= self.silence.until_us(0), "with something under way it is asked no later"
-        stuck_us = self.silence.stuck_us(self.now_us)
+        assert due_us <= self.probe_timer.until_us(0), "with something under way it is asked no later"
+        stuck_us = self.probe_timer.stuck_us(self.now_us)
         assert (stuck_us is not None) == (self.now_us - self.moved_us > LONGEST_US)
         assert stuck_us in (None, self.now_us - self.moved_us)
 

@@ -8,7 +8,7 @@ from sa_atp.transport.timing import MAX_TIMEOUT_US, RoundTrip
 MOST_DOUBLINGS = 8  # of the time-out; the longest one is reached before
 
 
-class Silence:
+class ProbeTimer:
     """Of all operations of a connection together."""
 
     def __init__(self, round_trip: RoundTrip, longest_us: int, now_us: int) -> None:
