@@ -35,6 +35,8 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     "sa-atp bench switch, over veth pairs": (*_CORE, *_VETH),
     "sa-atp bench switch --against bmv2": (*_CORE, *_VETH, "simple_switch_grpc"),
     "sa-atp stf --target bmv2": (*_CORE, "simple_switch_grpc", "simple_switch_CLI"),
+    "sa-atp stf --target tofino-model": (*_CORE, "p4runtime", "tofino_test_harness"),
+    "sa-atp stf --target tofino2-model": (*_CORE, "p4runtime", "jbay_test_harness"),
     "p4runtime-shell": ("p4runtime-shell",),
     "sa-atp dissect": ("python", "numpy", "scapy"),
     "scripts/compile": ("p4c-bm2-ss",),

@@ -96,7 +96,8 @@ class ModelForwarder:
                 self._running().set_group(entity)
                 self._groups[entity.group] = entity
             else:
-                del self._groups[entity.group]
+                if self._groups.pop(entity.group, None) is None:
+                    raise UserError(f"{entity}: there is none")
                 if update.kind is UpdateKind.MODIFY:
                     self._groups[entity.group] = entity
                 self._stop()
@@ -104,7 +105,8 @@ class ModelForwarder:
             self._running().insert(entity)
             self._entries[_key(entity)] = entity
         elif isinstance(entity, TableEntry):
-            del self._entries[_key(entity)]
+            if self._entries.pop(_key(entity), None) is None:
+                raise UserError(f"{entity}: there is no such entry")
             if update.kind is UpdateKind.MODIFY:
                 self._entries[_key(entity)] = entity
             self._stop()
