@@ -74,8 +74,8 @@ def test_all_checks_pass(checkout: Checkout) -> None:
     lines = done.stdout.splitlines()
     steps = [line for line in lines if line.startswith("--- ") and not line.endswith(" s")]
     assert steps == [
-        "--- ruff check", "--- ruff format", "--- mypy", "--- generated files", "--- compiled P4 programs",
-        "--- P4 programs for Tofino", "--- pytest",
+        "--- ruff check", "--- ruff format", "--- generated files", "--- compiled P4 programs",
+        "--- P4 programs for Tofino", "--- pytest", "--- mypy",
     ]  # fmt: skip
     at = lines.index("Skipped: 4 of 5 tests")
     assert lines[at + 1 : at + 3] == ["     3  no moon: wait for the night", "     1  no sun: wait for the day"]
@@ -90,7 +90,7 @@ def test_one_failure_fails_and_hides_no_other(checkout: Checkout, types: str) ->
     done = checkout.run("scripts/test")
     assert done.returncode == 1
     assert "a wrong type\n" in done.stdout
-    assert done.stdout.splitlines()[-1].split(": ", 1)[1] == "mypy; pytest"
+    assert done.stdout.splitlines()[-1].split(": ", 1)[1] == "pytest; mypy"
 
 
 def test_arguments_go_to_pytest(checkout: Checkout) -> None:
