@@ -24,11 +24,15 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` looks at the marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     for item in items:
         if item.path.relative_to(here).parts[0] not in ANYWHERE:
             item.add_marker("machine")
+    if "minutes" not in config.option.markexpr:  # those run where they are asked for
+        late = [item for item in items if item.get_closest_marker("minutes")]
+        config.hook.pytest_deselected(items=late)
+        items[:] = [item for item in items if item not in late]
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -19,8 +19,8 @@ Key = tuple[str, str]
 
 SHORT = f"""#!/bin/sh
 case "$1 $2" in
-    run\\ *) set -- "$@" --set run.steps=2 --set run.repetitions=1 ;;
-    bench\\ allreduce) set -- "$@" --mbytes 1 ;;
+    run\\ *) set -- "$@" --set run.steps=2 --set run.repetitions=1 ${{POLICIES:+--set "$POLICIES"}} ;;
+    bench\\ allreduce) set -- "$@" --mbytes 1 --workers 2 --iterations 1 ;;
     bench\\ switch) set -- "$@" --packets 4096 ;;
 esac
 exec {sys.executable} -m sa_atp "$@"
@@ -57,8 +57,11 @@ def the(key: Key) -> Block:
     return next(block for block in blocks() if block.is_at(key))
 
 
-def make_place(folder: Path) -> dict[str, str]:
-    """Gives a folder what a checkout has, to run blocks in; what they write stays there. Returns: their environment."""
+def make_place(folder: Path, *, policies: str = 'run.policies=["sa-atp"]') -> dict[str, str]:
+    """Gives a folder what a checkout has, to run blocks in; what they write stays there. Returns: their environment.
+
+    Args: policies: of runs; "": as the plan has them, which takes longer.
+    """
     for entry in ROOT.iterdir():
         if entry.name not in ("runs", "build", ".git", ".venv"):
             (folder / entry.name).symlink_to(entry)
@@ -66,4 +69,8 @@ def make_place(folder: Path) -> dict[str, str]:
     programs.mkdir()
     (programs / "sa-atp").write_text(SHORT)
     (programs / "sa-atp").chmod(0o755)
-    return {**os.environ, "PATH": f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    return {
+        **os.environ,
+        "POLICIES": policies,
+        "PATH": f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }

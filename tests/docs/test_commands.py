@@ -89,7 +89,18 @@ def stays(command: str) -> bool:
     return re.match(r"sa-atp (switch|ps|up)\b(?!.* -- )", command) is not None
 
 
-@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.blocks[0][1].strip())
+LONG = ("sa-atp run", "sa-atp bench")
+
+
+def is_long(scene: Scene) -> bool:
+    return any(first.startswith(LONG) for _, first in scene.blocks)
+
+
+@pytest.mark.parametrize(
+    "scene",
+    [pytest.param(scene, marks=[pytest.mark.minutes] if is_long(scene) else []) for scene in SCENES],
+    ids=lambda scene: scene.blocks[0][1].strip(),
+)
 def test_commands(scene: Scene, tmp_path: Path) -> None:
     play(scene, tmp_path)
 
