@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "sa_atp"
 
 # From the bottom up: a part imports from its own level and from those before it.
 LEVELS = (
-    ("spec", "arrays", "errors", "words", "inputs", "terminal", "folders", "artefacts", "needs"),
+    ("spec", "arrays", "errors", "words", "inputs", "tables", "terminal", "folders", "artefacts", "needs"),
     ("tensor", "wire"),
     ("transport", "straggler"),
     ("p4runtime",),
@@ -21,6 +21,7 @@ LEVELS = (
     ("control",),
     ("sim",),
     ("train", "ddp"),
+    ("policies",),
     ("testbed",),
     ("bench", "report", "doctor"),
     ("cli", "__main__"),

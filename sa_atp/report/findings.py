@@ -1,10 +1,11 @@
 """What a run shows, in sentences. Each is worked out from the records; none is taken for granted."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from sa_atp import policies
 from sa_atp.report import stats
 from sa_atp.report.stats import PolicyStats
 from sa_atp.report.text import digits, duration, factor, in_words, percent, plural, policy_name, situation
@@ -25,11 +26,19 @@ class Remark:
 
 
 def headline(result: RunResult, found: Sequence[PolicyStats]) -> PolicyStats | None:
-    """The policy to compare with the baseline in titles: SA-ATP, or else the fastest; None if nothing is to compare."""
+    """The policy to compare with the baseline in titles: the first that reports are about (SA-ATP), or else the fastest;
+    None if nothing is to compare.
+    """
     base = stats.baseline(result, found)
     others = [each for each in found if base is not None and each is not base and each.mean_s is not None]
-    named = [each for each in others if each.policy == "sa-atp"]
+    subject = subject_of(each.policy for each in others)
+    named = [each for each in others if each.policy == subject]
     return min(named or others, key=lambda each: each.mean_s or 0.0, default=None)
+
+
+def subject_of(names: Iterable[str]) -> str | None:
+    """The first of some policies that reports are about; None: there is none among them."""
+    return next((name for name in names if name in policies.names() and policies.find(name).is_subject), None)
 
 
 def iteration_time(result: RunResult) -> str:

@@ -74,7 +74,7 @@ def _headlines(result: RunResult, summary: dict[str, Any]) -> str:
     comparison = summary["comparison"]
     policies = summary["policies"]
     cards = []
-    chosen = "sa-atp" if "sa-atp" in comparison["speedup"] else next(iter(comparison["speedup"]), None)
+    chosen = findings.subject_of(comparison["speedup"]) or next(iter(comparison["speedup"]), None)
     if chosen is not None and comparison["speedup"][chosen] is not None:
         base, other = policy_name(comparison["baseline"]), policy_name(chosen)
         reduction = comparison["iteration_time_reduction"][chosen]

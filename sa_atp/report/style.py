@@ -1,7 +1,8 @@
 """The visual language of all figures: one colour per activity, one per policy, and how a figure is laid out.
 
 Activities wear the Okabe-Ito colours, which colour-blind readers can tell apart; waiting is grey, because it is nothing.
-Policies wear others, ATP grey. matplotlib is imported where it is used: the rest of the report does without.
+Policies wear others (sa_atp/policies), ATP grey. matplotlib is imported where it is used: the rest of the report does
+without.
 """
 
 import contextlib
@@ -10,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sa_atp import needs
+from sa_atp import needs, policies
 from sa_atp.errors import MissingPartError
 from sa_atp.report.files import write_file
 
@@ -32,21 +33,8 @@ ACTIVITY_LABELS = {
     "wait": "waits",
     "pause": "is paused",
 }
-POLICY_COLOURS = {
-    "atp": "#7A7A7A",
-    "sa-atp": "#882255",
-    "ps": "#DDAA33",
-    "gloo": "#4477AA",
-    "backup": "#332288",
-    "boa": "#999933",
-    "falcon": "#44AA99",
-    "falcon-slack": "#117733",
-    "flexrr": "#CC6677",
-    "ssp": "#6699CC",
-    "consgd": "#AA4499",
-    "dynsgd": "#661100",
-}
 SLOW_COLOUR = "#F5CFCB"  # behind a worker whose device is slow
+SPARE_COLOURS = ("#6699CC", "#999933", "#661100", "#CC6677")  # of policies that this release does not know
 BOUND_COLOUR = "#B22222"
 INK, FAINT = "#222222", "#6A6A6A"
 
@@ -104,8 +92,7 @@ _SETTINGS: dict[str, Any] = {
 
 def policy_colour(policy: str) -> str:
     """The colour of a policy in every figure; that of an unknown one depends on its name alone."""
-    spare = list(POLICY_COLOURS.values())[2:]
-    return POLICY_COLOURS.get(policy) or spare[sum(policy.encode()) % len(spare)]
+    return policies.colours().get(policy) or SPARE_COLOURS[sum(policy.encode()) % len(SPARE_COLOURS)]
 
 
 def figure(height_in: float, title: str, subtitle: str = "", *, legend: bool = False) -> "Figure":

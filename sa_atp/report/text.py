@@ -3,30 +3,18 @@
 import math
 from collections import defaultdict
 
+from sa_atp import policies
 from sa_atp.testbed.records import RunResult
 
 NBSP = "\u00a0"  # between a number and its unit, so that they stay on one line
 
-POLICY_NAMES = {
-    "atp": "ATP",
-    "sa-atp": "SA-ATP",
-    "ps": "Parameter server",
-    "gloo": "Gloo ring",
-    "backup": "Backup workers",
-    "boa": "BOA",
-    "falcon": "Falcon",
-    "falcon-slack": "Falcon (slack)",
-    "flexrr": "FlexRR",
-    "ssp": "SSP",
-    "consgd": "ConSGD",
-    "dynsgd": "DynSGD",
-}
 _COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 
 def policy_name(policy: str) -> str:
-    return POLICY_NAMES.get(policy, policy)
+    """What tables and figures call a policy."""
+    return policies.title(policy)
 
 
 def in_words(count: int) -> str:

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from typing import Any
 
+from sa_atp import policies
 from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.records import Evaluation, Interval, Iteration, PolicyRun
 from sa_atp.testbed.tasks import straggler_pattern
@@ -26,15 +27,17 @@ def collect(plan: Plan, policy: str, repetition: int, workers: list[dict[str, An
         Evaluation(step, (ends_us[step] - origin_us) / 1e6, loss, accuracy)
         for step, loss, accuracy in workers[0]["evaluations"]
     ]
-    if policy == "gloo":
+    kind = policies.find(policy)
+    if (
+        kind.family is policies.Family.PEERS
+    ):  # whose sums are of floats, and who have no fragments that could be counted
         run.sums_checked, run.sums_wrong = check_agreement(workers)
     else:
-        run.sums_checked, run.sums_wrong = check_sums(workers, plan.topology.workers * plan.job.micro_batches)
-    if policy != "gloo":  # which has no fragments that could be counted
+        run.sums_checked, run.sums_wrong = check_sums(workers, kind.shards(plan) * plan.job.micro_batches)
         run.fragments = _fragments(workers)
     run.help = _help(workers)
     pattern = straggler_pattern(plan)
-    shard_us = plan.job.batch_size * plan.job.compute_us_per_sample
+    shard_us = plan.job.batch_size * plan.job.compute_us_per_sample * kind.shards(plan) / plan.topology.workers
     steps = range(min(plan.run.warm_up, plan.run.steps - 1), plan.run.steps)
     run.fluid_bound_s = sum(pattern.fluid_bound_us(step, shard_us) for step in steps) / len(steps) / 1e6
     return run

@@ -6,21 +6,20 @@ out of range are refused with the key, the value, and what would be accepted.
 
 import dataclasses
 import tomllib
-import typing
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sa_atp import policies
 from sa_atp.errors import UserError
 from sa_atp.inputs import read_text
+from sa_atp.policies.policy import BACKENDS
 from sa_atp.spec import CONTRIBUTION_BITS, LANE_BUILDS, SLOTS
+from sa_atp.tables import read_table, setting
 from sa_atp.train.comm_models import COMM_MODELS
 from sa_atp.words import plural
 
-# ps: a parameter server sums, no switch does. gloo: PyTorch's ring all-reduce over TCP.
-POLICIES = ("atp", "sa-atp", "ps", "gloo")
-BACKENDS = ("local", "sim", "mininet")
 SWITCHES = ("embedded", "bmv2", "tofino-model", "tofino2-model")
 ONLY_BACKEND = {"bmv2": "mininet", "tofino-model": "sim", "tofino2-model": "sim"}  # of switches that not each one runs
 TOPOLOGIES = ("star", "two-level", "dumbbell", "file")
@@ -30,21 +29,6 @@ FIGURES = ("iteration-time", "aggregation", "accuracy", "fairness")
 PATTERNS = ("none", "constant", "random", "pause")
 GRADES = ("steal", "clone")
 MODELS = ("digits-cnn", *COMM_MODELS)
-
-
-def one_of(*values: Any) -> Any:
-    return field(metadata={"one_of": values})
-
-
-def between(low: float, high: float) -> Any:
-    return field(metadata={"between": (low, high)})
-
-
-def setting(default: Any, **limits: Any) -> Any:
-    """A field with a default and limits: one_of=..., between=(low, high), each=(low, high) for lists."""
-    if isinstance(default, list | tuple):
-        return field(default=tuple(default), metadata=limits)
-    return field(default=default, metadata=limits)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,8 +42,8 @@ class RunPlan:
     steps: int = setting(40, between=(1, 100_000))
     warm_up: int = setting(3, between=(0, 1000))
     """First steps of every run that do not count in means and percentiles."""
-    policies: tuple[str, ...] = setting(("atp", "sa-atp"), one_of=POLICIES)
-    """What to compare; the first one is the baseline."""
+    policies: tuple[str, ...] = setting(("atp", "sa-atp"), one_of=policies.names)
+    """What to compare; the first one is the baseline. docs/policies.md says what each does."""
     backend: str = setting("local", one_of=BACKENDS)
     """Where `--backend auto` runs the plan."""
     target_accuracy: float = setting(0.9, between=(0.0, 1.0))
@@ -224,10 +208,24 @@ class Plan:
     help: HelpPlan = field(default_factory=HelpPlan)
     traffic: TrafficPlan = field(default_factory=TrafficPlan)
     sweep: SweepPlan = field(default_factory=SweepPlan)
+    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """The policies' own tables, by their names: see policies.settings."""
+
+    def settings_of(self, table: str) -> Any:
+        """A policy's own table, with defaults for what the plan leaves out."""
+        return self.settings[table] if table in self.settings else policies.settings()[table]()
 
     def as_dict(self) -> dict[str, Any]:
-        """The plan as TOML-like tables, complete with defaults."""
-        return dataclasses.asdict(self)
+        """The plan as TOML-like tables, complete with defaults; of the policies' own those that the plan concerns."""
+        tables = {name: dataclasses.asdict(getattr(self, name)) for name in TABLES}
+        own = {*self.settings, *policies.tables_of(self.run.policies)}
+        return tables | {
+            name: dataclasses.asdict(self.settings_of(name)) for name in policies.settings() if name in own
+        }
+
+
+TABLES = {f.name: f.default_factory for f in dataclasses.fields(Plan) if f.name != "settings"}
+"""The tables that every plan has, and what each holds."""
 
 
 def load(path: Path, overrides: Iterable[str] = ()) -> Plan:
@@ -248,14 +246,18 @@ def parse(text: str, where: str, overrides: Iterable[str] = ()) -> Plan:
 
 def parse_tables(tables: Mapping[str, Any], where: str) -> Plan:
     """A plan from TOML tables, or from `Plan.as_dict()`. Raises: UserError naming the key."""
-    sections = {f.name: f for f in dataclasses.fields(Plan)}
+    kinds: dict[str, Any] = {**TABLES, **policies.settings()}
+    found = {}
     for name, table in tables.items():
-        if name not in sections:
-            raise UserError(f"{where}: unknown table [{name}]; a plan has {', '.join(f'[{s}]' for s in sections)}")
+        if name not in kinds:
+            raise UserError(f"{where}: unknown table [{name}]; a plan has {', '.join(f'[{s}]' for s in kinds)}")
         if not isinstance(table, dict):
             raise UserError(f"{where}: {name} must be a table")
-    types = typing.get_type_hints(Plan)
-    plan = Plan(**{name: _section(types[name], name, table, where) for name, table in tables.items()})
+        found[name] = read_table(kinds[name], name, table, where)
+    settings = {name: table for name, table in found.items() if name not in TABLES}
+    plan = Plan(**{name: table for name, table in found.items() if name in TABLES}, settings=settings)
+    own = {name: plan.settings_of(name) for name in policies.tables_of(plan.run.policies)}
+    plan = dataclasses.replace(plan, settings=own | settings)
     _check_together(plan, where)
     return plan
 
@@ -272,40 +274,6 @@ def _override(tables: dict[str, Any], override: str) -> None:
     table = tables.setdefault(section, {})
     if isinstance(table, dict):  # else the plan is wrong, and that is said when it is read
         table[name] = parsed
-
-
-def _section(kind: Any, name: str, table: Mapping[str, Any], where: str) -> Any:
-    known = {f.name: f for f in dataclasses.fields(kind)}
-    types = typing.get_type_hints(kind)
-    values = {}
-    for key, value in table.items():
-        if key not in known:
-            raise UserError(f"{where}: unknown key {name}.{key}; [{name}] has {', '.join(known)}")
-        values[key] = _value(value, types[key], known[key].metadata, f"{where}: {name}.{key}")
-    return kind(**values)
-
-
-def _value(value: Any, kind: Any, limits: Mapping[str, Any], where: str) -> Any:
-    if typing.get_origin(kind) is tuple:
-        if not isinstance(value, list | tuple):
-            raise UserError(f"{where} = {value!r}: expected a list")
-        element = typing.get_args(kind)[0]
-        inner = {"between": limits["each"]} if "each" in limits else limits
-        return tuple(_value(v, element, inner, where) for v in value)
-    if kind is Any:
-        return value
-    if kind is float and type(value) is int:
-        value = float(value)
-    if type(value) is not kind:
-        names = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
-        raise UserError(f"{where} = {value!r}: expected {names[kind]}")
-    if "one_of" in limits and value not in limits["one_of"]:
-        raise UserError(f"{where} = {value!r}: expected one of {', '.join(map(repr, limits['one_of']))}")
-    if "between" in limits:
-        low, high = limits["between"]
-        if not low <= value <= high:
-            raise UserError(f"{where} = {value!r}: expected {low} to {high}")
-    return value
 
 
 def _check_together(plan: Plan, where: str) -> None:
@@ -345,7 +313,7 @@ def _check_together(plan: Plan, where: str) -> None:
                 f"{where}: straggler.workers names {worker}, but topology.workers = {workers} counts from 0"
             )
     if not plan.run.policies:
-        raise UserError(f"{where}: run.policies is empty: expected at least one of {', '.join(POLICIES)}")
+        raise UserError(f"{where}: run.policies is empty: expected at least one of {', '.join(policies.names())}")
     low_high = plan.straggler.slowdown_range
     if len(low_high) != 2 or low_high[0] > low_high[1]:
         raise UserError(
@@ -353,6 +321,8 @@ def _check_together(plan: Plan, where: str) -> None:
         )
     if plan.topology.kind == "two-level" and plan.topology.racks > workers:
         raise UserError(f"{where}: topology.racks = {plan.topology.racks} is more than topology.workers = {workers}")
+    for policy in plan.run.policies:
+        policies.find(policy).check(plan, where)
 
 
 def placed(plan: Plan, backend: str = "auto", switch: str = "auto") -> Plan:
@@ -398,7 +368,7 @@ def check_switch(plan: Plan, backend: str) -> None:
 def only_mininet(plan: Plan) -> str | None:
     """The first setting of a plan that only an emulated network can give, as for `only_links`."""
     wanted = {
-        "run.policies": [p for p in plan.run.policies if p in ("ps", "gloo")],
+        "run.policies": [p for p in plan.run.policies if policies.find(p).backends == ("mininet",)],
         "topology.kind": plan.topology.kind if plan.topology.kind in ("dumbbell", "file") else None,
         "job.jobs": plan.job.jobs if plan.job.jobs > 1 else None,
         "job.device": plan.job.device if plan.job.device != "emulated" else None,

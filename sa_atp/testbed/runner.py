@@ -7,7 +7,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from sa_atp import needs
+from sa_atp import needs, policies
 from sa_atp.testbed import local, simulated
 from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.progress import Progress
@@ -53,8 +53,8 @@ def require_parts(plan: Plan) -> None:
     """Looks for what workers would import. Raises: MissingPartError."""
     if plan.job.model == "digits-cnn":
         needs.require_modules(f"job.model = {plan.job.model!r} needs", "torch", "sklearn")
-    if "gloo" in plan.run.policies:
-        needs.require_modules("the policy gloo needs", "torch")
+    for policy in plan.run.policies:
+        needs.require_modules(f"the policy {policy} needs", *policies.find(policy).modules)
 
 
 def manifest(plan: Plan, plan_path: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from sa_atp import artefacts
+from sa_atp import artefacts, policies
 from sa_atp.control import tofino
 from sa_atp.errors import SaAtpError, UserError
 from sa_atp.folders import cache_folder
@@ -26,11 +26,10 @@ from sa_atp.testbed.records import PolicyRun
 from sa_atp.testbed.tasks import describe_step, evaluate, make_workload, straggler_pattern
 from sa_atp.testbed.tofino_sim import ModelForwarder
 from sa_atp.testbed.worker import Checker
-from sa_atp.train.step import Compute, Stepper, StepRecord
+from sa_atp.train.step import Compute, StepRecord
 from sa_atp.train.virtual_time import Process
 from sa_atp.transport.membership import JoinRequest
 from sa_atp.transport.server_events import ServerSettings
-from sa_atp.wire.control import HelpMode
 
 SWITCH = "embedded"  # the target whose pipelines a simulated world consists of
 
@@ -85,7 +84,7 @@ class _Simulation:
         self, plan: Plan, policy: str, repetition: int, switches: Sequence[Forwarder], progress: Progress
     ) -> None:
         self.plan = plan
-        self.policy = policy
+        self.policy = policies.switch_policy(policy)
         self.pattern = straggler_pattern(plan)
         self.repetition = repetition
         self.progress = progress
@@ -115,7 +114,9 @@ class _Simulation:
             if rank.error is not None:
                 raise rank.error
         if not over:
-            raise SaAtpError(f"policy {self.policy}: not finished after {clock.now_us / 1e6:.0f} simulated seconds")
+            raise SaAtpError(
+                f"policy {self.policy.name}: not finished after {clock.now_us / 1e6:.0f} simulated seconds"
+            )
         return [rank.raw() for rank in self.ranks]
 
 
@@ -127,9 +128,9 @@ class _Rank:
         self.simulation = simulation
         self.plan = plan
         self.rank = rank
-        self.helps = simulation.policy == "sa-atp"
+        self.policy = simulation.policy
         self.workload = make_workload(plan, simulation.repetition)
-        self.checker = Checker(self.workload.values, plan.topology.workers * plan.job.micro_batches)
+        self.checker = Checker(self.workload.values, self.policy.shards(plan) * plan.job.micro_batches)
         self.records: list[dict[str, Any]] = []
         self.snapshots: list[tuple[int, Any]] = []
         self.server: dict[str, Any] | None = None
@@ -140,24 +141,23 @@ class _Rank:
             world.add_worker(rank, rate_mbps=plan.topology.worker_mbps[rank] if plan.topology.worker_mbps else None),
             world.clock,
             JoinRequest(
-                job=simulation.policy,
+                job=self.policy.name,
                 rank=rank,
                 world_size=plan.topology.workers,
                 micro_batches=plan.job.micro_batches,
-                help_mode=HelpMode(plan.help.grade) if self.helps else HelpMode.NONE,
+                help_mode=self.policy.help_mode(plan),
             ),
             (SERVER_IP, UDP_PORT),
             world.random,
             joined=lambda _: self._joined(),
         )
-        self._stepper: Stepper
+        self._stepper: policies.StepRunner
 
     def _joined(self) -> None:
-        self._stepper = Stepper(
+        self._stepper = self.policy.stepper(
             self.worker,
             self.workload,
-            helps=self.helps,
-            patience=self.plan.help.patience,
+            self.plan,
             pause_us=lambda step: self.simulation.pattern.pause_us_of(step, self.rank),
         )
         self._start(0)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sa_atp import policies
 from sa_atp.errors import UserError
 from sa_atp.testbed.plan import Plan, parse_tables
 
@@ -60,5 +61,5 @@ def _weight(plan: Plan) -> float:
     slow = slow if plan.straggler.workers or plan.straggler.pattern == "random" else 1.0
     pause_s = plan.straggler.pause_s / plan.straggler.every if plan.straggler.pattern == "pause" else 0.0
     steps = plan.run.steps * plan.run.repetitions
-    each_s = [SENDING_S + pause_s + shard_s * (1.3 if policy == "sa-atp" else slow) for policy in plan.run.policies]
-    return START_S + steps * sum(each_s)
+    stretches = [policies.find(policy).expected_stretch(plan, slow) for policy in plan.run.policies]
+    return START_S + steps * sum(SENDING_S + pause_s + shard_s * stretch for stretch in stretches)

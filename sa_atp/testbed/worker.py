@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import asdict
 
+from sa_atp import policies
 from sa_atp.arrays import Exponents, Integers, Values
 from sa_atp.errors import SaAtpError
 from sa_atp.net.communicator import connect
@@ -34,7 +35,7 @@ from sa_atp.testbed.tasks import (
 from sa_atp.train.device import Device
 from sa_atp.train.fingerprint import Fingerprint
 from sa_atp.train.real_time import CommunicatorHost, run_step
-from sa_atp.train.step import Stepper, StepRecord
+from sa_atp.train.step import StepRecord
 from sa_atp.train.stragglers import StragglerPattern
 
 JOIN_S = 30.0
@@ -73,31 +74,29 @@ class Checker:
 
 def train(task: dict[str, Any]) -> dict[str, Any]:
     """Runs one policy on this worker; returns its records as JSON-able data. Times are on the clock of net.clock."""
-    if task["policy"] == "gloo":
-        return gloo.train(task)
+    return FAMILIES[policies.find(str(task["policy"])).family](task)
+
+
+def train_by_sums(task: dict[str, Any]) -> dict[str, Any]:
+    """The same, of a policy whose gradients go through the switch, or to a parameter server that sums."""
     plan = plan_of(task)
-    rank, policy = int(task["rank"]), str(task["policy"])
+    rank, policy = int(task["rank"]), policies.switch_policy(str(task["policy"]))
     pattern = straggler_pattern(plan)
     workload = make_workload(plan, int(task["repetition"]))
     workload.gradient(0, rank, 0)  # what PyTorch does only once should not count
     device = make_device(plan)
-    helps = policy == "sa-atp"
     with connect(
         task["server"],
         job=task["job"],
         rank=rank,
         world_size=plan.topology.workers,
         micro_batches=plan.job.micro_batches,
-        help=plan.help.grade if helps else "none",
+        help=policy.help_mode(plan).value,
         timeout_s=JOIN_S * (plan.straggler.slowdown if plan.job.device == "cpu" else 1.0),
     ) as comm:
         checker = Checker(workload.values, comm.membership.contributions)
-        stepper = Stepper(
-            CommunicatorHost(comm),
-            workload,
-            helps=helps,
-            patience=plan.help.patience,
-            pause_us=lambda step: pattern.pause_us_of(step, rank),
+        stepper = policy.stepper(
+            CommunicatorHost(comm), workload, plan, pause_us=lambda step: pattern.pause_us_of(step, rank)
         )
         comm.all_reduce(np.zeros(1, np.float32))  # everybody is here
         try:
@@ -125,7 +124,7 @@ def _steps(
     rank: int,
     pattern: StragglerPattern,
     device: Device,
-    stepper: Stepper,
+    stepper: policies.StepRunner,
     checker: Checker,
     workload: JobWorkload,
 ) -> tuple[list[dict[str, Any]], list[tuple[int, Values]]]:
@@ -145,11 +144,18 @@ def _steps(
     return records, snapshots
 
 
+FAMILIES: Mapping[policies.Family, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    policies.Family.SWITCH: train_by_sums,
+    policies.Family.PEERS: gloo.train,
+}
+"""What a worker does under a policy."""
+
+
 def prepare(task: dict[str, Any]) -> dict[str, Any]:
     """Does once what costs time only once: data, models, PyTorch and its kernels where the plan needs them."""
     plan = plan_of(task)
     make_workload(plan, 0).gradient(0, 0, 0)
-    if "gloo" in plan.run.policies:
+    if any(policies.find(policy).family is policies.Family.PEERS for policy in plan.run.policies):
         gloo.load()
     settle()
     return {}

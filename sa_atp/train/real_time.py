@@ -9,7 +9,7 @@ from sa_atp.net.clock import now_us
 from sa_atp.net.communicator import Communicator
 from sa_atp.net.session import Asking, Sum
 from sa_atp.train.device import Cancelled, Device
-from sa_atp.train.step import Compute, Stepper, StepRecord, Wait, Workload
+from sa_atp.train.step import Compute, StepRecord, StepRunner, Wait, Workload
 from sa_atp.wire.control import Reply, Request
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ class CommunicatorHost(Asking):
         return self._comm.ask(question, understand)
 
 
-def run_step(stepper: Stepper, device: Device, workload: Workload, step: int) -> tuple[StepRecord, Sum]:
+def run_step(stepper: StepRunner, device: Device, workload: Workload, step: int) -> tuple[StepRecord, Sum]:
     """One step; blocks until it is over. Raises: TransportError."""
     effects = stepper.run(step)
     answer: Any = None

@@ -113,6 +113,17 @@ class StepRecord:
         return sum(a.end_us - a.start_us for a in self.activities if a.kind in kinds) / 1e6
 
 
+class StepRunner(Protocol):
+    """Runs one worker's steps."""
+
+    def run(self, step: int) -> Steps:
+        """One step, up to and including the optimiser.
+
+        Args: step: its number, which decides what is computed, the same on every rank; it may have been given before.
+        Returns: (StepRecord, the sum). Raises: TransportError.
+        """
+
+
 class Stepper:
     def __init__(
         self,
@@ -140,11 +151,7 @@ class Stepper:
         self._typical_us = 1
 
     def run(self, step: int) -> Steps:
-        """One step, up to and including the optimiser.
-
-        Args: step: its number, which decides what is computed, the same on every rank; it may have been given before.
-        Returns: (StepRecord, the sum). Raises: TransportError.
-        """
+        """See StepRunner."""
         record = StepRecord(step, self.host.now_us())
         self._number = self.host.begin_step()
         sum_ = self.host.begin(self.workload.values)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from sa_atp import policies
 from sa_atp.report import figures, style
 from sa_atp.report.figures import FIGURES, FigureKind
 from sa_atp.report.style import NothingToDrawError
@@ -112,8 +113,8 @@ def test_figures_show_the_fluid_bound_and_the_reduction() -> None:
 
 def test_every_activity_has_its_own_colour_and_so_has_every_policy() -> None:
     assert len(set(style.ACTIVITY_COLOURS.values())) == 5
-    assert len(set(style.POLICY_COLOURS.values())) == len(style.POLICY_COLOURS)
-    assert not set(style.POLICY_COLOURS.values()) & set(style.ACTIVITY_COLOURS.values())
+    worn = [*policies.colours().values(), style.BOUND_COLOUR, *style.ACTIVITY_COLOURS.values()]
+    assert len(set(worn)) == len(worn)
     assert style.policy_colour("unheard-of") == style.policy_colour("unheard-of")
 
 

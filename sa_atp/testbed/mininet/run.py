@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from sa_atp import policies
 from sa_atp.spec import Kind
 from sa_atp.testbed.collect import collect
 from sa_atp.testbed.local import prepare, run_policy
@@ -80,7 +81,7 @@ class _Run:
             for job in range(plan.job.jobs)
         ]
         aggregating = self.network.start_server()
-        plain = self.network.start_plain_server() if "ps" in plan.run.policies else ""
+        plain = self.network.start_plain_server() if any(map(_is_summed_by_server, plan.run.policies)) else ""
         everybody = list(itertools.chain(*self.workers))
         for worker in everybody:
             worker.answer(READY_TIMEOUT_S)
@@ -89,7 +90,7 @@ class _Run:
         runs = []
         for repetition, policy in plan.run.turns():
             self.progress(f"{policy}, repetition {repetition + 1} of {plan.run.repetitions}")
-            runs += self._policy(policy, repetition, plain if policy == "ps" else aggregating)
+            runs += self._policy(policy, repetition, plain if _is_summed_by_server(policy) else aggregating)
         return runs
 
     def _policy(self, policy: str, repetition: int, server: str) -> list[PolicyRun]:
@@ -141,3 +142,8 @@ class _Run:
                 traffic.stream(self.network, name, "t2", udp_mbps=rate)
         if plan.traffic.is_wanted:
             traffic.stream(self.network, "t1", "t2", udp_mbps=plan.traffic.udp_mbps, tcp_flows=plan.traffic.tcp_flows)
+
+
+def _is_summed_by_server(name: str) -> bool:
+    policy = policies.find(name)
+    return isinstance(policy, policies.SwitchPolicy) and policy.aggregates_at == "server"

@@ -1,0 +1,59 @@
+"""Tables of TOML files as dataclasses: a field's type and limits say what its key may hold.
+
+Unknown keys, wrong types and values out of range are refused with the key, the value, and what would be accepted.
+"""
+
+import dataclasses
+import typing
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Any
+
+from sa_atp.errors import UserError
+
+
+def setting(default: Any, **limits: Any) -> Any:
+    """A field with a default and limits: one_of=..., between=(low, high), each=(low, high) for lists.
+
+    Args: limits: `one_of` may be a function that gives the values, where they are not known yet.
+    """
+    if isinstance(default, list | tuple):
+        return field(default=tuple(default), metadata=limits)
+    return field(default=default, metadata=limits)
+
+
+def read_table(kind: Any, name: str, table: Mapping[str, Any], where: str) -> Any:
+    """A dataclass from a table. Raises: UserError naming the key."""
+    known = {f.name: f for f in dataclasses.fields(kind)}
+    types = typing.get_type_hints(kind)
+    values = {}
+    for key, value in table.items():
+        if key not in known:
+            raise UserError(f"{where}: unknown key {name}.{key}; [{name}] has {', '.join(known)}")
+        values[key] = _value(value, types[key], known[key].metadata, f"{where}: {name}.{key}")
+    return kind(**values)
+
+
+def _value(value: Any, kind: Any, limits: Mapping[str, Any], where: str) -> Any:
+    if typing.get_origin(kind) is tuple:
+        if not isinstance(value, list | tuple):
+            raise UserError(f"{where} = {value!r}: expected a list")
+        element = typing.get_args(kind)[0]
+        inner = {"between": limits["each"]} if "each" in limits else limits
+        return tuple(_value(v, element, inner, where) for v in value)
+    if kind is Any:
+        return value
+    if kind is float and type(value) is int:
+        value = float(value)
+    if type(value) is not kind:
+        names = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
+        raise UserError(f"{where} = {value!r}: expected {names[kind]}")
+    allowed = limits.get("one_of")
+    allowed = allowed() if callable(allowed) else allowed
+    if allowed is not None and value not in allowed:
+        raise UserError(f"{where} = {value!r}: expected one of {', '.join(map(repr, allowed))}")
+    if "between" in limits:
+        low, high = limits["between"]
+        if not low <= value <= high:
+            raise UserError(f"{where} = {value!r}: expected {low} to {high}")
+    return value
