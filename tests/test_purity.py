@@ -21,6 +21,7 @@ LEVELS = (
     ("control",),
     ("sim",),
     ("train", "ddp"),
+    ("flow",),
     ("testbed",),
     ("bench", "report", "doctor"),
     ("cli", "__main__"),
