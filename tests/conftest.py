@@ -13,7 +13,7 @@ from sa_atp.softswitch.pipeline import Pipeline
 
 # Tests of these folders see nothing of the machine: no process, socket, file or clock (test_needs.py looks). What they
 # find, they find everywhere; all others are marked `machine`, and run in every way that scripts/test has.
-ANYWHERE = ("sim", "straggler", "tensor", "train", "transport")
+ANYWHERE = ("flow", "sim", "straggler", "tensor", "train", "transport")
 
 # A test that fails, fails everywhere and every time: examples follow from the test alone, and a busy machine is no error.
 settings.register_profile("sa_atp", deadline=None, derandomize=True, print_blob=False)

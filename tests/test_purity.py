@@ -21,6 +21,7 @@ LEVELS = (
     ("control",),
     ("sim",),
     ("train", "ddp"),
+    ("flow",),
     ("policies",),
     ("testbed",),
     ("bench", "report", "doctor"),

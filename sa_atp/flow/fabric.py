@@ -1,0 +1,138 @@
+"""Who is attached to whom, as links of a flow network: the same star and tree that sim.world builds of switches.
+
+star         workers ──> switch <── parameter server
+two-level    workers ──> leaf ──> spine <── parameter server
+
+Each link has two directions, each with the link's whole rate. Messages and the packets of sums cross links that flows fill:
+what a link does to a single packet is said here too.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from sa_atp.flow.network import Flow, FlowNetwork
+from sa_atp.sim.network import WIRE_OVERHEAD_BYTES, Clock
+
+FRAME_BYTES = 14 + 20 + 8  # Ethernet, IPv4, UDP: as sim's frames have them
+TCP_FRAME_BYTES = 14 + 20 + 32  # Ethernet, IPv4, TCP with its time stamps
+MTU = 1500
+SERVER = -1
+"""The parameter server, where a rank is asked for."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FabricSettings:
+    """Rates and delays; the meaning is that of plans."""
+
+    workers: int
+    racks: int = 0
+    """Leaves; workers are dealt to them in turn. 0: a star."""
+    link_mbps: float = 10_000.0
+    trunk_mbps: float = 0.0
+    """Of the links between switches, and of the parameter server's; 0: link_mbps."""
+    worker_mbps: Sequence[float] = ()
+    delay_us: int = 20
+
+
+def stream_bytes(payload: float) -> float:
+    """Bytes on the wire of so much payload in a stream of full TCP segments, with every header and gap."""
+    segment = MTU - (TCP_FRAME_BYTES - 14)
+    packets = math.ceil(payload / segment)
+    return payload + packets * (TCP_FRAME_BYTES + WIRE_OVERHEAD_BYTES)
+
+
+class Fabric:
+    """The links of a cluster. Ranks name workers, SERVER the parameter server."""
+
+    def __init__(self, clock: Clock, settings: FabricSettings) -> None:
+        self.clock = clock
+        self.settings = settings
+        self.network = FlowNetwork(clock)
+        trunk = settings.trunk_mbps or settings.link_mbps
+        rates = settings.worker_mbps or [settings.link_mbps] * settings.workers
+
+        def pair(rate_mbps: float) -> tuple[int, int]:
+            return (
+                self.network.add_link(rate_mbps, settings.delay_us),
+                self.network.add_link(rate_mbps, settings.delay_us),
+            )
+
+        links = [pair(rate) for rate in rates]
+        self.up = [up for up, _ in links]  # of each worker
+        self.down = [down for _, down in links]
+        self.server_up, self.server_down = pair(trunk)
+        trunks = [pair(trunk) for _ in range(settings.racks)]
+        self.rack_up = [up for up, _ in trunks]
+        self.rack_down = [down for _, down in trunks]
+        self._message_free_us = [0.0] * len(self.network.delay_us)  # of each link: when the last message has left
+
+    @property
+    def levels(self) -> int:
+        """Switches between a worker and the parameter server."""
+        return 2 if self.settings.racks else 1
+
+    def rack_of(self, rank: int) -> int:
+        """The number of a worker's leaf."""
+        return rank % self.settings.racks
+
+    def path(self, source: int, target: int) -> list[int]:
+        """The links from one host to another."""
+        first = self.server_up if source == SERVER else self.up[source]
+        last = self.server_down if target == SERVER else self.down[target]
+        if not self.settings.racks:
+            return [first, last]
+        leave = [] if source == SERVER else [self.rack_up[self.rack_of(source)]]
+        enter = [] if target == SERVER else [self.rack_down[self.rack_of(target)]]
+        if SERVER not in (source, target) and self.rack_of(source) == self.rack_of(target):
+            return [first, last]
+        return [first, *leave, *enter, last]
+
+    def latency_us(self, links: Sequence[int], packet_bytes: float) -> float:
+        """What the last packet of a flow takes after it has left its slowest link: delays, and the other links."""
+        times = [self.network.transmission_us(link, packet_bytes) for link in links]
+        return sum(self.network.delay_us[link] for link in links) + sum(times) - max(times)
+
+    # --- bulk ---------------------------------------------------------------------------------------------------------
+
+    def transfer(self, source: int, target: int, payload: float) -> "Future[None]":
+        """Carries so many bytes from one host to another, as a stream of full segments that shares links fairly.
+
+        Args: source, target: a rank, or SERVER.
+        Returns: a future that is done, at its time, when the last byte has arrived.
+        """
+        arrived: Future[None] = Future()
+        links = self.path(source, target)
+        last_us = self.latency_us(links, MTU + 14 + WIRE_OVERHEAD_BYTES)
+
+        def left() -> None:
+            self.clock.at(self.clock.now_us + math.ceil(last_us), lambda: arrived.set_result(None))
+
+        self.network.start(links, stream_bytes(payload), left)
+        return arrived
+
+    def flow(self, source: int, target: int, wire_bytes: float, finished: Callable[[], None]) -> Flow:
+        """The same without what surrounds it: bytes on the wire, and a call when the last one has left."""
+        return self.network.start(self.path(source, target), wire_bytes, finished)
+
+    # --- messages -----------------------------------------------------------------------------------------------------
+
+    def message(
+        self, source: int, target: int, size: int, arrived: Callable[[], None], *, behind_us: float = 0.0
+    ) -> None:
+        """Sends one small datagram. It takes its turn on each link behind other messages, and is no load for flows.
+
+        Args:
+            size: of the UDP payload, bytes.
+            arrived: called when it is there.
+            behind_us: how long what its sender has written before it keeps it in the sender's own queue.
+        """
+        wire = size + FRAME_BYTES + WIRE_OVERHEAD_BYTES
+        when_us = self.clock.now_us + behind_us
+        for link in self.path(source, target):
+            begins_us = max(when_us, self._message_free_us[link])
+            self._message_free_us[link] = begins_us + self.network.transmission_us(link, wire)
+            when_us = self._message_free_us[link] + self.network.delay_us[link]
+        if math.isfinite(when_us):
+            self.clock.at(math.ceil(when_us), arrived)

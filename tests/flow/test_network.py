@@ -1,0 +1,183 @@
+"""Flows: fair shares, what a flow takes, and that nothing depends on chance."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sa_atp.flow.network import FlowNetwork, fair_rates
+from sa_atp.sim.network import Clock
+
+GBIT = 125.0  # bytes in a microsecond
+
+
+def test_flows_share_a_link_and_take_what_others_leave() -> None:
+    clock = Clock()
+    network = FlowNetwork(clock)
+    shared, private = network.add_link(1000, 0), network.add_link(250, 0)
+    ends: dict[str, int] = {}
+
+    def end(name: str) -> None:
+        ends[name] = clock.now_us
+
+    network.start([shared], 125_000, lambda: end("a"))
+    network.start([shared, private], 31_250, lambda: end("b"))  # a quarter of the link is all that it can have
+    clock.run(lambda: len(ends) == 2, 10**9)
+    # b: 31.25 bytes in a microsecond for 1000 us. a: 93.75 until then, which leaves 31,250 at 125
+    assert ends == {"a": 1250, "b": 1000}
+    assert network.carried_bytes(shared) == pytest.approx(156_250)
+    assert network.carried_bytes(private) == pytest.approx(31_250)
+
+
+def test_a_flow_that_begins_late_slows_the_others_down() -> None:
+    clock = Clock()
+    network = FlowNetwork(clock)
+    link = network.add_link(1000, 0)
+    ends: list[int] = []
+    network.start([link], 125_000, lambda: ends.append(clock.now_us))
+
+    def begin() -> None:
+        network.start([link], 125_000, lambda: ends.append(clock.now_us))
+
+    clock.at(500, begin)
+    clock.run(lambda: len(ends) == 2, 10**9)
+    assert ends == [1500, 2000]
+
+
+def test_a_link_changes_its_rate() -> None:
+    clock = Clock()
+    network = FlowNetwork(clock)
+    link = network.add_link(1000, 0)
+    ends: list[int] = []
+    network.start([link], 125_000, lambda: ends.append(clock.now_us))
+    clock.at(500, lambda: network.set_rate(link, 0))
+    clock.at(700, lambda: network.set_rate(link, 100))
+    clock.run(lambda: bool(ends), 10**9)
+    assert ends == [700 + 5000]
+    assert network.rate_mbps(link) == 100
+
+
+def test_a_flow_that_is_stopped_says_what_it_has_not_carried() -> None:
+    clock = Clock()
+    network = FlowNetwork(clock)
+    link = network.add_link(1000, 0)
+    ends: list[int] = []
+    first = network.start([link], 125_000, lambda: ends.append(1))
+    second = network.start([link], 125_000, lambda: ends.append(2))
+    left: list[float] = []
+    clock.at(400, lambda: left.append(network.stop(first)))
+    clock.run(lambda: bool(ends), 10**9)
+    assert left == [125_000 - 400 * 62.5]
+    assert ends == [2]
+    assert clock.now_us == 400 + 800
+    assert first.is_over
+    assert second.is_over
+    assert network.stop(first) == 0
+
+
+def test_a_cap_and_a_weight() -> None:
+    """Five that move in step use a link five times, and are as fast as what each of them gets."""
+    clock = Clock()
+    network = FlowNetwork(clock)
+    link = network.add_link(1000, 0)
+    five = network.start([link], 1e9, lambda: None, weights=[5.0])
+    capped = network.start([link], 1e9, lambda: None, cap=5.0)
+    clock.run(lambda: clock.now_us >= 0 and network.rate(capped) > 0, 0)
+    network.settle()
+    assert network.rate(capped) == pytest.approx(5)
+    assert network.rate(five) == pytest.approx((GBIT - 5) / 5)
+    assert network.share(link) == pytest.approx(1)
+    network.set_cap(capped, 1e9)
+    network.settle()
+    assert network.rate(capped) == pytest.approx(GBIT / 6)
+
+
+def test_nothing_to_carry_and_no_link_to_cross() -> None:
+    clock = Clock()
+    network = FlowNetwork(clock)
+    link = network.add_link(1000, 0)
+    ends: list[str] = []
+    network.start([link], 0, lambda: ends.append("empty"))
+    network.start([], 1000, lambda: ends.append("nowhere"))
+    clock.run(lambda: len(ends) == 2, 10**9)
+    assert ends == ["empty", "nowhere"]
+    assert clock.now_us <= 1
+
+
+@st.composite
+def shares(draw: st.DrawFn) -> tuple[list[float], list[dict[int, int]], list[float]]:
+    """Rates of links; for each flow its links and weights; what no flow exceeds."""
+    links = draw(st.lists(st.floats(1, 1000), min_size=1, max_size=5))
+    number = st.integers(0, len(links) - 1)
+    flows = draw(st.lists(st.dictionaries(number, st.integers(1, 4), min_size=1), min_size=1, max_size=8))
+    caps = draw(
+        st.lists(st.one_of(st.floats(0.5, 500), st.just(float("inf"))), min_size=len(flows), max_size=len(flows))
+    )
+    return links, flows, caps
+
+
+@given(shares())
+def test_every_flow_is_held_back_by_a_link_where_nobody_is_faster(
+    drawn: tuple[list[float], list[dict[int, int]], list[float]],
+) -> None:
+    """The definition of max-min fairness: who is not at its cap crosses a full link on which it is among the fastest."""
+    links, flows, caps = drawn
+    entries = [(f, link, weight) for f, path in enumerate(flows) for link, weight in path.items()]
+    flow, link, weight = (np.array(column) for column in zip(*entries, strict=True))
+    capacity = np.array(links)
+    rates = fair_rates(flow, link, weight.astype(float), capacity, np.array(caps))
+    used = np.bincount(link, rates[flow] * weight, minlength=len(links))
+    assert (used <= capacity * (1 + 1e-6)).all()
+    for f, path in enumerate(flows):
+        assert rates[f] <= caps[f] * (1 + 1e-6)
+        if rates[f] >= caps[f] * (1 - 1e-6):
+            continue
+        full = [n for n in path if used[n] >= capacity[n] * (1 - 1e-6)]
+        assert any(rates[f] >= max(rates[g] for g, p in enumerate(flows) if n in p) * (1 - 1e-6) for n in full)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 20_000), st.integers(0, 2000)), min_size=1, max_size=30))
+def test_all_bytes_arrive_and_none_faster_than_a_link_allows(flows: list[tuple[int, int, int]]) -> None:
+    """Flows over a shared link and one of four others, begun at any time: what links carried adds up."""
+    clock = Clock()
+    network = FlowNetwork(clock)
+    shared = network.add_link(100, 0)
+    others = [network.add_link(50, 0) for _ in range(4)]
+    ends: list[tuple[int, int]] = []
+
+    def begin(n: int) -> None:
+        which, size, _ = flows[n]
+        network.start([shared, others[which]], size, lambda: ends.append((n, clock.now_us)))
+
+    for n, (_, _, start_us) in enumerate(flows):
+        clock.at(start_us, lambda n=n: begin(n))  # type: ignore[misc]
+    assert clock.run(lambda: len(ends) == len(flows), 10**9)
+    whole = sum(size for _, size, _ in flows)
+    assert network.carried_bytes(shared) == pytest.approx(whole, abs=0.1)
+    first_us = min(start for _, _, start in flows)
+    assert clock.now_us >= first_us + int(whole / 12.5)
+    for n, end_us in ends:
+        assert end_us - flows[n][2] >= int(flows[n][1] / 6.25)
+
+
+def test_the_same_twice() -> None:
+    def run() -> list[tuple[int, int]]:
+        clock = Clock()
+        network = FlowNetwork(clock)
+        rng = np.random.default_rng(7)
+        links = [network.add_link(float(rate), 0) for rate in rng.uniform(100, 1000, 20)]
+        ends: list[tuple[int, int]] = []
+
+        def begin(n: int) -> None:
+            path = sorted(set(rng.integers(0, 20, 3).tolist()))
+            network.start(
+                [links[i] for i in path], float(rng.uniform(1e3, 1e6)), lambda: ends.append((n, clock.now_us))
+            )
+
+        for n, when in enumerate(rng.integers(0, 20_000, 200).tolist()):
+            clock.at(when, lambda n=n: begin(n))  # type: ignore[misc]
+        clock.run(lambda: len(ends) == 200, 10**9)
+        return ends
+
+    assert run() == run()
+    assert len(run()) == 200
