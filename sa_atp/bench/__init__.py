@@ -4,6 +4,9 @@
       cluster          what is asked for, and the processes that it runs on; set up here, or by mininet
       mininet          those processes on a star with links of the rate that is asked for
       all_reduce_task  what each worker does, as a process
+    help               what help is worth, setting by setting, in virtual time
+      help_settings    the settings
+      help_bound       what no assignment of work can beat, counting devices and links
     switch             packets per second of the P4 program
       switch_load      until a fresh process can take packets
       switch_traffic   contributions, and results that are checked

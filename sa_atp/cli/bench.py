@@ -1,4 +1,4 @@
-"""`sa-atp bench`: what a part of the project reaches on this machine, beside a peer's."""
+"""`sa-atp bench`: what a part of the project reaches on this machine, beside a peer's; and what help is worth."""
 
 import argparse
 import importlib
@@ -7,12 +7,13 @@ from typing import Any
 # name: (module with `add_arguments` and `run`, what it measures)
 BENCHMARKS = {
     "allreduce": ("sa_atp.bench.allreduce", "goodput and CPU cost of one all-reduce"),
+    "help": ("sa_atp.bench.help", "what help is worth, setting by setting, in virtual time"),
     "switch": ("sa_atp.bench.switch", "packets per second of the P4 program"),
 }
 
 
 def add(subparsers: Any) -> None:
-    parser = subparsers.add_parser("bench", help="measure an all-reduce, or the switch")
+    parser = subparsers.add_parser("bench", help="measure an all-reduce, the switch, or help")
     commands = parser.add_subparsers(
         title="benchmarks", dest="benchmark", required=True, metavar="BENCHMARK", parser_class=_LazyParser
     )

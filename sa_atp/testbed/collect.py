@@ -124,4 +124,5 @@ def _help(workers: list[dict[str, Any]]) -> dict[str, int]:
         "helped_steps": len(steps),
         "micro_batches": sum(r["helped"] for w in workers for r in w["records"]),
         "backups": int((workers[0]["server"] or {}).get("backups", 0)),
+        "questions": int((workers[0]["server"] or {}).get("questions", 0)),
     }

@@ -82,7 +82,8 @@ class PolicyRun:
     """sent, retransmitted, in_switch (sums completed by the switch), at_ps (by the parameter server), collisions. Empty
     where nothing counted them."""
     help: dict[str, int] = field(default_factory=dict)
-    """helped_steps (steps in which somebody helped), micro_batches (computed by helpers), backups."""
+    """helped_steps (steps in which somebody helped), micro_batches (computed by helpers), backups, questions (to the
+    ledger)."""
     fluid_bound_s: float = 0.0
     """Mean over steps of total work over total speed: no assignment of work can be faster."""
     job: int = 0

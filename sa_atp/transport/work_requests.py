@@ -12,6 +12,7 @@ WorkRequest = Claim | Offer | Idle
 
 def answer(job: Job, member: Member, number: int, request: WorkRequest, now_us: int, *, levels: int) -> HelpAnswer:
     """Args: number: of the request, 0 if it is none; levels: switches that aggregate on the way. Raises: MalformedError."""
+    job.stats.questions += 1
     late = member.helping is not None and number > 0 and serial_distance(member.helping, number) < 0
     reply = _decide(job, member.rank, request, now_us, late=late)
     if late:

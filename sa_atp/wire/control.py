@@ -402,6 +402,8 @@ class JobCounters(Struct):
     foreign: int = 0
     stale: int = 0
     beyond: int = 0
+    questions: int = 0
+    """About help, answered by the ledger; an answer that is repeated does not count again."""
 
 
 class JobStats(  # type: ignore[misc]  # what is told does not change any more, though what is counted does
