@@ -2,6 +2,7 @@
 
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.needs import lack
@@ -14,6 +15,11 @@ from sa_atp.softswitch.pipeline import Pipeline
 # Tests of these folders see nothing of the machine: no process, socket, file or clock (test_needs.py looks). What they
 # find, they find everywhere; all others are marked `machine`, and run in every way that scripts/test has.
 ANYWHERE = ("flow", "sim", "straggler", "tensor", "train", "transport")
+
+# Where several files run at once (scripts/test): those of these folders begin first, because they take longest; and those
+# that start Mininet networks, whose interfaces have the same names, run one after another where there is Mininet.
+LONG = ("testbed", "docs", "scripts", "torch")
+IN_MININET = ("testbed/test_mininet_runs.py", "torch/test_torch_launch.py", "docs/test_commands.py")
 
 # A test that fails, fails everywhere and every time: examples follow from the test alone, and a busy machine is no error.
 settings.register_profile("sa_atp", deadline=None, derandomize=True, print_blob=False)
@@ -33,6 +39,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         late = [item for item in items if item.get_closest_marker("minutes")]
         config.hook.pytest_deselected(items=late)
         items[:] = [item for item in items if item not in late]
+    if hasattr(config, "workerinput"):  # one of several processes
+        items.sort(key=lambda item: item.path.relative_to(here).parts[0] not in LONG)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Deals files to processes; see IN_MININET."""
+    from xdist.scheduler import LoadFileScheduling
+
+    together = lack("mnexec") is None
+
+    class Files(LoadFileScheduling):  # type: ignore[misc]  # it has no types
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.split("::", 1)[0]
+            return "mininet" if together and file.endswith(IN_MININET) else file
+
+    return Files(config, log)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

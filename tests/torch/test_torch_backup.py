@@ -121,7 +121,6 @@ def test_unused_parameters_and_accumulation(ranks: Ranks) -> None:
 def test_a_rank_that_pauses_catches_up(ranks: Ranks, tmp_path: Path) -> None:
     answers = ranks.run("paused_rank", 3, module=MODULE, folder=str(tmp_path))
     assert answers[0]["losses"] == answers[1]["losses"] == answers[2]["losses"]
-    assert answers[2]["stats"]["abandoned"] >= 5, (
-        "the steps from its pause until the others woke it were done without it"
-    )
+    # the step in which it paused; of those that the others did meanwhile, it may compute its shard before their sums come
+    assert answers[2]["stats"]["abandoned"] >= 1
     assert sum(a["stats"]["helped"] for a in answers[:2]) >= 5
