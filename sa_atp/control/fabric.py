@@ -74,7 +74,7 @@ class Attachment:
         return JobSpec(
             job=job.number,
             epoch=job.epoch,
-            fan_in=sum(job.map.bits_of(m.rank) for m in members),
+            fan_in=job.map.summed_below(m.rank for m in members),
             slot_base=job.slot_base,
             slot_count=job.slot_count,
             group=job.number,

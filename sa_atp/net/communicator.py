@@ -54,6 +54,7 @@ def connect(
     world_size: int,
     micro_batches: int = 1,
     help: str = "none",
+    seats: int = 0,
     timeout_s: float = 30.0,
     operation_timeout_s: float = 60.0,
     server_timeout_s: float = 10.0,
@@ -65,6 +66,7 @@ def connect(
         job: the job's name; ranks of one job find each other by it.
         micro_batches: contributions of each rank to a sum. More than one lets others do a part of its work.
         help: how leaders may help stragglers: "none", "clone" or "steal"; the same on every rank.
+        seats: how many ranks are in a sum, the first that ask for a seat (`take_seat`); 0: all are. The same on every rank.
         timeout_s: how long to wait for the server and the other ranks.
         operation_timeout_s: a sum without progress for so long fails.
         server_timeout_s: a server that is silent for so long counts as lost.
@@ -76,7 +78,9 @@ def connect(
         help_mode = HelpMode(help)
     except ValueError:
         raise UserError(f"help = {help!r}: expected one of {', '.join(g.value for g in HelpMode)}") from None
-    request = JoinRequest(job=job, rank=rank, world_size=world_size, micro_batches=micro_batches, help_mode=help_mode)
+    request = JoinRequest(
+        job=job, rank=rank, world_size=world_size, micro_batches=micro_batches, help_mode=help_mode, seats=seats
+    )
     limits = WorkerLimits(
         operation_timeout_us=_microseconds("operation_timeout_s", operation_timeout_s),
         server_timeout_us=_microseconds("server_timeout_s", server_timeout_s),
@@ -150,6 +154,8 @@ class Communicator(Asking):
         Returns at once: what goes wrong later is the future's exception. Callbacks of the future run in threads of their
         own, and may wait for other sums.
         """
+        if self.membership.seats:
+            raise UserError("a job with seats sums what some of its ranks have: use begin, take_seat and contribute")
         values, write_back = _flat_float32(array)
         bits = self.membership.bits_of(self.membership.rank)
         sum_ = self.begin(values.size, key=key, out=values, scale=scale)

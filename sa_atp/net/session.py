@@ -30,6 +30,9 @@ from sa_atp.wire.control import (
     Offer,
     Reply,
     Request,
+    Seated,
+    Taken,
+    TakeSeat,
     Work,
     decode_request,
     encode,
@@ -37,7 +40,9 @@ from sa_atp.wire.control import (
 from sa_atp.words import plural
 
 T = TypeVar("T")
-ForPrograms = Claim | Offer | Idle | AskStats  # what they may ask; everything else the connection says by itself
+ForPrograms = (
+    Claim | Offer | Idle | TakeSeat | AskStats
+)  # what they may ask; everything else the connection says by itself
 MOST_FRAGMENTS = 1 << 29  # of data in one operation: numbers that are farther apart do not say which comes first
 ANSWER_TIMEOUT_US = 5_000_000  # a question that is not answered for so long has no answer
 
@@ -114,6 +119,13 @@ class Asking(ABC):
         """Says that we have computed what we held; with two levels the answer decides which way our data goes."""
         return self.ask(Idle(step=step, took_us=took_us), lambda reply: None)
 
+    def take_seat(self, step: int) -> "Future[Seated | Taken | None]":
+        """Am I in this step's sum? None: there was no answer in time, which says nothing. (protocol section 10.6)
+
+        Args: step: see claim.
+        """
+        return self.ask(TakeSeat(step=step), lambda reply: reply if isinstance(reply, Seated | Taken) else None)
+
     def job_stats(self) -> "Future[JobStats | None]":
         """The parameter server's counters of the job."""
         return self.ask(AskStats(), lambda reply: reply if isinstance(reply, JobStats) else None)
@@ -165,7 +177,7 @@ class Session:
                 f"{member.fan_in:#x} in all"
             )
         own = member.bits_of(member.rank)
-        if bits & ~own and not on_behalf:
+        if bits & ~own and not on_behalf and not member.seats:
             raise UserError(
                 f"bits = {bits:#x}: rank {member.rank}'s own contributions are {own:#x}, others' need on_behalf=True"
             )

@@ -131,6 +131,10 @@ class SwitchPolicy(Policy):
         """How leaders help stragglers."""
         return HelpMode.NONE
 
+    def seats(self, plan: PlanTables) -> int:
+        """How many workers are in a sum, the first that are done; 0: all are (protocol section 10.6)."""
+        return 0
+
     def stepper(
         self, host: Host, workload: Workload, plan: PlanTables, *, pause_us: Callable[[int], int]
     ) -> StepRunner:

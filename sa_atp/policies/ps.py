@@ -14,7 +14,6 @@ class PlainServer(SwitchPolicy):
     colour = "#DDAA33"
     place = 100
     aggregates_at = "server"
-    backends = ("mininet",)
 
 
 POLICIES = (PlainServer(),)

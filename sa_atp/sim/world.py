@@ -21,6 +21,7 @@ from sa_atp.transport.server_events import Admit, Retire, ServerSettings
 from sa_atp.wire.frames import mac_for
 
 SERVER_IP = "10.0.255.1"
+PLAIN_PORT = UDP_PORT + 1  # of a parameter server whose packets no switch aggregates
 INSTALL_US = 500  # what the control plane takes to install a job, or to remove it
 
 
@@ -97,9 +98,11 @@ class World:
         self.root = self.racks[0]
         self.leaves = self.racks[1:]
         self.hosts: dict[str, Host] = {}
+        self.links_of: dict[str, tuple[Link, Link]] = {}  # IP address: the way up, and the way down
         for number, leaf in enumerate(self.leaves):
             self._join(leaf, self.ports.uplink, self.root, self.ports.first_leaf + number)
-        self.server_host = self.attach(SERVER_IP, UDP_PORT, self.root, self.ports.server, self.trunk)
+        self.server_address = SERVER_IP, UDP_PORT if settings.aggregates else PLAIN_PORT
+        self.server_host = self.attach(*self.server_address, self.root, self.ports.server, self.trunk)
         self.server_host.connection = self.server
         self.server_host.after = self._server_events
 
@@ -114,7 +117,8 @@ class World:
         """Puts a host behind a port of a switch, and tells all switches the way there."""
         host = Host(self.clock, ip, mac_for(ip), udp_port)
         host.uplink = self.link(rack.switch.input(port), links)
-        rack.switch.ports[port] = self.link(host.receive, links)
+        down = rack.switch.ports[port] = self.link(host.receive, links)
+        self.links_of[ip] = host.uplink, down
         rack.ports[ip] = port
         self.hosts[ip] = host
         for other in self.racks:
@@ -142,6 +146,8 @@ class World:
     def _server_events(self) -> None:
         while (event := self.server.next_event()) is not None:
             match event:
+                case Admit() if not self.server.settings.aggregates:
+                    self.server.admitted(event, self.clock.now_us)
                 case Admit():
                     self.clock.at(self.clock.now_us + INSTALL_US, partial(self._install, event))
                 case Retire(number, _):
@@ -180,7 +186,7 @@ class World:
         return JobSpec(
             job=job.number,
             epoch=job.epoch,
-            fan_in=sum(job.map.bits_of(m.rank) for m in members),
+            fan_in=job.map.summed_below(m.rank for m in members),
             slot_base=job.slot_base,
             slot_count=job.slot_count,
             group=job.number,

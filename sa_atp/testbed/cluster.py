@@ -71,12 +71,17 @@ class LocalCluster:
             ],
             self._logs / "ps.log",
         )  # fmt: skip
-        return _address(self.server.answer(READY_TIMEOUT_S)["address"])
+        return server_address(self.server)
 
     @property
     def processes(self) -> list[Process]:
         """What must live for as long as the cluster is used."""
         return [self.switch] if self.server is None else [self.switch, self.server]
+
+
+def server_address(server: Process) -> Address:
+    """Waits until a parameter server runs. Returns: where it listens. Raises: ProcessError."""
+    return _address(server.answer(READY_TIMEOUT_S)["address"])
 
 
 def _address(pair: Any) -> Address:

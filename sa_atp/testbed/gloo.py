@@ -69,7 +69,7 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
         for step in range(plan.run.steps):
             record = StepRecord(step, now_us())
             slowdown = pattern.slowdown_of(step, rank)
-            device.slowdown = slowdown if plan.straggler.by == "device" else 1.0
+            device.slowdown = tasks.device_slowdown(plan, pattern, step, rank)
             total = _shard(plan, workload, device, record, rank, pattern.pause_us_of(step, rank))
             contributed_us = now_us()
             dist.all_reduce(torch.from_numpy(total))

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from sa_atp import policies
 from sa_atp.errors import UserError
-from sa_atp.testbed.cluster import READY_TIMEOUT_S, LocalCluster
+from sa_atp.testbed.cluster import LOOPBACK, READY_TIMEOUT_S, LocalCluster, server_address
 from sa_atp.testbed.collect import collect
 from sa_atp.testbed.plan import Plan, check_switch, only_links, only_mininet
 from sa_atp.testbed.processes import Group, Process, ProcessError, wait_for
@@ -56,15 +57,18 @@ def run(plan: Plan, folder: Path, progress: Progress) -> list[PolicyRun]:
             group.start(f"worker {rank}", ["sa_atp.testbed.worker"], folder / f"worker{rank}.log", environment)
             for rank in range(plan.topology.workers)
         ]
+        plain = start_plain_server(plan, group, folder) if any(map(is_summed_by_server, plan.run.policies)) else None
         host, port = services.ready()
         for worker in workers:
             worker.answer(READY_TIMEOUT_S)
+        summing = (host, port) if plain is None else server_address(plain)
         prepare(plan, workers)
         runs = []
         for repetition, policy in plan.run.turns():
             progress(f"{policy}, repetition {repetition + 1} of {plan.run.repetitions}")
             job = f"{policy}-{repetition}-{os.getpid()}"
-            common = {"repetition": repetition, "server": f"udp://{host}:{port}", "job": job}
+            server = "udp://{}:{}".format(*(summing if is_summed_by_server(policy) else (host, port)))
+            common = {"repetition": repetition, "server": server, "job": job}
             tasks = [(worker, {**common, "rank": rank}) for rank, worker in enumerate(workers)]
             raw = run_policy(plan, policy, tasks, folder, progress)
             runs.append(collect(plan, policy, repetition, raw))
@@ -76,6 +80,18 @@ def cluster(plan: Plan, group: Group, folder: Path) -> LocalCluster:
     return LocalCluster(
         group, folder, lanes=plan.switch.lanes, slots=plan.switch.slots, slots_per_job=plan.switch.quota
     )
+
+
+def start_plain_server(plan: Plan, group: Group, folder: Path) -> Process:
+    """A parameter server that sums everything itself. Args: folder: for its log."""
+    arguments = ["sa_atp", "ps", "--listen", f"{LOOPBACK}:0", "--lanes", str(plan.switch.lanes)]
+    return group.start("plain parameter server", arguments, folder / "plain-ps.log")
+
+
+def is_summed_by_server(name: str) -> bool:
+    """Whether a policy's sums are made by a parameter server, not by a switch."""
+    policy = policies.find(name)
+    return isinstance(policy, policies.SwitchPolicy) and policy.aggregates_at == "server"
 
 
 def prepare(plan: Plan, workers: Sequence[Process]) -> None:
@@ -96,8 +112,11 @@ def expected_seconds(plan: Plan) -> float:
 def expected_step_s(plan: Plan) -> float:
     """The same for one step."""
     shard_s = plan.job.batch_size * plan.job.compute_us_per_sample / 1e6
-    slowest = max(plan.straggler.slowdown, *plan.straggler.slowdown_range) if plan.straggler.pattern != "none" else 1.0
-    return shard_s * slowest + plan.straggler.pause_s + 1.0
+    traced = [row[2] for row in plan.straggler.rows]
+    slowest = max(plan.straggler.slowdown, *plan.straggler.slowdown_range, *traced)
+    slowest = slowest if plan.straggler.pattern != "none" else 1.0
+    pause_s = max(plan.straggler.pause_s, plan.straggler.pause_range[1] * shard_s)
+    return shard_s * slowest / min((1.0, *plan.job.speeds)) + pause_s + 1.0
 
 
 def run_policy(

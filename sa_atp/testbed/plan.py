@@ -17,6 +17,7 @@ from sa_atp.inputs import read_text
 from sa_atp.policies.policy import BACKENDS
 from sa_atp.spec import CONTRIBUTION_BITS, LANE_BUILDS, SLOTS
 from sa_atp.tables import read_table, setting
+from sa_atp.testbed import traces
 from sa_atp.train.comm_models import COMM_MODELS
 from sa_atp.words import plural
 
@@ -26,7 +27,7 @@ TOPOLOGIES = ("star", "two-level", "dumbbell", "file")
 DEVICES = ("emulated", "cpu")
 CAUSES = ("device", "cpu-quota", "hog", "congestion")
 FIGURES = ("iteration-time", "aggregation", "accuracy", "fairness")
-PATTERNS = ("none", "constant", "random", "pause")
+PATTERNS = ("none", "constant", "random", "pause", "random-pause", "contention", "trace")
 GRADES = ("steal", "clone")
 MODELS = ("digits-cnn", *COMM_MODELS)
 
@@ -116,6 +117,8 @@ class JobPlan:
     """Pieces of a shard, each with a contribution bit of its own: the units of help."""
     compute_us_per_sample: int = setting(3000, between=(0, 10_000_000))
     """Emulated speed of a worker's device: forward and backward pass of one sample."""
+    speeds: tuple[float, ...] = setting((), each=(0.001, 1000.0))
+    """Speed of each worker's device, by rank, where they differ: relative to compute_us_per_sample, 0.5 is half as fast."""
     jobs: int = setting(1, between=(1, 8))
     """How many such jobs run at once on the same switches, each with workers of its own (Mininet)."""
     device: str = setting("emulated", one_of=DEVICES)
@@ -132,7 +135,9 @@ class StragglerPlan:
 
     pattern: str = setting("constant", one_of=PATTERNS)
     """constant: the same workers are slow in every step. random: one worker, drawn anew for each step. pause: the workers
-    stop for a while in the middle of every `every`-th step."""
+    stop for a while in the middle of every `every`-th step. random-pause: in each step each worker stops with `probability`
+    for as long as `pause_range` says. contention: other traffic takes the workers' links for spells of time (simulator).
+    trace: as a file says."""
     by: str = setting("device", one_of=CAUSES)
     """What makes workers slow. device: their emulated devices. cpu-quota: their hosts have 1/slowdown of the CPU time.
     hog: other processes take the rest of it. congestion: other traffic takes the rest of their links (pattern constant;
@@ -144,6 +149,21 @@ class StragglerPlan:
     """Uniform range of the slow-down (pattern random)."""
     pause_s: float = setting(1.0, between=(0.0, 60.0))
     every: int = setting(10, between=(1, 100_000))
+    probability: float = setting(0.1, between=(0.0, 1.0))
+    """Of a worker's pause in a step (pattern random-pause)."""
+    pause_range: tuple[float, ...] = setting((0.5, 2.0), each=(0.0, 1000.0))
+    """Uniform range of its length, in iterations: what a shard takes on a device of speed 1."""
+    share: float = setting(0.2, between=(0.001, 1.0))
+    """What a spell of contention leaves of a link's rate."""
+    spell_s: tuple[float, ...] = setting((0.5, 2.0), each=(0.001, 3600.0))
+    """Uniform range of a spell's length."""
+    calm_s: tuple[float, ...] = setting((1.0, 4.0), each=(0.001, 3600.0))
+    """Uniform range of the time between two spells."""
+    trace: str = setting("")
+    """A file beside the plan: CSV with the columns step, worker, slowdown, or a JSON list of objects with these keys
+    (pattern trace). Steps and workers that it does not name are as usual; a run that is longer begins it anew."""
+    rows: tuple[tuple[Any, ...], ...] = setting(())
+    """What such a file says, [step, worker, slowdown] each; a run's records hold it, so that they do not need the file."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -230,7 +250,17 @@ TABLES = {f.name: f.default_factory for f in dataclasses.fields(Plan) if f.name 
 
 def load(path: Path, overrides: Iterable[str] = ()) -> Plan:
     """Reads a plan file. Args: overrides: KEY=VALUE, as in `--set help.grade=clone`. Raises: UserError."""
-    return parse(read_text(path), str(path), overrides)
+    return _with_trace(parse(read_text(path), str(path), overrides), path)
+
+
+def _with_trace(plan: Plan, path: Path) -> Plan:
+    """The plan with the trace that it names. Raises: UserError."""
+    if not plan.straggler.trace:
+        return plan
+    rows = traces.read(path.parent / plan.straggler.trace)
+    plan = dataclasses.replace(plan, straggler=dataclasses.replace(plan.straggler, rows=rows))
+    _check_together(plan, str(path))
+    return plan
 
 
 def parse(text: str, where: str, overrides: Iterable[str] = ()) -> Plan:
@@ -308,17 +338,22 @@ def _check_together(plan: Plan, where: str) -> None:
     if bool(plan.sweep.key) != bool(plan.sweep.values):
         raise UserError(f"{where}: sweep.key and sweep.values belong together")
     for worker in plan.straggler.workers:
-        if plan.straggler.pattern in ("constant", "pause") and worker >= workers:
+        if plan.straggler.pattern in ("constant", "pause", "contention") and worker >= workers:
             raise UserError(
                 f"{where}: straggler.workers names {worker}, but topology.workers = {workers} counts from 0"
             )
     if not plan.run.policies:
         raise UserError(f"{where}: run.policies is empty: expected at least one of {', '.join(policies.names())}")
-    low_high = plan.straggler.slowdown_range
-    if len(low_high) != 2 or low_high[0] > low_high[1]:
-        raise UserError(
-            f"{where}: straggler.slowdown_range = {list(low_high)}: expected two numbers, the smaller first"
-        )
+    for name in ("slowdown_range", "pause_range", "spell_s", "calm_s"):
+        low_high = getattr(plan.straggler, name)
+        if len(low_high) != 2 or low_high[0] > low_high[1]:
+            raise UserError(f"{where}: straggler.{name} = {list(low_high)}: expected two numbers, the smaller first")
+    if job.speeds and len(job.speeds) != workers:
+        raise UserError(f"{where}: job.speeds has {plural(len(job.speeds), 'speed')} for {plural(workers, 'worker')}")
+    if plan.straggler.rows:
+        traces.check_rows(plan.straggler.rows, workers, f"{where}: straggler.{plan.straggler.trace or 'rows'}")
+    if plan.straggler.pattern == "trace" and not (plan.straggler.trace or plan.straggler.rows):
+        raise UserError(f'{where}: straggler.pattern = "trace" needs straggler.trace, a CSV or JSON file')
     if plan.topology.kind == "two-level" and plan.topology.racks > workers:
         raise UserError(f"{where}: topology.racks = {plan.topology.racks} is more than topology.workers = {workers}")
     for policy in plan.run.policies:
@@ -351,7 +386,12 @@ def differences(one: Plan, other: Plan) -> list[str]:
 
 def only_links(plan: Plan) -> str | None:
     """The first setting of a plan that needs links, emulated or simulated, as "table.key = value"; None: there is none."""
-    wanted = {"topology.worker_mbps": plan.topology.worker_mbps, "topology.trunk_mbps": plan.topology.trunk_mbps}
+    contended = plan.straggler.pattern if plan.straggler.pattern == "contention" else None
+    wanted = {
+        "topology.worker_mbps": plan.topology.worker_mbps,
+        "topology.trunk_mbps": plan.topology.trunk_mbps,
+        "straggler.pattern": contended,
+    }
     return _first(wanted)
 
 

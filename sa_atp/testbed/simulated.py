@@ -14,19 +14,19 @@ from sa_atp.folders import cache_folder
 from sa_atp.sim.network import LinkSettings
 from sa_atp.sim.nodes import Forwarder
 from sa_atp.sim.worker import SimWorker
-from sa_atp.sim.world import SERVER_IP, SwitchPorts, World
+from sa_atp.sim.world import SwitchPorts, World, worker_ip
 from sa_atp.softswitch.pipeline import Pipeline
-from sa_atp.spec import UDP_PORT
 from sa_atp.testbed import tofino_model
 from sa_atp.testbed.collect import collect
 from sa_atp.testbed.local import expected_seconds
 from sa_atp.testbed.plan import Plan, check_switch, only_mininet
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import PolicyRun
-from sa_atp.testbed.tasks import describe_step, evaluate, make_workload, straggler_pattern
+from sa_atp.testbed.tasks import describe_step, evaluate, link_contention, make_workload, straggler_pattern
 from sa_atp.testbed.tofino_sim import ModelForwarder
 from sa_atp.testbed.worker import Checker
 from sa_atp.train.step import Compute, StepRecord
+from sa_atp.train.stragglers import LinkContention
 from sa_atp.train.virtual_time import Process
 from sa_atp.transport.membership import JoinRequest
 from sa_atp.transport.server_events import ServerSettings
@@ -102,9 +102,41 @@ class _Simulation:
             ports=_ports(plan),
             links=links,
             trunk=replace(links, rate_mbps=plan.topology.trunk_mbps or plan.topology.link_mbps),
-            settings=ServerSettings(lanes=plan.switch.lanes, slots=plan.switch.slots, slots_per_job=plan.switch.quota),
+            settings=ServerSettings(
+                lanes=plan.switch.lanes,
+                slots=plan.switch.slots,
+                slots_per_job=plan.switch.quota,
+                aggregates=self.policy.aggregates_at == "switch",
+            ),
         )
         self.ranks = [_Rank(self, rank) for rank in range(plan.topology.workers)]
+        contention = link_contention(plan)
+        if contention is not None:
+            for rank in contention.workers:
+                self._contend(rank, contention)
+
+    def _contend(self, rank: int, contention: LinkContention) -> None:
+        """Changes the rate of a worker's link, both ways, when a spell of contention begins and ends."""
+        clock, links = self.world.clock, self.world.links_of[worker_ip(rank)]
+        spells = contention.spells(rank)
+
+        def change(share: float) -> None:
+            for link in links:
+                link.settings = replace(link.settings, rate_mbps=link.settings.rate_mbps * share)
+
+        def begin(end_us: int) -> None:
+            change(contention.share)
+            clock.at(end_us, end)
+
+        def end() -> None:
+            change(1 / contention.share)
+            plan_next()
+
+        def plan_next() -> None:
+            start_us, end_us = next(spells)
+            clock.at(start_us, lambda: begin(end_us))
+
+        plan_next()
 
     def run(self) -> list[dict[str, Any]]:
         clock = self.world.clock
@@ -146,8 +178,9 @@ class _Rank:
                 world_size=plan.topology.workers,
                 micro_batches=plan.job.micro_batches,
                 help_mode=self.policy.help_mode(plan),
+                seats=self.policy.seats(plan),
             ),
-            (SERVER_IP, UDP_PORT),
+            world.server_address,
             world.random,
             joined=lambda _: self._joined(),
         )

@@ -56,10 +56,17 @@ def seconds_left(done: Sequence[tuple[Plan, float]], to_do: Sequence[Plan]) -> f
 def _weight(plan: Plan) -> float:
     """About how many seconds a run takes: its start, and computing. What is sent is left to the proportion."""
     shard_s = plan.job.batch_size * plan.job.compute_us_per_sample / 1e6
-    low, high = plan.straggler.slowdown_range
-    slow = {"constant": plan.straggler.slowdown, "random": (low + high) / 2}.get(plan.straggler.pattern, 1.0)
-    slow = slow if plan.straggler.workers or plan.straggler.pattern == "random" else 1.0
-    pause_s = plan.straggler.pause_s / plan.straggler.every if plan.straggler.pattern == "pause" else 0.0
+    straggler = plan.straggler
+    low, high = straggler.slowdown_range
+    slow = {"constant": straggler.slowdown, "random": (low + high) / 2}.get(straggler.pattern, 1.0)
+    slow = slow if straggler.workers or straggler.pattern == "random" else 1.0
+    if straggler.pattern == "trace":
+        slow = max([1.0, *(row[2] for row in straggler.rows)])
+    slow = max([slow, *(slow / speed for speed in plan.job.speeds)])
+    pause_s = straggler.pause_s / straggler.every if straggler.pattern == "pause" else 0.0
+    if straggler.pattern == "random-pause":
+        anybody = 1 - (1 - straggler.probability) ** plan.topology.workers
+        pause_s = anybody * sum(straggler.pause_range) / 2 * shard_s
     steps = plan.run.steps * plan.run.repetitions
     stretches = [policies.find(policy).expected_stretch(plan, slow) for policy in plan.run.policies]
     return START_S + steps * sum(SENDING_S + pause_s + shard_s * stretch for stretch in stretches)

@@ -12,7 +12,7 @@ from sa_atp.train.comm_models import CommModel
 from sa_atp.train.device import CpuDevice, Device
 from sa_atp.train.digits import DigitsCnn, Score
 from sa_atp.train.step import StepRecord, Workload
-from sa_atp.train.stragglers import StragglerPattern
+from sa_atp.train.stragglers import LinkContention, StragglerPattern
 
 
 class JobWorkload(Workload, Protocol):
@@ -44,6 +44,30 @@ def straggler_pattern(plan: Plan) -> StragglerPattern:
         every=plan.straggler.every,
         seed=plan.run.seed,
         world_size=plan.topology.workers,
+        speeds=plan.job.speeds,
+        probability=plan.straggler.probability,
+        pause_range=(plan.straggler.pause_range[0], plan.straggler.pause_range[1]),
+        typical_us=plan.job.batch_size * plan.job.compute_us_per_sample,
+        trace=tuple((int(step), int(worker), float(slow)) for step, worker, slow in plan.straggler.rows),
+    )
+
+
+def device_slowdown(plan: Plan, pattern: StragglerPattern, step: int, rank: int) -> float:
+    """What a worker's device has to pretend: where something real makes workers slow, no more than its speed."""
+    return pattern.slowdown_of(step, rank) if plan.straggler.by == "device" else 1.0 / pattern.speed_of(rank)
+
+
+def link_contention(plan: Plan) -> LinkContention | None:
+    """Which links are contended, and when; None: none are."""
+    straggler = plan.straggler
+    if straggler.pattern != "contention":
+        return None
+    return LinkContention(
+        workers=straggler.workers,
+        share=straggler.share,
+        spell_us=(straggler.spell_s[0] * 1e6, straggler.spell_s[1] * 1e6),
+        calm_us=(straggler.calm_s[0] * 1e6, straggler.calm_s[1] * 1e6),
+        seed=plan.run.seed,
     )
 
 

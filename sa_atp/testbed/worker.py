@@ -19,13 +19,14 @@ from msgspec.structs import asdict
 from sa_atp import policies
 from sa_atp.arrays import Exponents, Integers, Values
 from sa_atp.errors import SaAtpError
-from sa_atp.net.communicator import connect
+from sa_atp.net.communicator import Communicator, connect
 from sa_atp.net.settling import settle
 from sa_atp.testbed import gloo
 from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.tasks import (
     JobWorkload,
     describe_step,
+    device_slowdown,
     evaluate,
     make_device,
     make_workload,
@@ -37,6 +38,7 @@ from sa_atp.train.fingerprint import Fingerprint
 from sa_atp.train.real_time import CommunicatorHost, run_step
 from sa_atp.train.step import StepRecord
 from sa_atp.train.stragglers import StragglerPattern
+from sa_atp.wire.control import Seated
 
 JOIN_S = 30.0
 
@@ -92,13 +94,14 @@ def train_by_sums(task: dict[str, Any]) -> dict[str, Any]:
         world_size=plan.topology.workers,
         micro_batches=plan.job.micro_batches,
         help=policy.help_mode(plan).value,
+        seats=policy.seats(plan),
         timeout_s=JOIN_S * (plan.straggler.slowdown if plan.job.device == "cpu" else 1.0),
     ) as comm:
         checker = Checker(workload.values, comm.membership.contributions)
         stepper = policy.stepper(
             CommunicatorHost(comm), workload, plan, pause_us=lambda step: pattern.pause_us_of(step, rank)
         )
-        comm.all_reduce(np.zeros(1, np.float32))  # everybody is here
+        _meet(comm)
         try:
             records, snapshots = _steps(plan, rank, pattern, device, stepper, checker, workload)
         except SaAtpError:
@@ -119,6 +122,19 @@ def train_by_sums(task: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _meet(comm: Communicator) -> None:
+    """Waits until everybody is here; where a sum is that of some, until they are. Raises: TransportError."""
+    nothing = np.zeros(1, np.float32)
+    if not comm.membership.seats:
+        comm.all_reduce(nothing)
+        return
+    sum_, step = comm.begin(1), comm.begin_step()
+    seated = comm.take_seat(step).result()
+    if isinstance(seated, Seated):
+        comm.contribute(sum_, [nothing], comm.membership.map.bits_of_seat(seated.seat))
+    sum_.future.result()
+
+
 def _steps(
     plan: Plan,
     rank: int,
@@ -132,8 +148,7 @@ def _steps(
     snapshots: list[tuple[int, Values]] = []
     for step in range(plan.run.steps):
         slowdown = pattern.slowdown_of(step, rank)
-        # where something real makes the worker slow, its device need not pretend
-        device.slowdown = slowdown if plan.straggler.by == "device" else 1.0
+        device.slowdown = device_slowdown(plan, pattern, step, rank)
         record, sum_ = run_step(stepper, device, workload, step)
         if sum_.finished is not None:
             checker.add(record, *sum_.finished.integers())

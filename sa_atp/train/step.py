@@ -17,7 +17,7 @@ from sa_atp.arrays import Values
 from sa_atp.net.promise import then_at_once
 from sa_atp.straggler.ledger import SendProgress
 from sa_atp.transport.membership import Membership
-from sa_atp.wire.control import Work
+from sa_atp.wire.control import Seated, Taken, Work
 
 IDLE_ANSWER_US = 20_000  # for which data waits to hear which way it should go
 POLL_US, LONGEST_POLL_US = 3_000, 12_000  # between two offers of a leader that was told there is nothing to do
@@ -61,6 +61,7 @@ class Host(Protocol):
         self, step: int, missing: int, *, took_us: int, busy_us: int, progress: SendProgress | None
     ) -> "Future[Work | None]": ...
     def idle(self, step: int, took_us: int) -> "Future[None]": ...
+    def take_seat(self, step: int) -> "Future[Seated | Taken | None]": ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +185,7 @@ class Stepper:
                 break
             if claim is not None:
                 if not claim.done():
-                    yield Wait(_first(claim, sum_.future))
+                    yield Wait(first_of(claim, sum_.future))
                 if not claim.done() or not claim.result(timeout=0):
                     break
             parts.append(gradient)
@@ -196,7 +197,7 @@ class Stepper:
                 idle = self.host.idle(self._number, self._took_us)
                 self._took_us = 0
                 if self.host.membership.levels > 1:  # the answer says which way the data goes
-                    yield Wait(_first(idle, sum_.future), IDLE_ANSWER_US)
+                    yield Wait(first_of(idle, sum_.future), IDLE_ANSWER_US)
             self.host.contribute(sum_, parts, bits, on_behalf=False)
 
     def _claim(self, micro_batch: int) -> "Future[bool]":
@@ -215,7 +216,7 @@ class Stepper:
         offer = self._offer(sum_, busy_us=0)
         poll_us = POLL_US
         while True:
-            yield Wait(_first(offer, sum_.future))  # an answer may be stuck behind the data of a congested link
+            yield Wait(first_of(offer, sum_.future))  # an answer may be stuck behind the data of a congested link
             if sum_.future.done():
                 return
             work = offer.result(timeout=0)
@@ -303,7 +304,7 @@ def _add(record: StepRecord, kind: str, start_us: int, end_us: int) -> None:
         record.activities.append(Activity(kind, start_us, end_us))
 
 
-def _first(*futures: "Future[Any]") -> "Future[None]":
+def first_of(*futures: "Future[Any]") -> "Future[None]":
     """A future that is done as soon as one of these is."""
     found: Future[None] = Future()
 

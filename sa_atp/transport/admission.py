@@ -40,21 +40,22 @@ class Admission:
         return self._registry.jobs
 
     def join(self, asked: Join, address: Address, now_us: int) -> Welcome | Waiting | Refused | Failure:
-        wanted = (asked.world_size, asked.micro_batches, asked.help_mode)
+        wanted = (asked.world_size, asked.micro_batches, asked.help_mode, asked.seats)
         job = self._registry.named(asked.name) or self._registry.add(asked.name, *wanted)
         if job is None:
             return Refused(reason="the parameter server has 255 jobs already")
         failure = job.missed_failure(asked.incarnation)
         if failure is not None:
             return failure
-        if (job.world_size, job.micro_batches, job.help_mode) != wanted:
+        if (job.world_size, job.micro_batches, job.help_mode, job.seats) != wanted:
             if job.state not in OVER:
                 return Refused(
                     reason=f"job {asked.name!r} has {plural(job.world_size, 'rank')} "
-                    f"with {plural(job.micro_batches, 'contribution')} each and help {job.help_mode.value!r}, "
-                    f"not {asked.world_size} with {asked.micro_batches} and {asked.help_mode.value!r}"
+                    f"with {plural(job.micro_batches, 'contribution')} each{_seats(job.seats)} and help "
+                    f"{job.help_mode.value!r}, not {asked.world_size} with {asked.micro_batches}{_seats(asked.seats)} "
+                    f"and {asked.help_mode.value!r}"
                 )
-            job.world_size, job.micro_batches, job.help_mode = wanted
+            job.world_size, job.micro_batches, job.help_mode, job.seats = wanted
             job.next_epoch()
         rank = asked.rank
         member = job.members.get(rank)
@@ -104,6 +105,10 @@ class Admission:
             return
         job.refusal = f"the switch cannot take the job: {plain(reason)}"
         self._fail(job, "refused", (), job.refusal)
+
+
+def _seats(count: int) -> str:
+    return f", {plural(count, 'seat')}" if count else ""
 
 
 def _admission(job: Job) -> Admit:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from sa_atp.transport.errors import describe_ranks
 from sa_atp.transport.job import State
 from sa_atp.transport.job_status import JobStatus
+from sa_atp.wire.contributions import ContributionMap
 from sa_atp.wire.control import MemberStatus
 
 SILENT_MS = 1000  # workers speak five times a second
@@ -65,8 +66,11 @@ def _running(job: JobStatus) -> tuple[str, tuple[int, ...], bool]:
     given = 0
     for member in front:
         given |= member.given
+    lacks = _lacks(job, given)
     owing = tuple(
-        m.rank for m in job.members if _own_bits(job, m.rank) & ~given and (m.ahead is None or m.ahead <= behind)
+        m.rank
+        for m in job.members
+        if (_own_bits(job, m.rank) & ~given or (lacks and not m.given)) and (m.ahead is None or m.ahead <= behind)
     )
     seconds = max(m.still_ms for m in still) / 1000
     where = f"fragment {(job.oldest + behind) & 0xFFFFFFFF}"
@@ -93,7 +97,13 @@ def _running(job: JobStatus) -> tuple[str, tuple[int, ...], bool]:
 
 
 def _own_bits(job: JobStatus, rank: int) -> int:
-    return ((1 << job.micro_batches) - 1) << (rank * job.micro_batches)
+    """Contributions that only this rank can send; with seats it may have none to send."""
+    return ContributionMap(job.world_size, job.micro_batches, job.seats).bits_of(rank)
+
+
+def _lacks(job: JobStatus, given: int) -> bool:
+    """Whether a sum in a job with seats still lacks something: whoever has given nothing may have it."""
+    return bool(job.seats) and given != ContributionMap(job.world_size, job.micro_batches, job.seats).fan_in
 
 
 def _have(ranks: Sequence[int]) -> str:

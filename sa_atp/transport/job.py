@@ -8,11 +8,12 @@ A rank that falls silent before the job runs is dropped: ADMITTING goes back to 
 nobody wants to join any more is ENDED.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
 from sa_atp.straggler.ledger import Ledger
+from sa_atp.straggler.seats import Seats
 from sa_atp.tensor.fragments import Plan
 from sa_atp.transport.errors import describe_ranks
 from sa_atp.transport.membership import GONE_US
@@ -112,6 +113,7 @@ class Job:
         slot_count: int,
         first_seq: int,
         help_mode: HelpMode,
+        seats: int = 0,
     ) -> None:
         self.name = name
         self.number = number
@@ -122,6 +124,7 @@ class Job:
         self.slot_base = slot_base
         self.slot_count = slot_count
         self.help_mode = help_mode
+        self.seats = seats
         self.stats = JobCounters()
         self.state = State.GATHERING
         self.members: dict[int, Member] = {}
@@ -137,6 +140,7 @@ class Job:
         self.recalled.clear()
         self.sums = SumStore(self.lanes, self.fan_in, first_seq)
         self.ledger = Ledger(self.world_size, self.micro_batches, self.help_mode)
+        self.seating = Seats(self.seats)
 
     def next_epoch(self) -> None:
         """Everything of the epoch that ends is forgotten, but why it failed; its numbers are not used again."""
@@ -191,7 +195,7 @@ class Job:
     @property
     def map(self) -> ContributionMap:
         """Which contribution is whose."""
-        return ContributionMap(self.world_size, self.micro_batches)
+        return ContributionMap(self.world_size, self.micro_batches, self.seats)
 
     @property
     def fan_in(self) -> int:
@@ -230,6 +234,7 @@ class Job:
             help_mode=self.help_mode,
             levels=levels,
             leaf_ranks=sum(1 << other for other in self.below_leaf_of(rank)) if levels > 1 else 0,
+            seats=self.seats,
         )
 
     def progress(self, rank: int, oldest: int) -> None:
@@ -276,7 +281,21 @@ class Job:
                     given |= member.given
                 elif member.at.operation < waiting.at.operation:
                     behind.add(member.rank)
+        if self.seats:
+            return [rank for rank in self._owing_seats(given) if rank not in behind]
         return [rank for rank in range(self.world_size) if self.map.bits_of(rank) & ~given and rank not in behind]
+
+    def _owing_seats(self, given: int) -> list[int]:
+        """Ranks that have a seat and have not contributed and, if there are free ones, those that have none."""
+        holders = self.seating.newest
+        owing = {rank for seat, rank in enumerate(holders) if self.map.bits_of_seat(seat) & ~given}
+        if len(holders) < self.seats:
+            owing.update(rank for rank in range(self.world_size) if rank not in holders)
+        return sorted(owing)
+
+    def whose(self, numbers: Iterable[int]) -> list[int]:
+        """The ranks behind what a worker takes for ranks: in a job with seats it only knows these."""
+        return self.seating.ranks_of(numbers) if self.seats else list(numbers)
 
     def may_go(self, leaver: Member) -> bool:
         """Whether those who stay have everything that a rank has which has asked to leave."""

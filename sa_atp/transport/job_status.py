@@ -100,6 +100,7 @@ def _of_job(job: Job) -> Description:
         state=job.state.value,
         world_size=job.world_size,
         micro_batches=job.micro_batches,
+        seats=job.seats,
         joined=_bitmap(job.members),
         oldest=job.sums.oldest_seq,
         failure=failure,
@@ -136,6 +137,8 @@ class JobStatus:
     state: State
     world_size: int
     micro_batches: int
+    seats: int
+    """How many ranks are in a sum, the first that come; 0: all are."""
     missing: tuple[int, ...]
     """Ranks that have not joined."""
     oldest: int
@@ -178,6 +181,7 @@ def _status(told: Description, number: int, before: tuple[MemberStatus, ...]) ->
         state=state,
         world_size=told.world_size,
         micro_batches=told.micro_batches,
+        seats=told.seats,
         missing=tuple(rank for rank in range(told.world_size) if not told.joined >> rank & 1),
         oldest=told.oldest,
         failure=None if told.failure is None else told.failure.detail,

@@ -44,17 +44,23 @@ class JoinRequest:
     """Contributions of each rank. All ranks of a job must name the same number."""
     help_mode: HelpMode = HelpMode.NONE
     """How leaders may help stragglers. All ranks of a job must name the same."""
+    seats: int = 0
+    """How many ranks are in a sum: the first that ask for a seat. 0: all are. All ranks must name the same number."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.job, str) or not 0 < len(self.job) <= 64 or not self.job.isprintable():
             raise UserError(f"job = {self.job!r}: expected a name of 1 to 64 printable characters")
-        for name in ("rank", "world_size", "micro_batches"):
+        for name in ("rank", "world_size", "micro_batches", "seats"):
             value = getattr(self, name)
             try:
                 object.__setattr__(self, name, operator.index(value))  # NumPy's integers, too
             except TypeError:
                 raise UserError(f"{name} = {value!r}: expected a whole number") from None
-        if not ContributionMap(self.world_size, self.micro_batches).fits:
+        if not 0 <= self.seats <= max(0, self.world_size):
+            raise UserError(f"seats = {self.seats}: expected 0 to world_size = {self.world_size}")
+        if self.seats and self.help_mode is not HelpMode.NONE:
+            raise UserError(f"seats = {self.seats} with help {self.help_mode.value!r}: expected one or the other")
+        if not ContributionMap(self.world_size, self.micro_batches, self.seats).fits:
             raise UserError(
                 f"world_size = {self.world_size} with {self.micro_batches} contributions each: "
                 f"expected at least 1 of both, and at most {CONTRIBUTION_BITS} contributions in all"
@@ -85,11 +91,13 @@ class Membership:
     """Switches that aggregate between a worker and the parameter server."""
     leaf_ranks: int = 0
     """Ranks whose contributions the first of two switches sums, as a bitmap; 0: there is no such switch."""
+    seats: int = 0
+    """How many ranks are in a sum: the first that ask for a seat; 0: all are."""
 
     @property
     def map(self) -> ContributionMap:
         """Which contribution is whose."""
-        return ContributionMap(self.world_size, self.micro_batches)
+        return ContributionMap(self.world_size, self.micro_batches, self.seats)
 
     @property
     def contributions(self) -> int:
@@ -101,7 +109,7 @@ class Membership:
         return self.map.fan_in
 
     def bits_of(self, rank: int) -> int:
-        """Contributions of a rank, as a bitmap."""
+        """Contributions of a rank, as a bitmap; in a job with seats none are a rank's."""
         return self.map.bits_of(rank)
 
     def bit(self, rank: int, micro_batch: int) -> int:
@@ -131,6 +139,7 @@ class Membership:
             help_mode=welcome.help_mode,
             levels=welcome.levels,
             leaf_ranks=welcome.leaf_ranks,
+            seats=welcome.seats,
         )
 
 
@@ -155,6 +164,7 @@ class Joining:
             world_size=request.world_size,
             micro_batches=request.micro_batches,
             help_mode=request.help_mode,
+            seats=request.seats,
             incarnation=incarnation,
         )
         self._requests = Requests(first_number=incarnation)

@@ -21,7 +21,7 @@ class Registry:
     def named(self, name: str) -> Job | None:
         return next((job for job in self.jobs.values() if job.name == name), None)
 
-    def add(self, name: str, world_size: int, micro_batches: int, help_mode: HelpMode) -> Job | None:
+    def add(self, name: str, world_size: int, micro_batches: int, help_mode: HelpMode, seats: int) -> Job | None:
         """A new job; None if there are as many as there can be. One that is over gives its number away."""
         number = next((n for n in range(1, MAX_JOBS + 1) if n not in self.jobs), None)
         epoch = self._random_bits(8)
@@ -42,6 +42,7 @@ class Registry:
             slot_count=self._quota,
             first_seq=self._random_bits(32),
             help_mode=help_mode,
+            seats=seats,
         )
         self.jobs[number] = job
         return job

@@ -8,12 +8,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from sa_atp.arrays import ByteRows, Headers, Octets
 from sa_atp.spec import HEADER_BYTES, Flag, Kind
 from sa_atp.transport import failures, job_status, sums, work_requests
 from sa_atp.transport.admission import Admission
+from sa_atp.transport.errors import describe_ranks
 from sa_atp.transport.job import REPLIES_KEPT, Job, Member, State
 from sa_atp.transport.membership import GONE_US
 from sa_atp.transport.registry import OVER
@@ -41,6 +42,9 @@ from sa_atp.wire.control import (
     ReportNotFinite,
     ReportTimeout,
     Request,
+    Seated,
+    Taken,
+    TakeSeat,
     decode_request,
     encode,
     plain,
@@ -151,10 +155,10 @@ class ParameterServer:
         stats.overlaps += int((outcome == sums.OVERLAP).sum())
         if (outcome == sums.MISMATCH).any():
             row = head[np.flatnonzero(outcome == sums.MISMATCH)[0]]
-            rank = job.map.lowest_rank(int(row["bits"]))
+            ranks = job.whose([job.map.lowest_rank(int(row["bits"]))])
             self._fail(
-                job, "mismatch", (rank,),
-                f"rank {rank} sums something else than the others at fragment {int(row['seq'])}: "
+                job, "mismatch", ranks,
+                f"{describe_ranks(ranks)} sums something else than the others at fragment {int(row['seq'])}: "
                 "every rank must run the same operations, with the same sizes and keys, in the same order",
             )  # fmt: skip
             return
@@ -162,11 +166,11 @@ class ParameterServer:
             stats.finished_here += int(completed.sum())
             self._serving.fan_out(job, job.sums.complete(head["seq"][completed]))
         known = (outcome == sums.KNOWN) & (head["flags"] & Flag.ON_BEHALF == 0)
-        if known.any():
+        if known.any() and not job.seats:  # whose bits do not say who has sent them: it asks, as for any lost result
             # Its sender has not seen the result, or would not send again.
-            ranks = np.array([job.map.lowest_rank(int(b)) for b in head["bits"][known]])
-            for rank in np.unique(ranks):
-                self._serving.serve(job, int(rank), head["seq"][known][ranks == rank])
+            senders = np.array([job.map.lowest_rank(int(b)) for b in head["bits"][known]])
+            for rank in np.unique(senders):
+                self._serving.serve(job, int(rank), head["seq"][known][senders == rank])
 
     # --- control messages ---------------------------------------------------------------------------------------------
 
@@ -231,9 +235,12 @@ class ParameterServer:
                     self._events.append(Retire(job.number, job.epoch))
                 self._let_go(job)
                 return None
-            case ReportNotFinite() | ReportChanged() | ReportTimeout():
-                self._fail_for(job, failures.verdict(request, job.owing(member)))
+            case ReportNotFinite() | ReportChanged():
+                self._fail_for(job, failures.verdict(replace(request, ranks=job.whose(request.ranks)), ()))
                 return None  # all have been told
+            case ReportTimeout():
+                self._fail_for(job, failures.verdict(request, job.owing(member)))
+                return None
             case Fetch():
                 self._serving.fetch(job, member.rank, request)
                 return None
@@ -242,6 +249,11 @@ class ParameterServer:
                 return JobStats(**asdict(job.stats), **helped)
             case Claim() | Offer() | Idle():
                 return work_requests.answer(job, member, number, request, now_us, levels=self.settings.levels)
+            case TakeSeat(step=step):
+                if not job.seats:
+                    raise MalformedError("the job has no seats")
+                seat = job.seating.take(step, member.rank)
+                return Taken() if seat is None else Seated(seat=seat)
             case _:
                 raise MalformedError("this asks nothing of a job")
 

@@ -45,6 +45,7 @@ class HelpMode(Enum):
 Seq = Annotated[int, Meta(ge=0, le=0xFFFFFFFF)]
 Rank = Annotated[int, Meta(ge=0, le=CONTRIBUTION_BITS - 1)]
 Contributions = Annotated[int, Meta(ge=1, le=CONTRIBUTION_BITS)]  # of a rank, or ranks of a job
+Seats = Annotated[int, Meta(ge=0, le=CONTRIBUTION_BITS)]  # of a sum; 0: every rank is in it
 Octet = Annotated[int, Meta(ge=0, le=255)]  # job, epoch
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Count = Annotated[int, Meta(ge=0, le=1 << 40)]  # steps, operations, values
@@ -95,10 +96,16 @@ class Join(Message, frozen=True, tag="join"):
     help_mode: HelpMode = field(name="grade")
     incarnation: Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
     """Tells a worker that was started again from one that repeats its question."""
+    seats: Seats = 0
+    """How many ranks are in a sum, if they are those who come first. (section 10.6)"""
 
     def __post_init__(self) -> None:
-        if self.world_size * self.micro_batches > CONTRIBUTION_BITS:
-            raise ValueError(f"world_size times micro_batches must be at most {CONTRIBUTION_BITS}")
+        if self.seats > self.world_size:
+            raise ValueError("seats must be at most world_size")
+        if (self.seats or self.world_size) * self.micro_batches > CONTRIBUTION_BITS:
+            raise ValueError(f"world_size (or seats) times micro_batches must be at most {CONTRIBUTION_BITS}")
+        if self.seats and self.help_mode is not HelpMode.NONE:
+            raise ValueError("seats and help do not go together")
         if self.rank >= self.world_size:
             raise ValueError(f"rank must be an integer from 0 to {self.world_size - 1}")
 
@@ -206,6 +213,12 @@ class Idle(Message, frozen=True, tag="idle"):
     took_us: Microseconds
 
 
+class TakeSeat(Message, frozen=True, tag="seat"):
+    """I have computed my gradient: am I in this step's sum? (section 10.6)"""
+
+    step: Count
+
+
 class AskStats(Message, frozen=True, tag="stats"):
     """What has the job counted?"""
 
@@ -219,7 +232,7 @@ class Describe(Message, frozen=True, tag="describe"):
     """As long as the longest answer, so that a forged question makes nobody send more than its forger did."""
 
 
-Request = Join | Alive | Leave | Report | Fetch | Claim | Offer | Idle | AskStats | Describe
+Request = Join | Alive | Leave | Report | Fetch | Claim | Offer | Idle | TakeSeat | AskStats | Describe
 
 
 # --- from the parameter server --------------------------------------------------------------------------------------------
@@ -246,6 +259,7 @@ class Welcome(Message, frozen=True, tag="welcome"):
     """Switches that aggregate between a worker and the parameter server."""
     leaf_ranks: Bitmap
     """Ranks below the same leaf."""
+    seats: Seats = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -314,6 +328,12 @@ class Noted(AboutHelp, frozen=True, tag="idle"):
     """Answers Idle."""
 
 
+class Seated(Message, frozen=True, tag="seated"):
+    """You are in the sum, with the contributions of this seat; who is not is told `taken`."""
+
+    seat: Rank
+
+
 class Recall(Message, frozen=True, tag="recall"):
     """Send me these results, which you have and I missed. Sent once."""
 
@@ -375,6 +395,7 @@ class Description(Message, frozen=True, tag="description"):
     state: Annotated[str, Meta(max_length=32)] = ""
     world_size: Annotated[int, Meta(ge=0, le=CONTRIBUTION_BITS)] = 0
     micro_batches: Annotated[int, Meta(ge=0, le=CONTRIBUTION_BITS)] = 0
+    seats: Seats = 0
     joined: Bitmap = 0
     oldest: Seq = 0
     failure: FailureSummary | None = None
@@ -427,6 +448,7 @@ Reply = (
     | Work
     | Nothing
     | Noted
+    | Seated
     | Recall
     | Failure
     | Description

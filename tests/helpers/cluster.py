@@ -66,6 +66,7 @@ class Cluster:
         name: str = "job",
         micro_batches: int = 1,
         help_mode: HelpMode = HelpMode.NONE,
+        seats: int = 0,
         joined: Callable[[SimWorker], None] = lambda worker: None,
     ) -> list[SimWorker]:
         """Adds a job's hosts; its workers join when the clock runs."""
@@ -75,7 +76,14 @@ class Cluster:
             self.world.add_worker(rank, network)
             workers.append(
                 self.new_worker(
-                    name, rank, size, network, micro_batches=micro_batches, help_mode=help_mode, joined=joined
+                    name,
+                    rank,
+                    size,
+                    network,
+                    micro_batches=micro_batches,
+                    help_mode=help_mode,
+                    seats=seats,
+                    joined=joined,
                 )
             )
         self.jobs.append(workers)
@@ -90,13 +98,16 @@ class Cluster:
         *,
         micro_batches: int = 1,
         help_mode: HelpMode = HelpMode.NONE,
+        seats: int = 0,
         joined: Callable[[SimWorker], None] = lambda worker: None,
     ) -> SimWorker:
         """A new connection on a host that is there: a worker that starts, or starts again."""
         return SimWorker(
             self.world.hosts[f"10.0.{network}.{rank + 1}"],
             self.clock,
-            JoinRequest(job=name, rank=rank, world_size=size, micro_batches=micro_batches, help_mode=help_mode),
+            JoinRequest(
+                job=name, rank=rank, world_size=size, micro_batches=micro_batches, help_mode=help_mode, seats=seats
+            ),
             SERVER,
             self.world.random,
             joined=joined,

@@ -8,10 +8,11 @@ import numpy as np
 
 from helpers.cluster import Cluster, reference_sum
 from sa_atp.net.session import Sum
+from sa_atp.policies.sync_opt import BackupStepper
 from sa_atp.sim.network import LinkSettings
 from sa_atp.sim.worker import SimWorker
 from sa_atp.softswitch.pipeline import Pipeline
-from sa_atp.train.step import Compute, Stepper, StepRecord
+from sa_atp.train.step import Compute, Stepper, StepRecord, StepRunner
 from sa_atp.train.virtual_time import Process
 from sa_atp.transport.server_events import ServerSettings
 from sa_atp.wire.control import HelpMode
@@ -38,6 +39,8 @@ class Setting:
     number: Callable[[int], int] = lambda step: step
     """That the program gives a step, and that decides what is computed."""
     patience: float = 0.02
+    seats: int = 0
+    """How many ranks are in a sum, the first that are done (policy sync-opt); 0: all are."""
     links: LinkSettings = field(default_factory=LinkSettings)
     seed: int = 1
 
@@ -62,13 +65,14 @@ class _Workload:
 
     def __init__(self, values: int) -> None:
         self.values = values
+        self.applied: list[np.ndarray] = []
 
     def gradient(self, step: int, shard: int, micro_batch: int) -> tuple[np.ndarray, float]:
         rng = np.random.default_rng([step, shard, micro_batch])
         return rng.standard_normal(self.values, np.float32), 0.0
 
     def apply(self, gradient: np.ndarray) -> None:
-        pass
+        self.applied.append(gradient.copy())
 
 
 class Training:
@@ -83,10 +87,11 @@ class Training:
         self.records: list[list[StepRecord]] = []
         self.errors: list[Any] = []
         self._sums: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}  # (step, rank)
-        self._steppers: dict[int, Stepper] = {}
+        self._steppers: dict[int, StepRunner] = {}
         self.workers = self.cluster.start_job(
-            setting.workers, micro_batches=setting.micro_batches, help_mode=setting.help_mode, joined=self._joined
-        )
+            setting.workers, micro_batches=setting.micro_batches, help_mode=setting.help_mode, seats=setting.seats,
+            joined=self._joined,
+        )  # fmt: skip
         self.records = [[] for _ in self.workers]
 
     def run(self, seconds: float = 60.0) -> "Training":
@@ -98,6 +103,12 @@ class Training:
 
     def _joined(self, worker: SimWorker) -> None:
         rank = worker.membership.rank
+        if self.setting.seats:
+            self._steppers[rank] = BackupStepper(
+                worker, self.workload, pause_us=lambda step: self.setting.pause_us(step, rank)
+            )
+            self._start(rank, 0)
+            return
         self._steppers[rank] = Stepper(
             worker, self.workload, helps=self.setting.helps, patience=self.setting.patience,
             pause_us=lambda step: self.setting.pause_us(step, rank),
@@ -141,7 +152,8 @@ class Training:
         s = self.setting
         for step in range(s.steps):
             number = s.number(step)
-            parts = [self.workload.gradient(number, r, m)[0] for r in range(s.workers) for m in range(s.micro_batches)]
+            shards = self.seated(step) if s.seats else range(s.workers)
+            parts = [self.workload.gradient(number, r, m)[0] for r in shards for m in range(s.micro_batches)]
             reference: np.ndarray | None = None
             for rank in range(s.workers):
                 integers, exponents = self._sums[step, rank]
@@ -150,6 +162,20 @@ class Training:
                     first = exponents
                 assert np.array_equal(exponents, first)
                 assert np.array_equal(integers, reference), f"step {step}, rank {rank}: a wrong sum"
+
+    def seated(self, step: int) -> list[int]:
+        """The ranks that contributed to a step, in a job with seats: as many as there are, each with its whole shard."""
+        found = [rank for rank, records in enumerate(self.records) if records[step].computed]
+        assert len(found) == self.setting.seats
+        for rank in found:
+            assert [(r, m) for r, m, _ in self.records[rank][step].computed] == [
+                (rank, m) for m in range(self.setting.micro_batches)
+            ]
+        return found
+
+    def sum_of(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        """A step's sum as integers, and its exponents."""
+        return self._sums[step, 0]
 
     def step_us(self, step: int) -> int:
         """From when the first began until the last had the sum."""

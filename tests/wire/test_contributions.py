@@ -38,7 +38,23 @@ def test_a_bitmap_of_several_ranks_names_each(map_: ContributionMap, bits: int) 
         assert map_.lowest_rank(bits) == min(named)
 
 
+@given(MAPS, st.integers(0, 63))
+def test_seats_divide_the_bits_of_a_sum_and_no_rank_has_any(map_: ContributionMap, more: int) -> None:
+    with_seats = ContributionMap(min(64, map_.world_size + more), map_.micro_batches, seats=map_.world_size)
+    assert with_seats.fits
+    assert (with_seats.fan_in, with_seats.contributions) == (map_.fan_in, map_.contributions)
+    for seat in range(map_.world_size):
+        assert with_seats.bits_of_seat(seat) == map_.bits_of(seat)
+    assert not any(with_seats.bits_of(rank) for rank in range(with_seats.world_size))
+    assert with_seats.summed_below([0]) == with_seats.fan_in
+    assert map_.summed_below([0]) == map_.bits_of(0)
+
+
 def test_what_a_packet_can_name() -> None:
+    assert ContributionMap(64, 16, seats=4).fits
+    assert not ContributionMap(64, 17, seats=4).fits
+    assert not ContributionMap(65, 1, seats=4).fits
+    assert not ContributionMap(4, 1, seats=5).fits
     assert ContributionMap(64, 1).fits
     assert ContributionMap(4, 16).fits
     assert not ContributionMap(4, 17).fits

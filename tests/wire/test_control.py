@@ -78,7 +78,8 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
 
 
 FITTING: dict[type, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    Join: lambda f: f | {"world_size": 4, "micro_batches": 16, "rank": f["rank"] % 4},
+    Join: lambda f: f | {"world_size": 4, "micro_batches": 16, "rank": f["rank"] % 4,
+                         "seats": f["seats"] % 5 if f["help_mode"] is HelpMode.NONE else 0},
     Welcome: lambda f: f | {"lanes": LANE_BUILDS[f["lanes"] % len(LANE_BUILDS)]},
     Alive: lambda f: f if None not in (f["operation"], f["values"], f["first"]) else f | dict.fromkeys(
         ("operation", "values", "first")
@@ -180,6 +181,10 @@ def test_a_bitmap_has_no_more(bad: object) -> None:
         ({"name": ""}, "name"),
         ({"name": "x" * 65}, "name"),
         ({"grade": "borrow"}, "grade"),
+        ({"seats": 5, "grade": "none"}, "seats must be at most world_size"),
+        ({"seats": 3}, "seats and help do not go together"),
+        ({"seats": 3, "micro_batches": 22, "grade": "none"}, "at most 64"),
+        ({"seats": 65}, "seats"),
         ({"incarnation": 1 << 31}, "incarnation"),
     ],
 )

@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from sa_atp.control.fabric import mac_text
 from sa_atp.errors import SaAtpError, UserError
+from sa_atp.sim.world import PLAIN_PORT
 from sa_atp.spec import UDP_PORT
 from sa_atp.testbed.mininet import cleaning, parts
 from sa_atp.testbed.mininet.layout import Layout
@@ -25,7 +26,6 @@ PREFIX_BITS = 8  # all hosts are neighbours, whatever switch they are at
 # Packets that may wait at a port before others are marked. Processes that share cores take and send packets in bursts: a
 # threshold below a burst would call every burst a congestion. BMv2 drops what finds 64 waiting.
 MARK_ABOVE = {"embedded": 250, "bmv2": 24}
-PLAIN_PORT = UDP_PORT + 1  # of a parameter server whose packets no switch aggregates
 
 
 class Network:

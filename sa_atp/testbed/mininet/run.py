@@ -5,10 +5,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from sa_atp import policies
+from sa_atp.errors import UserError
 from sa_atp.spec import Kind
 from sa_atp.testbed.collect import collect
-from sa_atp.testbed.local import prepare, run_policy
+from sa_atp.testbed.local import is_summed_by_server, prepare, run_policy
 from sa_atp.testbed.mininet import parts, topologies, traffic
 from sa_atp.testbed.mininet.layout import Layout
 from sa_atp.testbed.mininet.network import READY_TIMEOUT_S, Network
@@ -31,6 +31,11 @@ def check(plan: Plan, plan_path: Path) -> Layout:
     Args: plan_path: files that the plan names are beside it. Raises: MissingPartError, UserError.
     """
     check_switch(plan, "mininet")
+    if plan.straggler.pattern == "contention":
+        raise UserError(
+            'the mininet backend cannot change the rate of links while it runs, as straggler.pattern = "contention" wants: '
+            'use --backend sim, or straggler.by = "congestion"'
+        )
     parts.require(switch=plan.switch.program, traffic=plan.traffic.is_wanted or plan.straggler.by == "congestion")
     return topologies.of_plan(plan, plan_path.parent)
 
@@ -81,7 +86,7 @@ class _Run:
             for job in range(plan.job.jobs)
         ]
         aggregating = self.network.start_server()
-        plain = self.network.start_plain_server() if any(map(_is_summed_by_server, plan.run.policies)) else ""
+        plain = self.network.start_plain_server() if any(map(is_summed_by_server, plan.run.policies)) else ""
         everybody = list(itertools.chain(*self.workers))
         for worker in everybody:
             worker.answer(READY_TIMEOUT_S)
@@ -90,7 +95,7 @@ class _Run:
         runs = []
         for repetition, policy in plan.run.turns():
             self.progress(f"{policy}, repetition {repetition + 1} of {plan.run.repetitions}")
-            runs += self._policy(policy, repetition, plain if _is_summed_by_server(policy) else aggregating)
+            runs += self._policy(policy, repetition, plain if is_summed_by_server(policy) else aggregating)
         return runs
 
     def _policy(self, policy: str, repetition: int, server: str) -> list[PolicyRun]:
@@ -142,8 +147,3 @@ class _Run:
                 traffic.stream(self.network, name, "t2", udp_mbps=rate)
         if plan.traffic.is_wanted:
             traffic.stream(self.network, "t1", "t2", udp_mbps=plan.traffic.udp_mbps, tcp_flows=plan.traffic.tcp_flows)
-
-
-def _is_summed_by_server(name: str) -> bool:
-    policy = policies.find(name)
-    return isinstance(policy, policies.SwitchPolicy) and policy.aggregates_at == "server"
