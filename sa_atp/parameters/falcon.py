@@ -1,10 +1,10 @@
 """Falcon's EPSP, as this project reconstructs it: docs/deviations.md says what is published and what is ours.
 
-The server measures how fast each worker is and knows how much each has left: that projects when it will be done (straggler
-projection). From that it decides two things. When a clock begins, how many of its tasks each worker runs: its parallelism,
-in proportion to its speed (elastic parallelism control). While the clock runs, whether tasks that a straggler has not begun,
-blocked behind the one that it computes, move to the worker that will be done first, a pioneer: only if the straggler's share
-is done sooner by that, what the transfer costs counted as measured.
+The server measures how fast each worker is and knows how much each has left: that projects when it will be done
+(straggler projection). From that it decides two things. When a clock begins, how many of its tasks each worker runs: its
+parallelism, in proportion to its speed (elastic parallelism control). While the clock runs, whether tasks that a straggler
+has not begun, blocked behind the one that it computes, move to the worker that will be done first, a pioneer: only if the
+straggler's share is done sooner by that, what the transfer costs counted as measured.
 """
 
 import heapq

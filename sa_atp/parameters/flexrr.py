@@ -1,8 +1,8 @@
 """FlexRR: SSP, and rapid reassignment of work within helper groups (Harlap et al. 2016, section 3).
 
-Workers tell those whom they may help how far they are. Who finds that it is clearly behind gives a small part of its remaining
-tasks away (do this), the tail first. The helper computes it when it is done with its own tasks, says when it begins, and
-gets the next part by that. Who comes to the end of its own tasks takes back what no helper has begun.
+Workers tell those whom they may help how far they are. Who finds that it is clearly behind gives a small part of its
+remaining tasks away (do this), the tail first. The helper computes it when it is done with its own tasks, says when it
+begins, and gets the next part by that. Who comes to the end of its own tasks takes back what no helper has begun.
 
 Each task is computed once: its owner gives it away at most once at a time, and takes it back only with the helper's word
 that it has not begun it.

@@ -1,4 +1,4 @@
-"""What the server decides under a policy: who may go on, who computes what, how updates get in. (SSP and what follows it)"""
+"""What the server decides under a policy: who may go on, who computes what, how updates get in."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from sa_atp.arrays import Values
-from sa_atp.net.promise import then_at_once
+from sa_atp.net.promise import first_of, then_at_once
 from sa_atp.straggler.ledger import SendProgress
 from sa_atp.transport.membership import Membership
 from sa_atp.wire.control import Work
@@ -71,6 +71,8 @@ class Compute:
     shard: int
     micro_batch: int
     stop: "Future[Any] | None"
+    weights: Values | None = None
+    """float32[values]: the parameters to compute it with; None: those that the worker has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +186,7 @@ class Stepper:
                 break
             if claim is not None:
                 if not claim.done():
-                    yield Wait(_first(claim, sum_.future))
+                    yield Wait(first_of(claim, sum_.future))
                 if not claim.done() or not claim.result(timeout=0):
                     break
             parts.append(gradient)
@@ -196,7 +198,7 @@ class Stepper:
                 idle = self.host.idle(self._number, self._took_us)
                 self._took_us = 0
                 if self.host.membership.levels > 1:  # the answer says which way the data goes
-                    yield Wait(_first(idle, sum_.future), IDLE_ANSWER_US)
+                    yield Wait(first_of(idle, sum_.future), IDLE_ANSWER_US)
             self.host.contribute(sum_, parts, bits, on_behalf=False)
 
     def _claim(self, micro_batch: int) -> "Future[bool]":
@@ -215,7 +217,7 @@ class Stepper:
         offer = self._offer(sum_, busy_us=0)
         poll_us = POLL_US
         while True:
-            yield Wait(_first(offer, sum_.future))  # an answer may be stuck behind the data of a congested link
+            yield Wait(first_of(offer, sum_.future))  # an answer may be stuck behind the data of a congested link
             if sum_.future.done():
                 return
             work = offer.result(timeout=0)
@@ -301,19 +303,6 @@ def account(record: StepRecord, contributed_us: int, sending: Sequence[tuple[int
 def _add(record: StepRecord, kind: str, start_us: int, end_us: int) -> None:
     if end_us > start_us:
         record.activities.append(Activity(kind, start_us, end_us))
-
-
-def _first(*futures: "Future[Any]") -> "Future[None]":
-    """A future that is done as soon as one of these is."""
-    found: Future[None] = Future()
-
-    def end(_: "Future[Any]") -> None:
-        with contextlib.suppress(InvalidStateError):  # another one came first
-            found.set_result(None)
-
-    for future in futures:
-        then_at_once(future, end)
-    return found
 
 
 def _superfluous(claim: "Future[bool] | None", sum_: PendingSum) -> "Future[None] | None":
