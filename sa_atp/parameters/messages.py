@@ -31,17 +31,17 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
 # --- worker to server -------------------------------------------------------------------------------------------------
 
 
-class Join(Message):
+class Join(Message, frozen=True):
     """A worker is there. With rank 0's come the parameters that training begins with."""
 
 
-class Pull(Message):
+class Pull(Message, frozen=True):
     """May I begin this clock, and with which parameters?"""
 
     clock: int
 
 
-class Push(Message):
+class Push(Message, frozen=True):
     """An update: beside it, float32[values], the sum of the gradients of these tasks, each its share of a shard's mean."""
 
     clock: int
@@ -49,7 +49,7 @@ class Push(Message):
     tasks: Tasks
 
 
-class Progress(Message):
+class Progress(Message, frozen=True):
     """A task is computed."""
 
     clock: int
@@ -58,14 +58,14 @@ class Progress(Message):
     took_us: int
 
 
-class Gave(Message):
+class Gave(Message, frozen=True):
     """Answer to GiveUp."""
 
     order: int
     tasks: Tasks
 
 
-class Arrived(Message):
+class Arrived(Message, frozen=True):
     """What another worker gave away is here."""
 
     order: int
@@ -74,7 +74,7 @@ class Arrived(Message):
 # --- server to worker -------------------------------------------------------------------------------------------------
 
 
-class GoAhead(Message):
+class GoAhead(Message, frozen=True):
     """Answer to Pull: beside it, float32[values]."""
 
     clock: int
@@ -83,23 +83,23 @@ class GoAhead(Message):
     tasks: Tasks
 
 
-class Applied(Message):
+class Applied(Message, frozen=True):
     """Answer to Push."""
 
     version: int
 
 
-class Over(Message):
+class Over(Message, frozen=True):
     """The job has all its samples: nothing that is not applied yet counts."""
 
 
-class Failed(Message):
+class Failed(Message, frozen=True):
     """The job cannot go on."""
 
     reason: str
 
 
-class GiveUp(Message):
+class GiveUp(Message, frozen=True):
     """Give so many of your tasks that you have not begun to another worker."""
 
     order: int
@@ -110,14 +110,14 @@ class GiveUp(Message):
 # --- worker to worker -------------------------------------------------------------------------------------------------
 
 
-class Transfer(Message):
+class Transfer(Message, frozen=True):
     """Tasks change hands: beside them, the samples, uint8[n]."""
 
     order: int
     tasks: Tasks
 
 
-class Report(Message):
+class Report(Message, frozen=True):
     """How far a possible helper is."""
 
     clock: int
@@ -125,26 +125,26 @@ class Report(Message):
     """Share of the clock's tasks, 0 to 1."""
 
 
-class DoThis(Message):
+class DoThis(Message, frozen=True):
     """Compute these when you are done with your own."""
 
     number: int
     tasks: Tasks
 
 
-class Begun(Message):
+class Begun(Message, frozen=True):
     """The helper has begun an assignment: its tasks are the helper's now."""
 
     number: int
 
 
-class Cancel(Message):
+class Cancel(Message, frozen=True):
     """The owner wants to compute an assignment itself, if the helper has not begun it."""
 
     number: int
 
 
-class Cancelled(Message):
+class Cancelled(Message, frozen=True):
     """Answer to Cancel."""
 
     number: int

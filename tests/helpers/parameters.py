@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sa_atp.arrays import Octets, Values
-from sa_atp.parameters.messages import Message, Task
+from sa_atp.parameters.messages import Message, Outgoing, Task
 from sa_atp.parameters.replay import Replay
 from sa_atp.parameters.rules import Rules, Terms
 from sa_atp.parameters.server import ParameterServer, Snapshot, Taken
@@ -17,7 +17,7 @@ from sa_atp.parameters.worker_rules import WorkerRules
 from sa_atp.policies.parameter_virtual import VirtualParameters
 from sa_atp.policies.parameter_worker import ParameterWorker
 from sa_atp.sim.network import Clock
-from sa_atp.train.step import StepRecord
+from sa_atp.train.step import Compute, StepRecord
 from sa_atp.train.virtual_time import Process
 
 
@@ -85,14 +85,24 @@ class Training:
     def _start(self, rank: int, rules: WorkerRules, toy: Toy, rng: random.Random, task_us: Any, pause_us: Any) -> None:
         host = self.job.host(rank)
         send = host.send
-        host.send = lambda out: (self.said.append((rank, out.to, out.message)), send(out))[1]  # type: ignore[method-assign, func-returns-value]
+
+        def noted(outgoing: Outgoing) -> None:
+            self.said.append((rank, outgoing.to, outgoing.message))
+            send(outgoing)
+
+        host.send = noted  # type: ignore[method-assign]
         worker = ParameterWorker(
             host, toy, rules, pause_us=lambda clock: pause_us(rank, clock), ended=self.records[rank].append
         )
+
+        def gradient(effect: Compute) -> tuple[Values, float]:
+            assert effect.weights is not None
+            return toy.gradient_at(effect.weights, effect.step, effect.shard, effect.micro_batch)
+
         self.workers.append(worker)
         Process(
             self.clock, worker.run(), duration_us=lambda _: task_us(rank, worker.clock, rng),
-            gradient=lambda e: toy.gradient_at(e.weights, e.step, e.shard, e.micro_batch),
+            gradient=gradient,
             finished=self.outcomes.append,
         )  # fmt: skip
 

@@ -1,6 +1,7 @@
 """Each policy against the property that it is known for, over schedules drawn by chance."""
 
 import random
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -22,16 +23,14 @@ bounds = st.integers(0, 4)
 
 
 def terms(workers: int, *, bound: int = 0, micro_batches: int = 4, clocks: int = 6, rate: float = 0.1) -> Terms:
-    return Terms(
-        world_size=workers, micro_batches=micro_batches, learning_rate=rate, bound=bound, clocks=clocks
-    )
+    return Terms(world_size=workers, micro_batches=micro_batches, learning_rate=rate, bound=bound, clocks=clocks)
 
 
-def plain(workers: int) -> "type[WorkerRules] | object":
+def plain(workers: int) -> Callable[[int], WorkerRules]:
     return lambda rank: WorkerRules(rank, workers)
 
 
-def uneven(seed: int):  # type: ignore[no-untyped-def]
+def uneven(seed: int) -> Callable[[int, int, random.Random], int]:
     """Devices of different speed, that stop at times."""
     speeds = random.Random(seed)
     slowness = [speeds.choice([1, 1, 2, 8]) for _ in range(16)]
@@ -102,7 +101,7 @@ def test_weights_of_a_clock_sum_to_one_under_dynsgd(seed: int, workers: int, bou
 def test_dynsgd_weighs_an_update_by_its_staleness_and_forgets_clocks_that_are_complete() -> None:
     store, merging = Store(np.zeros(1, np.float32)), VersionMeans(1.0, 4)
     unit = np.full(1, -12.0, np.float32)
-    gained = []
+    gained: list[float] = []
     for clock in (1, 1, 0, 1):  # the same update each time, but of a mean that is 0 first
         before = float(store.values[0])
         merging.merge(store, clock, (), unit if len(gained) < 3 else 0 * unit)
@@ -142,6 +141,7 @@ def test_flexrr_helps_who_is_slow() -> None:
 
 def test_flexrr_takes_back_what_nobody_has_begun() -> None:
     """Helpers are as slow in their own clocks as to come too late: the owner computes what it had given away."""
+
     def task_us(rank: int, clock: int, rng: random.Random) -> int:
         if rank == 0:
             return 1000 if clock % 2 else 3000
