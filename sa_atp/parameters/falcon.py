@@ -53,12 +53,13 @@ class _Seen:
         return max(now_us, self.since_us + self.left * self.took(now_us)) if self.left else float(now_us)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Order:
     given_us: int
     giver: int
     taker: int
     count: int
+    answers: int = 0
 
 
 class FalconRules(SspRules):
@@ -133,8 +134,8 @@ class FalconRules(SspRules):
                 seen.since_us = now_us
             case Gave(order=number, tasks=tasks):
                 self._gave(number, tasks, now_us)
-            case Arrived(order=number) if number in self._orders:
-                cost_us = now_us - self._orders.pop(number).given_us
+            case Arrived(order=number):
+                cost_us = now_us - self._answered(number).given_us
                 self.transfer_us = cost_us if self.transfer_us is None else _mean(self.transfer_us, cost_us)
             case Pull() | Push():
                 pass
@@ -143,16 +144,22 @@ class FalconRules(SspRules):
         return self._balance(now_us)
 
     def _gave(self, number: int, tasks: Tasks, now_us: int) -> None:
-        order = self._orders.get(number)
-        if order is None:
-            return
+        order = self._answered(number)
         giver, taker = self._workers[order.giver], self._workers[order.taker]
         giver.gives = None
         giver.left -= len(tasks)
         taker.left += len(tasks) - order.count  # what was expected of it when it was ordered
         self.transferred += len(tasks)
         if not tasks:
+            self._orders.pop(number, None)
+
+    def _answered(self, number: int) -> _Order:
+        """An order, forgotten when both sides have answered it; their answers may come in any order."""
+        order = self._orders[number]
+        order.answers += 1
+        if order.answers == 2:
             del self._orders[number]
+        return order
 
     def _balance(self, now_us: int) -> list[Outgoing]:
         """At most one order: from who will be done last to who will be done first."""

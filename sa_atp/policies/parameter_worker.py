@@ -91,6 +91,7 @@ class ParameterWorker:
         initial = self._workload.initial() if self.host.rank == 0 else None
         self.host.send(Outgoing(SERVER, Join(), initial))
         while True:
+            self._begins(self.clock)
             record = StepRecord(self.clock, self.host.now_us())
             self._sending = []
             go = yield from self._go_ahead(record)
@@ -151,7 +152,6 @@ class ParameterWorker:
     def _compute_and_push(self, go: tuple[GoAhead, Values], record: StepRecord) -> Steps:
         """Returns: whether the update is in the parameters; else the job is over."""
         answer, self._weights = go
-        self._begins(self.clock)
         with self._lock:
             self.rules.begin(self.clock, answer.tasks)
         pause_us, middle = self._pause_us(self.clock), len(answer.tasks) // 2

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from sa_atp import policies
 from sa_atp.errors import UserError
-from sa_atp.testbed.cluster import READY_TIMEOUT_S, LocalCluster
+from sa_atp.testbed.cluster import LOOPBACK, READY_TIMEOUT_S, LocalCluster
 from sa_atp.testbed.collect import collect
 from sa_atp.testbed.plan import Plan, check_switch, only_links, only_mininet
 from sa_atp.testbed.processes import Group, Process, ProcessError, wait_for
@@ -52,6 +53,7 @@ def run(plan: Plan, folder: Path, progress: Progress) -> list[PolicyRun]:
         environment = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         progress("starting switch, parameter server and workers")
         services = cluster(plan, group, folder)
+        parameters = start_parameters(plan, group, folder)
         workers = [
             group.start(f"worker {rank}", ["sa_atp.testbed.worker"], folder / f"worker{rank}.log", environment)
             for rank in range(plan.topology.workers)
@@ -59,12 +61,15 @@ def run(plan: Plan, folder: Path, progress: Progress) -> list[PolicyRun]:
         host, port = services.ready()
         for worker in workers:
             worker.answer(READY_TIMEOUT_S)
+        address = parameters_address(parameters)
         prepare(plan, workers)
         runs = []
         for repetition, policy in plan.run.turns():
             progress(f"{policy}, repetition {repetition + 1} of {plan.run.repetitions}")
             job = f"{policy}-{repetition}-{os.getpid()}"
-            common = {"repetition": repetition, "server": f"udp://{host}:{port}", "job": job}
+            common = {
+                "repetition": repetition, "server": f"udp://{host}:{port}", "job": job, "parameters": address
+            }  # fmt: skip
             tasks = [(worker, {**common, "rank": rank}) for rank, worker in enumerate(workers)]
             raw = run_policy(plan, policy, tasks, folder, progress)
             runs.append(collect(plan, policy, repetition, raw))
@@ -76,6 +81,19 @@ def cluster(plan: Plan, group: Group, folder: Path) -> LocalCluster:
     return LocalCluster(
         group, folder, lanes=plan.switch.lanes, slots=plan.switch.slots, slots_per_job=plan.switch.quota
     )
+
+
+def start_parameters(plan: Plan, group: Group, folder: Path) -> Process | None:
+    """A server of parameters, if a policy of the plan needs one; it is not ready yet."""
+    if not any(policies.find(policy).family is policies.Family.PARAMETERS for policy in plan.run.policies):
+        return None
+    arguments = ["sa_atp", "params", "--listen", f"{LOOPBACK}:0"]
+    return group.start("server of parameters", arguments, folder / "params.log")
+
+
+def parameters_address(process: Process | None) -> str:
+    """Where a server of parameters listens, HOST:PORT, once it is ready; "" if there is none. Raises: ProcessError."""
+    return "{}:{}".format(*process.answer(READY_TIMEOUT_S)["address"]) if process is not None else ""
 
 
 def prepare(plan: Plan, workers: Sequence[Process]) -> None:

@@ -15,7 +15,7 @@ from sa_atp.parameters.rules import Rules
 from sa_atp.parameters.server import Snapshot, Taken
 from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.records import Evaluation, Interval, Iteration, PolicyRun
-from sa_atp.testbed.tasks import JobWorkload, straggler_pattern
+from sa_atp.testbed.tasks import straggler_pattern
 
 
 def digest(update: Values) -> str:
@@ -71,16 +71,6 @@ def describe_server(checker: UpdateChecker, snapshots: list[Snapshot]) -> dict[s
         "taken": checker.taken,
         "wrong": checker.wrong,
     }
-
-
-def evaluate(workload: JobWorkload, snapshots: list[Values]) -> list[tuple[int, float, float]]:
-    """(step, loss, accuracy) on the held-out samples of the parameters after each step."""
-    found = []
-    for step, values in enumerate(snapshots):
-        score = workload.score(values)
-        if score is not None:
-            found.append((step, score.loss if math.isfinite(score.loss) else math.nan, score.accuracy))
-    return found
 
 
 def collect(

@@ -14,11 +14,11 @@ from sa_atp.policies.parameter_virtual import VirtualParameters
 from sa_atp.policies.parameter_worker import ParameterWorker
 from sa_atp.sim.network import Clock
 from sa_atp.testbed.local import expected_seconds
-from sa_atp.testbed.parameter_run import UpdateChecker, collect, describe_server, digest, evaluate
+from sa_atp.testbed.parameter_run import UpdateChecker, collect, describe_server, digest
 from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import PolicyRun
-from sa_atp.testbed.tasks import describe_step, make_workload, straggler_pattern
+from sa_atp.testbed.tasks import describe_step, evaluate, make_workload, straggler_pattern
 from sa_atp.train.step import Compute, StepRecord
 from sa_atp.train.virtual_time import Process
 
@@ -79,7 +79,7 @@ class _Simulation:
             for rank, worker in enumerate(self.workers)
         ]
         server = describe_server(self.checker, self.snapshots)
-        server["evaluations"] = evaluate(self.workload, [snapshot.values for snapshot in self.snapshots])
+        server["evaluations"] = evaluate(self.workload, [(s.clocks - 1, s.values) for s in self.snapshots])
         return collect(self.plan, self.policy.name, self.repetition, workers, server)
 
     def _error(self) -> SaAtpError | None:

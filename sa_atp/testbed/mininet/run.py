@@ -70,6 +70,7 @@ class _Run:
         self.progress = progress
         self.workers: list[list[Process]] = []  # by job and rank
         self.stores = 0
+        self.parameters = ""
 
     def all(self) -> list[PolicyRun]:
         layout, plan = self.network.layout, self.plan
@@ -82,6 +83,8 @@ class _Run:
         ]
         aggregating = self.network.start_server()
         plain = self.network.start_plain_server() if any(map(_is_summed_by_server, plan.run.policies)) else ""
+        if any(map(_keeps_parameters, plan.run.policies)):
+            self.parameters = self.network.start_parameters()
         everybody = list(itertools.chain(*self.workers))
         for worker in everybody:
             worker.answer(READY_TIMEOUT_S)
@@ -103,6 +106,7 @@ class _Run:
             common = {
                 "repetition": number,
                 "server": server,
+                "parameters": self.parameters,
                 "job": f"{policy}-{number}-{os.getpid()}",
                 "store": [places[0].ip, STORE_PORT + self.stores],
             }
@@ -118,7 +122,7 @@ class _Run:
             collect(self.plan, policy, repetition, raw[job * size : (job + 1) * size], job)
             for job in range(len(numbers))
         ]
-        if not self.plan.traffic.is_wanted:  # the interfaces would count that as well
+        if not self.plan.traffic.is_wanted and not _keeps_parameters(policy):  # the interfaces would count that as well
             fragments = -(-raw[0]["values"] // self.plan.switch.lanes) * self.plan.run.steps * len(numbers)
             stream_bytes = fragments * (HEADERS_BYTES + size_of(Kind.DATA, self.plan.switch.lanes))
             for run in runs:
@@ -147,3 +151,7 @@ class _Run:
 def _is_summed_by_server(name: str) -> bool:
     policy = policies.find(name)
     return isinstance(policy, policies.SwitchPolicy) and policy.aggregates_at == "server"
+
+
+def _keeps_parameters(name: str) -> bool:
+    return policies.find(name).family is policies.Family.PARAMETERS
