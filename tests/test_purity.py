@@ -22,6 +22,7 @@ LEVELS = (
     ("sim",),
     ("train", "ddp"),
     ("flow",),
+    ("parameters",),
     ("policies",),
     ("testbed",),
     ("bench", "report", "doctor"),
@@ -29,7 +30,7 @@ LEVELS = (
 )
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
 
-PURE = ("tensor", "wire", "transport", "straggler")
+PURE = ("tensor", "wire", "transport", "straggler", "parameters")
 # Time and chance are arguments there, and nothing happens but what the caller does.
 IMPURE = {
     "asyncio", "concurrent", "datetime", "multiprocessing", "os", "pathlib", "queue", "random", "secrets", "select",

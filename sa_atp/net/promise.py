@@ -4,10 +4,11 @@ A callback may wait for another sum, as PyTorch's PowerSGD hook does between its
 wait for itself, and with it everything that could end the wait: results, timers, the word that the connection has failed.
 """
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
@@ -56,6 +57,19 @@ class Promise(Future[_T]):
 def then_at_once(future: "Future[_T]", fn: Callable[["Future[_T]"], object]) -> None:
     """Adds a callback that waits for nothing, so that it may run in a connection's own thread; to any future."""
     getattr(future, "then_at_once", future.add_done_callback)(fn)
+
+
+def first_of(*futures: "Future[Any]") -> "Future[None]":
+    """A future that is done as soon as one of these is."""
+    found: Future[None] = Future()
+
+    def end(_: "Future[Any]") -> None:
+        with contextlib.suppress(InvalidStateError):  # another one came first
+            found.set_result(None)
+
+    for future in futures:
+        then_at_once(future, end)
+    return found
 
 
 def _logged(action: Callable[[Any], object], future: Any) -> None:

@@ -32,6 +32,7 @@ __all__ = [
     "SwitchPolicy",
     "find",
     "names",
+    "parameter_policy",
     "registered",
     "settings",
     "switch_policy",
@@ -59,6 +60,15 @@ def switch_policy(name: str) -> SwitchPolicy:
     if not isinstance(found, SwitchPolicy):
         others = [p.name for p in _policies.values() if isinstance(p, SwitchPolicy)]
         raise UserError(f"policy {name!r} has no sums; expected one of {', '.join(map(repr, others))}")
+    return found
+
+
+def parameter_policy(name: str) -> ParameterPolicy:
+    """A policy whose parameters are on a server, by its name. Raises: UserError."""
+    found = find(name)
+    if not isinstance(found, ParameterPolicy):
+        others = [p.name for p in _policies.values() if isinstance(p, ParameterPolicy)]
+        raise UserError(f"policy {name!r} has no server of parameters; expected one of {', '.join(map(repr, others))}")
     return found
 
 

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, ClassVar, Literal, Protocol
 
+from sa_atp.parameters.rules import Rules, Terms
+from sa_atp.parameters.worker_rules import WorkerRules
 from sa_atp.train.step import Host, Stepper, StepRunner, Workload
 from sa_atp.wire.control import HelpMode
 
@@ -153,14 +155,32 @@ class PeerPolicy(Policy):
 
 
 class ParameterPolicy(Policy):
-    """Parameters live on a server; workers pull them and push updates, each at its own pace."""
+    """Parameters live on a server; workers pull them and push updates, each at its own pace.
+
+    The server applies plain SGD: parameters -= learning rate x weight x update. An update is the mean gradient over the
+    samples that a worker computed; momentum would mix updates of different staleness, which the weights keep apart.
+    """
 
     family = Family.PARAMETERS
 
     @abstractmethod
-    def rules(self, plan: PlanTables) -> Any:
-        """What the server decides: pure and seeded, with the time as an argument."""
+    def rules(self, plan: PlanTables) -> Rules:
+        """What the server decides: pure, with the time as an argument."""
 
-    @abstractmethod
-    def worker(self, host: Any, workload: Workload, plan: PlanTables, *, pause_us: Callable[[int], int]) -> Any:
-        """One worker: an object whose `run()` is a generator of effects, as steps are."""
+    def worker_rules(self, plan: PlanTables, rank: int) -> WorkerRules:
+        """What a worker decides; the same."""
+        return WorkerRules(rank, plan.topology.workers)
+
+    def terms(self, plan: PlanTables, **more: Any) -> Terms:
+        """What a job is run with. Args: more: bound, helpers."""
+        return Terms(
+            world_size=plan.topology.workers,
+            micro_batches=plan.job.micro_batches,
+            learning_rate=self.settings_in(plan).learning_rate,
+            clocks=plan.run.steps,
+            **more,
+        )
+
+    def expected_stretch(self, plan: PlanTables, slow: float) -> float:
+        """A clock's worth of samples is computed at the speed of all workers together, or of the slowest: between."""
+        return (1 + slow) / 2

@@ -12,6 +12,7 @@ import numpy as np
 
 from sa_atp.arrays import Values
 from sa_atp.errors import UserError
+from sa_atp.net.promise import first_of
 from sa_atp.policies.policy import PlanTables, SwitchPolicy
 from sa_atp.tables import setting
 from sa_atp.train.step import (
@@ -25,7 +26,6 @@ from sa_atp.train.step import (
     Wait,
     Workload,
     account,
-    first_of,
 )
 from sa_atp.wire.control import Seated
 

@@ -94,6 +94,9 @@ def _decode_run(data: Any) -> PolicyRun:
         help=_counts(data, "help"),
         fluid_bound_s=_decode_float(data.get("fluid_bound_s"), "fluid_bound_s"),
         job=_get(data, "job", int) if "job" in data else 0,
+        step_ends_s=[_decode_float(end, "step_ends_s") for end in _get(data, "step_ends_s", list)]
+        if "step_ends_s" in data
+        else [],
         streams={k: _decode_float(v, f"streams.{k}") for k, v in _get(data, "streams", dict).items()}
         if "streams" in data
         else {},

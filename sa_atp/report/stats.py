@@ -161,7 +161,7 @@ def reductions(base: PolicyStats, other: PolicyStats) -> list[float]:
 
 def counted_steps(run: PolicyRun, warm_up: int) -> list[int]:
     """Steps that count, in order: those after the first `warm_up`, or all where there are no more."""
-    steps = sorted({each.step for each in run.iterations})
+    steps = list(step_ends_s(run))
     return steps[warm_up:] or steps
 
 
@@ -172,6 +172,8 @@ def step_ends_s(run: PolicyRun) -> dict[int, float]:
     paused, or lost a packet; when others have done its work, they are in the next step by then. So the last worker's end
     would count the time of its pause once for the step in which it paused, and nothing for those that it slept through.
     """
+    if run.step_ends_s:  # workers have clocks of their own: a step of the job is a step's worth of samples
+        return dict(enumerate(run.step_ends_s))
     ends: dict[int, float] = {}
     clocks: dict[int, float] = defaultdict(float)  # by worker
     for each in sorted(run.iterations, key=lambda i: i.step):
@@ -207,10 +209,12 @@ def _stats(policy: str, runs: list[PolicyRun], warm_up: int) -> PolicyStats:
     times, counted = [], []
     for run in runs:
         wanted = set(counted_steps(run, warm_up))
+        first = min(wanted, default=0)
         ends = step_ends_s(run)
         took = np.diff([0.0, *ends.values()])
         times.append(took[[step in wanted for step in ends]])
-        counted.append([each for each in run.iterations if each.step in wanted])
+        # workers that are ahead of the job have steps that the job does not get to
+        counted.append([each for each in run.iterations if each.step >= first])
     return PolicyStats(policy, runs, times, counted)
 
 

@@ -52,7 +52,7 @@ def _policy(policy: PolicyStats, target: float) -> dict[str, Any]:
     fragments = _sums(run.fragments for run in policy.runs)
     help_ = _sums(run.help for run in policy.runs)
     return {
-        "iterations": sum(len({i.step for i in run.iterations}) for run in policy.runs),
+        "iterations": sum(len(stats.step_ends_s(run)) for run in policy.runs),
         "iterations_counted": len(pooled),
         "repetitions": len({run.repetition for run in policy.runs}),
         "iteration_time_s": {

@@ -111,15 +111,19 @@ def situation(result: RunResult) -> str:
 def _slow_workers(result: RunResult) -> dict[tuple[int, int], dict[int, float]]:
     """(repetition, step) -> slow-down of every slow worker, from the first policy that ran; jobs have the same."""
     found: dict[tuple[int, int], dict[int, float]] = defaultdict(dict)
+    reports: dict[tuple[int, int], int] = defaultdict(int)
     first = result.runs[0].policy if result.runs else None
     for run in result.runs:
         if run.policy != first:
             continue
         for each in run.iterations:
             slow = found[run.repetition, each.step]
+            reports[run.repetition, each.step] += 1
             if each.slowdown > 1:
                 slow[each.worker] = each.slowdown
-    return dict(found)
+    # where workers are not in step, slow ones have fewer: what is missing says nothing
+    whole = max(reports.values(), default=0)
+    return {step: slow for step, slow in found.items() if reports[step] == whole}
 
 
 def _slow(patterns: list[tuple[tuple[int, float], ...]], workers: int) -> str:

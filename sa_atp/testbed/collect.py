@@ -4,6 +4,7 @@ from collections import defaultdict
 from typing import Any
 
 from sa_atp import policies
+from sa_atp.testbed import parameter_run
 from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.records import Evaluation, Interval, Iteration, PolicyRun
 from sa_atp.testbed.tasks import straggler_pattern
@@ -12,6 +13,9 @@ from sa_atp.train.fingerprint import MASK64
 
 def collect(plan: Plan, policy: str, repetition: int, workers: list[dict[str, Any]], job: int = 0) -> PolicyRun:
     """Args: workers: what `testbed.worker.train` returned on each, in order of rank."""
+    kind = policies.find(policy)
+    if kind.family is policies.Family.PARAMETERS:
+        return parameter_run.collect(plan, policy, repetition, workers, workers[0]["parameters"], job)
     run = PolicyRun(policy, repetition, job=job)
     origin_us = min(worker["records"][0]["start_us"] for worker in workers)
     for worker in workers:
@@ -27,7 +31,6 @@ def collect(plan: Plan, policy: str, repetition: int, workers: list[dict[str, An
         Evaluation(step, (ends_us[step] - origin_us) / 1e6, loss, accuracy)
         for step, loss, accuracy in workers[0]["evaluations"]
     ]
-    kind = policies.find(policy)
     if (
         kind.family is policies.Family.PEERS
     ):  # whose sums are of floats, and who have no fragments that could be counted

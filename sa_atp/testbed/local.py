@@ -53,6 +53,7 @@ def run(plan: Plan, folder: Path, progress: Progress) -> list[PolicyRun]:
         environment = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         progress("starting switch, parameter server and workers")
         services = cluster(plan, group, folder)
+        parameters = start_parameters(plan, group, folder)
         workers = [
             group.start(f"worker {rank}", ["sa_atp.testbed.worker"], folder / f"worker{rank}.log", environment)
             for rank in range(plan.topology.workers)
@@ -62,13 +63,14 @@ def run(plan: Plan, folder: Path, progress: Progress) -> list[PolicyRun]:
         for worker in workers:
             worker.answer(READY_TIMEOUT_S)
         summing = (host, port) if plain is None else server_address(plain)
+        address = parameters_address(parameters)
         prepare(plan, workers)
         runs = []
         for repetition, policy in plan.run.turns():
             progress(f"{policy}, repetition {repetition + 1} of {plan.run.repetitions}")
             job = f"{policy}-{repetition}-{os.getpid()}"
             server = "udp://{}:{}".format(*(summing if is_summed_by_server(policy) else (host, port)))
-            common = {"repetition": repetition, "server": server, "job": job}
+            common = {"repetition": repetition, "server": server, "job": job, "parameters": address}
             tasks = [(worker, {**common, "rank": rank}) for rank, worker in enumerate(workers)]
             raw = run_policy(plan, policy, tasks, folder, progress)
             runs.append(collect(plan, policy, repetition, raw))
@@ -92,6 +94,19 @@ def is_summed_by_server(name: str) -> bool:
     """Whether a policy's sums are made by a parameter server, not by a switch."""
     policy = policies.find(name)
     return isinstance(policy, policies.SwitchPolicy) and policy.aggregates_at == "server"
+
+
+def start_parameters(plan: Plan, group: Group, folder: Path) -> Process | None:
+    """A server of parameters, if a policy of the plan needs one; it is not ready yet."""
+    if not any(policies.find(policy).family is policies.Family.PARAMETERS for policy in plan.run.policies):
+        return None
+    arguments = ["sa_atp", "params", "--listen", f"{LOOPBACK}:0"]
+    return group.start("server of parameters", arguments, folder / "params.log")
+
+
+def parameters_address(process: Process | None) -> str:
+    """Where a server of parameters listens, HOST:PORT, once it is ready; "" if there is none. Raises: ProcessError."""
+    return "{}:{}".format(*process.answer(READY_TIMEOUT_S)["address"]) if process is not None else ""
 
 
 def prepare(plan: Plan, workers: Sequence[Process]) -> None:

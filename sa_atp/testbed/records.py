@@ -88,6 +88,9 @@ class PolicyRun:
     """Mean over steps of total work over total speed: no assignment of work can be faster."""
     job: int = 0
     """Which one, where several ran at once."""
+    step_ends_s: list[float] = field(default_factory=list)
+    """Of policies whose workers go on at their own pace: when a step's worth of samples more was in the parameters, in
+    seconds since the first worker began. Empty: a step ends when the first worker has its sum."""
     streams: dict[str, float] = field(default_factory=dict)
     """For each link between switches ("leaf1-s1"), how many times a step's fragments went up it, mean over steps: the
     bytes that its interface counted over those of one worker's contribution. A rack that aggregates needs one."""

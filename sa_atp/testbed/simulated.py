@@ -16,7 +16,7 @@ from sa_atp.sim.nodes import Forwarder
 from sa_atp.sim.worker import SimWorker
 from sa_atp.sim.world import SwitchPorts, World, worker_ip
 from sa_atp.softswitch.pipeline import Pipeline
-from sa_atp.testbed import tofino_model
+from sa_atp.testbed import parameter_sim, tofino_model
 from sa_atp.testbed.collect import collect
 from sa_atp.testbed.local import expected_seconds
 from sa_atp.testbed.plan import Plan, check_switch, only_mininet
@@ -39,6 +39,12 @@ def check(plan: Plan) -> None:
     wanted = only_mininet(plan)
     if wanted is not None:
         raise UserError(f"the simulator cannot do {wanted}: use --backend mininet")
+    by_server = [p for p in plan.run.policies if policies.find(p).family is policies.Family.PARAMETERS]
+    if by_server and not plan.network.is_perfect:
+        raise UserError(
+            f"the simulator has no packets of {', '.join(by_server)} that could be lost, duplicated or reordered: "
+            "set network.* to 0, or leave them out"
+        )
     check_switch(plan, "sim")
     if plan.switch.program in tofino.MODELS:
         chip = tofino.MODELS[plan.switch.program]
@@ -56,6 +62,9 @@ def run(plan: Plan, progress: Progress) -> list[PolicyRun]:
         runs = []
         for repetition, policy in plan.run.turns():
             progress(f"{policy}, repetition {repetition + 1} of {plan.run.repetitions}")
+            if policies.find(policy).family is policies.Family.PARAMETERS:
+                runs.append(parameter_sim.run(plan, policy, repetition, progress))
+                continue
             raw = _Simulation(plan, policy, repetition, switches, progress).run()
             runs.append(collect(plan, policy, repetition, raw))
     return runs

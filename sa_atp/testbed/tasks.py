@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from sa_atp.arrays import Values
+from sa_atp.arrays import Octets, Values
 from sa_atp.testbed.plan import Plan, parse_tables
 from sa_atp.train.comm_models import CommModel
 from sa_atp.train.device import CpuDevice, Device
@@ -16,7 +16,11 @@ from sa_atp.train.stragglers import LinkContention, StragglerPattern
 
 
 class JobWorkload(Workload, Protocol):
-    """A workload that can be evaluated after the run."""
+    """A workload that can be evaluated after the run, and that needs no weights of its own."""
+
+    def initial(self) -> Values: ...
+    def gradient_at(self, weights: Values, step: int, shard: int, micro_batch: int) -> tuple[Values, float]: ...
+    def samples(self, step: int, shard: int, micro_batch: int) -> Octets: ...
 
     def snapshot(self) -> Values: ...
     def score(self, weights: Values) -> Score | None: ...

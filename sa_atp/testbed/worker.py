@@ -21,7 +21,7 @@ from sa_atp.arrays import Exponents, Integers, Values
 from sa_atp.errors import SaAtpError
 from sa_atp.net.communicator import Communicator, connect
 from sa_atp.net.settling import settle
-from sa_atp.testbed import gloo
+from sa_atp.testbed import gloo, parameter_client
 from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.tasks import (
     JobWorkload,
@@ -162,6 +162,7 @@ def _steps(
 FAMILIES: Mapping[policies.Family, Callable[[dict[str, Any]], dict[str, Any]]] = {
     policies.Family.SWITCH: train_by_sums,
     policies.Family.PEERS: gloo.train,
+    policies.Family.PARAMETERS: parameter_client.train,
 }
 """What a worker does under a policy."""
 

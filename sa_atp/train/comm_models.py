@@ -14,11 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from sa_atp.arrays import Values
+from sa_atp.arrays import Octets, Values
 from sa_atp.errors import UserError
 
 # Parameters of each model, as its authors count them.
 COMM_MODELS = {"resnet-50": 25_557_032, "vgg-16": 138_357_544, "gpt-2-small": 124_439_808, "bert-base": 109_482_240}
+
+# Of one sample: an image of 224 x 224 pixels in three colours, or a text of 1024 (512) tokens of two bytes.
+SAMPLE_BYTES = {"resnet-50": 150_528, "vgg-16": 150_528, "gpt-2-small": 2048, "bert-base": 1024}
 
 SHIFTS = 4096  # different gradients that one array of random numbers gives
 
@@ -70,6 +73,7 @@ class CommModel:
         sizes = [max(1, round(shape.values * scale)) for shape in shapes]
         self.values = sum(sizes)
         self._seed = seed
+        self._model = model
         # A layer's gradients shrink with the number of its inputs, so the chunks of a gradient differ in magnitude.
         spread = np.repeat([1.0 / math.sqrt(max(1, math.prod(s.shape[1:]))) for s in shapes], sizes)
         rng = np.random.default_rng([seed, 0xC0])
@@ -81,6 +85,18 @@ class CommModel:
         state = np.random.SeedSequence([self._seed, step, shard, micro_batch]).generate_state(1)
         first = int(state[0]) % SHIFTS
         return self._random[first : first + self.values], math.nan
+
+    def gradient_at(self, weights: Values, step: int, shard: int, micro_batch: int) -> tuple[Values, float]:
+        """The same, whatever the weights are."""
+        return self.gradient(step, shard, micro_batch)
+
+    def initial(self) -> Values:
+        """float32[values], all 0."""
+        return np.zeros(self.values, np.float32)
+
+    def samples(self, step: int, shard: int, micro_batch: int) -> Octets:
+        """As many bytes as a micro-batch's samples have, uint8[bytes]."""
+        return np.zeros(self.micro_batch_size * SAMPLE_BYTES[self._model], np.uint8)
 
     def apply(self, gradient: Values) -> None:
         """Nothing is trained."""

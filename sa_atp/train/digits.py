@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sa_atp.arrays import Indices, Values
+from sa_atp.arrays import Indices, Octets, Values
 
 HELD_OUT = 360  # of 1797 samples
 
@@ -84,6 +84,21 @@ class DigitsCnn:
         flat = np.concatenate([_gradient(p).reshape(-1) for p in self._parameters])
         return flat, float(loss.detach()) / len(samples)
 
+    def gradient_at(self, weights: Values, step: int, shard: int, micro_batch: int) -> tuple[Values, float]:
+        """The same with these weights, float32[values], in place of those that `apply` has made."""
+        self._load(weights)
+        return self.gradient(step, shard, micro_batch)
+
+    def initial(self) -> Values:
+        """The weights that training begins with, float32[values]."""
+        return self.snapshot()
+
+    def samples(self, step: int, shard: int, micro_batch: int) -> Octets:
+        """What somebody needs to compute a micro-batch: its images and labels, uint8[bytes]."""
+        chosen = self._samples(step, shard, micro_batch)
+        images, labels = self._images.numpy()[chosen], self._labels.numpy()[chosen].astype(np.uint8)
+        return np.concatenate([images.reshape(-1).view(np.uint8), labels])
+
     def apply(self, gradient: Values) -> None:
         """One step of the optimiser. Args: gradient: float32[values], the sum over all shards."""
         import torch
@@ -103,17 +118,23 @@ class DigitsCnn:
         """Held-out loss and accuracy with these weights."""
         import torch
 
+        self._load(weights)
+        with torch.no_grad():
+            self.model.eval()
+            outputs = self.model(self._test_images)
+            loss = float(self._loss(outputs, self._test_labels)) / len(self._test_labels)
+            accuracy = float((outputs.argmax(1) == self._test_labels).float().mean())
+        return Score(loss, accuracy)
+
+    def _load(self, weights: Values) -> None:
+        import torch
+
         at = 0
         with torch.no_grad():
             for parameter in self._parameters:
                 end = at + parameter.numel()
                 parameter.copy_(torch.from_numpy(weights[at:end]).view_as(parameter))
                 at = end
-            self.model.eval()
-            outputs = self.model(self._test_images)
-            loss = float(self._loss(outputs, self._test_labels)) / len(self._test_labels)
-            accuracy = float((outputs.argmax(1) == self._test_labels).float().mean())
-        return Score(loss, accuracy)
 
     def _samples(self, step: int, shard: int, micro_batch: int) -> Indices:
         """Which training samples: each epoch goes through all of them in a new order."""

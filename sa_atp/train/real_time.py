@@ -9,7 +9,7 @@ from sa_atp.net.clock import now_us
 from sa_atp.net.communicator import Communicator
 from sa_atp.net.session import Asking, Sum
 from sa_atp.train.device import Cancelled, Device
-from sa_atp.train.step import Compute, StepRecord, StepRunner, Wait, Workload
+from sa_atp.train.step import Compute, StepRecord, StepRunner, Steps, Wait, Workload
 from sa_atp.wire.control import Reply, Request
 
 T = TypeVar("T")
@@ -43,15 +43,22 @@ class CommunicatorHost(Asking):
 
 def run_step(stepper: StepRunner, device: Device, workload: Workload, step: int) -> tuple[StepRecord, Sum]:
     """One step; blocks until it is over. Raises: TransportError."""
-    effects = stepper.run(step)
+    record, sum_ = drive(stepper.run(step), lambda effect: _compute(effect, device, workload))
+    return record, sum_
+
+
+def drive(effects: Steps, compute: Callable[[Compute], tuple[Values, float] | None]) -> Any:
+    """Does what a generator of effects yields; blocks until it is over.
+
+    Args: compute: gradient and loss of a micro-batch, or None if it was stopped. Returns: what the generator returns.
+    """
     answer: Any = None
     while True:
         try:
             effect = effects.send(answer)
         except StopIteration as over:
-            record, sum_ = over.value
-            return record, sum_
-        answer = _wait(effect) if isinstance(effect, Wait) else _compute(effect, device, workload)
+            return over.value
+        answer = _wait(effect) if isinstance(effect, Wait) else compute(effect)
 
 
 def _wait(effect: Wait) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from sa_atp.arrays import Values
-from sa_atp.net.promise import then_at_once
+from sa_atp.net.promise import first_of, then_at_once
 from sa_atp.straggler.ledger import SendProgress
 from sa_atp.transport.membership import Membership
 from sa_atp.wire.control import Seated, Taken, Work
@@ -72,6 +72,8 @@ class Compute:
     shard: int
     micro_batch: int
     stop: "Future[Any] | None"
+    weights: Values | None = None
+    """float32[values]: the parameters to compute it with; None: those that the worker has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,19 +304,6 @@ def account(record: StepRecord, contributed_us: int, sending: Sequence[tuple[int
 def _add(record: StepRecord, kind: str, start_us: int, end_us: int) -> None:
     if end_us > start_us:
         record.activities.append(Activity(kind, start_us, end_us))
-
-
-def first_of(*futures: "Future[Any]") -> "Future[None]":
-    """A future that is done as soon as one of these is."""
-    found: Future[None] = Future()
-
-    def end(_: "Future[Any]") -> None:
-        with contextlib.suppress(InvalidStateError):  # another one came first
-            found.set_result(None)
-
-    for future in futures:
-        then_at_once(future, end)
-    return found
 
 
 def _superfluous(claim: "Future[bool] | None", sum_: PendingSum) -> "Future[None] | None":

@@ -26,6 +26,7 @@ PREFIX_BITS = 8  # all hosts are neighbours, whatever switch they are at
 # Packets that may wait at a port before others are marked. Processes that share cores take and send packets in bursts: a
 # threshold below a burst would call every burst a congestion. BMv2 drops what finds 64 waiting.
 MARK_ABOVE = {"embedded": 250, "bmv2": 24}
+PARAMETERS_PORT = UDP_PORT + 10  # TCP, of a server of parameters
 
 
 class Network:
@@ -204,6 +205,14 @@ class Network:
         )
         process.answer(READY_TIMEOUT_S)
         return f"udp://{address}"
+
+    def start_parameters(self) -> str:
+        """Starts a server of parameters beside the parameter server. Returns: its address. Raises: ProcessError."""
+        place = self.layout.server
+        address = f"{place.ip}:{PARAMETERS_PORT}"
+        process = self.start(place.name, "server of parameters", ["sa_atp", "params", "--listen", address])
+        process.answer(READY_TIMEOUT_S)
+        return address
 
 
 def _sent_bytes(node: Any, interface: str) -> int:

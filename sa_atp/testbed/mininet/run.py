@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from sa_atp import policies
 from sa_atp.errors import UserError
 from sa_atp.spec import Kind
 from sa_atp.testbed.collect import collect
@@ -75,6 +76,7 @@ class _Run:
         self.progress = progress
         self.workers: list[list[Process]] = []  # by job and rank
         self.stores = 0
+        self.parameters = ""
 
     def all(self) -> list[PolicyRun]:
         layout, plan = self.network.layout, self.plan
@@ -87,6 +89,8 @@ class _Run:
         ]
         aggregating = self.network.start_server()
         plain = self.network.start_plain_server() if any(map(is_summed_by_server, plan.run.policies)) else ""
+        if any(map(_keeps_parameters, plan.run.policies)):
+            self.parameters = self.network.start_parameters()
         everybody = list(itertools.chain(*self.workers))
         for worker in everybody:
             worker.answer(READY_TIMEOUT_S)
@@ -108,6 +112,7 @@ class _Run:
             common = {
                 "repetition": number,
                 "server": server,
+                "parameters": self.parameters,
                 "job": f"{policy}-{number}-{os.getpid()}",
                 "store": [places[0].ip, STORE_PORT + self.stores],
             }
@@ -123,7 +128,7 @@ class _Run:
             collect(self.plan, policy, repetition, raw[job * size : (job + 1) * size], job)
             for job in range(len(numbers))
         ]
-        if not self.plan.traffic.is_wanted:  # the interfaces would count that as well
+        if not self.plan.traffic.is_wanted and not _keeps_parameters(policy):  # the interfaces would count that as well
             fragments = -(-raw[0]["values"] // self.plan.switch.lanes) * self.plan.run.steps * len(numbers)
             stream_bytes = fragments * (HEADERS_BYTES + size_of(Kind.DATA, self.plan.switch.lanes))
             for run in runs:
@@ -147,3 +152,7 @@ class _Run:
                 traffic.stream(self.network, name, "t2", udp_mbps=rate)
         if plan.traffic.is_wanted:
             traffic.stream(self.network, "t1", "t2", udp_mbps=plan.traffic.udp_mbps, tcp_flows=plan.traffic.tcp_flows)
+
+
+def _keeps_parameters(name: str) -> bool:
+    return policies.find(name).family is policies.Family.PARAMETERS

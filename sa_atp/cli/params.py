@@ -1,0 +1,41 @@
+"""`sa-atp params`: a server of parameters as a process."""
+
+import argparse
+import json
+import signal
+import sys
+import threading
+from typing import Any
+
+PORT = 21323
+
+
+def add(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "params",
+        help="run a server of parameters",
+        description="Holds the parameters of jobs whose workers pull them and push updates (policies of the family "
+        "parameters), and decides what their policies decide. Workers connect by gRPC.",
+    )
+    parser.add_argument("--listen", default=f"0.0.0.0:{PORT}", metavar="HOST:PORT",
+                        help="TCP address that workers connect to; port 0: a free one (default: %(default)s)")  # fmt: skip
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from sa_atp.net.communicator import parse_address
+    from sa_atp.net.settling import settle
+    from sa_atp.testbed.parameter_service import ParameterService
+
+    host, port = parse_address(options.listen, lowest_port=0)
+    service = ParameterService(f"{host}:{port}")
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    service.start()
+    settle()
+    print(f"sa-atp params: workers connect to {host}:{service.address[1]}", file=sys.stderr, flush=True)
+    print(json.dumps({"ready": True, "address": list(service.address)}), flush=True)
+    stop.wait()
+    service.stop()
+    return 0

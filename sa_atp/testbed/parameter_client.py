@@ -1,0 +1,178 @@
+"""A worker whose parameters are on a server, in a process of its own: `train` is what testbed.worker runs."""
+
+import json
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from sa_atp import policies
+from sa_atp.arrays import Octets, Values
+from sa_atp.net.clock import now_us
+from sa_atp.p4runtime.rpc import grpc
+from sa_atp.parameters.messages import SERVER, Failed, Outgoing, Tasks
+from sa_atp.policies.parameter_worker import ParameterError, ParameterWorker
+from sa_atp.testbed.parameter_frames import JOB, OPTIONS, RANK, SERVICE, pack, unpack
+from sa_atp.testbed.parameter_run import digest
+from sa_atp.testbed.plan import Plan
+from sa_atp.testbed.tasks import (
+    JobWorkload,
+    describe_step,
+    evaluate,
+    make_device,
+    make_workload,
+    plan_of,
+    straggler_pattern,
+)
+from sa_atp.train.device import Cancelled, Device
+from sa_atp.train.real_time import drive
+from sa_atp.train.step import Compute, StepRecord
+
+CALL_S = 60.0
+GRACE_S = 50.0  # beyond the slowest step, for which a go-ahead is waited for
+
+
+class StreamHost:
+    """See ParameterHost: a stream to the server, through which the other workers are heard, too."""
+
+    def __init__(self, address: str, job: str, rank: int, world_size: int, samples: Callable[[Tasks], Octets]) -> None:
+        """Args: address: HOST:PORT. samples: of tasks that change hands."""
+        self.rank = rank
+        self.world_size = world_size
+        self._address = address
+        self._job = job
+        self._samples = samples
+        self._channel = grpc.insecure_channel(address, options=OPTIONS)
+        self._waiting: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._receive: Callable[[int, Any, Values | None], None] = lambda *_: None
+        self._thread = threading.Thread(target=self._run, name="sa-atp-parameters", daemon=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._waiting.put(None)
+        if self._thread.is_alive():
+            self._thread.join(CALL_S)
+        self._channel.close()
+
+    def call(self, name: str, **asked: Any) -> bytes:
+        """Asks the server for something about the job. Raises: ParameterError."""
+        method = self._channel.unary_unary(f"/{SERVICE}/{name}")
+        try:
+            answer: bytes = method(
+                json.dumps({"job": self._job, **asked}).encode(), timeout=CALL_S, wait_for_ready=True
+            )
+        except grpc.RpcError as error:
+            raise self._error(error) from None
+        return answer
+
+    # --- what a ParameterHost is --------------------------------------------------------------------------------------
+
+    def now_us(self) -> int:
+        return now_us()
+
+    def listen(self, receive: Callable[[int, Any, Values | None], None]) -> None:
+        self._receive = receive
+        self._thread.start()
+
+    def send(self, outgoing: Outgoing) -> None:
+        payload = self._samples(outgoing.samples_of) if outgoing.samples_of else outgoing.values
+        self._waiting.put(pack(outgoing.to, outgoing.message, payload))
+
+    def _frames(self) -> Iterator[bytes]:
+        while (data := self._waiting.get()) is not None:
+            yield data
+
+    def _run(self) -> None:
+        connect = self._channel.stream_stream(f"/{SERVICE}/Connect")
+        try:
+            for data in connect(
+                self._frames(), metadata=((JOB, self._job), (RANK, str(self.rank))), wait_for_ready=True
+            ):
+                frame = unpack(data)
+                self._receive(frame.peer, frame.message, frame.values)
+            reason = f"the server of parameters at {self._address} has ended the connection"
+        except grpc.RpcError as error:
+            reason = str(self._error(error))
+        self._receive(SERVER, Failed(reason=reason), None)  # of no account when the job is over
+
+    def _error(self, error: Any) -> ParameterError:
+        return ParameterError(f"the server of parameters at {self._address}: {error.details()}")
+
+
+def train(task: dict[str, Any]) -> dict[str, Any]:
+    """Runs one policy on this worker; returns its records as JSON-able data, and on rank 0 the server's."""
+    plan = plan_of(task)
+    rank, policy = int(task["rank"]), policies.parameter_policy(str(task["policy"]))
+    pattern = straggler_pattern(plan)
+    workload = make_workload(plan, int(task["repetition"]))
+    workload.gradient_at(workload.initial(), 0, rank, 0)  # what PyTorch does only once should not count
+    device = make_device(plan)
+    records: list[dict[str, Any]] = []
+
+    def samples(tasks: Tasks) -> Octets:
+        return np.concatenate([workload.samples(t.clock, t.shard, t.micro_batch) for t in tasks])
+
+    def begins(clock: int) -> None:
+        # where something real makes the worker slow, its device need not pretend
+        device.slowdown = pattern.slowdown_of(clock, rank) if plan.straggler.by == "device" else 1.0
+
+    def ended(record: StepRecord) -> None:
+        records.append(describe_step(record, pattern.slowdown_of(record.step, rank)))
+        if rank == 0:
+            print(json.dumps({"step": min(len(records), plan.run.steps)}), flush=True)
+
+    with StreamHost(task["parameters"], task["job"], rank, plan.topology.workers, samples) as host:
+        if rank == 0:
+            host.call("Open", policy=policy.name, plan=plan.as_dict())
+        worker = ParameterWorker(
+            host,
+            workload,
+            policy.worker_rules(plan, rank),
+            pause_us=lambda clock: pattern.pause_us_of(clock, rank),
+            patience_us=_patience_us(plan),
+            begins=begins,
+            ended=ended,
+        )
+        drive(worker.run(), lambda effect: _compute(effect, device, workload))
+        server = _server(host, workload) if rank == 0 else None
+    return {
+        "rank": rank,
+        "records": records,
+        "pushed": [(version, digest(update)) for version, _, update in worker.pushed],
+        "parameters": server,
+        "values": workload.values,
+    }
+
+
+def _patience_us(plan: Plan) -> int:
+    """A go-ahead comes when the slowest worker is done with a step, at the latest."""
+    from sa_atp.testbed.local import expected_step_s
+
+    return int((expected_step_s(plan) + GRACE_S) * 1e6)
+
+
+def _compute(effect: Compute, device: Device, workload: JobWorkload) -> tuple[Values, float] | None:
+    def work() -> tuple[Values, float]:
+        assert effect.weights is not None
+        return workload.gradient_at(effect.weights, effect.step, effect.shard, effect.micro_batch)
+
+    try:
+        found: tuple[Values, float] = device.run(workload.micro_batch_size, work, effect.stop)
+    except Cancelled:
+        return None
+    return found
+
+
+def _server(host: StreamHost, workload: JobWorkload) -> dict[str, Any]:
+    """What the server has written down, with the parameters of each step evaluated: training is over by now."""
+    found: dict[str, Any] = json.loads(host.call("Result"))
+    steps = range(len(found["ends_us"]))
+    snapshots = ((step, np.frombuffer(host.call("Parameters", step=step), np.float32).copy()) for step in steps)
+    found["evaluations"] = [each for step, values in snapshots for each in evaluate(workload, [(step, values)])]
+    host.call("Close")
+    return found
