@@ -13,8 +13,9 @@ from sa_atp.parameters.messages import SERVER, Join, Outgoing
 from sa_atp.policies.parameter_worker import ParameterError
 from sa_atp.report import archive, stats
 from sa_atp.report.summary import summarise
-from sa_atp.testbed import parameter_client, parameter_run, simulated, tuning
+from sa_atp.testbed import parameter_client, simulated, tuning
 from sa_atp.testbed import plan as plans
+from sa_atp.testbed.collect import check_updates, collect
 from sa_atp.testbed.parameter_service import ParameterService
 from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.progress import Progress
@@ -87,7 +88,7 @@ def test_what_each_policy_makes_of_a_straggler(runs: dict[str, PolicyRun]) -> No
 def test_equal_seeds_give_equal_runs(runs: dict[str, PolicyRun]) -> None:
     again = {run.policy: run for run in simulate(plan_of('run.policies=["falcon", "flexrr"]'))}
     for name, run in again.items():
-        assert run == runs[name]
+        assert repr(run) == repr(runs[name])
 
 
 def test_slack_and_racks() -> None:
@@ -101,7 +102,7 @@ def test_slack_and_racks() -> None:
 def test_records_are_kept_and_summarised(runs: dict[str, PolicyRun]) -> None:
     plan = plan_of(f"run.policies={NAMES}")
     result = RunResult(plan, "here", "sim", "embedded", {}, list(runs.values()))
-    assert archive.decode(archive.encode(result)).runs == result.runs
+    assert repr(archive.decode(archive.encode(result)).runs) == repr(result.runs)
     summary = summarise(result)
     for name, run in runs.items():
         assert summary["policies"][name]["iterations"] == 4
@@ -143,7 +144,7 @@ def train(service: ParameterService, plan: Plan, policy: str) -> list[dict[str, 
 def test_the_same_over_grpc(service: ParameterService, name: str) -> None:
     plan = plan_of(f'run.policies=["{name}"]')
     workers = train(service, plan, name)
-    run = parameter_run.collect(plan, name, 0, workers, workers[0]["parameters"])
+    run = collect(plan, name, 0, workers)
     assert len(run.step_ends_s) == 4
     assert run.sums_checked >= 3
     assert run.sums_wrong == 0
@@ -153,11 +154,11 @@ def test_the_same_over_grpc(service: ParameterService, name: str) -> None:
 def test_a_wrong_update_is_counted(service: ParameterService) -> None:
     workers = train(service, plan_of(), "ssp")
     server = workers[0]["parameters"]
-    checked, wrong = parameter_run.check(workers, server)
+    checked, wrong = check_updates(workers, server)
     assert (checked, wrong) == (12, 0)
     workers[1]["pushed"][0] = (workers[1]["pushed"][0][0], "0" * 16)
-    assert parameter_run.check(workers, server) == (12, 1)
-    assert parameter_run.check(workers, {**server, "wrong": [3, 4]})[1] >= 2
+    assert check_updates(workers, server) == (12, 1)
+    assert check_updates(workers, {**server, "wrong": [3, 4]})[1] >= 2
 
 
 def test_a_worker_that_goes_away_ends_the_job_for_all(service: ParameterService) -> None:
@@ -200,7 +201,7 @@ def test_two_servers_do_not_share_an_address(service: ParameterService) -> None:
         ("ssp.bund=1", r"unknown key ssp.bund"),
         ("dynsgd.learning_rate=fast", r"dynsgd.learning_rate = 'fast': expected a number"),
         ("falcon.sync=sometimes", r"falcon.sync = 'sometimes': expected one of 'enforced', 'slack'"),
-        ("flexrr.helpers=3", r"flexrr.helpers = 3: topology.workers = 3 has 2 others"),
+        ("flexrr.helpers=-1", r"flexrr.helpers = -1: expected 0 to"),
         ("network.loss=0.1", r"no packets of ssp, asp.* network.\* to 0"),
     ],
 )
