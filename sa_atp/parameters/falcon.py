@@ -165,10 +165,12 @@ class FalconRules(SspRules):
         return order
 
     def _balance(self, now_us: int) -> list[Outgoing]:
-        """At most one order: from who will be done last to who will be done first."""
+        """At most one order: from who will be done last, of those that have none to answer, to who will be done first."""
         seen, done_us = self._seen, self._seen.done_us(now_us)
-        last, first = int(np.argmax(done_us)), int(np.argmin(done_us))
-        if last in self._giving or last == first or not seen.task_us[first]:
+        free = done_us.copy()
+        free[list(self._giving)] = -1.0
+        last, first = int(np.argmax(free)), int(np.argmin(done_us))
+        if free[last] <= done_us[first] or not seen.task_us[first]:
             return []
         here_us, there_us = float(seen.took(now_us)[last]), float(seen.task_us[first])
         arrives_us = max(float(done_us[first]), now_us + (self.transfer_us or 0.0))

@@ -100,6 +100,9 @@ class ParameterServer:
             sizes = f"{update.size} values, and the parameters {self.store.values.size}"
             return [Outgoing(rank, Failed(reason=f"rank {rank}: its update has {sizes}"))]
         slowest = self.book.slowest
+        stranger = next((task for task in push.tasks if not self.book.knows(task)), None)
+        if stranger is not None or not push.tasks:
+            return [Outgoing(rank, Failed(reason=f"rank {rank}: its update has {stranger or 'no tasks'}"))]
         try:
             self.book.enter(push.tasks)
         except TwiceError as error:
