@@ -10,6 +10,9 @@ straggler's share is done sooner by that, what the transfer costs counted as mea
 import heapq
 from dataclasses import dataclass
 
+import numpy as np
+
+from sa_atp.arrays import Counts, Measurements
 from sa_atp.parameters.messages import (
     SERVER,
     Any,
@@ -31,26 +34,31 @@ from sa_atp.parameters.worker_rules import WorkerRules
 NEWEST = 0.5  # weight of the newest measurement in a moving mean
 
 
-@dataclass(slots=True)
-class _Seen:
-    """What the server knows of a worker."""
+class _Projection:
+    """What the server knows of each worker, and when that lets it be done. All arrays are by rank."""
 
-    left: int = 0
-    """Tasks that it has, the one that it computes included."""
-    task_us: float | None = None
-    """What a task takes there; None: none is done yet."""
-    since_us: int = 0
-    """When it began the task that it computes."""
-    gives: int | None = None
-    """The order that it has not answered."""
+    def __init__(self, workers: int) -> None:
+        self.left: Counts = np.zeros(workers, np.int64)
+        """Tasks that it has, the one that it computes included."""
+        self.task_us: Measurements = np.zeros(workers)
+        """What a task takes there, a moving mean; 0: none is done yet."""
+        self.since_us: Measurements = np.zeros(workers)
+        """When it began the task that it computes."""
 
-    def took(self, now_us: int) -> float:
+    def measured(self, rank: int, took_us: int, now_us: int) -> None:
+        """It has done a task."""
+        known = float(self.task_us[rank])
+        self.task_us[rank] = max(1.0, _mean(known, took_us) if known else took_us)
+        self.left[rank] = max(0, int(self.left[rank]) - 1)
+        self.since_us[rank] = now_us
+
+    def took(self, now_us: int) -> Measurements:
         """What a task takes; one that takes longer than the last ones did tells of a slow-down before it is done."""
-        return max(self.task_us or 0.0, float(now_us - self.since_us) if self.left else 0.0)
+        return np.maximum(self.task_us, np.where(self.left > 0, now_us - self.since_us, 0.0))
 
-    def done_us(self, now_us: int) -> float:
-        """When it will be done with all that it has."""
-        return max(now_us, self.since_us + self.left * self.took(now_us)) if self.left else float(now_us)
+    def done_us(self, now_us: int) -> Measurements:
+        """When each will be done with all that it has."""
+        return np.maximum(now_us, np.where(self.left > 0, self.since_us + self.left * self.took(now_us), now_us))
 
 
 @dataclass(slots=True)
@@ -67,10 +75,11 @@ class FalconRules(SspRules):
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
-        self._workers = [_Seen() for _ in range(terms.world_size)]
+        self._seen = _Projection(terms.world_size)
         self._shares: dict[int, list[Tasks]] = {}  # by clock: each worker's tasks; forgotten when all have begun it
         self._begun: dict[int, int] = {}  # by clock: workers that have begun it
         self._orders: dict[int, _Order] = {}
+        self._giving: set[int] = set()  # who has an order that it has not answered
         self._number = 0
         self.transfer_us: float | None = None
         """What a transfer costs, from order to arrival; None: none has been made."""
@@ -85,11 +94,10 @@ class FalconRules(SspRules):
 
     def parallelism(self) -> list[int]:
         """How many tasks of a clock each worker runs, so that the last is done soonest; everybody runs one at least."""
-        known = [seen.task_us for seen in self._workers if seen.task_us]
-        if not known:
+        known = self._seen.task_us > 0
+        if not known.any():
             return [self.terms.micro_batches] * self.terms.world_size
-        typical = sum(known) / len(known)
-        task_us = [seen.task_us or typical for seen in self._workers]
+        task_us = np.where(known, self._seen.task_us, self._seen.task_us[known].mean()).tolist()
         counts = [1] * self.terms.world_size
         done = [(2 * each, rank) for rank, each in enumerate(task_us)]  # when it would be done with one more
         heapq.heapify(done)
@@ -107,9 +115,8 @@ class FalconRules(SspRules):
         self._begun[clock] += 1
         if self._begun[clock] == self.terms.world_size:
             del self._shares[clock], self._begun[clock]
-        seen = self._workers[rank]
-        seen.left += len(mine)
-        seen.since_us = now_us
+        self._seen.left[rank] += len(mine)
+        self._seen.since_us[rank] = now_us
         return mine
 
     def _deal(self, clock: int) -> list[Tasks]:
@@ -126,12 +133,9 @@ class FalconRules(SspRules):
     # --- transfers --------------------------------------------------------------------------------------------------------
 
     def observe(self, rank: int, message: Any, now_us: int) -> list[Outgoing]:
-        seen = self._workers[rank]
         match message:
             case Progress(took_us=took_us):
-                seen.task_us = took_us if seen.task_us is None else _mean(seen.task_us, took_us)
-                seen.left = max(0, seen.left - 1)
-                seen.since_us = now_us
+                self._seen.measured(rank, took_us, now_us)
             case Gave(order=number, tasks=tasks):
                 self._gave(number, tasks, now_us)
             case Arrived(order=number):
@@ -145,10 +149,9 @@ class FalconRules(SspRules):
 
     def _gave(self, number: int, tasks: Tasks, now_us: int) -> None:
         order = self._answered(number)
-        giver, taker = self._workers[order.giver], self._workers[order.taker]
-        giver.gives = None
-        giver.left -= len(tasks)
-        taker.left += len(tasks) - order.count  # what was expected of it when it was ordered
+        self._giving.discard(order.giver)
+        self._seen.left[order.giver] -= len(tasks)
+        self._seen.left[order.taker] += len(tasks) - order.count  # it was taken to get as many as were ordered
         self.transferred += len(tasks)
         if not tasks:
             self._orders.pop(number, None)
@@ -162,30 +165,30 @@ class FalconRules(SspRules):
         return order
 
     def _balance(self, now_us: int) -> list[Outgoing]:
-        """At most one order: from who will be done last to who will be done first."""
-        done_us = [seen.done_us(now_us) for seen in self._workers]
-        straggler = max(range(len(done_us)), key=lambda r: (done_us[r], -r))
-        pioneer = min(range(len(done_us)), key=lambda r: (done_us[r], r))
-        last, first = self._workers[straggler], self._workers[pioneer]
-        if last.gives is not None or straggler == pioneer or first.task_us is None:
+        """At most one order: from who will be done last, of those that have none to answer, to who will be done first."""
+        seen, done_us = self._seen, self._seen.done_us(now_us)
+        free = done_us.copy()
+        free[list(self._giving)] = -1.0
+        last, first = int(np.argmax(free)), int(np.argmin(done_us))
+        if free[last] <= done_us[first] or not seen.task_us[first]:
             return []
-        blocked = last.left - 1
-        count, best_us = 0, done_us[straggler]
-        arrives_us = max(done_us[pioneer], now_us + (self.transfer_us or 0.0))
-        for n in range(1, blocked + 1):
-            would_us = max(done_us[straggler] - n * last.took(now_us), arrives_us + n * first.task_us)
+        here_us, there_us = float(seen.took(now_us)[last]), float(seen.task_us[first])
+        arrives_us = max(float(done_us[first]), now_us + (self.transfer_us or 0.0))
+        count, best_us = 0, float(done_us[last])
+        for n in range(1, int(seen.left[last])):  # all but the one that it computes are blocked
+            would_us = max(float(done_us[last]) - n * here_us, arrives_us + n * there_us)
             if would_us >= best_us:
                 break
             count, best_us = n, would_us
         if not count:
             return []
         self._number += 1
-        self._orders[self._number] = _Order(now_us, straggler, pioneer, count)
-        last.gives = self._number
-        if not first.left:
-            first.since_us = now_us
-        first.left += count
-        return [Outgoing(straggler, GiveUp(order=self._number, to=pioneer, count=count))]
+        self._orders[self._number] = _Order(now_us, last, first, count)
+        self._giving.add(last)
+        if not seen.left[first]:
+            seen.since_us[first] = now_us
+        seen.left[first] += count
+        return [Outgoing(last, GiveUp(order=self._number, to=first, count=count))]
 
 
 class EnforcedFalconRules(FalconRules):

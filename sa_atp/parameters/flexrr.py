@@ -24,8 +24,9 @@ from sa_atp.parameters.messages import (
 )
 from sa_atp.parameters.worker_rules import Taken, WorkerRules
 
-BEHIND = 0.2  # of a clock: who is so much slower than a helper is a straggler (Harlap et al. 2016)
-FIRST_SHARE = 0.025  # of a clock's tasks: what a helper is given before it has begun (the same)
+# Of the size that Harlap et al. have; when workers report is ours.
+BEHIND = 0.2  # of a clock: who is so far behind a helper is a straggler
+FIRST_SHARE = 0.025  # of a clock's tasks: what a helper is given before it has begun
 NEXT_SHARE = 0.05  # and what it is given when it begins
 CHECKPOINTS = (0.5, 0.75, 1.0)  # of its tasks, after which a worker says how far it is
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 from sa_atp.parameters.messages import Any, Outgoing, Tasks
 from sa_atp.parameters.replay import Rule
 from sa_atp.parameters.store import Additive, Merging, VersionMeans, WholeClocks
-from sa_atp.parameters.tasks import Book, shard_of
+from sa_atp.parameters.tasks import shard_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,8 +48,11 @@ class Rules:
             return WholeClocks(self.rate, self.terms.tasks_of_clock)
         return Additive(self.rate)
 
-    def may_begin(self, clock: int, book: Book) -> bool:
-        """Whether a worker that has completed `clock` clocks may begin the next one."""
+    def may_begin(self, clock: int, slowest: int) -> bool:
+        """Whether a worker that has completed `clock` clocks may begin the next one.
+
+        Args: slowest: clocks that are complete on all shards.
+        """
         return True
 
     def tasks(self, rank: int, clock: int, now_us: int) -> Tasks:
@@ -68,8 +71,8 @@ class SspRules(Rules):
     which all updates of clocks 0 to c - bound - 1 are, and perhaps later ones. Updates add up, each with its full weight.
     """
 
-    def may_begin(self, clock: int, book: Book) -> bool:
-        return clock - book.slowest <= self.terms.bound
+    def may_begin(self, clock: int, slowest: int) -> bool:
+        return clock - slowest <= self.terms.bound
 
 
 class ConSgdRules(SspRules):

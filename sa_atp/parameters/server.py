@@ -99,6 +99,10 @@ class ParameterServer:
         if update.shape != self.store.values.shape:
             sizes = f"{update.size} values, and the parameters {self.store.values.size}"
             return [Outgoing(rank, Failed(reason=f"rank {rank}: its update has {sizes}"))]
+        slowest = self.book.slowest
+        stranger = next((task for task in push.tasks if not self.book.knows(task)), None)
+        if stranger is not None or not push.tasks:
+            return [Outgoing(rank, Failed(reason=f"rank {rank}: its update has {stranger or 'no tasks'}"))]
         try:
             self.book.enter(push.tasks)
         except TwiceError as error:
@@ -117,7 +121,8 @@ class ParameterServer:
             self.is_over = True
             return answers + [Outgoing(other, Over()) for other in range(terms.world_size)]
         orders = self.rules.observe(rank, push, now_us)
-        return [*answers, *self._go_on(now_us), *orders]
+        # who waits may go on when the slowest has
+        return [*answers, *(self._go_on(now_us) if self.book.slowest > slowest else ()), *orders]
 
     def _go_on(self, now_us: int) -> list[Outgoing]:
         """Answers those who may begin what they asked for."""
@@ -127,7 +132,7 @@ class ParameterServer:
         for rank, clock in list(self._waiting.items()):
             if self.is_over:
                 answers.append(Outgoing(rank, Over()))
-            elif self.rules.may_begin(clock, self.book):
+            elif self.rules.may_begin(clock, self.book.slowest):
                 self.most_ahead = max(self.most_ahead, clock - self.book.slowest)
                 self._pulled[rank] = self.store.version
                 tasks = self.rules.tasks(rank, clock, now_us)

@@ -50,13 +50,11 @@ class Book:
 
     def __init__(self, world_size: int, micro_batches: int) -> None:
         self.clocks = [0] * world_size
+        self.slowest = 0
+        """Clocks that are complete on all shards."""
+        self._micro_batches = micro_batches
         self._all = (1 << micro_batches) - 1
         self._done: list[dict[int, int]] = [defaultdict(int) for _ in range(world_size)]  # by shard: clock -> bits
-
-    @property
-    def slowest(self) -> int:
-        """Clocks that are complete on all shards."""
-        return min(self.clocks)
 
     def enter(self, tasks: Iterable[Task]) -> None:
         """Raises: TwiceError: and then nothing is entered."""
@@ -72,6 +70,11 @@ class Book:
             while done.get(self.clocks[shard]) == self._all:
                 del done[self.clocks[shard]]
                 self.clocks[shard] += 1
+        self.slowest = min(self.clocks)
+
+    def knows(self, task: Task) -> bool:
+        """Whether the job has such a task."""
+        return 0 <= task.shard < len(self.clocks) and 0 <= task.micro_batch < self._micro_batches and task.clock >= 0
 
     def has(self, task: Task) -> bool:
         if task.clock < self.clocks[task.shard]:

@@ -17,7 +17,7 @@ class Settings:
     """enforced: nobody begins a clock before all of the last one is in. slack: some may be ahead, as in SSP."""
     bound: int = setting(1, between=(0, 10_000))
     """How many clocks a worker may be ahead of the slowest (sync slack)."""
-    learning_rate: float = setting(0.4, between=(0.0, 100.0))
+    learning_rate: float = setting(0.2, between=(0.0, 100.0))
     """Of the server's SGD. `tune` finds one."""
 
 

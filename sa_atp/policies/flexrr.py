@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from sa_atp.errors import UserError
 from sa_atp.parameters.flexrr import Reassignment
 from sa_atp.parameters.rules import Rules, SspRules
 from sa_atp.parameters.worker_rules import WorkerRules
@@ -16,9 +15,9 @@ class Settings:
 
     bound: int = setting(1, between=(0, 10_000))
     """How many clocks a worker may be ahead of the slowest."""
-    helpers: int = setting(0, between=(0, 4096))
-    """How many workers may help each one: those whose ranks follow its own. 0: all others."""
-    learning_rate: float = setting(0.1, between=(0.0, 100.0))
+    helpers: int = setting(4, between=(0, 4096))
+    """At most so many workers may help each one: those whose ranks follow its own. 0: all others."""
+    learning_rate: float = setting(0.05, between=(0.0, 100.0))
     """Of the server's SGD. `tune` finds one."""
 
 
@@ -33,13 +32,6 @@ class FlexRr(ParameterPolicy):
     colour = "#CC6677"
     place = 70
     settings = Settings
-
-    def check(self, plan: PlanTables, where: str) -> None:
-        helpers, workers = self.settings_in(plan).helpers, plan.topology.workers
-        if helpers >= workers:
-            raise UserError(
-                f"{where}: flexrr.helpers = {helpers}: topology.workers = {workers} has {workers - 1} others"
-            )
 
     def rules(self, plan: PlanTables) -> Rules:
         return SspRules(self.terms(plan, bound=self.settings_in(plan).bound))

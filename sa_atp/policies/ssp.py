@@ -13,7 +13,7 @@ class Settings:
 
     bound: int = setting(3, between=(0, 10_000))
     """How many clocks a worker may be ahead of the slowest; 0: everybody waits for everybody."""
-    learning_rate: float = setting(0.1, between=(0.0, 100.0))
+    learning_rate: float = setting(0.05, between=(0.0, 100.0))
     """Of the server's SGD. `tune` finds one."""
 
 

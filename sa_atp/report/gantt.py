@@ -83,21 +83,40 @@ def _stretches(result: RunResult) -> list[Stretch]:
     stretches = []
     for each, run in runs:
         spans: dict[tuple[int, int], tuple[int, int]] = {}
+        begun_us = _begun_us(run, first)
         for i in run.intervals:
-            if i.step >= first:
+            if i.step >= first if begun_us is None else i.end_us > begun_us:
                 start, end = spans.get((i.step, i.worker), (i.start_us, i.end_us))
                 spans[i.step, i.worker] = min(start, i.start_us), max(end, i.end_us)
         if spans:
-            stretches.append(_stretch(each, run, spans))
+            stretches.append(_stretch(each, run, spans, begun_us, first))
     return stretches
 
 
-def _stretch(policy: PolicyStats, run: PolicyRun, spans: dict[tuple[int, int], tuple[int, int]]) -> Stretch:
+def _begun_us(run: PolicyRun, step: int) -> int | None:
+    """When a step of the job began, where workers have steps of their own; None: steps are the same for all."""
+    if not run.step_ends_s:
+        return None
+    return round(1e6 * run.step_ends_s[min(step, len(run.step_ends_s)) - 1]) if step else 0
+
+
+def _stretch(
+    policy: PolicyStats,
+    run: PolicyRun,
+    spans: dict[tuple[int, int], tuple[int, int]],
+    begun_us: int | None,
+    first: int,
+) -> Stretch:
     """Args: spans: (step, worker): from when to when, in microseconds."""
-    origin_us = min(start for start, _ in spans.values())
     starts: dict[int, float] = {}
-    for (step, _), (start_us, _) in sorted(spans.items()):
-        starts[step] = min((start_us - origin_us) / 1e6, starts.get(step, math.inf))
+    if begun_us is None:
+        origin_us = min(start for start, _ in spans.values())
+        for (step, _), (start_us, _) in sorted(spans.items()):
+            starts[step] = min((start_us - origin_us) / 1e6, starts.get(step, math.inf))
+    else:
+        origin_us = begun_us
+        begins = [0.0, *run.step_ends_s[:-1]]
+        starts = {step: begins[step] - origin_us / 1e6 for step in range(min(first, len(begins) - 1), len(begins))}
     ends = {step: at - origin_us / 1e6 for step, at in stats.step_ends_s(run).items() if step in starts}
     within = {key: ((a - origin_us) / 1e6, (b - origin_us) / 1e6) for key, (a, b) in spans.items()}
     return Stretch(policy, run, origin_us, starts, ends, within)
@@ -154,14 +173,14 @@ def _straggler_bands(axes: "Axes", stretch: Stretch, workers: list[int], end_s: 
     """A band behind a worker for as long as its device is slow, or it pauses in the step. Returns: whether any is."""
     slow = {(i.step, i.worker): i.slowdown for i in stretch.run.iterations if i.slowdown > 1}
     paused = {(i.step, i.worker): 1.0 for i in stretch.run.intervals if i.kind == "pause"}
-    steps = [step for step, start in stretch.starts_s.items() if start < end_s]
     labels, found = [], False
     for y, worker in enumerate(workers):
+        steps = [step for (step, who), (start, _) in stretch.spans_s.items() if who == worker and start < end_s]
         factors = [f for step in steps if (f := slow.get((step, worker), paused.get((step, worker)))) is not None]
         for step in steps:
-            if ((step, worker) in slow or (step, worker) in paused) and (step, worker) in stretch.spans_s:
+            if (step, worker) in slow or (step, worker) in paused:
                 start, end = stretch.spans_s[step, worker]
-                start, end = min(start, end_s), min(end, end_s)
+                start, end = max(0.0, min(start, end_s)), min(end, end_s)
                 axes.broken_barh([(start, end - start)], (y - 0.5, 1.0), facecolor=style.SLOW_COLOUR, lw=0, zorder=0)
                 found = True
         is_always = len(factors) == len(steps) and len(set(factors)) == 1 and factors[0] > 1

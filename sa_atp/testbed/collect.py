@@ -4,7 +4,6 @@ from collections import defaultdict
 from typing import Any
 
 from sa_atp import policies
-from sa_atp.testbed import parameter_run
 from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.records import Evaluation, Interval, Iteration, PolicyRun
 from sa_atp.testbed.tasks import straggler_pattern
@@ -14,28 +13,30 @@ from sa_atp.train.fingerprint import MASK64
 def collect(plan: Plan, policy: str, repetition: int, workers: list[dict[str, Any]], job: int = 0) -> PolicyRun:
     """Args: workers: what `testbed.worker.train` returned on each, in order of rank."""
     kind = policies.find(policy)
-    if kind.family is policies.Family.PARAMETERS:
-        return parameter_run.collect(plan, policy, repetition, workers, workers[0]["parameters"], job)
     run = PolicyRun(policy, repetition, job=job)
-    origin_us = min(worker["records"][0]["start_us"] for worker in workers)
+    origin_us = min(record["start_us"] for worker in workers for record in worker["records"])
     for worker in workers:
         for record in worker["records"]:
             run.iterations.append(_iteration(worker["rank"], record, origin_us))
-            for kind, start, end, label in record["activities"]:
+            for activity, start, end, label in record["activities"]:
                 run.intervals.append(
-                    Interval(worker["rank"], record["step"], kind, start - origin_us, end - origin_us, label)
+                    Interval(worker["rank"], record["step"], activity, start - origin_us, end - origin_us, label)
                 )
-    # all workers have the same weights after a step, so it does not matter that rank 0 may have been late
-    ends_us = {step: min(r["end_us"] for r in records) for step, records in _by_step(workers).items()}
-    run.evaluations = [
-        Evaluation(step, (ends_us[step] - origin_us) / 1e6, loss, accuracy)
-        for step, loss, accuracy in workers[0]["evaluations"]
-    ]
-    if (
-        kind.family is policies.Family.PEERS
-    ):  # whose sums are of floats, and who have no fragments that could be counted
-        run.sums_checked, run.sums_wrong = check_agreement(workers)
+    evaluated = workers[0]["evaluations"]
+    if kind.family is policies.Family.PARAMETERS:
+        server = workers[0]["parameters"]
+        evaluated, ends_us = server["evaluations"], dict(enumerate(server["ends_us"]))
+        run.step_ends_s = [(end_us - origin_us) / 1e6 for end_us in ends_us.values()]
+        run.sums_checked, run.sums_wrong = check_updates(workers, server)
     else:
+        # all workers have the same weights after a step, so it does not matter that rank 0 may have been late
+        ends_us = {step: min(r["end_us"] for r in records) for step, records in _by_step(workers).items()}
+    run.evaluations = [
+        Evaluation(step, (ends_us[step] - origin_us) / 1e6, loss, accuracy) for step, loss, accuracy in evaluated
+    ]
+    if kind.family is policies.Family.PEERS:  # sums are of floats, and there are no fragments that could be counted
+        run.sums_checked, run.sums_wrong = check_agreement(workers)
+    elif kind.family is policies.Family.SWITCH:
         run.sums_checked, run.sums_wrong = check_sums(workers, kind.shards(plan) * plan.job.micro_batches)
         run.fragments = _fragments(workers)
     run.help = _help(workers)
@@ -99,6 +100,19 @@ def check_sums(workers: list[dict[str, Any]], contributions: int) -> tuple[int, 
     return checked, wrong
 
 
+def check_updates(workers: list[dict[str, Any]], server: dict[str, Any]) -> tuple[int, int]:
+    """Every update of parameters: that the server took what its worker pushed, and that they are those of the replay.
+
+    Returns: how many updates were checked, and how many were wrong.
+    """
+    pushed = {number: (worker["rank"], name) for worker in workers for number, name in worker["pushed"]}
+    wrong = set(server["wrong"])
+    for number, rank, name, _ in server["taken"]:
+        if pushed.pop(number, None) != (rank, name):
+            wrong.add(number)
+    return len(server["taken"]), len(wrong | pushed.keys())
+
+
 def check_agreement(workers: list[dict[str, Any]]) -> tuple[int, int]:
     """Whether all workers have the same sum of each step, for sums of floats, which depend on the order of addition.
 
@@ -126,6 +140,6 @@ def _help(workers: list[dict[str, Any]]) -> dict[str, int]:
     return {
         "helped_steps": len(steps),
         "micro_batches": sum(r["helped"] for w in workers for r in w["records"]),
-        "backups": int((workers[0]["server"] or {}).get("backups", 0)),
-        "questions": int((workers[0]["server"] or {}).get("questions", 0)),
+        "backups": int((workers[0].get("server") or {}).get("backups", 0)),
+        "questions": int((workers[0].get("server") or {}).get("questions", 0)),
     }

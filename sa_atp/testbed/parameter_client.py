@@ -145,6 +145,7 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
         "records": records,
         "pushed": [(version, digest(update)) for version, _, update in worker.pushed],
         "parameters": server,
+        "evaluations": [],
         "values": workload.values,
     }
 

@@ -41,7 +41,10 @@ def unpack(data: bytes) -> Frame:
     if len(data) < _LENGTH.size:
         raise ValueError("a frame of less than 4 bytes")
     end = _LENGTH.size + _LENGTH.unpack_from(data)[0]
-    peer, message = _decoder.decode(data[_LENGTH.size : end])
+    try:
+        peer, message = _decoder.decode(data[_LENGTH.size : end])
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"no message: {error}") from None
     has_values = isinstance(message, Join | Push | GoAhead) and len(data) > end
     if has_values and (len(data) - end) % 4:
         raise ValueError("values that are no whole number of float32")

@@ -5,6 +5,7 @@ Rank 0 opens a job, and at the end takes what the server has written down.
 """
 
 import json
+import logging
 import queue
 import threading
 from collections.abc import Callable, Iterator
@@ -174,6 +175,9 @@ class ParameterService:
                 pass  # the worker has gone
             except ValueError as error:
                 reason = f"it sent what is no message: {error}"
+            except Exception as error:  # whatever it is, the others must hear that nobody goes on
+                logging.getLogger(__name__).exception("rank %d", rank)
+                reason = f"the server could not take its message: {error!r}"
             job.lost(rank, reason)
             waiting.put(None)
 

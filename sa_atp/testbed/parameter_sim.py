@@ -13,8 +13,9 @@ from sa_atp.parameters.server import ParameterServer, Snapshot
 from sa_atp.policies.parameter_virtual import VirtualParameters
 from sa_atp.policies.parameter_worker import ParameterWorker
 from sa_atp.sim.network import Clock
+from sa_atp.testbed.collect import collect
 from sa_atp.testbed.local import expected_seconds
-from sa_atp.testbed.parameter_run import UpdateChecker, collect, describe_server, digest
+from sa_atp.testbed.parameter_run import UpdateChecker, describe_server, digest
 from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import PolicyRun
@@ -70,17 +71,20 @@ class _Simulation:
                 f"policy {self.policy.name}: not finished after {self.clock.now_us / 1e6:.0f} simulated seconds; "
                 f"it waits for {self.job.server.waits_for}"
             )
-        workers = [
+        workers: list[dict[str, Any]] = [
             {
                 "rank": rank,
                 "records": self.records[rank],
+                "evaluations": [],
                 "pushed": [(version, digest(update)) for version, _, update in worker.pushed],
             }
             for rank, worker in enumerate(self.workers)
         ]
-        server = describe_server(self.checker, self.snapshots)
-        server["evaluations"] = evaluate(self.workload, [(s.clocks - 1, s.values) for s in self.snapshots])
-        return collect(self.plan, self.policy.name, self.repetition, workers, server)
+        workers[0]["parameters"] = {
+            **describe_server(self.checker, self.snapshots),
+            "evaluations": evaluate(self.workload, [(s.clocks - 1, s.values) for s in self.snapshots]),
+        }
+        return collect(self.plan, self.policy.name, self.repetition, workers)
 
     def _error(self) -> SaAtpError | None:
         return next((outcome for outcome in self.outcomes if isinstance(outcome, SaAtpError)), None)

@@ -58,7 +58,8 @@ def run(plan: Plan, progress: Progress) -> list[PolicyRun]:
     count = 1 if plan.topology.kind == "star" else 1 + plan.topology.racks
     progress("loading the switch program")
     with contextlib.ExitStack() as processes:
-        switches = _switches(plan, count, processes)
+        sums = any(policies.find(policy).family is policies.Family.SWITCH for policy in plan.run.policies)
+        switches = _switches(plan, count, processes) if sums else ()
         runs = []
         for repetition, policy in plan.run.turns():
             progress(f"{policy}, repetition {repetition + 1} of {plan.run.repetitions}")

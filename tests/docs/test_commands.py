@@ -65,6 +65,7 @@ SCENES = (
         ),
         before=(writes("switches.json", the((CLI, '{"switches": [')).text),),
     ),
+    Scene(((CLI, "sa-atp params"),)),
     Scene(((CLI, "sa-atp deploy"),), beside=(f"{SWITCH} none",)),
     Scene(((CLI, "sa-atp job"),), beside=(SWITCH, f"{SWITCH} --grpc 10.0.0.253:9559")),
     Scene(((CLI, "sa-atp stf"),)),
@@ -86,7 +87,7 @@ def commands(block: Block) -> list[str]:
 
 
 def stays(command: str) -> bool:
-    return re.match(r"sa-atp (switch|ps|up)\b(?!.* -- )", command) is not None
+    return re.match(r"sa-atp (switch|ps|params|up)\b(?!.* -- )", command) is not None
 
 
 LONG = ("sa-atp run", "sa-atp bench")

@@ -193,7 +193,7 @@ def test_falcon_deals_in_proportion_to_speed() -> None:
     run = Training(
         rules, lambda rank: FalconWorker(rank, 4), task_us=lambda rank, *_: 4000 if rank == 3 else 1000
     ).run()
-    assert rules.parallelism() == [20, 19, 19, 6] or sorted(rules.parallelism()) == [5, 19, 20, 20]
+    assert sorted(rules.parallelism()) in ([4, 20, 20, 20], [5, 19, 20, 20])
     ends = np.diff([s.at_us for s in run.snapshots])
     assert ends[-1] < 22_000  # 64 tasks at 3.25 a millisecond are 19.7 ms; alone the straggler takes 64
     assert rules.transferred > 0

@@ -118,6 +118,20 @@ def test_sums_are_right_on_two_levels_and_each_rack_sends_one_stream(tmp_path: P
     assert not left_by(run)
 
 
+def test_parameters_live_on_a_server_of_the_network(tmp_path: Path) -> None:
+    names = ["ssp", "flexrr", "dynsgd", "falcon"]
+    run = start(tmp_path, "--set", f"run.policies={names}", steps=3, compute_us=4000)
+    out, err = run.communicate(timeout=240)
+    assert run.returncode == 0, err
+    summary: dict[str, Any] = json.loads(out)
+    assert list(summary["policies"]) == names
+    for policy in summary["policies"].values():
+        assert policy["iterations"] == 3
+        assert policy["sums_checked"] >= 3
+        assert policy["sums_wrong"] == 0
+    assert not left_by(run)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda n: n.name)
 def test_an_ended_run_leaves_nothing(endless: "subprocess.Popen[str]", number: signal.Signals) -> None:
     assert len(traces(endless)) >= 3 + 3 + 1 + 7  # workers, switches, server, and the shells of seven nodes

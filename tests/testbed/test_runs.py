@@ -64,6 +64,21 @@ def test_help_changes_who_computes_and_never_what(tmp_path: Path, backend: str, 
         assert covered == took  # timelines have no gap in a step
 
 
+def test_parameters_live_on_a_server_process(tmp_path: Path) -> None:
+    names = ["atp", "ssp", "asp", "flexrr", "consgd", "dynsgd", "falcon"]
+    policies = f"run.policies={json.dumps(names)}"
+    summary = summary_of(run(tmp_path, "--backend", "local", "--json", "--set", policies, "--set", "run.steps=2"))
+    assert list(summary["policies"]) == names
+    for policy in summary["policies"].values():
+        assert policy["iterations"] == 2
+        assert policy["sums_checked"] >= 2
+        assert policy["sums_wrong"] == 0
+        assert policy["final_accuracy"] is not None
+    # one table and one figure for all
+    assert [each.policy for each in report.load(tmp_path).runs] == names
+    assert (tmp_path / "training.png").exists()
+
+
 def test_a_simulated_run_is_the_same_for_the_same_seed(tmp_path: Path) -> None:
     arguments = ("--backend", "sim", "--set", "network.loss=0.02", "--set", 'run.policies=["sa-atp"]')
     for name in ("first", "second"):
