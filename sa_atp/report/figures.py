@@ -87,13 +87,25 @@ def _means(axes: "Axes", shown: Sequence[PolicyStats], base: PolicyStats | None)
             axes.annotate(against, (1, 0.5), (7, 0), xycoords=note, textcoords="offset points", va="center")
     _labels(axes, shown, base)
     axes.set_title("mean iteration time" + (" and its 95 % interval" if any(e.mean_interval_s for e in shown) else ""))
-    bounds = [each.fluid_bound_s for each in shown if each.fluid_bound_s]
-    if bounds:
-        bound = sum(bounds) / len(bounds)
+    _bounds(axes, shown)
+
+
+def _bounds(axes: "Axes", shown: Sequence[PolicyStats]) -> None:
+    """The fluid bound: one line where it is the same for all, else a mark on each bar; some updates are of less work."""
+    bounds = {y: each.fluid_bound_s for y, each in enumerate(shown) if each.fluid_bound_s}
+    texts = [duration(bound) for bound in bounds.values()]
+    if len(set(texts)) > 1:
+        for y, bound in bounds.items():
+            axes.plot([bound, bound], [y - 0.42, y + 0.42], color=style.BOUND_COLOUR, lw=1.4, ls=(0, (4, 2)))
+        shortest, longest = min(bounds.values()), max(bounds.values())
+        about = f"fluid bounds {duration(shortest)} to {duration(longest)} (work of an update / all speed)"
+    elif bounds:
+        bound = sum(bounds.values()) / len(bounds)
         axes.axvline(bound, color=style.BOUND_COLOUR, lw=1.4, ls=(0, (4, 2)))
-        axes.set_title(
-            f"fluid bound {duration(bound)} (all work / all speed)", loc="right", color=style.BOUND_COLOUR, size=9.5
-        )
+        about = f"fluid bound {duration(bound)} (all work / all speed)"
+    else:
+        return
+    axes.set_title(about, loc="right", color=style.BOUND_COLOUR, size=9.5)
 
 
 def _against(base: PolicyStats | None, other: PolicyStats) -> str:
@@ -169,7 +181,7 @@ def who_did_what(result: RunResult) -> "Figure":
     heights = [row_in * len(workers) + 0.42 for _, workers in shown]
     height_in = sum(heights) + 0.55
     made = style.figure(
-        height_in, findings.who_did_what(result), f"Mean of each worker's step, {situation(result)}.", legend=True
+        height_in, findings.who_did_what(result), f"Mean of each worker's step, {situation(result)}.", legend=1
     )
     panels = made.subplots(len(shown), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
     end_s = max(sum(worker.seconds.values()) for _, workers in shown for worker in workers) or 1.0

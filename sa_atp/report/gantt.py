@@ -53,7 +53,7 @@ def timeline(result: RunResult) -> "Figure":
     heights = [row_in * len(workers[s.policy.policy]) + 0.5 for s in stretches]
     height_in = sum(heights) + 0.55
     first = min(stretches[0].starts_s)
-    made = style.figure(height_in, _title(result, stretches, end_s), _subtitle(result, first), legend=True)
+    made = style.figure(height_in, _title(result, stretches, end_s), _subtitle(result, first), legend=1)
     panels = made.subplots(len(stretches), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
     kinds, slow, cancelled = set(), False, False
     for axes, stretch in zip(panels, stretches, strict=True):

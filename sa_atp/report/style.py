@@ -39,6 +39,7 @@ BOUND_COLOUR = "#B22222"
 INK, FAINT = "#222222", "#6A6A6A"
 
 WIDTH_IN = 10.0
+ROW_CHARACTERS, KEY_CHARACTERS = 140, 6  # of a legend's row, and what a key takes beside its label
 DPI = 120  # 1200 pixels wide: fits a laptop's screen at 100 %
 INSTALL = needs.how_to_install("matplotlib")
 
@@ -95,15 +96,15 @@ def policy_colour(policy: str) -> str:
     return policies.colours().get(policy) or SPARE_COLOURS[sum(policy.encode()) % len(SPARE_COLOURS)]
 
 
-def figure(height_in: float, title: str, subtitle: str = "", *, legend: bool = False) -> "Figure":
+def figure(height_in: float, title: str, subtitle: str = "", *, legend: int = 0) -> "Figure":
     """An empty figure with its head: what is seen, how to read it, and room for a legend.
 
-    Args: height_in: of what is below the head, in inches.
+    Args: height_in: of what is below the head, in inches; legend: rows of it, see legend_rows.
     """
     from matplotlib.figure import Figure
 
     titles, subtitles = _balanced(title, 88), _balanced(subtitle, 136)
-    head_in = 0.14 + 0.25 * len(titles) + 0.19 * len(subtitles) + (0.3 if legend else 0.06)
+    head_in = 0.14 + 0.25 * len(titles) + 0.19 * len(subtitles) + (0.3 + 0.2 * (legend - 1) if legend else 0.06)
     whole_in = height_in + head_in
     made = Figure(figsize=(WIDTH_IN, whole_in), dpi=DPI)
     y = whole_in - 0.12
@@ -127,14 +128,20 @@ def _balanced(text: str, width: int) -> list[str]:
     return lines
 
 
+def legend_rows(labels: Iterable[str]) -> int:
+    """How many rows a legend needs so that its keys fit beside each other."""
+    return -(-sum(len(label) + KEY_CHARACTERS for label in labels) // ROW_CHARACTERS)
+
+
 def add_legend(made: "Figure", handles: list[Any], height_in: float) -> None:
-    """A row of keys between head and panels. Args: height_in: as given to `figure`."""
+    """Keys between head and panels, in as many rows as they need. Args: height_in: as given to `figure`."""
+    rows = max(1, legend_rows(str(handle.get_label()) for handle in handles))
     whole_in = made.get_size_inches()[1]
     made.legend(
         handles=handles,
         loc="lower left",
         bbox_to_anchor=(0.006, (height_in - 0.02) / whole_in),
-        ncols=len(handles),
+        ncols=-(-len(handles) // rows),
         handlelength=1.3,
         handleheight=0.9,
         columnspacing=1.6,

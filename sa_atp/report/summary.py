@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from sa_atp import policies
 from sa_atp.arrays import Measurements
 from sa_atp.report import stats
 from sa_atp.report.stats import PolicyStats
+from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.records import RunResult
 
 SCHEMA = 1
@@ -35,14 +37,15 @@ def summarise(result: RunResult) -> dict[str, Any]:
             "repetitions": plan.run.repetitions,
             "target_accuracy": plan.run.target_accuracy,
             "plan_path": result.plan_path,
-            "policies": {each.policy: _policy(each, plan.run.target_accuracy) for each in found},
+            "policies": {each.policy: _policy(each, plan) for each in found},
             "comparison": _comparison(result, found),
         }
     )
     return summary
 
 
-def _policy(policy: PolicyStats, target: float) -> dict[str, Any]:
+def _policy(policy: PolicyStats, plan: Plan) -> dict[str, Any]:
+    target = plan.run.target_accuracy
     pooled = policy.pooled_s
     workers = policy.workers()
     final_loss, final_accuracy = _final(policy)
@@ -64,6 +67,7 @@ def _policy(policy: PolicyStats, target: float) -> dict[str, Any]:
             "mean_of_jobs": list(policy.job_means_s().values()),
         },
         "worker_iteration_time_s": _distribution(np.concatenate([np.empty(0), *(each.times_s for each in workers)])),
+        "samples_per_update": _samples(policy.policy, plan),
         "final_loss": final_loss,
         "final_accuracy": final_accuracy,
         "final_training_loss": _mean(training),
@@ -89,6 +93,13 @@ def _policy(policy: PolicyStats, target: float) -> dict[str, Any]:
         "fluid_bound_s": bound,
         "ratio_to_fluid_bound": _ratio(policy.mean_s, bound),
     }
+
+
+def _samples(policy: str, plan: Plan) -> int | None:
+    """Of which an update is made; None: this release does not know the policy."""
+    if policy not in policies.names():
+        return None
+    return policies.find(policy).shards(plan) * plan.job.batch_size
 
 
 def _distribution(times_s: Measurements) -> dict[str, float | None]:

@@ -15,6 +15,7 @@ from sa_atp.report.text import NBSP, digits, duration, factor, number, percent, 
 from sa_atp.testbed.records import RunResult
 
 LABEL_WIDTH, COLUMN_WIDTH = 27, 12
+OVERVIEW_WIDTH = 76
 
 Cell = Callable[[str, dict[str, Any], dict[str, Any]], str]
 """Of (policy, its summary, the comparison): what stands in its column."""
@@ -32,7 +33,11 @@ def print_table(result: RunResult, console: Console | None = None) -> None:
 
 
 def parts(result: RunResult, width: int = 80) -> list[Text | Table]:
-    """What a run comes to. Args: width: in characters; where not all policies fit beside each other, tables follow."""
+    """What a run comes to.
+
+    Args: width: in characters. Where not all policies fit beside each other they stand below each other, with the most
+        important numbers; where there is no room for that either, tables follow.
+    """
     summary = summarise(result)
     policies = list(summary["policies"])
     baseline = summary["comparison"]["baseline"]
@@ -41,8 +46,11 @@ def parts(result: RunResult, width: int = 80) -> list[Text | Table]:
         Text(findings.what_ran(result), style="dim"),
     ]
     per_table = max(1, (width - LABEL_WIDTH - 2) // (COLUMN_WIDTH + 2))
-    for first in range(0, len(policies), per_table):
-        found.append(_table(summary, policies[first : first + per_table], baseline))
+    if len(policies) > per_table and width >= OVERVIEW_WIDTH:
+        found.append(_overview(summary, baseline))
+    else:
+        for first in range(0, len(policies), per_table):
+            found.append(_table(summary, policies[first : first + per_table], baseline))
     found.append(Text())
     found.extend(Text(line) for line in notes(result, summary))
     for remark in findings.remarks(result, summary):
@@ -121,8 +129,49 @@ def notes(result: RunResult, summary: dict[str, Any]) -> list[str]:
     if bound is not None:
         less = f", {percent(reduction)} below the baseline" if reduction is not None and reduction > 0 else ""
         lines.append(f"Fluid bound: {duration(bound)} per iteration{less} (all work over all speed).")
+    lines += _of_other_samples(summary)
     lines.append(findings.device_speed(result))
     return lines
+
+
+def _of_other_samples(summary: dict[str, Any]) -> list[str]:
+    """Policies whose iterations are not of as much work as the baseline's."""
+    baseline = summary["policies"].get(summary["comparison"]["baseline"], {}).get("samples_per_update")
+    return [
+        f"{policy_name(policy)}: an update is of {number(each['samples_per_update'])} samples, not {number(baseline)}."
+        for policy, each in summary["policies"].items()
+        if baseline is not None and each["samples_per_update"] not in (None, baseline)
+    ]
+
+
+def _overview(summary: dict[str, Any], baseline: str | None) -> Table:
+    """All policies, a row each."""
+    policies, comparison = summary["policies"], summary["comparison"]
+    is_trained = any(p["final_accuracy"] is not None for p in policies.values())
+    columns: list[tuple[str, Cell]] = [
+        ("mean", lambda _, p, __: duration(p["iteration_time_s"]["mean"])),
+        ("p99", lambda _, p, __: duration(p["iteration_time_s"]["p99"])),
+        ("less", lambda name, _, c: _of(c["iteration_time_reduction"], name, percent)),
+    ]
+    if is_trained:
+        goal = percent(summary["target_accuracy"])
+        columns.append(("accuracy", lambda _, p, __: _accuracy(p["final_accuracy"])))
+        columns.append((f"to {goal}", lambda _, p, __: duration(p["time_to_accuracy_s"])))
+    else:
+        columns.append(("waiting", lambda _, p, __: percent(p["time_share"].get("wait"))))
+        columns.append(("helping", lambda _, p, __: percent(p["time_share"].get("help"))))
+    columns.append(("checked", lambda _, p, __: number(p["sums_checked"])))
+    columns.append(("wrong", lambda _, p, __: number(p["sums_wrong"])))
+    made = Table(box=None, padding=(0, 1, 0, 0), show_edge=False, pad_edge=False, header_style="bold")
+    made.add_column("Iteration time")
+    for label, _ in columns:
+        made.add_column(label, justify="right", min_width=len(label), no_wrap=True)
+    for policy, each in policies.items():
+        name = Text(policy_name(policy))
+        if policy == baseline:
+            name.append(" (baseline)", style="dim")
+        made.add_row(name, *(_emphasis(label, cell(policy, each, comparison)) for label, cell in columns))
+    return made
 
 
 def _table(summary: dict[str, Any], policies: Sequence[str], baseline: str | None) -> Table:
@@ -143,7 +192,7 @@ def _table(summary: dict[str, Any], policies: Sequence[str], baseline: str | Non
 def _emphasis(label: str, text: str) -> Text:
     if label == "wrong" and text != "0":
         return Text(text, style="bold red")
-    return Text(text, style="bold" if label in ("reduction", "speed-up") else "")
+    return Text(text, style="bold" if label in ("reduction", "speed-up", "less") else "")
 
 
 def _of(values: dict[str, Any], policy: str, write: Callable[[Any], str]) -> str:

@@ -96,16 +96,22 @@ def situation(result: RunResult) -> str:
     if straggler.by == "congestion" and straggler.pattern == "constant":
         links = f"{in_words(len(straggler.workers))} congested link{'' if len(straggler.workers) == 1 else 's'}"
         return f"with {links}, {slower(straggler.slowdown)}"
+    found = []
     slow = _slow_workers(result)
     patterns = [tuple(sorted(workers.items())) for workers in slow.values()]
     if any(patterns):
-        return f"with {_slow(patterns, result.plan.topology.workers)}"
+        found.append(_slow(patterns, result.plan.topology.workers))
     paused = {i.worker for run in result.runs for i in run.intervals if i.kind == "pause"}
-    if paused:
-        plan = result.plan.straggler
-        often = "every step" if plan.every == 1 else f"every {_ordinal(plan.every)} step"
-        return f"with {_workers(len(paused))} pausing for {duration(plan.pause_s, short=True)} in {often}"
-    return "with no straggler"
+    if paused and straggler.pattern == "random-pause":
+        low, high = (_short(length, 3) for length in straggler.pause_range)
+        found.append(f"pauses of {low} to {high} iterations in {percent(straggler.probability)} of all workers' steps")
+    elif paused:
+        often = "every step" if straggler.every == 1 else f"every {_ordinal(straggler.every)} step"
+        found.append(f"{_workers(len(paused))} pausing for {duration(straggler.pause_s, short=True)} in {often}")
+    if straggler.pattern == "contention" and straggler.workers:
+        links = f"{in_words(len(straggler.workers))} link{'' if len(straggler.workers) == 1 else 's'}"
+        found.append(f"{links} contended at times, {percent(straggler.share)} left")
+    return f"with {' and '.join(found)}" if found else "with no straggler"
 
 
 def _slow_workers(result: RunResult) -> dict[tuple[int, int], dict[int, float]]:

@@ -31,7 +31,10 @@ def training(result: RunResult) -> "Figure":
     if not trained:
         raise NothingToDrawError("neither evaluations nor losses were recorded")
     made = style.figure(
-        PANEL_IN, findings.training(result), "Nothing was evaluated on held-out samples in this run.", legend=True
+        PANEL_IN,
+        findings.training(result),
+        "Nothing was evaluated on held-out samples in this run.",
+        legend=_legend_rows(trained),
     )
     axes = made.subplots(1, 1)
     _lines(axes, trained, _training_loss, "mean training loss of the step")
@@ -41,7 +44,7 @@ def training(result: RunResult) -> "Figure":
 
 
 def _held_out(result: RunResult, shown: Sequence[PolicyStats]) -> "Figure":
-    made = style.figure(PANEL_IN, findings.training(result), _subtitle(result, shown), legend=True)
+    made = style.figure(PANEL_IN, findings.training(result), _subtitle(result, shown), legend=_legend_rows(shown))
     left, right = made.subplots(1, 2)
     _lines(left, shown, _series("loss"), "held-out loss (cross-entropy)")
     _lines(right, shown, _series("accuracy"), "held-out accuracy")
@@ -83,7 +86,7 @@ def _target(axes: "Axes", result: RunResult, shown: Sequence[PolicyStats]) -> No
             continue
         axes.plot([time, time], [bottom, target], color=style.policy_colour(each.policy), lw=1.0, ls=":")
         axes.plot([time], [target], "o", color=style.policy_colour(each.policy), ms=6, mec="white", mew=1, zorder=5)
-        y = bottom + (top - bottom) * (0.05 + 0.085 * (n % 8))
+        y = bottom + (top - bottom) * (0.05 + min(0.085, 0.85 / len(shown)) * n)
         right = time > 0.72 * axes.get_xlim()[1]
         axes.annotate(
             f"{policy_name(each.policy)} {duration(time)}", (time, y), (-5 if right else 5, 0),
@@ -139,6 +142,10 @@ def _keys(shown: Sequence[PolicyStats]) -> list[object]:
     return [
         Line2D([], [], color=style.policy_colour(each.policy), lw=2.5, label=policy_name(each.policy)) for each in shown
     ]
+
+
+def _legend_rows(shown: Sequence[PolicyStats]) -> int:
+    return style.legend_rows(policy_name(each.policy) for each in shown)
 
 
 def _subtitle(result: RunResult, shown: Sequence[PolicyStats]) -> str:

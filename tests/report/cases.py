@@ -127,11 +127,27 @@ def _straggler(**fields: object) -> Callable[[], RunResult]:
     return lambda: synthetic.result(straggler=StragglerPlan(**fields), steps=16)  # type: ignore[arg-type]
 
 
+# names as long as any policy's
+TEN = ("atp", "sa-atp", "ps", "gloo", "sync-opt", *(f"unheard-of {n}" for n in "ABCDE"))
+
+
+def unequal_work() -> RunResult:
+    """One policy's updates are of fewer shards than the other's, so it has a bound of its own."""
+    found = synthetic.result(policies=("atp", "sync-opt", "sa-atp"), steps=8)
+    for run in found.runs:
+        if run.policy == "sync-opt":
+            run.fluid_bound_s *= 0.75
+    return found
+
+
 CASES: dict[str, Callable[[], RunResult]] = {
     "demo": synthetic.result,
     "small": small,
     "one policy": lambda: synthetic.result(policies=("atp",), steps=8),
     "three policies": lambda: synthetic.result(policies=("atp", "sa-atp", "unheard-of"), steps=8),
+    "ten policies": lambda: synthetic.result(policies=TEN, steps=12, micro_batches=8),
+    "ten policies, eight workers": lambda: synthetic.result(policies=TEN, workers=8, steps=6, micro_batches=4),
+    "updates of unequal work": unequal_work,
     "baseline is faster": lambda: synthetic.result(policies=("sa-atp", "atp"), steps=8),
     "one worker": lambda: synthetic.result(workers=1, steps=6, straggler=StragglerPlan(pattern="none")),
     "two workers": lambda: synthetic.result(workers=2, steps=8),
