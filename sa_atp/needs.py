@@ -120,6 +120,7 @@ TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 OPTIONAL = {
     "torch": ("torch", "torch"),
     "sklearn": ("scikit-learn", "torch"),
+    "scipy": ("scipy", "torch"),
     "matplotlib": ("matplotlib", "report"),
     "mininet": ("mininet", "mininet"),
 }
