@@ -1,7 +1,8 @@
 """How long a worker takes for a batch of b samples: t(b) = alpha b + beta, fitted to what was measured.
 
-The fit is by medians (H. Theil 1950, P. K. Sen 1968: the slope is the median of the slopes of all pairs), so that steps
-in which a worker was slow for a reason that has passed do not move it. What does not pass moves it at once: when the
+The fit is by medians (H. Theil 1950, P. K. Sen 1968: the slope is the median of the slopes of all pairs; of two in the
+middle the lower one), so that steps in which a worker was slow for a reason that has passed do not move it, be they half
+of all. What does not pass moves it at once: when the
 newest measurements all lie on one side, those before them are forgotten.
 """
 
@@ -128,12 +129,12 @@ class SpeedModel:
             if abs(b - other_b) > SPREAD * max(b, other_b)
         ]
         if slopes:
-            alpha = statistics.median(slopes)
-            beta = statistics.median([t - alpha * b for b, t in points])
+            alpha = statistics.median_low(slopes)
+            beta = statistics.median_low([t - alpha * b for b, t in points])
             if alpha > 0.0 and beta >= 0.0:
                 return alpha, beta
             if alpha > 0.0:  # noise: the line goes through 0
-                return statistics.median([t / b for b, t in points]), 0.0
+                return statistics.median_low([t / b for b, t in points]), 0.0
         # one size only, or noise that hides the slope
         beta = min(self.prior_beta_s, 0.5 * min(t for _, t in points))
-        return statistics.median([(t - beta) / b for b, t in points]), beta
+        return statistics.median_low([(t - beta) / b for b, t in points]), beta

@@ -45,8 +45,10 @@ def test_one_size_takes_the_prior() -> None:
     without, with_prior = fed(once).speed, fed(once, prior_beta_s=0.08).speed
     assert without is not None
     assert with_prior is not None
-    assert (without.alpha_s, without.beta_s) == (pytest.approx(0.005), 0.0)
-    assert (with_prior.alpha_s, with_prior.beta_s) == (pytest.approx(0.003), 0.08)
+    assert without.alpha_s == pytest.approx(0.005)
+    assert without.beta_s == 0.0
+    assert with_prior.alpha_s == pytest.approx(0.003)
+    assert with_prior.beta_s == 0.08
     too_much = fed(once, prior_beta_s=5.0).speed
     assert too_much is not None
     assert too_much.seconds(40) == pytest.approx(0.2)
@@ -96,10 +98,14 @@ def test_a_new_size_is_no_drift() -> None:
 
 def test_the_error_shrinks_with_measurements_and_grows_with_noise() -> None:
     def error(noise: float, count: int) -> float:
-        rng = random.Random(3)
-        speed = fed([(40, 0.12 * rng.uniform(1 - noise, 1 + noise)) for _ in range(count)]).speed
-        assert speed is not None
-        return speed.error
+        """The mean over some seeds."""
+        errors = []
+        for seed in range(30):
+            rng = random.Random(seed)
+            speed = fed([(40, 0.12 * rng.uniform(1 - noise, 1 + noise)) for _ in range(count)]).speed
+            assert speed is not None
+            errors.append(speed.error)
+        return sum(errors) / len(errors)
 
     assert error(0.2, 1) == 1.0
     assert error(0.01, 12) < error(0.1, 12) < error(0.3, 12)
