@@ -33,8 +33,7 @@ class Orchestrator:
         batch: int,
         *,
         bounds: Sequence[tuple[int, int]] | None = None,
-        granularities: Sequence[int] = (1,),
-        most_units: int | None = None,
+        granularity: int = 1,
         offsets_s: Sequence[float] | None = None,
         prior_beta_s: float = 0.0,
         least_measurements: int = LEAST_MEASUREMENTS,
@@ -43,8 +42,7 @@ class Orchestrator:
         """Args:
         batch: samples of a step, of all workers together.
         bounds: least and most samples of each worker; default: 1 or more.
-        granularities: sizes are multiples of one of these; of several, the one with the shortest makespan.
-        most_units: so many multiples a worker may have at most; default: any number.
+        granularity: sizes are multiples of this.
         offsets_s: c_i, what each worker's step takes besides computing; default: nothing.
         prior_beta_s: see SpeedModel.
         least_measurements: of each worker before sizes change for the first time.
@@ -66,18 +64,9 @@ class Orchestrator:
         self._least_measurements = least_measurements
         self._least_gain = least_gain
         self._models = [SpeedModel(prior_beta_s=prior_beta_s) for _ in range(workers)]
-        self._granularities: list[int] = []
-        self._most_units = most_units
-        refusal: UserError | None = None
-        for granularity in granularities:
-            try:
-                check(self._within(granularity), batch, granularity)
-                self._granularities.append(granularity)
-            except UserError as error:
-                refusal = refusal or error
-        if not self._granularities:
-            raise refusal or UserError("granularities: expected one or more")
-        self.granularity, self.sizes = self._best([Speed(1.0)] * workers)
+        self.granularity = granularity
+        check(self._bounds, batch, granularity)
+        self.sizes = self._best([Speed(1.0)] * workers)
         self._offsets_s = offsets_s
 
     def measured(self, step: Sequence[Measured | None]) -> tuple[int, ...]:
@@ -93,11 +82,11 @@ class Orchestrator:
         speeds = self.speeds
         if all(m.measurements >= self._least_measurements for m in self._models):
             known = [speed for speed in speeds if speed is not None]
-            granularity, sizes = self._best(known)
+            sizes = self._best(known)
             now_s, then_s = self._makespan_s(known, self.sizes), self._makespan_s(known, sizes)
             error = max(speed.error for speed in known)
             if sizes != self.sizes and now_s - then_s > now_s * max(self._least_gain, ERRORS * error):
-                self.granularity, self.sizes = granularity, sizes
+                self.sizes = sizes
                 self.changes += 1
         return self.sizes
 
@@ -137,24 +126,14 @@ class Orchestrator:
 
     # --- the program --------------------------------------------------------------------------------------------------
 
-    def _within(self, granularity: int) -> list[tuple[int, int]]:
-        most = self.batch if self._most_units is None else self._most_units * granularity
-        return [(low, min(high, most)) for low, high in self._bounds]
-
-    def _shares(self, speeds: Sequence[Speed], granularity: int) -> list[Share]:
+    def _shares(self, speeds: Sequence[Speed]) -> list[Share]:
         return [
             Share(speed, low, high, offset_s)
-            for speed, (low, high), offset_s in zip(speeds, self._within(granularity), self._offsets_s, strict=True)
+            for speed, (low, high), offset_s in zip(speeds, self._bounds, self._offsets_s, strict=True)
         ]
 
-    def _best(self, speeds: Sequence[Speed]) -> tuple[int, tuple[int, ...]]:
-        """(granularity, sizes) with the shortest makespan; the first granularity of those that are equally good."""
-        found = []
-        for granularity in self._granularities:
-            sizes = solve(self._shares(speeds, granularity), self.batch, granularity)
-            found.append((self._makespan_s(speeds, sizes), granularity, sizes))
-        _, granularity, sizes = min(found, key=lambda each: each[0])
-        return granularity, sizes
+    def _best(self, speeds: Sequence[Speed]) -> tuple[int, ...]:
+        return solve(self._shares(speeds), self.batch, self.granularity)
 
     def _makespan_s(self, speeds: Sequence[Speed], sizes: Sequence[int]) -> float:
-        return makespan_s(self._shares(speeds, self._granularities[0]), sizes)
+        return makespan_s(self._shares(speeds), sizes)

@@ -72,7 +72,7 @@ class BalancedBatches(Sampler[list[int]]):
         lows = _per_rank("least", least, self.world_size)
         highs = _per_rank("most", batch_size if most is None else most, self.world_size)
         self.orchestrator = Orchestrator(
-            self.world_size, batch_size, bounds=list(zip(lows, highs, strict=True)), granularities=[multiple_of]
+            self.world_size, batch_size, bounds=list(zip(lows, highs, strict=True)), granularity=multiple_of
         )
         self._order = ShuffledOrder(length, seed=seed, shuffle=shuffle)
         self._lead = lead

@@ -82,6 +82,10 @@ class CommModel:
         first = int(state[0]) % SHIFTS
         return self._random[first : first + self.values], math.nan
 
+    def gradient_of(self, step: int, shard: int, micro_batch: int, samples: range) -> tuple[Values, float]:
+        """The same, however many samples there are."""
+        return self.gradient(step, shard, micro_batch)
+
     def apply(self, gradient: Values) -> None:
         """Nothing is trained."""
 

@@ -24,7 +24,7 @@ def step(orchestrator: Orchestrator, speeds: list[Speed], slow: dict[int, float]
 def test_equal_at_first() -> None:
     assert Orchestrator(4, 256).sizes == (64, 64, 64, 64)
     assert Orchestrator(3, 10).sizes == (4, 3, 3)
-    assert Orchestrator(3, 24, granularities=[8]).sizes == (8, 8, 8)
+    assert Orchestrator(3, 24, granularity=8).sizes == (8, 8, 8)
     assert Orchestrator(2, 20, bounds=[(1, 4), (1, 20)], offsets_s=[9.0, 0.0]).sizes == (4, 16)
 
 
@@ -107,24 +107,12 @@ def test_drift_is_followed() -> None:
     assert orchestrator.expected_s == pytest.approx(0.16)
 
 
-def test_the_finest_units_that_let_the_fastest_hold_its_share() -> None:
-    """64 contribution bits are dealt once: 16 pieces a worker, so small pieces keep the fastest from taking more."""
-    orchestrator = Orchestrator(4, 256, granularities=[1, 2, 4, 8, 16, 32], most_units=16)
-    assert (orchestrator.sizes, orchestrator.granularity) == ((64, 64, 64, 64), 4)
-    for _ in range(4):
-        step(orchestrator, [Speed(0.003 / speed) for speed in (1.0, 1.0, 0.5, 0.2)])
-    assert orchestrator.granularity == 8
-    assert orchestrator.sizes == (96, 96, 48, 16)
-
-
 @pytest.mark.parametrize(
     ("settings_", "says"),
     [
         ({"bounds": [(1, 10), (1, 10)]}, "take 2 to 20"),
         ({"bounds": [(1, 10)]}, "one for each of 2 workers"),
-        ({"granularities": [7]}, "units of 7"),
-        ({"granularities": []}, "one or more"),
-        ({"granularities": [4], "most_units": 1}, "take 8 to 8"),
+        ({"granularity": 7}, "units of 7"),
     ],
 )
 def test_infeasible(settings_: dict[str, object], says: str) -> None:
