@@ -123,6 +123,7 @@ OPTIONAL = {
     "scipy": ("scipy", "torch"),
     "matplotlib": ("matplotlib", "report"),
     "mininet": ("mininet", "mininet"),
+    "distributed": ("distributed", "cluster"),
 }
 _ROOT = Path(__file__).resolve().parents[1]
 
