@@ -120,8 +120,10 @@ TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 OPTIONAL = {
     "torch": ("torch", "torch"),
     "sklearn": ("scikit-learn", "torch"),
+    "scipy": ("scipy", "torch"),
     "matplotlib": ("matplotlib", "report"),
     "mininet": ("mininet", "mininet"),
+    "distributed": ("distributed", "cluster"),
 }
 _ROOT = Path(__file__).resolve().parents[1]
 

@@ -214,7 +214,7 @@ def test_how_to_install_from_a_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(needs, "checkout", lambda: None)
     python = f"{sys.executable} -m pip install"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    (torch, _) = project["optional-dependencies"]["torch"]
+    torch = project["optional-dependencies"]["torch"][0]
     words = needs.how_to_install("torch").removeprefix(python).split()
     assert set(words[0].strip("'").removeprefix("torch").split(",")) == set(torch.removeprefix("torch").split(","))
     assert words[1:] == ["--extra-index-url", needs.TORCH_INDEX]

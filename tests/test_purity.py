@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "sa_atp"
 LEVELS = (
     ("spec", "arrays", "errors", "words", "inputs", "tables", "terminal", "folders", "artefacts", "needs"),
     ("tensor", "wire"),
-    ("transport", "straggler"),
+    ("transport", "straggler", "batching"),
     ("p4runtime",),
     ("softswitch",),
     ("net",),
@@ -30,13 +30,13 @@ LEVELS = (
 )
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
 
-PURE = ("tensor", "wire", "transport", "straggler", "parameters")
+PURE = ("tensor", "wire", "transport", "straggler", "batching", "parameters")
 # Time and chance are arguments there, and nothing happens but what the caller does.
 IMPURE = {
     "asyncio", "concurrent", "datetime", "multiprocessing", "os", "pathlib", "queue", "random", "secrets", "select",
     "selectors", "signal", "socket", "socketserver", "ssl", "subprocess", "tempfile", "threading", "time", "uuid",
 }  # fmt: skip
-PURE_MAY_IMPORT = {"msgspec", "numpy", "sa_atp"}  # and what the standard library has besides the impure
+PURE_MAY_IMPORT = {"msgspec", "numpy", "sa_atp", "scipy"}  # and what the standard library has besides the impure
 
 
 def sources(*parts: str) -> list[Path]:

@@ -58,7 +58,7 @@ def bound_us(plan: Plan, steps: Sequence[int]) -> float:
     links = [min(rate, trunk_mbps) if two_levels else rate for rate in rates]
     busy = [contribution_us(plan, rate) for rate in links]
     copy_us = contribution_us(plan, trunk_mbps)
-    work_us = topology.workers * plan.job.batch_size * plan.job.compute_us_per_sample
+    work_us = topology.workers * plan.job.shard_us
     found = [
         max(
             step_us(

@@ -13,25 +13,86 @@ from rich.table import Table
 from sa_atp import terminal
 from sa_atp.errors import MissingPartError, UserError
 from sa_atp.report.text import digits, duration, policy_name
-from sa_atp.testbed.plan import Plan
+from sa_atp.testbed.plan import Plan, parse_tables
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import RunResult
 from sa_atp.testbed.sweep import Point, points, seconds_left
 
 
-def run(plan: Plan, path: str, folder: Path, progress: Progress, *, replace: bool = False) -> dict[str, Any]:
-    """Args: replace: run points anew that the folder has of another plan.
+def run(
+    plan: Plan,
+    path: str,
+    folder: Path,
+    progress: Progress,
+    *,
+    replace: bool = False,
+    jobs: int = 1,
+    scheduler: str | None = None,
+) -> dict[str, Any]:
+    """Args:
+    replace: run points anew that the folder has of another plan.
+    jobs, scheduler: see points.run. More than one job, and a scheduler, are for runs in virtual time.
 
     Returns: the numbers of the sweep, see report.sweep.table. Raises: UserError, MissingPartError, SaAtpError.
     """
     from sa_atp.testbed import run_folder, runner
 
     wanted = points(plan, path)
+    if (jobs != 1 or scheduler) and plan.run.backend != "sim":
+        raise UserError(
+            f"--{'scheduler' if scheduler else 'jobs'} is for --backend sim: runs of the backend {plan.run.backend} "
+            "are measured on this machine, and would disturb each other"
+        )
     for point in wanted:
         runner.check(point.plan, path)
     with run_folder.claimed(folder, sum(run_folder.bytes_needed(point.plan) for point in wanted)):
         done = {point.folder: _finished(folder, point, replace) for point in wanted}
+        if jobs != 1 or scheduler:
+            _run_side_by_side(plan, path, folder, progress, wanted, done, jobs, scheduler)
         return _run_points(plan, path, folder, progress, wanted, done)
+
+
+def _run_side_by_side(
+    plan: Plan,
+    path: str,
+    folder: Path,
+    progress: Progress,
+    wanted: Sequence[Point],
+    done: dict[str, RunResult | None],
+    jobs: int,
+    scheduler: str | None,
+) -> None:
+    """Runs the points that `done` lacks, writes each down as soon as it is there, and adds it."""
+    from sa_atp import report
+    from sa_atp.report import archive
+    from sa_atp.testbed import points as side_by_side
+
+    missing = {point.folder: point for point in wanted if done[point.folder] is None}
+    tasks = [
+        side_by_side.Point(name, "sa_atp.cli._sweep:run_point", {"plan": point.plan.as_dict(), "path": path})
+        for name, point in missing.items()
+    ]
+    left = len(tasks)
+    progress(f"{left} of {len(wanted)} points to run")
+    for task, encoded in side_by_side.run(tasks, folder, jobs=jobs, scheduler=scheduler):
+        result = archive.decode(encoded)
+        result.manifest["command"] = ["sa-atp", *sys.argv[1:]]
+        try:
+            report.write_report(result, folder / "points" / task.name)
+        except report.DrawingError as error:
+            print(f"sa-atp: {error}", file=sys.stderr)
+        done[task.name] = result
+        left -= 1
+        progress(f"{plan.sweep.key} = {missing[task.name].value}: done, {left} left")
+
+
+def run_point(arguments: dict[str, Any]) -> Any:
+    """Runs one point where it is called; see points. Returns: what archive.encode makes of its result."""
+    from sa_atp.report import archive
+    from sa_atp.testbed import runner
+
+    plan = parse_tables(arguments["plan"], arguments["path"])
+    return archive.encode(runner.run(plan, arguments["path"], Path(), Progress()))
 
 
 def _run_points(

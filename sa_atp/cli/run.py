@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sa_atp.errors import UserError
 from sa_atp.words import plural
 
 if TYPE_CHECKING:
@@ -33,6 +34,10 @@ def add(subparsers: Any) -> None:
                         help="override a key of the plan, for example help.grade=clone; may be repeated")  # fmt: skip
     parser.add_argument("--replace", action="store_true",
                         help="replace a finished run of another plan in the folder (default: refuse to)")  # fmt: skip
+    parser.add_argument("--jobs", type=int, default=1, metavar="N",
+                        help="points of a sweep that run at a time, in virtual time (default: 1)")  # fmt: skip
+    parser.add_argument("--scheduler", metavar="ADDRESS",
+                        help="Dask scheduler whose workers run a sweep's points, for example tcp://HOST:8786")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the summary as one JSON object")
     parser.set_defaults(run=run)
 
@@ -48,8 +53,12 @@ def run(options: argparse.Namespace) -> int:
     path = artefacts.plan_file(options.plan)
     plan = plans.placed(plans.load(path, options.overrides), options.backend, options.switch)
     folder = options.out or Path("runs") / f"{options.plan.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+    if options.jobs < 1:
+        raise UserError(f"--jobs {options.jobs}: expected at least 1")
     if plan.sweep.key:
         return run_sweep(options, plan, path, folder)
+    if options.jobs != 1 or options.scheduler:
+        raise UserError(f"{path} has no [sweep]: --jobs and --scheduler run its points side by side")
     runner.check(plan, str(path))
     with run_folder.claimed(folder, run_folder.bytes_needed(plan)):
         if not options.replace:
@@ -78,7 +87,15 @@ def run_sweep(options: argparse.Namespace, plan: "Plan", path: Path, folder: Pat
 
     try:
         with TerminalProgress() as progress:
-            numbers = _sweep.run(plan, str(path), folder, progress, replace=options.replace)
+            numbers = _sweep.run(
+                plan,
+                str(path),
+                folder,
+                progress,
+                replace=options.replace,
+                jobs=options.jobs,
+                scheduler=options.scheduler,
+            )
     except KeyboardInterrupt:
         print(f"sa-atp: what is finished is in {folder}: `--out {folder}` goes on from there", file=sys.stderr)
         raise

@@ -85,12 +85,15 @@ class Asking(ABC):
     def ask(self, question: Request, understand: Callable[[Reply | None], T]) -> "Future[T]":
         """Asks until there is an answer; `understand` makes the future's result of it, or of None if none came in time."""
 
-    def claim(self, step: int, micro_batch: int, took_us: int) -> "Future[bool]":
+    def claim(self, step: int, micro_batch: int, took_us: int, *, weight: int = 1) -> "Future[bool]":
         """May I begin this micro-batch of my own shard? No answer counts as no. (protocol section 10.2)
 
-        Args: step: from begin_step; took_us: how long the one before it took; 0: there was none.
+        Args:
+            step: from begin_step.
+            took_us: how long the one before it took; 0: there was none.
+            weight: how much work a micro-batch of this shard is, where shards differ; in a unit that all ranks have.
         """
-        question = Claim(step=step, micro_batch=micro_batch, took_us=took_us)
+        question = Claim(step=step, micro_batch=micro_batch, took_us=took_us, weight=weight)
         return self.ask(question, lambda reply: isinstance(reply, Granted))
 
     def offer(

@@ -22,7 +22,7 @@ from sa_atp.testbed.records import Iteration, RunResult
 
 COLUMNS = (
     "policy", "repetition", "step", "worker", "compute_s", "help_s", "send_s", "wait_s", "iteration_s", "loss",
-    "slowdown", "micro_batches", "helped", "job", "end_s",
+    "slowdown", "micro_batches", "helped", "job", "end_s", "samples",
 )  # fmt: skip
 RUN = "run.json"
 MOST_DIFFERENCES = 3  # of plans, in a message
@@ -102,8 +102,9 @@ def iterations_csv(result: RunResult) -> str:
     writer.writerow(COLUMNS)
     for run in result.runs:
         for each in sorted(run.iterations, key=lambda i: (i.step, i.worker)):
-            measured = (_field(each, name) for name in COLUMNS[2:-2])
-            writer.writerow([run.policy, run.repetition, *measured, run.job, _field(each, "end_s")])
+            measured = (_field(each, name) for name in COLUMNS[2:-3])
+            later = (_field(each, name) for name in COLUMNS[-2:])
+            writer.writerow([run.policy, run.repetition, *measured, run.job, *later])
     return out.getvalue()
 
 

@@ -61,10 +61,6 @@ class _Step:
     def left(self, shard: int) -> int:
         return self.owner[shard].count(NOBODY)
 
-    def wanted(self, shard: int) -> int:
-        """Micro-batches that others could do: the unclaimed ones of a shard, and of all whose owner was told to stop."""
-        return self.left(shard) + sum(self.left(other) for other in self.ended if other != shard)
-
     def is_shared(self, shard: int) -> bool:
         """Whether somebody else computes a part of a shard, too or instead of its owner."""
         return (
@@ -77,7 +73,8 @@ class _Step:
 
 @dataclass(slots=True)
 class _Worker:
-    micro_batch_us: float | None = None  # how long it takes for one; None: not measured yet
+    unit_us: float | None = None  # how long it takes for a unit of work; None: not measured yet
+    weight: int = 0  # units in a micro-batch of its shard; 0: not told yet
     holds: tuple[int, int, int] | None = None  # (step, shard, micro-batch) that it is at
     since_us: int = 0
     free_since_us: int = 0  # when it was last heard to be done with what it held
@@ -98,14 +95,23 @@ class Ledger:
 
     # --- what workers say ---------------------------------------------------------------------------------------------
 
-    def claim(self, step: int, rank: int, micro_batch: int, took_us: int, now_us: int) -> bool:
+    def claim(self, step: int, rank: int, micro_batch: int, took_us: int, now_us: int, *, weight: int = 1) -> bool:
         """A worker wants to begin a micro-batch of its own shard.
 
-        Args: took_us: how long its previous micro-batch took; 0 if there was none.
+        Those before it that are nobody's have no work in them (see batching.deal): they are its own, whatever the answer.
+
+        Args:
+            took_us: how long its previous micro-batch took; 0 if there was none. If that was of another shard: how long one
+                of its own would have taken.
+            weight: how much work one of its own is, in a unit that all workers have.
+
         Returns: False if it must leave it, and all that follow, to others.
         """
         self._finished(rank, took_us, now_us)
+        self._workers[rank].weight = weight
         state = self._step(step, now_us)
+        before = state.owner[rank][:micro_batch]
+        state.owner[rank][:micro_batch] = [rank if other == NOBODY else other for other in before]
         owner = state.owner[rank][micro_batch]
         if owner == rank:
             return True  # a repeated question
@@ -167,13 +173,13 @@ class Ledger:
         if mine is None:
             return True
         # as fast as the others but for what a busy host does to measurements: what is sent anew costs more than that
-        return should_do(now_us + mine - mine // 8, state.wanted(rank), self._others(state, rank, rank, now_us))
+        return should_do(now_us + mine - mine // 8, self._wanted(state, rank), self._others(state, rank, rank, now_us))
 
     def _others(self, state: _Step, rank: int, shard: int, now_us: int) -> list[Capacity]:
         """Everyone else, free when their own work is done; of the shard in question only what its owner is at counts."""
         found = []
         for other in range(self.world_size):
-            duration = self._duration(other)
+            duration = self._duration(other, shard)
             if other == rank or duration is None or (other == shard and other in state.ended):
                 continue
             left = 0 if other == shard else state.left(other)
@@ -196,18 +202,19 @@ class Ledger:
 
     def _steal(self, state: _Step, step: int, rank: int, now_us: int, free_us: int) -> Assigned | None:
         """The last unclaimed micro-batch of the shard that would be finished last, if this worker is the one for it."""
-        mine = self._duration(rank) or self._typical() or 0
-        begin_us, free_us = free_us, max(free_us, self._link_free_us(state, rank, now_us) - mine)
+        begin_us, link_free_us = free_us, self._link_free_us(state, rank, now_us)
         candidates: list[tuple[bool, int, int]] = []
         for shard in range(self.world_size):
             left = state.left(shard)
             if left == 0:
                 continue
+            mine = self._duration(rank, shard) or self._typical(shard) or 0
+            done_us = max(begin_us + mine, link_free_us)
             finish = self._owner_finish(state, shard, left, now_us)
             ended = shard in state.ended
-            if not ended and not worth_helping(free_us + mine, finish, mine):
+            if not ended and not worth_helping(done_us, finish, mine):
                 continue
-            if should_do(free_us + mine, state.wanted(shard), self._others(state, rank, shard, now_us)):
+            if should_do(done_us, self._wanted(state, shard), self._others(state, rank, shard, now_us)):
                 candidates.append((ended, finish, shard))
         if not candidates:
             return None
@@ -223,7 +230,7 @@ class Ledger:
         for holder, worker in enumerate(self._workers):
             if holder == rank or worker.holds is None or worker.holds[0] != step:
                 continue
-            expected = self._duration(holder) or self._duration(rank)
+            expected = self._duration(holder, worker.holds[1]) or self._duration(rank, worker.holds[1])
             # what it has sent, and what it says of it, may wait behind its own contribution
             if expected is None or now_us - worker.since_us < OVERDUE * (expected + self._slow_link_us):
                 continue
@@ -241,11 +248,13 @@ class Ledger:
 
         Its link is slow, not its device. The whole lot goes to one helper: every helper would send as many fragments.
         """
-        mine = self._duration(rank)
-        if progress is None or mine is None:
+        if progress is None:
             return None
         pending, send_us = progress.pending, progress.send_us
         for shard, sender in enumerate(self._workers):
+            mine = self._duration(rank, shard)
+            if mine is None:
+                return None
             late = self._map.micro_batches_of(shard, missing)
             if shard == rank or not late or shard in state.resent or shard not in state.sends_since_us:
                 continue
@@ -267,12 +276,12 @@ class Ledger:
 
     def _clone(self, state: _Step, step: int, rank: int, missing: int, now_us: int) -> Assigned | None:
         """The whole shard of the worker that would be finished last, unless another helper has it."""
-        mine = self._duration(rank) or 0
-        ready_us = max(now_us + self.micro_batches * mine, self._link_free_us(state, rank, now_us))
         finish = {s: self._owner_finish(state, s, state.left(s), now_us) for s in range(self.world_size)}
         for shard in sorted(finish, key=lambda s: -finish[s]):
             if shard == rank or shard in state.cloned_by or not missing & self._map.bits_of(shard):
                 continue
+            mine = self._duration(rank, shard) or 0
+            ready_us = max(now_us + self.micro_batches * mine, self._link_free_us(state, rank, now_us))
             if worth_helping(ready_us, finish[shard], mine // 2):
                 state.cloned_by[shard] = rank
                 self.helped_micro_batches += self.micro_batches
@@ -283,24 +292,39 @@ class Ledger:
 
     def _owner_finish(self, state: _Step, rank: int, left: int, now_us: int) -> int:
         """When a worker would be done with its own shard, if nobody helped."""
-        duration = self._duration(rank) or self._typical() or 0
+        duration = self._duration(rank) or self._typical(rank) or 0
         worker = self._workers[rank]
         free = now_us
         if worker.holds is not None:
             # one that is overdue is taken to be as long in coming as it is late already: it may have stopped
-            free += abs(worker.since_us + duration - now_us)
+            held = worker.holds[1]
+            free += abs(worker.since_us + (self._duration(rank, held) or self._typical(held) or 0) - now_us)
         else:
             # it should claim its next one, or ask for something to do: if it does not, the same holds
             free += max(0, now_us - max(worker.free_since_us, state.began_us) - duration)
         return free + (0 if rank in state.ended else left * duration)
 
-    def _duration(self, rank: int) -> int | None:
-        measured = self._workers[rank].micro_batch_us
-        return None if measured is None else int(measured)
+    def _wanted(self, state: _Step, shard: int) -> int:
+        """Micro-batches that others could do: the unclaimed ones of a shard, and of all whose owner was told to stop.
 
-    def _typical(self) -> int | None:
-        known = sorted(w.micro_batch_us for w in self._workers if w.micro_batch_us is not None)
-        return int(known[len(known) // 2]) if known else None
+        Returns: how many of this shard's they come to.
+        """
+        each = self._weight(shard)
+        others = [state.left(other) * self._weight(other) for other in state.ended if other != shard]
+        return state.left(shard) + sum(-(-work // each) for work in others)
+
+    def _weight(self, shard: int) -> int:
+        """Of a micro-batch of it, in units of work. Of one whose owner has not told: as of the heaviest."""
+        return self._workers[shard].weight or max(1, *(worker.weight for worker in self._workers))
+
+    def _duration(self, rank: int, shard: int | None = None) -> int | None:
+        """How long a worker takes for a micro-batch of a shard, its own by default; None: it was not measured yet."""
+        measured = self._workers[rank].unit_us
+        return None if measured is None else int(measured * self._weight(rank if shard is None else shard))
+
+    def _typical(self, shard: int) -> int | None:
+        known = sorted(w.unit_us for w in self._workers if w.unit_us is not None)
+        return int(known[len(known) // 2] * self._weight(shard)) if known else None
 
     # --- bookkeeping --------------------------------------------------------------------------------------------------
 
@@ -309,8 +333,8 @@ class Ledger:
         worker.free_since_us = now_us
         worker.holds = None
         if took_us > 0:
-            old = worker.micro_batch_us
-            worker.micro_batch_us = took_us if old is None else old + SMOOTHING * (took_us - old)
+            old, new = worker.unit_us, took_us / self._weight(rank)
+            worker.unit_us = new if old is None else old + SMOOTHING * (new - old)
 
     def _hold(self, state: _Step, step: int, rank: int, shard: int, micro_batch: int, now_us: int) -> None:
         state.owner[shard][micro_batch] = rank

@@ -17,7 +17,7 @@ def collect(plan: Plan, policy: str, repetition: int, workers: list[dict[str, An
     origin_us = min(record["start_us"] for worker in workers for record in worker["records"])
     for worker in workers:
         for record in worker["records"]:
-            run.iterations.append(_iteration(worker["rank"], record, origin_us))
+            run.iterations.append(_iteration(worker["rank"], record, origin_us, plan.job.batch_size))
             for activity, start, end, label in record["activities"]:
                 run.intervals.append(
                     Interval(worker["rank"], record["step"], activity, start - origin_us, end - origin_us, label)
@@ -41,7 +41,7 @@ def collect(plan: Plan, policy: str, repetition: int, workers: list[dict[str, An
         run.fragments = _fragments(workers)
     run.help = _help(workers)
     pattern = straggler_pattern(plan)
-    shard_us = plan.job.batch_size * plan.job.compute_us_per_sample * kind.shards(plan) / plan.topology.workers
+    shard_us = plan.job.shard_us * kind.shards(plan) / plan.topology.workers
     steps = range(min(plan.run.warm_up, plan.run.steps - 1), plan.run.steps)
     run.fluid_bound_s = sum(pattern.fluid_bound_us(step, shard_us) for step in steps) / len(steps) / 1e6
     return run
@@ -56,7 +56,7 @@ def _by_step(workers: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
     return found
 
 
-def _iteration(rank: int, record: dict[str, Any], origin_us: int) -> Iteration:
+def _iteration(rank: int, record: dict[str, Any], origin_us: int, batch_size: int) -> Iteration:
     seconds: dict[str, float] = defaultdict(float)
     for kind, start, end, _ in record["activities"]:
         seconds[kind] += (end - start) / 1e6
@@ -75,6 +75,7 @@ def _iteration(rank: int, record: dict[str, Any], origin_us: int) -> Iteration:
         micro_batches=record["micro_batches"],
         helped=record["helped"],
         end_s=(record["end_us"] - origin_us) / 1e6,
+        samples=record.get("samples") or batch_size,
     )
 
 

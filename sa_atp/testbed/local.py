@@ -126,7 +126,7 @@ def expected_seconds(plan: Plan) -> float:
 
 def expected_step_s(plan: Plan) -> float:
     """The same for one step."""
-    shard_s = plan.job.batch_size * plan.job.compute_us_per_sample / 1e6
+    shard_s = plan.job.shard_us / 1e6
     traced = [row[2] for row in plan.straggler.rows]
     slowest = max(plan.straggler.slowdown, *plan.straggler.slowdown_range, *traced)
     slowest = slowest if plan.straggler.pattern != "none" else 1.0

@@ -117,6 +117,8 @@ class JobPlan:
     """Pieces of a shard, each with a contribution bit of its own: the units of help."""
     compute_us_per_sample: int = setting(3000, between=(0, 10_000_000))
     """Emulated speed of a worker's device: forward and backward pass of one sample."""
+    compute_us_per_pass: int = setting(0, between=(0, 10_000_000))
+    """What a pass takes however few samples it has; each micro-batch is one."""
     speeds: tuple[float, ...] = setting((), each=(0.001, 1000.0))
     """Speed of each worker's device, by rank, where they differ: relative to compute_us_per_sample, 0.5 is half as fast."""
     jobs: int = setting(1, between=(1, 8))
@@ -127,6 +129,11 @@ class JobPlan:
     cpu_share: float = setting(0.25, between=(0.01, 64.0))
     """CPU quota of a normal worker's host, in cores (device cpu)."""
     learning_rate: float = setting(0.05, between=(0.0, 100.0))
+
+    @property
+    def shard_us(self) -> int:
+        """What a shard of batch_size samples takes on a device of speed 1."""
+        return self.batch_size * self.compute_us_per_sample + self.micro_batches * self.compute_us_per_pass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -53,6 +53,8 @@ class Iteration:
     end_s: float = math.nan
     """When it had the sum and had applied it, since the policy's first step began; NaN in runs of releases that did not
     write it down."""
+    samples: int = 0
+    """Of its shard; 0 where that was not written down."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,10 +22,17 @@ from sa_atp.testbed.local import expected_seconds
 from sa_atp.testbed.plan import Plan, check_switch, only_mininet
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import PolicyRun
-from sa_atp.testbed.tasks import describe_step, evaluate, link_contention, make_workload, straggler_pattern
+from sa_atp.testbed.tasks import (
+    describe_step,
+    evaluate,
+    link_contention,
+    make_device,
+    make_workload,
+    straggler_pattern,
+)
 from sa_atp.testbed.tofino_sim import ModelForwarder
 from sa_atp.testbed.worker import Checker
-from sa_atp.train.step import Compute, StepRecord
+from sa_atp.train.step import Compute, StepRecord, gradient_of, samples_of
 from sa_atp.train.stragglers import LinkContention
 from sa_atp.train.virtual_time import Process
 from sa_atp.transport.membership import JoinRequest
@@ -207,17 +214,17 @@ class _Rank:
 
     def _start(self, step: int) -> None:
         slowdown = self.simulation.pattern.slowdown_of(step, self.rank)
-        sample_us = self.plan.job.compute_us_per_sample
-        duration_us = int(self.workload.micro_batch_size * sample_us * slowdown)
+        device = make_device(self.plan)
+        device.slowdown = slowdown
 
-        def gradient(effect: Compute) -> Any:
-            return self.workload.gradient(effect.step, effect.shard, effect.micro_batch)
+        def duration_us(effect: Compute) -> int:
+            return int(device.microseconds(samples_of(self.workload, effect)))
 
         Process(
             self.simulation.world.clock,
             self._stepper.run(step),
-            duration_us=lambda _: duration_us,
-            gradient=gradient,
+            duration_us=duration_us,
+            gradient=lambda effect: gradient_of(self.workload, effect),
             finished=lambda outcome: self._finished(step, slowdown, outcome),
         )
 

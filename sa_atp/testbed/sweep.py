@@ -55,7 +55,7 @@ def seconds_left(done: Sequence[tuple[Plan, float]], to_do: Sequence[Plan]) -> f
 
 def _weight(plan: Plan) -> float:
     """About how many seconds a run takes: its start, and computing. What is sent is left to the proportion."""
-    shard_s = plan.job.batch_size * plan.job.compute_us_per_sample / 1e6
+    shard_s = plan.job.shard_us / 1e6
     straggler = plan.straggler
     low, high = straggler.slowdown_range
     slow = {"constant": straggler.slowdown, "random": (low + high) / 2}.get(straggler.pattern, 1.0)

@@ -11,11 +11,11 @@ from sa_atp.testbed.plan import Plan, parse_tables
 from sa_atp.train.comm_models import CommModel
 from sa_atp.train.device import CpuDevice, Device
 from sa_atp.train.digits import DigitsCnn, Score
-from sa_atp.train.step import StepRecord, Workload
+from sa_atp.train.step import DealtWorkload, StepRecord
 from sa_atp.train.stragglers import LinkContention, StragglerPattern
 
 
-class JobWorkload(Workload, Protocol):
+class JobWorkload(DealtWorkload, Protocol):
     """A workload that can be evaluated after the run, and that needs no weights of its own."""
 
     def initial(self) -> Values: ...
@@ -33,8 +33,9 @@ def plan_of(task: dict[str, Any]) -> Plan:
 def make_device(plan: Plan) -> Device:
     """A worker's device. With a real CPU, a normal host's quota makes it as fast as an emulated one."""
     if plan.job.device == "cpu":
-        return CpuDevice(round(plan.job.compute_us_per_sample * min(1.0, plan.job.cpu_share)))
-    return Device(plan.job.compute_us_per_sample)
+        share = min(1.0, plan.job.cpu_share)
+        return CpuDevice(round(plan.job.compute_us_per_sample * share), round(plan.job.compute_us_per_pass * share))
+    return Device(plan.job.compute_us_per_sample, plan.job.compute_us_per_pass)
 
 
 def straggler_pattern(plan: Plan) -> StragglerPattern:
@@ -51,7 +52,7 @@ def straggler_pattern(plan: Plan) -> StragglerPattern:
         speeds=plan.job.speeds,
         probability=plan.straggler.probability,
         pause_range=(plan.straggler.pause_range[0], plan.straggler.pause_range[1]),
-        typical_us=plan.job.batch_size * plan.job.compute_us_per_sample,
+        typical_us=plan.job.shard_us,
         trace=tuple((int(step), int(worker), float(slow)) for step, worker, slow in plan.straggler.rows),
     )
 
@@ -106,6 +107,7 @@ def describe_step(record: StepRecord, slowdown: float) -> dict[str, Any]:
         "slowdown": slowdown,
         "micro_batches": record.micro_batches,
         "helped": record.helped,
+        "samples": record.samples,
     }
 
 

@@ -1,23 +1,26 @@
 """Training that goes on when workers are slow: one step at a time, in real and in virtual time, and in PyTorch.
 
-What PyTorch scripts use can be imported from here: BackupCompute, ShardedSampler, DistributedBatches, emulate_device.
+What PyTorch scripts use can be imported from here: BackupCompute, ShardedSampler, DistributedBatches,
+BalancedBatches, emulate_device.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sa_atp.train.backup import BackupCompute
+    from sa_atp.train.balanced import BalancedBatches
     from sa_atp.train.emulated import emulate_device
     from sa_atp.train.samplers import DistributedBatches, ShardedSampler
 
 _MODULES = {
     "BackupCompute": "backup",
+    "BalancedBatches": "balanced",
     "DistributedBatches": "samplers",
     "ShardedSampler": "samplers",
     "emulate_device": "emulated",
 }
 
-__all__ = ["BackupCompute", "DistributedBatches", "ShardedSampler", "emulate_device"]
+__all__ = ["BackupCompute", "BalancedBatches", "DistributedBatches", "ShardedSampler", "emulate_device"]
 
 
 def __getattr__(name: str) -> Any:

@@ -77,12 +77,12 @@ class BucketedHost(Asking):
     def now_us(self) -> int:
         return now_us()
 
-    def begin(self, values: int) -> SegmentedSum:
+    def begin(self, values: int, key: object = "backup") -> SegmentedSum:
         out = np.empty(values, np.float32)
         sums = [
             self._communicator.begin(
                 segment.end - segment.start,
-                key=("backup", number),
+                key=(key, number),
                 out=out[segment.start : segment.end],
                 scale=1.0 / self.membership.world_size if segment.mean else 1.0,
             )

@@ -98,6 +98,10 @@ class CommModel:
         """As many bytes as a micro-batch's samples have, uint8[bytes]."""
         return np.zeros(self.micro_batch_size * SAMPLE_BYTES[self._model], np.uint8)
 
+    def gradient_of(self, step: int, shard: int, micro_batch: int, samples: range) -> tuple[Values, float]:
+        """The same, however many samples there are."""
+        return self.gradient(step, shard, micro_batch)
+
     def apply(self, gradient: Values) -> None:
         """Nothing is trained."""
 

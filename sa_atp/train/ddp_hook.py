@@ -6,6 +6,9 @@
 
 A bucket's scale is predicted from the bucket that had its place and size in the last step. After the first step DDP
 rebuilds its buckets; then nothing is predicted, and magnitudes are gathered anew.
+
+With balanced batches (`SaAtpState(batches=...)`) a rank's gradient is weighted by its share of the samples in place of
+that, and what the ranks measured is summed behind the last bucket.
 """
 
 # No `from __future__ import annotations` here: DDP compares the annotations of a hook with the classes themselves.
@@ -21,7 +24,7 @@ def sa_atp_hook(
     state: SaAtpState,
     bucket: dist.GradBucket,
 ) -> torch.futures.Future[torch.Tensor]:
-    """Averages a bucket of gradients over all ranks.
+    """Averages a bucket of gradients over all ranks; over all samples, with balanced batches.
 
     Args: bucket: of float32, float16 or bfloat16, on the CPU or a CUDA device.
 
@@ -33,4 +36,11 @@ def sa_atp_hook(
     """
     buffer = bucket.buffer()
     key = ("ddp", bucket.index(), buffer.numel())
-    return sum_in_background(state, buffer, key=key, scale=1.0 / state.communicator.membership.world_size)
+    batches = state.batches
+    if batches is None:
+        return sum_in_background(state, buffer, key=key, scale=1.0 / state.communicator.membership.world_size)
+    batches.check(state.communicator)
+    future = sum_in_background(state, buffer, key=key, weight=batches.weight)
+    if bucket.is_last():
+        batches.computed(state.communicator, buffer.device)
+    return future

@@ -11,8 +11,9 @@ import time
 import weakref
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
+import torch
 import torch.distributed as dist
 
 from sa_atp.errors import UserError
@@ -33,6 +34,15 @@ _VARIABLES: dict[str, tuple[str, type, Any]] = {
     "operation_timeout_s": ("SA_ATP_OPERATION_TIMEOUT_S", float, 60.0),
     "server_timeout_s": ("SA_ATP_SERVER_TIMEOUT_S", float, 10.0),
 }
+
+
+class Batches(Protocol):
+    """What the hook needs of balanced batches; see balanced.BalancedBatches."""
+
+    @property
+    def weight(self) -> float: ...
+    def check(self, communicator: Communicator) -> None: ...
+    def computed(self, communicator: Communicator, device: torch.device) -> None: ...
 
 
 class SaAtpState:
@@ -63,6 +73,7 @@ class SaAtpState:
         operation_timeout_s: float = 60.0,
         server_timeout_s: float = 10.0,
         nonfinite: str = "raise",
+        batches: "Batches | None" = None,
     ) -> None:
         """Args:
         server: address of the parameter server, "udp://HOST[:PORT]".
@@ -76,6 +87,7 @@ class SaAtpState:
         server_timeout_s: a parameter server that is silent for so long counts as lost.
         nonfinite: what a NaN or an infinity in a gradient does. "raise": the step fails, naming the rank. "spread": all
             ranks get NaN, as from other backends; for torch.amp.GradScaler, which skips such steps.
+        batches: where the samples of each step come from, if ranks' batches are to follow their speed (BalancedBatches).
 
         Raises: UserError.
         """
@@ -94,6 +106,7 @@ class SaAtpState:
         self.operation_timeout_s = operation_timeout_s
         self.server_timeout_s = server_timeout_s
         self.nonfinite = nonfinite
+        self.batches = batches
         self._forget_connection()
 
     @classmethod
@@ -201,11 +214,11 @@ class SaAtpState:
 
     def __getstate__(self) -> Mapping[str, Any]:
         """Settings only: who we are is a matter of the run, and so is the connection."""
-        left_out = ("process_group", "rank", "world_size", "stages")
+        left_out = ("process_group", "rank", "world_size", "stages", "batches")
         return {k: v for k, v in vars(self).items() if not k.startswith("_") and k not in left_out}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        self.process_group = self.rank = self.world_size = None
+        self.process_group = self.rank = self.world_size = self.batches = None
         vars(self).update(state)
         self._forget_connection()
 

@@ -27,10 +27,16 @@ QUEUE_US = 2_000
 
 
 class Device:
-    def __init__(self, compute_us_per_sample: int) -> None:
+    def __init__(self, compute_us_per_sample: int, compute_us_per_pass: int = 0) -> None:
+        """Args: compute_us_per_pass: what a piece of work takes however few samples it has."""
         self.compute_us_per_sample = compute_us_per_sample
+        self.compute_us_per_pass = compute_us_per_pass
         self.slowdown = 1.0
         self._free_us = 0  # when the last piece of work was done
+
+    def microseconds(self, samples: int) -> float:
+        """What so many samples take."""
+        return (samples * self.compute_us_per_sample + self.compute_us_per_pass) * self.slowdown
 
     def run(self, samples: int, work: Callable[[], Any], stop: "Future[Any] | None" = None) -> Any:
         """Does `work`, and takes the time that this device takes for so many samples (or longer, if the work does).
@@ -41,7 +47,7 @@ class Device:
         start_us = now_us()
         if start_us - self._free_us < QUEUE_US:
             start_us = self._free_us
-        end_us = start_us + int(samples * self.compute_us_per_sample * self.slowdown)
+        end_us = start_us + int(self.microseconds(samples))
         result = work()
         self.sleep_until(end_us, stop)
         self._free_us = end_us if now_us() - end_us < QUEUE_US else now_us()
@@ -67,7 +73,7 @@ class CpuDevice(Device):
     """
 
     def run(self, samples: int, work: Callable[[], Any], stop: "Future[Any] | None" = None) -> Any:
-        end_s = time.thread_time() + samples * self.compute_us_per_sample * self.slowdown / 1e6
+        end_s = time.thread_time() + self.microseconds(samples) / 1e6
         result = work()
         while time.thread_time() < end_s:
             if stop is not None and stop.done():

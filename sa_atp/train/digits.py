@@ -73,13 +73,17 @@ class DigitsCnn:
 
         Returns: float32[values]; and the micro-batch's mean loss.
         """
+        return self.gradient_of(step, shard, micro_batch, self._places(shard, micro_batch))
+
+    def gradient_of(self, step: int, shard: int, micro_batch: int, samples: range) -> tuple[Values, float]:
+        """The same where shards have different sizes. Args: samples: one or more places in the step's global batch."""
         import torch
 
-        samples = torch.from_numpy(self._samples(step, shard, micro_batch))
+        chosen = torch.from_numpy(self._samples(step, samples))
         torch.manual_seed(int(np.random.SeedSequence([self.seed, step, shard, micro_batch]).generate_state(1)[0]))
         self.model.train()
         self.model.zero_grad(set_to_none=True)
-        loss = self._loss(self.model(self._images[samples]), self._labels[samples])
+        loss = self._loss(self.model(self._images[chosen]), self._labels[chosen])
         (loss / (self.world_size * self.batch_size)).backward()
         flat = np.concatenate([_gradient(p).reshape(-1) for p in self._parameters])
         return flat, float(loss.detach()) / len(samples)
@@ -95,7 +99,7 @@ class DigitsCnn:
 
     def samples(self, step: int, shard: int, micro_batch: int) -> Octets:
         """What somebody needs to compute a micro-batch: its images and labels, uint8[bytes]."""
-        chosen = self._samples(step, shard, micro_batch)
+        chosen = self._samples(step, self._places(shard, micro_batch))
         images, labels = self._images.numpy()[chosen], self._labels.numpy()[chosen].astype(np.uint8)
         return np.concatenate([images.reshape(-1).view(np.uint8), labels])
 
@@ -136,11 +140,18 @@ class DigitsCnn:
                 parameter.copy_(torch.from_numpy(weights[at:end]).view_as(parameter))
                 at = end
 
-    def _samples(self, step: int, shard: int, micro_batch: int) -> Indices:
-        """Which training samples: each epoch goes through all of them in a new order."""
+    def _places(self, shard: int, micro_batch: int) -> range:
+        """Of a micro-batch's samples in the step's global batch, where all shards have the same size."""
+        first = shard * self.batch_size + micro_batch * self.micro_batch_size
+        return range(first, first + self.micro_batch_size)
+
+    def _samples(self, step: int, samples: range) -> Indices:
+        """Which training samples: each epoch goes through all of them in a new order.
+
+        Args: samples: places in the step's global batch.
+        """
         total = len(self._labels)
-        first = (step * self.world_size + shard) * self.batch_size + micro_batch * self.micro_batch_size
-        places = np.arange(first, first + self.micro_batch_size)
+        places = step * self.world_size * self.batch_size + np.arange(samples.start, samples.stop)
         found = np.empty(len(places), np.int64)
         for epoch in np.unique(places // total):
             order = np.random.default_rng([self.seed, 0xE0, int(epoch)]).permutation(total)

@@ -9,7 +9,7 @@ from sa_atp.net.clock import now_us
 from sa_atp.net.communicator import Communicator
 from sa_atp.net.session import Asking, Sum
 from sa_atp.train.device import Cancelled, Device
-from sa_atp.train.step import Compute, StepRecord, StepRunner, Steps, Wait, Workload
+from sa_atp.train.step import Compute, StepRecord, StepRunner, Steps, Wait, Workload, gradient_of, samples_of
 from sa_atp.wire.control import Reply, Request
 
 T = TypeVar("T")
@@ -25,8 +25,8 @@ class CommunicatorHost(Asking):
     def now_us(self) -> int:
         return now_us()
 
-    def begin(self, values: int) -> Sum:
-        return self._comm.begin(values, key="gradient")
+    def begin(self, values: int, key: object = "gradient") -> Sum:
+        return self._comm.begin(values, key=key)
 
     def contribute(self, sum_: Sum, parts: Sequence[Values], bits: int, *, on_behalf: bool) -> None:
         self._comm.contribute(sum_, parts, bits, on_behalf=on_behalf)
@@ -72,10 +72,10 @@ def _wait(effect: Wait) -> bool:
 
 def _compute(effect: Compute, device: Device, workload: Workload) -> tuple[Values, float] | None:
     def work() -> tuple[Values, float]:
-        return workload.gradient(effect.step, effect.shard, effect.micro_batch)
+        return gradient_of(workload, effect)
 
     try:
-        found: tuple[Values, float] = device.run(workload.micro_batch_size, work, effect.stop)
+        found: tuple[Values, float] = device.run(samples_of(workload, effect), work, effect.stop)
     except Cancelled:
         return None
     return found

@@ -19,6 +19,27 @@ from sa_atp.words import plural
 Collate = Callable[[list[Any]], Any]
 
 
+class ShuffledOrder:
+    """The order in which each epoch goes through a data set: a function of (seed, epoch)."""
+
+    def __init__(self, length: int, *, seed: int, shuffle: bool) -> None:
+        self.length = length
+        self._seed = seed
+        self._shuffle = shuffle
+        self._orders: dict[int, Sequence[int]] = {}
+
+    def of(self, epoch: int) -> Sequence[int]:
+        """Indices of all samples."""
+        if epoch not in self._orders:
+            for old in [e for e in self._orders if abs(e - epoch) > 1]:
+                del self._orders[old]
+            generator = torch.Generator().manual_seed(self._seed + epoch)
+            self._orders[epoch] = (
+                torch.randperm(self.length, generator=generator).tolist() if self._shuffle else range(self.length)
+            )
+        return self._orders[epoch]
+
+
 class ShardedSampler(Sampler[list[int]]):
     """A batch sampler: iterating gives this rank's batches of one epoch, `batch_of` those of any rank at any step.
 
@@ -47,13 +68,13 @@ class ShardedSampler(Sampler[list[int]]):
         """
         self.dataset = dataset
         self.batch_size = batch_size
-        self.rank, self.world_size = _place(rank, world_size)
+        self.rank, self.world_size = place_of(rank, world_size)
         self.seed = seed
         self.shuffle = shuffle
         self.collate_fn = collate_fn
         self.epoch = 0
         self._length = len(dataset)  # type: ignore[arg-type]
-        self._orders: dict[int, Sequence[int]] = {}
+        self._order = ShuffledOrder(self._length, seed=seed, shuffle=shuffle)
         if batch_size < 1 or self.steps_per_epoch < 1:
             raise UserError(
                 f"batch_size = {batch_size}: expected 1 to {self._length // self.world_size}, since "
@@ -68,7 +89,7 @@ class ShardedSampler(Sampler[list[int]]):
         """The samples of a rank's batch. Args: step: counted through all epochs."""
         epoch, within = divmod(step, self.steps_per_epoch)
         first = (within * self.world_size + rank) * self.batch_size
-        return list(self._order(epoch)[first : first + self.batch_size])
+        return list(self._order.of(epoch)[first : first + self.batch_size])
 
     def batch_of(self, step: int, rank: int) -> Any:
         """A rank's batch, loaded and collated."""
@@ -84,16 +105,6 @@ class ShardedSampler(Sampler[list[int]]):
 
     def __len__(self) -> int:
         return self.steps_per_epoch
-
-    def _order(self, epoch: int) -> Sequence[int]:
-        if epoch not in self._orders:
-            for old in [e for e in self._orders if abs(e - epoch) > 1]:
-                del self._orders[old]
-            generator = torch.Generator().manual_seed(self.seed + epoch)
-            self._orders[epoch] = (
-                torch.randperm(self._length, generator=generator).tolist() if self.shuffle else range(self._length)
-            )
-        return self._orders[epoch]
 
 
 class DistributedBatches:
@@ -147,8 +158,8 @@ class DistributedBatches:
         return self._epochs[key]
 
 
-def _place(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """Raises: UserError."""
+def place_of(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    """(rank, number of ranks): as given, else of the default process group, else of the environment. Raises: UserError."""
     ready = dist.is_available() and dist.is_initialized()
     if rank is None:
         rank = dist.get_rank() if ready else int(os.environ.get("RANK", "0"))

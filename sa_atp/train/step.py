@@ -11,15 +11,19 @@ import contextlib
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
+
+import numpy as np
 
 from sa_atp.arrays import Values
+from sa_atp.batching.deal import Deal
 from sa_atp.net.promise import first_of, then_at_once
 from sa_atp.straggler.ledger import SendProgress
 from sa_atp.transport.membership import Membership
 from sa_atp.wire.control import Seated, Taken, Work
 
 IDLE_ANSWER_US = 20_000  # for which data waits to hear which way it should go
+WEIGHT_OF_A_SAMPLE = 100  # where shards differ; micro-batches of a shard have parts of a sample more or less
 POLL_US, LONGEST_POLL_US = 3_000, 12_000  # between two offers of a leader that was told there is nothing to do
 
 
@@ -31,6 +35,12 @@ class Workload(Protocol):
 
     def gradient(self, step: int, shard: int, micro_batch: int) -> tuple[Values, float]: ...
     def apply(self, gradient: Values) -> None: ...
+
+
+class DealtWorkload(Workload, Protocol):
+    """One whose shards may have any number of samples."""
+
+    def gradient_of(self, step: int, shard: int, micro_batch: int, samples: range) -> tuple[Values, float]: ...
 
 
 class PendingSum(Protocol):
@@ -53,10 +63,10 @@ class Host(Protocol):
 
     def now_us(self) -> int: ...
     def begin_step(self) -> int: ...
-    def begin(self, values: int) -> PendingSum: ...
+    def begin(self, values: int, key: object = "gradient") -> PendingSum: ...
     def contribute(self, sum_: Any, parts: Sequence[Values], bits: int, *, on_behalf: bool) -> None: ...
     def probe(self, sum_: Any) -> None: ...
-    def claim(self, step: int, micro_batch: int, took_us: int) -> "Future[bool]": ...
+    def claim(self, step: int, micro_batch: int, took_us: int, *, weight: int = 1) -> "Future[bool]": ...
     def offer(
         self, step: int, missing: int, *, took_us: int, busy_us: int, progress: SendProgress | None
     ) -> "Future[Work | None]": ...
@@ -74,6 +84,20 @@ class Compute:
     stop: "Future[Any] | None"
     weights: Values | None = None
     """float32[values]: the parameters to compute it with; None: those that the worker has."""
+    samples: range | None = None
+    """Its places in the step's global batch, one or more; None: all micro-batches have the same number."""
+
+
+def gradient_of(workload: Workload, work: Compute) -> tuple[Values, float]:
+    """Computes it: float32[values], and the micro-batch's mean loss."""
+    if work.samples is None:
+        return workload.gradient(work.step, work.shard, work.micro_batch)
+    return cast(DealtWorkload, workload).gradient_of(work.step, work.shard, work.micro_batch, work.samples)
+
+
+def samples_of(workload: Workload, work: Compute) -> int:
+    """How many samples it has."""
+    return workload.micro_batch_size if work.samples is None else len(work.samples)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +133,8 @@ class StepRecord:
     losses: list[float] = field(default_factory=list)
     micro_batches: int = 0
     helped: int = 0
+    samples: int = 0
+    """Of its shard; 0: as many as everybody's."""
     computed: list[tuple[int, int, Values]] = field(default_factory=list)
     """(shard, micro-batch, gradient) of everything that it contributed."""
 
@@ -150,8 +176,10 @@ class Stepper:
         self.rank = host.membership.rank
         self.micro_batches = host.membership.micro_batches
         self._number = -1  # of the step, as the parameter server knows it: see Asking.begin_step
-        self._took_us = 0  # how long the last micro-batch took, told with the next question
+        self._took_us = 0  # how long the last micro-batch took, told with the next question; as if it had been its own
         self._typical_us = 1
+        self.deal: Deal | None = None
+        """Which samples each micro-batch of the step has; None: all have the same number."""
 
     def run(self, step: int) -> Steps:
         """See StepRunner."""
@@ -174,11 +202,12 @@ class Stepper:
         parts: list[Values] = []
         bits = 0
         pause_us = self.pause_us(step)
+        empty = 0 if self.deal is None else self.deal.empty(self.rank)  # those without samples come first
         for m in range(self.micro_batches):
             if sum_.future.done():
                 break  # others have done it all
-            claim = self._claim(m) if self.helps else None
-            if pause_us and m == self.micro_batches // 2:
+            claim = self._claim(m) if self.helps and m >= empty else None
+            if pause_us and m == (empty + self.micro_batches) // 2:
                 start = self.host.now_us()
                 yield Wait(None, pause_us)
                 record.activities.append(Activity("pause", start, self.host.now_us()))
@@ -204,7 +233,15 @@ class Stepper:
 
     def _claim(self, micro_batch: int) -> "Future[bool]":
         took_us, self._took_us = self._took_us, 0
-        return self.host.claim(self._number, micro_batch, took_us)
+        return self.host.claim(self._number, micro_batch, took_us, weight=self._weight(self.rank))
+
+    def _weight(self, shard: int) -> int:
+        """How much work a micro-batch of a shard is, in a unit that all workers have."""
+        return 1 if self.deal is None else max(1, round(WEIGHT_OF_A_SAMPLE * self.deal.piece_size(shard)))
+
+    def _scaled_us(self, us: int, shard: int, to_shard: int) -> int:
+        """What takes so long for a micro-batch of one shard, for one of another."""
+        return us if self.deal is None else round(us * self._weight(to_shard) / self._weight(shard))
 
     # --- other workers' work --------------------------------------------------------------------------------------------
 
@@ -232,7 +269,7 @@ class Stepper:
             poll_us = POLL_US
             shard, micro_batches = work.shard, work.micro_batches
             # the next piece is asked for while this one is computed
-            offer = self._offer(sum_, busy_us=len(micro_batches) * self._typical_us)
+            offer = self._offer(sum_, busy_us=len(micro_batches) * self._scaled_us(self._typical_us, self.rank, shard))
             for m in micro_batches:
                 gradient = yield from self._compute(step, shard, m, record, "help", sum_.future)
                 if gradient is None:
@@ -261,9 +298,12 @@ class Stepper:
         self, step: int, shard: int, micro_batch: int, record: StepRecord, kind: str, stop: "Future[Any] | None"
     ) -> Steps:
         """One micro-batch's gradient; None if it was stopped because nobody needs it."""
+        samples = None if self.deal is None else self.deal.samples(shard, micro_batch)
+        if samples is not None and not samples:
+            return np.zeros(self.workload.values, np.float32)
         start = self.host.now_us()
         label = f"shard {shard}, micro-batch {micro_batch}"
-        outcome = yield Compute(step, shard, micro_batch, stop)
+        outcome = yield Compute(step, shard, micro_batch, stop, samples=samples)
         end = self.host.now_us()
         if outcome is None:
             record.activities.append(Activity(kind, start, end, label + ", cancelled"))
@@ -272,7 +312,7 @@ class Stepper:
                 self._took_us = self._typical_us = end - start
             return None
         gradient, loss = outcome
-        self._took_us = self._typical_us = max(1, end - start)
+        self._took_us = self._typical_us = max(1, self._scaled_us(end - start, shard, self.rank))
         record.activities.append(Activity(kind, start, end, label))
         record.losses.append(loss)
         return gradient

@@ -34,9 +34,9 @@ def writing(tensor: torch.Tensor) -> Iterator[None]:
 
 
 def sum_in_background(
-    state: SaAtpState, tensor: torch.Tensor, *, key: object | None = None, scale: float = 1.0
+    state: SaAtpState, tensor: torch.Tensor, *, key: object | None = None, scale: float = 1.0, weight: float = 1.0
 ) -> TensorFuture:
-    """Replaces a tensor by its sum over all ranks, times `scale`.
+    """Replaces a tensor by its sum over all ranks, times `scale`; this rank's is multiplied by `weight` before.
 
     Every rank must call it in the same order with tensors of the same size.
 
@@ -55,12 +55,12 @@ def sum_in_background(
     on_stream: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
     if tensor.device.type == "cpu":
         future: TensorFuture = torch.futures.Future()
-        done = _on_cpu(state, tensor, key, scale)
+        done = _on_cpu(state, tensor, key, scale, weight)
     elif tensor.device.type == "cuda":
         future = torch.futures.Future(devices=[tensor.device])
         stage = _stage_of(state, tensor.device)
         on_stream = stage.current
-        done = stage.sum(state, tensor, key, scale)
+        done = stage.sum(state, tensor, key, scale, weight)
     else:
         raise UserError(f"a tensor on {tensor.device} cannot be summed: expected one on the CPU or a CUDA device")
 
@@ -83,9 +83,12 @@ def _value(future: TensorFuture) -> torch.Tensor:
     return future.value()
 
 
-def _on_cpu(state: SaAtpState, tensor: torch.Tensor, key: object | None, scale: float) -> "Future[None]":
+def _on_cpu(state: SaAtpState, tensor: torch.Tensor, key: object | None, scale: float, weight: float) -> "Future[None]":
     flat = tensor.detach().reshape(-1)
     if tensor.dtype is torch.float32 and state.nonfinite == "raise":
+        if weight != 1.0:
+            with writing(flat):
+                flat.mul_(weight)
         pending = _Pending(state, flat.numel(), key, scale, values=flat.numpy())  # nothing is copied
         pending.contribute()
         return pending.done
@@ -95,7 +98,7 @@ def _on_cpu(state: SaAtpState, tensor: torch.Tensor, key: object | None, scale: 
             flat.copy_(values)
 
     pending = _Pending(state, flat.numel(), key, scale, store=store)
-    pending.contribute(flat)
+    pending.contribute(flat, weight)
     return pending.done
 
 
@@ -126,13 +129,15 @@ class _Pending:
         self._sum = self._communicator.begin(self._values.size, key=key, out=self._values, scale=scale)
         self._sum.future.add_done_callback(self._finish)
 
-    def contribute(self, source: torch.Tensor | None = None) -> None:
-        """Args: source: CPU tensor of `size` values; default: they are in `values` already."""
+    def contribute(self, source: torch.Tensor | None = None, weight: float = 1.0) -> None:
+        """Args: source: CPU tensor of `size` values, to be weighted; default: they are in `values` already."""
         if source is not None:
             if self._spread and not bool(torch.isfinite(source).all()):
                 self._values[-1] = NOT_FINITE
             else:
-                torch.from_numpy(self._values)[: self._size].copy_(source)
+                mine = torch.from_numpy(self._values)[: self._size].copy_(source)
+                if weight != 1.0:  # after the conversion to float32, so nothing is rounded to a smaller type
+                    mine.mul_(weight)
         member = self._communicator.membership
         self._communicator.contribute(self._sum, [self._values], member.bits_of(member.rank))
 
@@ -183,7 +188,9 @@ class Stage:
         context: contextlib.AbstractContextManager[Any] = torch.cuda.stream(self._stream)
         return context
 
-    def sum(self, state: SaAtpState, tensor: torch.Tensor, key: object | None, scale: float) -> "Future[None]":
+    def sum(
+        self, state: SaAtpState, tensor: torch.Tensor, key: object | None, scale: float, weight: float
+    ) -> "Future[None]":
         """Replaces a tensor by its sum. When the future is done, the copy of the sum to the GPU is on the stream."""
         flat = tensor.detach().reshape(-1)
         host = torch.empty(flat.shape, dtype=flat.dtype, pin_memory=True)
@@ -209,7 +216,10 @@ class Stage:
         def contribute() -> None:
             try:
                 arrived.synchronize()
-                pending.contribute(None if in_place else host)
+                if in_place and weight != 1.0:
+                    with writing(host):
+                        host.mul_(weight)
+                pending.contribute(None if in_place else host, weight)
             except Exception as error:
                 pending.fail(error)
 

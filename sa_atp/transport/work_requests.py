@@ -34,7 +34,9 @@ def _decide(job: Job, rank: int, request: WorkRequest, now_us: int, *, late: boo
         case Claim(micro_batch=micro_batch):
             if micro_batch >= job.micro_batches:
                 raise MalformedError(f"micro_batch must be an integer from 0 to {job.micro_batches - 1}")
-            granted = not late and job.ledger.claim(request.step, rank, micro_batch, request.took_us, now_us)
+            granted = not late and job.ledger.claim(
+                request.step, rank, micro_batch, request.took_us, now_us, weight=request.weight
+            )
             return Granted() if granted else Taken()
         case Offer():
             progress = None

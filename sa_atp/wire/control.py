@@ -184,6 +184,8 @@ class Claim(Message, frozen=True, tag="claim"):
     micro_batch: Annotated[int, Meta(ge=0, le=CONTRIBUTION_BITS - 1)]
     took_us: Microseconds
     """How long the previous micro-batch took; 0: there was none."""
+    weight: Annotated[int, Meta(ge=1, le=1 << 30)] = 1
+    """How much work a micro-batch of this shard is, beside one of another shard."""
 
 
 class Offer(Message, frozen=True, tag="ask"):

@@ -44,6 +44,7 @@ NOT_RUN = {
     ("docs/pytorch.md", "pip install -e"): "set-up",
     ("docs/pytorch.md", "from sa_atp.ddp import"): "fragment",
     ("docs/pytorch.md", "from sa_atp.train import"): "fragment",
+    ("docs/pytorch.md", "from torch.utils.data"): "fragment",
     ("docs/pytorch.md", "from sa_atp.train.fsdp"): "fragment",
     ("docs/pytorch.md", "import sa_atp.ddp"): "fragment",
     ("docs/pytorch.md", "export TORCH_DISABLE"): "minutes",  # tests/torch/test_torch_launch.py

@@ -302,3 +302,37 @@ def test_a_ledger_forgets_old_steps() -> None:
     for step in range(3 * STEPS_KEPT):
         run_step(ledger, step, [FAST_US, 3 * FAST_US], 100_000 * step)
         assert len(ledger._steps) <= STEPS_KEPT
+
+
+def test_work_is_scaled_by_the_weights_of_shards() -> None:
+    """A worker five times as slow has micro-batches of a fifth: all take the same time on their own device."""
+    ledger = Ledger(2, 4, HelpMode.STEAL)
+    for rank, weight in ((0, 50), (1, 10)):
+        assert ledger.claim(0, rank, 0, 0, 0, weight=weight)
+    now = 0
+    for m in (1, 2, 3):
+        now += 100
+        assert ledger.claim(0, 0, m, 100, now, weight=50)
+        if m == 1:
+            assert ledger.claim(0, 1, m, 100, now, weight=10)  # and then it is slow
+    now += 100
+    work = ledger.ask(0, 0, 0xF0, 100, 0, now)
+    assert work is not None
+    assert (work.shard, work.micro_batches) == (1, (3,))  # a fifth of its own, so worth it
+    slow = Ledger(2, 4, HelpMode.STEAL)
+    for rank, weight in ((0, 50), (1, 10)):
+        assert slow.claim(0, rank, 0, 0, 0, weight=weight)
+    for m in (1, 2, 3):
+        assert slow.claim(0, 1, m, 100, 100 * m, weight=10)
+        if m == 1:
+            assert slow.claim(0, 0, m, 100, 100, weight=50)
+    assert slow.ask(0, 1, 0x0F, 100, 0, 400) is None  # five times as long as its own: the owner is done before
+
+
+def test_what_comes_before_the_first_claim_is_the_owners() -> None:
+    ledger = Ledger(2, 4, HelpMode.STEAL)
+    assert ledger.claim(0, 0, 0, 0, 0)
+    assert ledger.claim(0, 1, 3, 0, 0)  # the others have no work in them
+    for m in (1, 2, 3):
+        assert ledger.claim(0, 0, m, 100, 100 * m)
+    assert ledger.ask(0, 0, 0xF0, 100, 0, 150) is None

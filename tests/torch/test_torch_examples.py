@@ -48,6 +48,18 @@ def test_help(ranks: Ranks) -> None:
     assert sum(rank["helped"] for rank in alone["ranks"]) == 0
 
 
+def test_balanced_batches(ranks: Ranks) -> None:
+    """How long steps take is not asked here: sizes follow the speeds, and the loss is that of whole batches."""
+    found = run(ranks, 3, "ddp_digits_balanced.py", "--steps", "12", "--ms-per-sample", "4")
+    assert found["sizes"][0] == [34, 34, 34]
+    assert found["optimal_sizes"] == [60, 30, 12]
+    fast, middle, slow = found["sizes"][-1]
+    assert fast > middle > slow
+    assert found["losses"] == pytest.approx(found["losses_alone"], rel=1e-4)
+    equal = run(ranks, 3, "ddp_digits_balanced.py", "--steps", "3", "--ms-per-sample", "0.1", "--equal")
+    assert equal["sizes"] == [[34, 34, 34]] * 3
+
+
 def test_continues_from_a_checkpoint(ranks: Ranks, tmp_path: Path) -> None:
     checkpoint = str(tmp_path / "digits.pt")
     first = run(ranks, 2, "ddp_digits.py", "--epochs", "1", "--checkpoint", checkpoint)
