@@ -13,6 +13,8 @@ from sa_atp.report.summary import summarise
 from sa_atp.report.text import NBSP, duration, factor, number, percent, policy_name
 from sa_atp.testbed.records import RunResult
 
+MOST_SHOWN = 16  # of a plan's list, such as a trace; manifest.json has all
+
 
 def render(
     result: RunResult,
@@ -145,7 +147,8 @@ def _plan(result: RunResult) -> str:
 
 def _value(value: Any) -> str:
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(_value(each) for each in value) + "]"
+        more = f", … {number(len(value))} in all" if len(value) > MOST_SHOWN else ""
+        return "[" + ", ".join(_value(each) for each in value[:MOST_SHOWN]) + more + "]"
     return escape(f"{value:g}" if isinstance(value, float) else str(value))
 
 

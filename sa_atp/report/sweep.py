@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 Interval = tuple[float, float] | None
 PANEL_IN = 3.6
+MOST_INSIDE = 4  # policies
+BOUND_LABEL = "computing alone, if perfectly shared"
 LOGARITHMIC_FROM = 12.0  # ratio of the largest value to the smallest
 CLOSEST = 1 / 14  # values nearer to each other, as a share of the axis, are set apart evenly instead
 
@@ -153,11 +155,17 @@ def draw(plan: Plan, numbers: dict[str, Any], folder: Path) -> Path:
     quantities = QUANTITIES[plan.sweep.figure]
     with style.applied():
         first = quantities[0].title
-        made = style.figure(PANEL_IN, f"{first[0].upper()}{first[1:]} over {name_of(plan.sweep.key)}", subtitle(plan))
+        # within the panel more would lie on the lines
+        labels = [*map(policy_name, plan.run.policies), BOUND_LABEL] if len(plan.run.policies) > MOST_INSIDE else []
+        title = f"{first[0].upper()}{first[1:]} over {name_of(plan.sweep.key)}"
+        made = style.figure(PANEL_IN, title, subtitle(plan), legend=style.legend_rows(labels))
         panels = made.subplots(1, len(quantities), squeeze=False)[0]
         for axes, quantity in zip(panels, quantities, strict=True):
             _panel(axes, quantity, plan, numbers["points"])
-        if panels[0].get_legend_handles_labels()[0]:
+        keys = panels[0].get_legend_handles_labels()[0]
+        if keys and labels:
+            style.add_legend(made, keys, PANEL_IN)
+        elif keys:
             panels[0].legend()
         return style.save(made, folder / "sweep.png")
 
@@ -204,7 +212,7 @@ def _bound(axes: "Axes", places: list[float], points: Sequence[dict[str, Any]], 
     if shown:
         axes.plot(
             [x for x, _ in shown], [y for _, y in shown], color=style.BOUND_COLOUR, lw=1.2, ls=(0, (4, 2)),
-            label="computing alone, if perfectly shared",
+            label=BOUND_LABEL,
         )  # fmt: skip
 
 

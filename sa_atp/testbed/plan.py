@@ -5,6 +5,7 @@ out of range are refused with the key, the value, and what would be accepted.
 """
 
 import dataclasses
+import reprlib
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -251,6 +252,10 @@ class Plan:
         }
 
 
+_short = reprlib.Repr()  # a trace is too long to be said
+_short.maxtuple = _short.maxlist = _short.maxlevel = 12
+_short.maxstring = _short.maxother = 200
+
 TABLES = {f.name: f.default_factory for f in dataclasses.fields(Plan) if f.name != "settings"}
 """The tables that every plan has, and what each holds."""
 
@@ -383,12 +388,14 @@ def placed(plan: Plan, backend: str = "auto", switch: str = "auto") -> Plan:
 def differences(one: Plan, other: Plan) -> list[str]:
     """What two plans say otherwise: "table.key = value of one, not value of the other"."""
     tables, others = one.as_dict(), other.as_dict()
-    return [
-        f"{name}.{key} = {value!r}, not {others[name][key]!r}"
-        for name, table in tables.items()
-        for key, value in table.items()
-        if value != others[name][key]
-    ]
+    found = []
+    for name in {**tables, **others}:
+        table, other_table = tables.get(name, {}), others.get(name, {})
+        for key in {**table, **other_table}:
+            value, other_value = table.get(key), other_table.get(key)
+            if value != other_value:
+                found.append(f"{name}.{key} = {_short.repr(value)}, not {_short.repr(other_value)}")
+    return found
 
 
 def only_links(plan: Plan) -> str | None:

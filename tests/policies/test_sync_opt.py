@@ -1,11 +1,12 @@
 """Sync-opt: each sum is that of N gradients, of the first N that were computed, and nobody waits for the others."""
 
 import random
+import re
 from typing import Any
 
 import numpy as np
 import pytest
-from helpers.cluster import reference_sum
+from helpers.cluster import Cluster, reference_sum
 from helpers.training import Setting, Training, lossy
 
 from sa_atp.errors import UserError
@@ -16,6 +17,7 @@ from sa_atp.testbed.plan import parse
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import RunResult
 from sa_atp.transport.errors import NonFiniteError, OperationTimeoutError
+from sa_atp.transport.membership import JoinRequest
 from sa_atp.wire.control import HelpMode
 
 SHARD_US = 4 * 2_000
@@ -141,6 +143,30 @@ def test_nan_names_the_rank_and_not_its_seat(pipeline: Pipeline) -> None:
     error = failure_of(training, 20.0)
     assert isinstance(error, NonFiniteError)
     assert error.ranks == (3,)
+
+
+def test_ranks_that_disagree_about_seats_are_told(pipeline: Pipeline) -> None:
+    cluster = Cluster([pipeline])
+    for rank in range(2):
+        cluster.world.add_worker(rank)
+    first, second = cluster.new_worker("job", 0, 2, seats=1), cluster.new_worker("job", 1, 2, seats=2)
+    cluster.run(lambda: first.error is not None or second.error is not None, 2.0)
+    assert "has 2 ranks with 1 contribution each, 1 seat and help 'none', not 2 with 1, 2 seats" in str(second.error)
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"seats": 5}, "seats = 5: expected 0 to world_size = 4"),
+        ({"seats": -1}, "seats = -1: expected 0 to world_size = 4"),
+        ({"seats": 1.5}, "seats = 1.5: expected a whole number"),
+        ({"seats": 3, "help_mode": HelpMode.STEAL}, "seats = 3 with help 'steal': expected one or the other"),
+        ({"seats": 3, "micro_batches": 22}, "at most 64 contributions"),
+    ],
+)
+def test_seats_that_make_no_sense_are_refused(changed: dict[str, Any], problem: str) -> None:
+    with pytest.raises(UserError, match=re.escape(problem)):
+        JoinRequest(**{"job": "job", "rank": 0, "world_size": 4, **changed})
 
 
 PLAN = """

@@ -79,6 +79,20 @@ def test_parameters_live_on_a_server_process(tmp_path: Path) -> None:
     assert (tmp_path / "training.png").exists()
 
 
+@pytest.mark.parametrize("backend", ["local", "sim"])
+def test_more_policies_side_by_side(tmp_path: Path, backend: str) -> None:
+    chosen = 'run.policies=["atp", "ps", "sync-opt"]'
+    summary = summary_of(run(tmp_path, "--backend", backend, "--json", "--set", chosen, "--set", "run.steps=3"))
+    assert list(summary["policies"]) == ["atp", "ps", "sync-opt"]
+    for policy in summary["policies"].values():
+        assert (policy["sums_checked"], policy["sums_wrong"]) == (9, 0)
+    assert summary["policies"]["ps"]["final_loss"] == summary["policies"]["atp"]["final_loss"]
+    assert summary["policies"]["ps"]["fragments"]["in_switch"] == 0
+    assert summary["policies"]["sync-opt"]["samples_per_update"] == 2 * 16
+    own = [worker["micro_batches_per_step"]["own"] for worker in summary["policies"]["sync-opt"]["workers"]]
+    assert sum(own) == pytest.approx(2 * 8)
+
+
 def test_a_simulated_run_is_the_same_for_the_same_seed(tmp_path: Path) -> None:
     arguments = ("--backend", "sim", "--set", "network.loss=0.02", "--set", 'run.policies=["sa-atp"]')
     for name in ("first", "second"):

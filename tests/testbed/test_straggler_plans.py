@@ -69,7 +69,10 @@ def test_pauses_at_random() -> None:
 
 def test_contention_comes_and_goes() -> None:
     """A worker's contribution takes longer in a spell, and as long as ever outside of one."""
-    kept = ("run.policies=['atp']", "switch.lanes=64", "run.steps=40", "run.warm_up=0", "straggler.workers=[3]")
+    kept = (
+        "run.policies=['atp']", "run.steps=24", "run.warm_up=0", "straggler.workers=[3]", "job.model_scale=0.0005",
+        "topology.link_mbps=25",
+    )  # fmt: skip
     plan = plans.load(TOPOLOGIES / "contended-links.toml", kept)
     calm = plans.load(TOPOLOGIES / "contended-links.toml", [*kept, "straggler.pattern=none"])
     contended, usual = simulate(plan), simulate(calm)

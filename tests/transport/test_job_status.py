@@ -180,8 +180,8 @@ def member(rank: int, **changes: object) -> MemberStatus:
 
 def described(*members: MemberStatus, state: State = State.RUNNING, **changes: object) -> JobStatus:
     fields = {
-        "number": 1, "name": "job", "epoch": 0, "state": state, "world_size": 3, "micro_batches": 2, "missing": (),
-        "oldest": 100, "failure": None, "failed_ranks": (), "members": members, **changes,
+        "number": 1, "name": "job", "epoch": 0, "state": state, "world_size": 3, "micro_batches": 2, "seats": 0,
+        "missing": (), "oldest": 100, "failure": None, "failed_ranks": (), "members": members, **changes,
     }  # fmt: skip
     return JobStatus(**fields)  # type: ignore[arg-type]
 
@@ -204,6 +204,12 @@ def described(*members: MemberStatus, state: State = State.RUNNING, **changes: o
         (described(member(0, waiting=False), member(1, waiting=False)), (), False, "nobody waits"),
         (described(member(0), member(1, heard_ms=3000), member(2)), (1,), True, "rank 1 has been silent for up to 3.0 s"),
         (described(member(0), member(1, heard_ms=3000, left=True), member(2)), (1,), True, "rank 1 owes"),
+        (  # of two seats one is free, or its holder has not contributed: whoever has given nothing may be who is late
+            described(member(0, given=0b11), member(1, given=0), member(2, ahead=5), seats=2), (1,), True, "rank 1 owes",
+        ),
+        (  # both seats' contributions are there; rank 1 is late, and not missed
+            described(member(0, given=0b11), member(1, given=0), member(2, given=0b1100), seats=2), (), True, "packets",
+        ),
         (described(state=State.GATHERING, missing=(1, 2)), (1, 2), True, "ranks 1, 2 have not joined; 0 of 3 have"),
         (described(state=State.ADMITTING), (), True, "the switch has not confirmed"),
         (described(state=State.FAILED, failure="gone", failed_ranks=(1,)), (1,), False, "it has failed: gone"),
