@@ -42,23 +42,28 @@ class _Projection:
         """Tasks that it has, the one that it computes included."""
         self.task_us: Measurements = np.zeros(workers)
         """What a task takes there, a moving mean; 0: none is done yet."""
+        self.spread_us: Measurements = np.zeros(workers)
+        """By how much that varies, a moving mean of deviations."""
         self.since_us: Measurements = np.zeros(workers)
         """When it began the task that it computes."""
 
     def measured(self, rank: int, took_us: int, now_us: int) -> None:
         """It has done a task."""
         known = float(self.task_us[rank])
+        if known:
+            self.spread_us[rank] = _mean(float(self.spread_us[rank]), abs(took_us - known))
         self.task_us[rank] = max(1.0, _mean(known, took_us) if known else took_us)
         self.left[rank] = max(0, int(self.left[rank]) - 1)
         self.since_us[rank] = now_us
 
-    def took(self, now_us: int) -> Measurements:
-        """What a task takes; one that takes longer than the last ones did tells of a slow-down before it is done."""
-        return np.maximum(self.task_us, np.where(self.left > 0, now_us - self.since_us, 0.0))
-
     def done_us(self, now_us: int) -> Measurements:
-        """When each will be done with all that it has."""
-        return np.maximum(now_us, np.where(self.left > 0, self.since_us + self.left * self.took(now_us), now_us))
+        """When each will be done with all that it has.
+
+        A task that takes longer than those before it tells that its worker has stopped, before it is done.
+        """
+        present_us = np.maximum(self.task_us, now_us - self.since_us)
+        done_us = self.since_us + present_us + (self.left - 1) * self.task_us
+        return np.where(self.left > 0, np.maximum(done_us, now_us), now_us).astype(np.float64)
 
 
 @dataclass(slots=True)
@@ -172,7 +177,9 @@ class FalconRules(SspRules):
         last, first = int(np.argmax(free)), int(np.argmin(done_us))
         if free[last] <= done_us[first] or not seen.task_us[first]:
             return []
-        here_us, there_us = float(seen.took(now_us)[last]), float(seen.task_us[first])
+        # of a worker that has done none yet it is known how long it has been at its first
+        here_us = float(seen.task_us[last]) or float(now_us - seen.since_us[last])
+        there_us = float(seen.task_us[first])
         arrives_us = max(float(done_us[first]), now_us + (self.transfer_us or 0.0))
         count, best_us = 0, float(done_us[last])
         for n in range(1, int(seen.left[last])):  # all but the one that it computes are blocked
@@ -180,7 +187,8 @@ class FalconRules(SspRules):
             if would_us >= best_us:
                 break
             count, best_us = n, would_us
-        if not count:
+        # what is gained must be more than what projections are off by
+        if not count or done_us[last] - best_us <= seen.spread_us[last] + seen.spread_us[first]:
             return []
         self._number += 1
         self._orders[self._number] = _Order(now_us, last, first, count)
@@ -198,7 +206,12 @@ class EnforcedFalconRules(FalconRules):
 
 
 class FalconWorker(WorkerRules):
-    """Tells the server how far it is, and hands tasks over when the server says so."""
+    """Tells the server how far it is, and hands tasks over when the server says so.
+
+    What has been handed to it while it computed its own tasks goes into the same update.
+    """
+
+    gathers = True
 
     def finished(self, task: Task, took_us: int) -> list[Outgoing]:
         return [Outgoing(SERVER, Progress(clock=self.queue.clock, left=self.queue.blocked, took_us=took_us))]

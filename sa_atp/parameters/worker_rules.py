@@ -2,6 +2,7 @@
 
 from collections import deque
 from dataclasses import dataclass
+from typing import ClassVar
 
 from sa_atp.parameters.messages import Any, Outgoing, Task, Tasks
 from sa_atp.parameters.tasks import TaskQueue
@@ -17,6 +18,9 @@ class Taken:
 
 class WorkerRules:
     """Computes what it is told to compute, and nothing else."""
+
+    gathers: ClassVar[bool] = False
+    """Whether it computes others' tasks before it pushes its own, in one update; else its own go first, by themselves."""
 
     def __init__(self, rank: int, world_size: int) -> None:
         self.rank = rank

@@ -162,7 +162,12 @@ class ParameterWorker:
                 news, task = self._news, self.rules.next()
                 says = self.rules.settle() if task is None else []
                 is_settled = self.rules.is_settled
+                taken = self.rules.take() if task is None and is_settled and self.rules.gathers else None
             self._say(says)
+            if taken is not None:
+                self._say(taken.says)
+                done += yield from self._compute_for_others(taken.tasks, total, record)
+                continue
             if task is None and is_settled:
                 return (yield from self._push(tuple(done), total, record))
             if task is None:
@@ -180,11 +185,18 @@ class ParameterWorker:
     def _others(self, tasks: Tasks, record: StepRecord) -> Steps:
         """Computes what another worker has handed over, and pushes it."""
         total = np.zeros(self._workload.values, np.float32)
+        done = yield from self._compute_for_others(tasks, total, record)
+        yield from self._push(tuple(done), total, record)
+
+    def _compute_for_others(self, tasks: Tasks, total: Values, record: StepRecord) -> Steps:
+        """Adds their gradients to a total. Returns: the tasks; fewer if the job is over first, which nobody pushes then."""
+        done: list[Task] = []
         for task in tasks:
             if not (yield from self._compute(task, total, record, "help")):
-                return
+                break
+            done.append(task)
             record.helped += 1
-        yield from self._push(tasks, total, record)
+        return done
 
     def _compute(self, task: Task, total: Values, record: StepRecord, kind: str) -> Steps:
         """Adds a task's gradient, its share of the shard's mean, to a total. Returns: False if the job is over first."""
