@@ -39,7 +39,9 @@ class _Projection:
 
     def __init__(self, workers: int) -> None:
         self.left: Counts = np.zeros(workers, np.int64)
-        """Tasks that it has, the one that it computes included."""
+        """Tasks that it has or will have of clocks that others have begun, the one that it computes included."""
+        self.to_come: Counts = np.zeros(workers, np.int64)
+        """Those of clocks that it has not begun itself."""
         self.task_us: Measurements = np.zeros(workers)
         """What a task takes there, a moving mean; 0: none is done yet."""
         self.spread_us: Measurements = np.zeros(workers)
@@ -116,11 +118,16 @@ class FalconRules(SspRules):
         if clock not in self._shares:
             self._shares[clock] = self._deal(clock)
             self._begun[clock] = 0
+            counts = np.array([len(share) for share in self._shares[clock]])
+            # who has nothing to do begins at once: it is asking, or about to
+            self._seen.since_us[self._seen.left == 0] = now_us
+            self._seen.left += counts
+            self._seen.to_come += counts
         mine = self._shares[clock][rank]
         self._begun[clock] += 1
         if self._begun[clock] == self.terms.world_size:
             del self._shares[clock], self._begun[clock]
-        self._seen.left[rank] += len(mine)
+        self._seen.to_come[rank] -= len(mine)
         self._seen.since_us[rank] = now_us
         return mine
 
@@ -182,7 +189,7 @@ class FalconRules(SspRules):
         there_us = float(seen.task_us[first])
         arrives_us = max(float(done_us[first]), now_us + (self.transfer_us or 0.0))
         count, best_us = 0, float(done_us[last])
-        for n in range(1, int(seen.left[last])):  # all but the one that it computes are blocked
+        for n in range(1, int(seen.left[last] - seen.to_come[last])):  # all but the one that it computes are blocked
             would_us = max(float(done_us[last]) - n * here_us, arrives_us + n * there_us)
             if would_us >= best_us:
                 break
