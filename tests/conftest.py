@@ -14,7 +14,7 @@ from sa_atp.softswitch.pipeline import Pipeline
 
 # Tests of these folders see nothing of the machine: no process, socket, file or clock (test_needs.py looks). What they
 # find, they find everywhere; all others are marked `machine`, and run in every way that scripts/test has.
-ANYWHERE = ("batching", "flow", "sim", "straggler", "tensor", "train", "transport")
+ANYWHERE = ("batching", "flow", "parameters", "sim", "straggler", "tensor", "train", "transport")
 
 # Where several files run at once (scripts/test): those of these folders begin first, because they take longest; and those
 # that start Mininet networks, whose interfaces have the same names, run one after another where there is Mininet.
