@@ -10,9 +10,10 @@ import numpy as np
 
 from sa_atp.arrays import ByteRows, Indices, Lengths
 from sa_atp.net.clock import now_us
+from sa_atp.net.datapath.loop import CompiledLoop
 from sa_atp.net.impair import ImpairedPort
 from sa_atp.net.interfaces import Interfaces
-from sa_atp.net.ports import Capture, InterfacePort, Port, make_folder
+from sa_atp.net.ports import Capture, InterfacePort, Port, UdpPort, make_folder
 from sa_atp.net.receive_coalescing import ReceiveCoalescing
 from sa_atp.softswitch.device import Device
 from sa_atp.softswitch.pipeline import PORTS, Packets
@@ -22,7 +23,11 @@ LONGEST_PAUSE_US, ENOUGH, WORTH_IT = 1_000, 256, 8  # of packets that gather, se
 
 
 class SwitchLoop:
-    """Moves frames from ports through a device's pipeline to ports, a batch at a time."""
+    """Moves frames from ports through a device's pipeline to ports, a batch at a time.
+
+    In compiled code (`datapath`), unless somebody wants to see single frames: a link that is made worse, captures, or a
+    program that runs as plain Python. Then each batch goes through NumPy arrays here.
+    """
 
     def __init__(self, device: Device, ports: Mapping[int, Port], captures: Path | None = None) -> None:
         """Args: captures: folder for a pcap file of each port; default: none are written."""
@@ -54,6 +59,12 @@ class SwitchLoop:
                 make_folder(captures)
                 self._captures[number] = Capture(captures / f"port{number}.pcap")
         self._coalescing = ReceiveCoalescing(LONGEST_PAUSE_US, ENOUGH, WORTH_IT)
+        plain = {n: port for n, port in self.ports.items() if isinstance(port, InterfacePort | UdpPort)}
+        self._compiled = (
+            CompiledLoop(device, plain, self._started_us)
+            if device.compiled and plain and len(plain) == len(self.ports) and captures is None
+            else None
+        )
         device.emit = self.send
 
     def now_us(self) -> int:
@@ -70,6 +81,9 @@ class SwitchLoop:
 
     def turn(self, longest_s: float) -> None:
         """Waits for packets, and takes what all ports have through the pipeline at once."""
+        if self._compiled is not None:
+            self._compiled.turn(longest_s)
+            return
         readable = {key.data for key, _ in self._selector.select(self._wait_s(longest_s))}
         batches = []
         together = self._interfaces.receive(readable & self._interfaces.ports.keys())

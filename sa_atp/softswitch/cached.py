@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from sa_atp.softswitch.pipeline import compiled_function, source_file
+from sa_atp.softswitch.kept_code import program_function, source_file
 from sa_atp.softswitch.program import Program
 from sa_atp.softswitch.translate import translate
 
@@ -17,7 +17,7 @@ def is_cached(program: Program, cache: Path) -> bool:
     translation = translate(program)
     if not source_file(translation, cache).is_file():
         return False
-    index = compiled_function(translation, cache)._cache._cache_file
+    index = program_function(translation, compiled=True, cache=cache)._cache._cache_file
     processor = cpu_target.target_context.codegen().magic_tuple()
     return any(
         key[1] == processor and (Path(index._cache_path) / name).is_file()  # (signature, processor, closure)
