@@ -6,8 +6,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from sa_atp.arrays import AnyIntegers
 from sa_atp.net.datapath import state, system
 from sa_atp.net.ports import QUEUED_FRAME_BYTES, InterfacePort, UdpPort
@@ -17,7 +15,7 @@ from sa_atp.softswitch.frame import PLACES, Frame
 from sa_atp.softswitch.kept_code import digest_of, functions
 from sa_atp.softswitch.pipeline import ROW_BYTES, Pipeline
 from sa_atp.softswitch.translate import packets
-from sa_atp.softswitch.translate.packets import HEAD_BYTES, HEAD_ROW
+from sa_atp.softswitch.translate.packets import HEAD_BYTES
 
 SOURCES = tuple(Path(__file__).with_name(f"{name}.py") for name in ("arriving", "leaving", "turn"))
 
@@ -38,6 +36,19 @@ def compiled(cache: Path | None) -> dict[str, Any]:
 
 def _text(module: Any) -> str:
     return Path(str(module.__file__)).read_text()
+
+
+def fill_frame(frame: Frame, memory: Mapping[int, AnyIntegers]) -> None:
+    """Everything of a pipeline's frame that is the loop's, and not the program's."""
+    for name, place in {
+        "packets": state.IN_ROWS, "starts": state.IN_STARTS, "lengths": state.IN_LENGTHS, "ports": state.IN_PORTS,
+        "heads_in": state.IN_HEADS, "head_of": state.IN_HEAD_OF, "depths": state.DEPTHS, "kept": state.KEPT,
+        "out": state.OUT_BYTES, "heads": state.OUT_HEADS, "out_starts": state.OUT_STARTS,
+        "out_lengths": state.OUT_LENGTHS, "out_ports": state.OUT_PORTS, "out_sources": state.OUT_SOURCES,
+    }.items():  # fmt: skip
+        frame.array(PLACES[name], memory[place])
+    frame.number(PLACES["apart"], HEAD_BYTES)
+    frame.number(PLACES["row_bytes"], 0)
 
 
 class CompiledLoop:
@@ -61,7 +72,6 @@ class CompiledLoop:
         }
         self._memory[state.PORT_COSTS][:] = QUEUED_FRAME_BYTES * state.COST_UNITS
         self._totals = self._memory[state.TOTALS]
-        self._kept = np.zeros(HEAD_ROW, np.uint8)
         self._state = Frame(state.PLACES, compiled=True)
         self._frame: Frame | None = None
         self._pipeline: Pipeline | None = None
@@ -102,7 +112,7 @@ class CompiledLoop:
         if pipeline is not self._pipeline:
             self._pipeline, self._program = pipeline, pipeline.address
             self._frame = pipeline.new_frame()
-            self._fill(self._frame)
+            fill_frame(self._frame, self._memory)
         frame = self._frame
         assert frame is not None
         if frame.version != pipeline.version:
@@ -111,24 +121,11 @@ class CompiledLoop:
             out, packets = self._memory[state.OUT_BYTES], self._memory[state.OUT_STARTS]
             if needed > len(out) or pipeline.most_copies > len(packets):
                 self._new_output(max(state.LEAST_OUT, pipeline.most_copies), max(state.LEAST_OUT_BYTES, needed))
-                self._fill(frame)
+                fill_frame(frame, self._memory)
 
     def _new_output(self, packets: int, out_bytes: int) -> None:
         self._memory.update(state.leaving(packets, out_bytes))
         state.fill(self._state, self._memory)
-
-    def _fill(self, frame: Frame) -> None:
-        """Everything of a frame that is the loop's, and not the program's."""
-        for name, place in {
-            "packets": state.IN_ROWS, "starts": state.IN_STARTS, "lengths": state.IN_LENGTHS, "ports": state.IN_PORTS,
-            "heads_in": state.IN_HEADS, "head_of": state.IN_HEAD_OF, "depths": state.DEPTHS,
-            "out": state.OUT_BYTES, "heads": state.OUT_HEADS, "out_starts": state.OUT_STARTS,
-            "out_lengths": state.OUT_LENGTHS, "out_ports": state.OUT_PORTS, "out_sources": state.OUT_SOURCES,
-        }.items():  # fmt: skip
-            frame.array(PLACES[name], self._memory[place])
-        frame.array(PLACES["kept"], self._kept)
-        frame.number(PLACES["apart"], HEAD_BYTES)
-        frame.number(PLACES["row_bytes"], 0)
 
     def _hand_over(self) -> None:
         """Gives packets for the CPU port to who listens."""

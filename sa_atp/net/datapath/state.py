@@ -58,9 +58,9 @@ _OUT = (
 # packet of each, and how many it stands for. PUNTED_PACKETS: for the CPU port, each its length (4 bytes) and its bytes.
 _FLOWS = (
     FLOW_KEYS, FLOW_FIRSTS, FLOW_LASTS, NEXT_FLOW_OF, FLOW_TABLE, OUT_MESSAGES, OUT_PARTS, OUT_NAMES, OUT_CONTROLS,
-    MESSAGE_PACKETS, MESSAGE_COUNTS, PUNTED_PACKETS, TOTALS, DEPTHS, SCRATCH,
-) = range(30 * FRAME_WORDS, 45 * FRAME_WORDS, FRAME_WORDS)  # fmt: skip
-PLACES = 45
+    MESSAGE_PACKETS, MESSAGE_COUNTS, PUNTED_PACKETS, TOTALS, DEPTHS, SCRATCH, KEPT,
+) = range(30 * FRAME_WORDS, 46 * FRAME_WORDS, FRAME_WORDS)  # fmt: skip
+PLACES = 46
 
 
 def _numbers(count: int, value: int = 0) -> AnyIntegers:
@@ -94,6 +94,7 @@ def ports(
         TOTALS: _numbers(16),
         DEPTHS: _numbers(PORTS),
         SCRATCH: _numbers(8),
+        KEPT: _bytes(HEAD_ROW),
     }
 
 
