@@ -148,7 +148,7 @@ def measure_pipeline(lanes: int, packets: int) -> float:
     jobs.install(LocalWriter(pipeline), job(members, server))
     senders = [Contributions(member, server, lanes, BATCH_FRAGMENTS) for member in members]
     count = BATCH_FRAGMENTS * WORKERS
-    data = np.zeros((count, senders[0].frames.shape[1]), np.uint8)
+    data = np.zeros((count, len(senders[0].head) + senders[0].payloads.shape[1]), np.uint8)
     lengths = np.full(count, data.shape[1])
     ports = np.repeat([member.switch_port for member in members], BATCH_FRAGMENTS)
     batches = max(2, -(-packets // count))
@@ -156,7 +156,7 @@ def measure_pipeline(lanes: int, packets: int) -> float:
     for batch in range(batches + 1):  # the first is there to compile and to fill caches
         fragments = np.arange(BATCH_FRAGMENTS) + batch * BATCH_FRAGMENTS
         for rank, sender in enumerate(senders):
-            data[rank * BATCH_FRAGMENTS : (rank + 1) * BATCH_FRAGMENTS] = sender.of(fragments)
+            data[rank * BATCH_FRAGMENTS : (rank + 1) * BATCH_FRAGMENTS] = sender.frames(fragments)
         started = time.thread_time()
         out = pipeline.process(data, lengths, ports, batch)
         spent += time.thread_time() - started if batch else 0.0

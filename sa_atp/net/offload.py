@@ -182,7 +182,7 @@ def gather(frames: ByteRows, lengths: Lengths, *, join: bool, breaks: Sequence[i
     many = counts >= LEAST_SEGMENTS
     heads = np.zeros((len(firsts), VNET_BYTES + HEADERS_BYTES), np.uint8)
     if many.any():
-        heads[many] = _super_headers(frames[firsts[many]], lengths[firsts[many]], counts[many])
+        heads[many] = super_headers(frames[firsts[many]], lengths[firsts[many]], counts[many])
     # every frame is a part, and before each packet there is its head
     packet_of = np.repeat(np.arange(len(firsts)), counts)
     places = np.arange(n) + packet_of + 1
@@ -221,7 +221,7 @@ def _bounded(firsts: Indices, n: int, lengths: Lengths) -> Indices:
     return np.concatenate([np.arange(a, b, m) for a, b, m in zip(firsts, ends, most, strict=True)])
 
 
-def _super_headers(frames: ByteRows, lengths: Lengths, counts: Counts) -> ByteRows:
+def super_headers(frames: ByteRows, lengths: Lengths, counts: Counts) -> ByteRows:
     """What stands before the payload of super-packets: 52 bytes each. Args: the first frame of each, and how many."""
     heads = np.zeros((len(frames), VNET_BYTES + HEADERS_BYTES), np.uint8)
     payload = lengths - HEADERS_BYTES

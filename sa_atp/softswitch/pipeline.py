@@ -4,7 +4,6 @@ In process, without a port or a clock: the time is an argument, and whoever call
 go. `device.py` gives it sockets, `sim` a simulated network.
 """
 
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from sa_atp.softswitch.program import Program, Table
 from sa_atp.softswitch.tables import Entry, TableState, by_name
 from sa_atp.softswitch.translate import translate
 from sa_atp.softswitch.translate.expressions import FIXED_ARGUMENTS, FRAME_WORDS
+from sa_atp.softswitch.turn_lock import TurnLock
 
 PORTS = 512  # 9-bit port numbers; 511 means drop
 ROW_BYTES = 1536  # room for a packet, with what headers may add
@@ -61,7 +61,7 @@ class Pipeline:
         """
         self.program = program
         self.translation = translate(program)
-        self.lock = threading.RLock()  # held while packets are processed and while the state is changed
+        self.lock = TurnLock()  # held while packets are processed and while the state is changed
         self._compiled = compiled
         self._process = program_function(self.translation, compiled=compiled, cache=cache)
         self.most_added = self.translation.layout.header_room + 8

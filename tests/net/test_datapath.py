@@ -306,7 +306,7 @@ def contributions(rank: int, fragments: range) -> list[bytes]:
     """Frames of a worker."""
     members, server = switch_traffic.hosts()
     made = switch_traffic.Contributions(members[rank], server, 64, len(fragments))
-    return [frame.tobytes() for frame in made.of(np.array(fragments))]
+    return [frame.tobytes() for frame in made.frames(np.array(fragments))]
 
 
 def test_sums_leave_once_for_all_receivers(memory: Memory) -> None:

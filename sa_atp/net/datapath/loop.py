@@ -1,6 +1,7 @@
 """The compiled loop as Python sees it: one call moves packets for as long as there are some."""
 
 import select
+import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -10,6 +11,7 @@ from sa_atp.arrays import AnyIntegers
 from sa_atp.net.datapath import state, system
 from sa_atp.net.ports import QUEUED_FRAME_BYTES, InterfacePort, UdpPort
 from sa_atp.softswitch import bits
+from sa_atp.softswitch.cached import has_code
 from sa_atp.softswitch.device import Device
 from sa_atp.softswitch.frame import PLACES, Frame
 from sa_atp.softswitch.kept_code import digest_of, functions
@@ -17,6 +19,7 @@ from sa_atp.softswitch.pipeline import ROW_BYTES, Pipeline
 from sa_atp.softswitch.translate import packets
 from sa_atp.softswitch.translate.packets import HEAD_BYTES
 
+GIVE_WAY_S = 0.0005  # to whoever changes tables, between turns
 SOURCES = tuple(Path(__file__).with_name(f"{name}.py") for name in ("arriving", "leaving", "turn"))
 
 
@@ -32,6 +35,11 @@ def compiled(cache: Path | None) -> dict[str, Any]:
     texts = sources()
     name = "sa_atp_datapath_" + digest_of(*(text for _, text in texts), *map(_text, (system, state, packets)))
     return functions(name, texts, {**operations, **system.calls(operations)}, cache)
+
+
+def is_cached(cache: Path) -> bool:
+    """Whether the loop's compiled code is in the cache."""
+    return has_code(compiled(cache)["run_turn"])
 
 
 def _text(module: Any) -> str:
@@ -94,6 +102,8 @@ class CompiledLoop:
             self._device.dropped_without_pipeline += int(self._totals[state.WITHOUT_PIPELINE])
             self._totals[state.WITHOUT_PIPELINE] = 0
             return arrived
+        if pipeline.lock.waiting:
+            time.sleep(GIVE_WAY_S)
         with pipeline.lock:  # tables change between batches
             self._prepare(pipeline)
             assert self._frame is not None

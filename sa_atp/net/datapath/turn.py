@@ -49,6 +49,8 @@ def take(s: int, turns: int) -> int:
     port_fds = array_i64_1(s, PORT_FDS)
     port_polls = array_i64_1(s, PORT_POLLS)
     count = len(port_fds)
+    if count == 1:  # there is nothing to choose
+        return take_rows(s, 0, 0, len(in_slots))
     for slot in range(count):
         port_polls[slot] = port_fds[slot] | 1 << 32  # POLLIN
     if poll(address_in(s, PORT_POLLS), count, 0) <= 0:
