@@ -34,6 +34,8 @@ class Frame:
         self.words[place] = self.objects[place] = value
 
     def array(self, place: int, array: AnyIntegers) -> None:
+        if self.objects[place] is array:
+            return
         if not array.flags.c_contiguous:
             raise TypeError("a translated program takes arrays without gaps")
         words = self.words

@@ -25,6 +25,9 @@ from sa_atp.softswitch.turn_lock import TurnLock
 PORTS = 512  # 9-bit port numbers; 511 means drop
 ROW_BYTES = 1536  # room for a packet, with what headers may add
 NOTHING_WAITS = np.zeros(PORTS, np.int64)
+FIRST, LAST, NOW, PACKETS, LENGTHS, IN_PORTS, DEPTHS = (
+    PLACES[name] for name in ("first", "last", "now", "packets", "lengths", "ports", "depths")
+)
 NO_BYTES = np.zeros(0, np.uint8)
 
 
@@ -77,6 +80,8 @@ class Pipeline:
         self._frame.array(PLACES["heads_in"], NO_BYTES)
         self._frame.array(PLACES["heads"], NO_BYTES)
         self._frame.array(PLACES["kept"], NO_BYTES)
+        self._data: ByteRows | None = None
+        self._pointed_to = -1  # the row that the frame has as the first for what comes out
         self._starts = self._no_heads = np.zeros(0, np.int64)
         self.let_go_of_output()
         self.version = 1  # of what `bring_up_to_date` puts into frames
@@ -113,18 +118,20 @@ class Pipeline:
             room = row_bytes + self.most_added
             self._reserve(max(2 * count, 64) + self.most_copies, room)
             self._lay_rows(count, row_bytes)
-            frame.number(PLACES["now"], now_us)
-            frame.array(PLACES["packets"], data.reshape(-1))
-            frame.array(PLACES["lengths"], np.ascontiguousarray(lengths, np.int64))
-            frame.array(PLACES["ports"], np.ascontiguousarray(ports, np.int64))
-            frame.array(PLACES["depths"], NOTHING_WAITS if depths is None else depths)
+            frame.number(NOW, now_us)
+            if data is not self._data:
+                self._data = data
+                frame.array(PACKETS, data.reshape(-1))
+            frame.array(LENGTHS, np.ascontiguousarray(lengths, np.int64))
+            frame.array(IN_PORTS, np.ascontiguousarray(ports, np.int64))
+            frame.array(DEPTHS, NOTHING_WAITS if depths is None else depths)
             first, made_all = 0, 0
             while True:
                 self._point_to_output(made_all)
-                frame.number(PLACES["first"], first)
-                frame.number(PLACES["last"], count)
+                frame.number(FIRST, first)
+                frame.number(LAST, count)
                 self.run(frame)
-                first, made = frame.result(PLACES["first"]), frame.result(PLACES["last"])
+                first, made = frame.result(FIRST), frame.result(LAST)
                 made_all += made
                 if first == count:
                     break
@@ -165,6 +172,7 @@ class Pipeline:
     def let_go_of_output(self) -> None:
         """Makes the next call use new buffers, so that what the last one returned stays as it is."""
         self._out = np.zeros((0, 0), np.uint8)
+        self._pointed_to = -1
         self._out_lengths = self._out_ports = self._out_sources = np.zeros(0, np.int64)
 
     def process_one(
@@ -188,6 +196,7 @@ class Pipeline:
         for new, before in zip(columns, (self._out_lengths, self._out_ports, self._out_sources), strict=True):
             new[: old[0]] = before
         self._out = grown
+        self._pointed_to = -1
         self._out_starts = np.zeros(count, np.int64)
         self._out_lengths, self._out_ports, self._out_sources = columns
 
@@ -202,6 +211,9 @@ class Pipeline:
     def _point_to_output(self, first: int) -> None:
         """Where packets go that come out: rows from this one on."""
         frame = self._frame
+        if self._pointed_to == first:
+            return
+        self._pointed_to = first
         frame.array(PLACES["out"], self._out[first:].reshape(-1))
         frame.array(PLACES["out_lengths"], self._out_lengths[first:])
         frame.array(PLACES["out_starts"], self._out_starts)
