@@ -124,6 +124,11 @@ class SwitchLoop:
         if number in self._captures:
             self._captures[number].write(data, lengths, time.time_ns() // 1000)
 
+    def counted(self) -> tuple[int, int, int]:
+        """Packets that arrived, left, and were for ports that are not attached."""
+        found = self._compiled.counted() if self._compiled is not None else (0, 0, 0)
+        return found[0] + self.packets_in, found[1] + self.packets_out, found[2] + self.to_nowhere
+
     def close(self) -> None:
         self.device.emit = None
         self._selector.close()

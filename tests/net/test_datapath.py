@@ -97,7 +97,7 @@ class Memory:
         kinds = [state.INTERFACE] * len(INTERFACES) + [state.UDP] * len(UDP_PORTS)
         mine = mac_for("10.0.0.100").to_bytes(6, "big") + bytes([10, 0, 0, 100]) + (21313).to_bytes(2, "big")
         made = {
-            **state.ports(numbers, [-1] * len(numbers), kinds, [True] * len(numbers), [mine] * len(numbers)),
+            **state.ports(numbers, [-1] * len(numbers), kinds, [64] * len(numbers), [mine] * len(numbers)),
             **state.arriving(rows, frames),
             **state.leaving(packets, 200_000),
         }
@@ -169,7 +169,7 @@ class Memory:
         """Rows through the pipeline: for each port the messages that leave, each as its parts."""
         row, done = 0, 0
         sent: dict[int, list[list[bytes]]] = {}
-        self.arrays[state.PORT_JOINS][:] = joins
+        self.arrays[state.PORT_JOINS][:] = 64 if joins else 0
         while row < rows:
             row, done, count = self.call("find_frames", row, rows, done, 0, ROW_BYTES)
             first = 0

@@ -87,7 +87,8 @@ if TYPE_CHECKING:
 
 VNET_AT = HEAD_AT - 10  # of the struct virtio_net_hdr before a head
 SAVED_AT = HEAD_AT + HEAD_BYTES  # of what a head had where a super-packet has something else
-MOST_SEGMENTS = 64  # of one message; UDP_MAX_SEGMENTS of older kernels
+MOST_SEGMENTS = 128  # of one message: UDP_MAX_SEGMENTS, and what it was before Linux 6.9
+FEWER_SEGMENTS = 64
 MOST_BYTES = 65_000  # below the limit of an IPv4 packet
 QUEUED_FRAME_BYTES, QUEUED_PACKET_BYTES = 2304, 3072  # see `ports`
 FULL_US, FULL_WAIT_MS = 50_000, 10
@@ -281,7 +282,7 @@ def make_messages(s: int, slot: int, flow: int, k: int) -> tuple[int, int, int]:
     out_starts = array_i64_1(s, OUT_STARTS)
     port_joins = array_i64_1(s, PORT_JOINS)
     port_kinds = array_i64_1(s, PORT_KINDS)
-    joins = port_joins[slot] != 0
+    joins = port_joins[slot]
     is_udp = port_kinds[slot] != INTERFACE
     made, used = 0, 0
     while flow >= 0:
@@ -292,8 +293,8 @@ def make_messages(s: int, slot: int, flow: int, k: int) -> tuple[int, int, int]:
             length = out_lengths[k]
             payload = length - HEAD_BYTES
             first, count, first_part = k, 1, used
-            joinable = joins and payload > 0 and (is_udp or may_join(s, k))
-            most = min(MOST_SEGMENTS, MOST_BYTES // payload) if joinable else 1
+            joinable = joins > 1 and payload > 0 and (is_udp or may_join(s, k))
+            most = min(joins, MOST_SEGMENTS, MOST_BYTES // payload) if joinable else 1
             if not is_udp:
                 out_parts[2 * used] = address_in(s, OUT_HEADS) + head - 10
                 out_parts[2 * used + 1] = 10 + min(length, HEAD_BYTES)
@@ -432,7 +433,7 @@ def send_port(s: int, slot: int) -> None:
                 retries += 1  # the error belongs to an earlier datagram: this one has not been sent yet
                 continue
             elif message_counts[m] > 1 and code in NO_SEGMENTS and (is_udp or port_proved[slot] == 0):
-                port_joins[slot] = 0
+                port_joins[slot] = FEWER_SEGMENTS if message_counts[m] > FEWER_SEGMENTS else 0
                 redo = m
                 break
             lost_until = made if code in AGAIN else m + 1

@@ -19,6 +19,7 @@ from sa_atp.softswitch.pipeline import ROW_BYTES, Pipeline
 from sa_atp.softswitch.translate import packets
 from sa_atp.softswitch.translate.packets import HEAD_BYTES
 
+MOST_SEGMENTS = 1 << 16  # as many as `leaving` wants
 GIVE_WAY_S = 0.0005  # to whoever changes tables, between turns
 SOURCES = tuple(Path(__file__).with_name(f"{name}.py") for name in ("arriving", "leaving", "turn"))
 
@@ -73,7 +74,7 @@ class CompiledLoop:
                 list(ports),
                 [port.fileno() for port in self._of],
                 kinds,
-                [port.joins for port in self._of],
+                [MOST_SEGMENTS if port.joins else 0 for port in self._of],
                 [port.frame_target() if isinstance(port, UdpPort) else b"" for port in self._of],
             ),
             **state.arriving(),
@@ -148,20 +149,8 @@ class CompiledLoop:
             self._device.packet_in(data[at + 4 : at + 4 + length])
             at += 4 + length
 
-    @property
-    def packets_in(self) -> int:
-        return int(self._totals[state.PACKETS_IN])
-
-    @property
-    def packets_out(self) -> int:
-        return int(self._totals[state.PACKETS_OUT])
-
-    @property
-    def to_nowhere(self) -> int:
-        return int(self._totals[state.TO_NOWHERE])
-
-    def show_counters(self) -> None:
-        """Brings the ports' own counters up to date."""
+    def counted(self) -> tuple[int, int, int]:
+        """Packets that arrived, left, and were for ports that are not attached; brings the ports' own counters up to date."""
         for slot, port in enumerate(self._of):
             found = self._memory[state.PORT_COUNTERS][slot].tolist()
             port.oversized += found[state.OVERSIZED]
@@ -170,5 +159,6 @@ class CompiledLoop:
                 port.send_errors += found[state.REFUSED]
             else:
                 port.refused += found[state.REFUSED]
-                port.joins = port.joins and bool(self._memory[state.PORT_JOINS][slot])
         self._memory[state.PORT_COUNTERS][:] = 0
+        totals = self._totals.tolist()
+        return totals[state.PACKETS_IN], totals[state.PACKETS_OUT], totals[state.TO_NOWHERE]

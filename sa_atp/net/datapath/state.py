@@ -34,12 +34,12 @@ CONTROL_ROW = 64  # room for the control messages of one message
 # PORT_COUNTERS, by port
 OVERSIZED, REFUSED, NOT_DATAGRAMS = range(3)
 # TOTALS
-PACKETS_IN, PACKETS_OUT, TO_NOWHERE, WITHOUT_PIPELINE, PUNTED, PUNTED_END, PUNTS_LOST, BATCHES, CALLS, LOOKS = range(10)
+PACKETS_IN, PACKETS_OUT, TO_NOWHERE, WITHOUT_PIPELINE, PUNTED, PUNTED_END, PUNTS_LOST, CALLS = range(8)
 
 # --- places ---------------------------------------------------------------------------------------------------------
 
 # An item a port. MINE: 16 bytes, MAC address, IP address and port number of frames that arrive at a UDP port. JOINS:
-# whether packets of one flow leave as one, until the kernel refuses; PROVED: it has taken one. POLLS: struct pollfd.
+# how many packets of one flow leave as one, until the kernel refuses; PROVED: it has taken one. POLLS: struct pollfd.
 # COSTS: bytes that a frame costs an interface's socket while it waits. SLOTS: which port, by its number; -1: none.
 _PORTS = (
     PORT_NUMBERS, PORT_FDS, PORT_KINDS, PORT_JOINS, PORT_PROVED, PORT_SLOTS, PORT_MINE, PORT_POLLS, PORT_COUNTERS,
@@ -72,7 +72,7 @@ def _bytes(count: int) -> AnyIntegers:
 
 
 def ports(
-    numbers: Sequence[int], fds: Sequence[int], kinds: Sequence[int], joins: Sequence[bool], mine: Sequence[bytes]
+    numbers: Sequence[int], fds: Sequence[int], kinds: Sequence[int], joins: Sequence[int], mine: Sequence[bytes]
 ) -> Mapping[int, AnyIntegers]:
     """Args: an item a port. Returns: what is kept of them, by place."""
     count = len(numbers)

@@ -3,13 +3,11 @@
 from typing import TYPE_CHECKING
 
 from sa_atp.net.datapath.state import (
-    BATCHES,
     CALLS,
     COST_UNITS,
     DEPTHS,
     IN_SLOTS,
     INTERFACE,
-    LOOKS,
     PACKETS_IN,
     PORT_COSTS,
     PORT_FDS,
@@ -108,7 +106,6 @@ def run_turn(s: int, program: int, frame: int, started_us: int, most_bytes: int,
             if program == 0:
                 totals[WITHOUT_PIPELINE] += count
                 continue
-            totals[BATCHES] += 1
             look_at_queues(s)
             first = 0
             while first < count:
@@ -120,5 +117,4 @@ def run_turn(s: int, program: int, frame: int, started_us: int, most_bytes: int,
                 send_all(s, frame_word(frame, 3), cpu_port)
         if now - begun > LONGEST_TURN_US or 2 * totals[PUNTED_END] > PUNTED_BYTES:
             break
-    totals[LOOKS] += 1
     return arrived
