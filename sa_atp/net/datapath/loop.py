@@ -150,7 +150,7 @@ class CompiledLoop:
             at += 4 + length
 
     def counted(self) -> tuple[int, int, int]:
-        """Packets that arrived, left, and were for ports that are not attached; brings the ports' own counters up to date."""
+        """Packets that arrived, left, and were for no port. Brings the ports' own counters up to date."""
         for slot, port in enumerate(self._of):
             found = self._memory[state.PORT_COUNTERS][slot].tolist()
             port.oversized += found[state.OVERSIZED]
