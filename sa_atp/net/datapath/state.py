@@ -15,7 +15,8 @@ from sa_atp.softswitch.translate.packets import HEAD_ROW
 
 INTERFACE, UDP = range(2)  # kinds of ports
 
-ROWS = 32  # messages of the kernel that are taken before the pipeline runs
+ROWS = 64  # messages of the kernel that are taken before the pipeline runs
+FEW_ROWS, LARGE_BYTES = 8, 16_384  # where they are as large as this, so that they stay in the processor's cache
 ROW_AT = 64  # where a message begins in its row: before it there is room for a frame's head
 ROW_BYTES = ROW_AT + 65_600 + 64  # the largest IPv4 packet with what stands before it; no power of two, for the caches
 FRAMES_IN = 2048  # that the pipeline is given at once
@@ -34,7 +35,7 @@ CONTROL_ROW = 64  # room for the control messages of one message
 # PORT_COUNTERS, by port
 OVERSIZED, REFUSED, NOT_DATAGRAMS = range(3)
 # TOTALS
-PACKETS_IN, PACKETS_OUT, TO_NOWHERE, WITHOUT_PIPELINE, PUNTED, PUNTED_END, PUNTS_LOST, CALLS = range(8)
+PACKETS_IN, PACKETS_OUT, TO_NOWHERE, WITHOUT_PIPELINE, PUNTED, PUNTED_END, PUNTS_LOST, CALLS, IS_LARGE = range(9)
 
 # --- places ---------------------------------------------------------------------------------------------------------
 

@@ -6,8 +6,13 @@ from sa_atp.net.datapath.state import (
     CALLS,
     COST_UNITS,
     DEPTHS,
+    FEW_ROWS,
+    IN_MESSAGES,
     IN_SLOTS,
     INTERFACE,
+    IS_LARGE,
+    LARGE_BYTES,
+    MESSAGE_WORDS,
     PACKETS_IN,
     PORT_COSTS,
     PORT_FDS,
@@ -17,6 +22,7 @@ from sa_atp.net.datapath.state import (
     PUNTED_BYTES,
     PUNTED_END,
     SCRATCH,
+    SENT,
     TOTALS,
     WITHOUT_PIPELINE,
 )
@@ -41,14 +47,16 @@ LONGEST_TURN_US = 1000  # then Python has a look at what else there is to do
 
 
 @inner
-def take(s: int, turns: int) -> int:
+def take(s: int) -> int:
     """Fills rows with what ports have. Returns: how many."""
     in_slots = array_i64_1(s, IN_SLOTS)
     port_fds = array_i64_1(s, PORT_FDS)
     port_polls = array_i64_1(s, PORT_POLLS)
+    totals = array_i64_1(s, TOTALS)
     count = len(port_fds)
+    room = FEW_ROWS if totals[IS_LARGE] != 0 else len(in_slots)
     if count == 1:  # there is nothing to choose
-        return take_rows(s, 0, 0, len(in_slots))
+        return take_rows(s, 0, 0, room)
     for slot in range(count):
         port_polls[slot] = port_fds[slot] | 1 << 32  # POLLIN
     if poll(address_in(s, PORT_POLLS), count, 0) <= 0:
@@ -57,11 +65,10 @@ def take(s: int, turns: int) -> int:
     for slot in range(count):
         if port_polls[slot] >> 48 != 0:
             readable += 1
-    room = len(in_slots)
     each = max(1, room // max(readable, 1))
     taken = 0
     for i in range(count):
-        slot = (i + turns) % count  # everybody is first once
+        slot = (i + totals[CALLS]) % count  # everybody is first once
         if port_polls[slot] >> 48 != 0 and taken < room:
             taken += take_rows(s, slot, taken, min(each, room - taken))
     return taken
@@ -90,14 +97,19 @@ def run_turn(s: int, program: int, frame: int, started_us: int, most_bytes: int,
     Returns: packets that arrived.
     """
     totals = array_i64_1(s, TOTALS)
+    in_messages = array_i64_1(s, IN_MESSAGES)
     begun = monotonic_us(address_in(s, SCRATCH))
     arrived = 0
     while True:
-        taken = take(s, totals[CALLS])
+        taken = take(s)
         if taken == 0:
             break
         totals[CALLS] += 1
         row, done = 0, 0
+        received = 0
+        for i in range(taken):
+            received += in_messages[i * MESSAGE_WORDS + SENT] & 0xFFFFFFFF
+        totals[IS_LARGE] = 1 if received > LARGE_BYTES * taken else 0
         now = monotonic_us(address_in(s, SCRATCH))
         while row < taken:
             row, done, count = find_frames(s, row, taken, done, 0, most_bytes)
