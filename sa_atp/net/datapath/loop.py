@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from sa_atp.arrays import AnyIntegers
 from sa_atp.net.datapath import state, system
@@ -36,6 +36,15 @@ def compiled(cache: Path | None) -> dict[str, Any]:
     texts = sources()
     name = "sa_atp_datapath_" + digest_of(*(text for _, text in texts), *map(_text, (system, state, packets)))
     return functions(name, texts, {**operations, **system.calls(operations)}, cache)
+
+
+def ready(cache: Path | None) -> Callable[..., int]:
+    """`run_turn`, compiled, or loaded from the cache."""
+    from numba import int64
+
+    function: Any = compiled(cache)["run_turn"]
+    function.compile((int64,) * 6)
+    return cast(Callable[..., int], function)
 
 
 def is_cached(cache: Path) -> bool:
@@ -90,8 +99,7 @@ class CompiledLoop:
         self._readable = select.poll()
         for port in self._of:
             self._readable.register(port.fileno(), select.POLLIN)
-        self._run_turn: Callable[..., int] = compiled(device.cache)["run_turn"]
-        self._run(0, 0)
+        self._run_turn = ready(device.cache)
 
     def turn(self, longest_s: float) -> int:
         """Waits for packets, and moves them. Returns: how many arrived."""
