@@ -89,6 +89,7 @@ def measure(cluster: Cluster, request: Request, peer: str | None, folder: Path) 
         "fraction_of_limit": None if limit is None else ours["goodput_mbps"] / limit,
         "cpu_s_per_gbyte": ours["cpu_s_per_gbyte"],
         "cpu_s_per_gbyte_of_services": ours["cpu_s_per_gbyte_of_services"],
+        "cpu_s_per_gbyte_by_process": ours["cpu_s_per_gbyte_by_process"],
         "retransmitted": ours["retransmitted"],
         "sums_wrong": ours["wrong"],
         "peer": None,
@@ -116,7 +117,7 @@ def _measure_one(cluster: Cluster, request: Request, transport: str, folder: Pat
         flush=True,
     )
     files = [folder / f"{transport}-{rank}.json" for rank in range(request.workers)]
-    services_before = sum(service.cpu_s() for service in cluster.services)
+    services_before = [service.cpu_times_s() for service in cluster.services]
     for rank, worker in enumerate(cluster.workers):
         worker.tell(
             {
@@ -135,17 +136,26 @@ def _measure_one(cluster: Cluster, request: Request, transport: str, folder: Pat
         )
     _wait_for_answers(cluster.workers, transport)
     results = [json.loads(file.read_text()) for file in files]
-    services_s = sum(service.cpu_s() for service in cluster.services) - services_before
+    services_after = [service.cpu_times_s() for service in cluster.services]
     # a sum takes as long as its slowest rank
     seconds = [max(each) for each in zip(*(r["seconds"] for r in results), strict=True)]
     gbytes = request.workers * request.bytes / 1e9
-    workers_s = sum(r["cpu_s"] for r in results) / (request.iterations * gbytes)
-    # services cannot tell warm-up and barriers from sums; spread what they used over all sums
-    services_s = services_s / ((request.iterations + WARM_UP) * gbytes) if transport == "sa-atp" else 0.0
+    workers_s, workers_kernel_s = (
+        sum(r[key] for r in results) / (request.iterations * gbytes) for key in ("cpu_s", "kernel_s")
+    )
+    where = {"workers": {"own_s": workers_s - workers_kernel_s, "kernel_s": workers_kernel_s}}
+    if transport == "sa-atp":
+        # services cannot tell warm-up and barriers from sums; spread what they used over all sums
+        used = (request.iterations + WARM_UP) * gbytes
+        for service, before, after in zip(cluster.services, services_before, services_after, strict=True):
+            own_s, kernel_s = ((b - a) / used for a, b in zip(before, after, strict=True))
+            where[service.name] = {"own_s": own_s, "kernel_s": kernel_s}
+    services_s = sum(sum(each.values()) for name, each in where.items() if name != "workers")
     return {
         "goodput_mbps": request.bytes * 8 / 1e6 / (sum(seconds) / len(seconds)),
         "cpu_s_per_gbyte": workers_s + services_s,
         "cpu_s_per_gbyte_of_services": services_s,
+        "cpu_s_per_gbyte_by_process": where,
         "wrong": sum(r["wrong"] for r in results),
         "retransmitted": sum(r.get("stats", {}).get("retransmitted", 0) for r in results),
     }
@@ -216,6 +226,8 @@ def _print(found: dict[str, Any]) -> None:
         f"{found['switch']} switch, {plural(found['iterations'], 'sum')}"
     )
     terminal.print_table(console, table)
+    for name, each in found["cpu_s_per_gbyte_by_process"].items():
+        console.print(f"CPU of {name}: {each['own_s']:.2f} s in its own code, {each['kernel_s']:.2f} s in the kernel")
     if found["limit_mbps"] is not None:
         console.print(
             f"{found['fraction_of_limit']:.1%} of what the links can carry ({found['limit_mbps']:.1f} Mbit/s)"

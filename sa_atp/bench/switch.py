@@ -85,6 +85,8 @@ def measure(lanes: int, packets: int, *, with_bmv2: bool) -> dict[str, Any]:
             "udp_pps": udp["pps"],
             "veth_pps": veth["pps"] if veth else None,
             "cpu_us_per_packet": io["cpu_us_per_packet"],
+            "kernel_us_per_packet": io["kernel_us_per_packet"],
+            "waiting_us_per_packet": io["waiting_us_per_packet"],
             "window": io["window"],
             "compile_s": compile_s,
             "load_cached_s": load_cached_s,
@@ -95,6 +97,8 @@ def measure(lanes: int, packets: int, *, with_bmv2: bool) -> dict[str, Any]:
             "io_pps": other["pps"],
             "io_interface": "veth",
             "cpu_us_per_packet": other["cpu_us_per_packet"],
+            "kernel_us_per_packet": other["kernel_us_per_packet"],
+            "waiting_us_per_packet": other["waiting_us_per_packet"],
             "window": other["window"],
         },
         "io_ratio": io["pps"] / other["pps"] if other else None,
@@ -148,7 +152,7 @@ def measure_pipeline(lanes: int, packets: int) -> float:
     jobs.install(LocalWriter(pipeline), job(members, server))
     senders = [Contributions(member, server, lanes, BATCH_FRAGMENTS) for member in members]
     count = BATCH_FRAGMENTS * WORKERS
-    data = np.zeros((count, senders[0].frames.shape[1]), np.uint8)
+    data = np.zeros((count, len(senders[0].head) + senders[0].payloads.shape[1]), np.uint8)
     lengths = np.full(count, data.shape[1])
     ports = np.repeat([member.switch_port for member in members], BATCH_FRAGMENTS)
     batches = max(2, -(-packets // count))
@@ -156,7 +160,7 @@ def measure_pipeline(lanes: int, packets: int) -> float:
     for batch in range(batches + 1):  # the first is there to compile and to fill caches
         fragments = np.arange(BATCH_FRAGMENTS) + batch * BATCH_FRAGMENTS
         for rank, sender in enumerate(senders):
-            data[rank * BATCH_FRAGMENTS : (rank + 1) * BATCH_FRAGMENTS] = sender.of(fragments)
+            data[rank * BATCH_FRAGMENTS : (rank + 1) * BATCH_FRAGMENTS] = sender.frames(fragments)
         started = time.thread_time()
         out = pipeline.process(data, lengths, ports, batch)
         spent += time.thread_time() - started if batch else 0.0
@@ -187,8 +191,12 @@ def _print(found: dict[str, Any]) -> None:
     table.add_row(
         "veth pairs", veth, f"{other['io_pps']:,.0f}" if other else "", f"{ratio:.1f}" if ratio is not None else ""
     )
-    costs = [f"{each['cpu_us_per_packet']:.1f}" if each else "" for each in (embedded, other)]
-    table.add_row(f"  CPU of the switch over {embedded['io_interface']}, us a packet", *costs, "")
+    for key, what in (
+        ("cpu_us_per_packet", f"  CPU of the switch over {embedded['io_interface']}, us a packet"),
+        ("kernel_us_per_packet", "    of it in the kernel"),
+        ("waiting_us_per_packet", "  waiting for packets, us a packet"),
+    ):
+        table.add_row(what, *(f"{each[key]:.2f}" if each else "" for each in (embedded, other)), "")
     console = terminal.console()
     terminal.print_table(console, table)
     console.print(

@@ -15,7 +15,7 @@ from sa_atp.control.jobspec import JobSpec, Member
 from sa_atp.errors import SaAtpError
 from sa_atp.spec import UDP_PORT, Kind
 from sa_atp.wire.frames import HEADERS_BYTES, Endpoint, headers_for
-from sa_atp.wire.header import HEADER, LANE, first_byte, headers, lanes_of, size_of
+from sa_atp.wire.header import HEADER, LANE, first_byte, headers, size_of
 
 WORKERS = 4
 SLOTS = 1024
@@ -59,29 +59,38 @@ def hosts(workers: int = WORKERS) -> tuple[list[Member], Member]:
 
 
 class Contributions:
-    """Frames of one worker, written once; only the fragment's number and slot change."""
+    """What one worker sends, written once; only the fragment's number and slot change."""
 
     def __init__(self, member: Member, server: Member, lanes: int, count: int) -> None:
-        """Args: count: the most frames that are wanted at once."""
+        """Args: count: the most that are wanted at once."""
         payload_bytes = size_of(Kind.DATA, lanes)
-        self.frames = np.zeros((count, HEADERS_BYTES + payload_bytes), np.uint8)
-        self.frames[:, :HEADERS_BYTES] = headers_for(_endpoint(member), _endpoint(server), payload_bytes)
-        self.payloads = self.frames[:, HEADERS_BYTES:]
+        self.head = headers_for(_endpoint(member), _endpoint(server), payload_bytes)
+        self.payloads = np.zeros((count, payload_bytes), np.uint8)
+        self._frames = np.zeros((0, HEADERS_BYTES + payload_bytes), np.uint8)
         header = np.zeros(1, HEADER)
         header["first"] = first_byte(Kind.DATA)
         header["job"], header["epoch"], header["bits"] = JOB, EPOCH, 1 << member.rank
         self.payloads[:, : HEADER.itemsize] = header.view(np.uint8)
         values = (np.arange(lanes) + 1) * (member.rank + 1)
         self.payloads[:, HEADER.itemsize :] = values.astype(LANE).view(np.uint8)
-        self._seq = self.frames[:, HEADERS_BYTES + 8 : HEADERS_BYTES + 12]
-        self._slot = self.frames[:, HEADERS_BYTES + 2 : HEADERS_BYTES + 4]
+        self._seq = self.payloads[:, 8:12]
+        self._slot = self.payloads[:, 2:4]
 
     def of(self, fragments: Indices) -> ByteRows:
-        """Frames for at most `count` fragments: a view, valid until the next call."""
+        """Payloads for at most `count` fragments, without gaps: a view, valid until the next call."""
         n = len(fragments)
         self._seq[:n] = fragments.astype(">u4").view(np.uint8).reshape(n, 4)
         self._slot[:n] = (fragments % SLOTS).astype(">u2").view(np.uint8).reshape(n, 2)
-        return self.frames[:n]
+        return self.payloads[:n]
+
+    def frames(self, fragments: Indices) -> ByteRows:
+        """The same as Ethernet frames."""
+        if not len(self._frames):
+            self._frames = np.zeros((len(self.payloads), self._frames.shape[1]), np.uint8)
+            self._frames[:, :HEADERS_BYTES] = self.head
+        found = self._frames[: len(fragments)]
+        found[:, HEADERS_BYTES:] = self.of(fragments)
+        return found
 
 
 def _endpoint(member: Member) -> Endpoint:
@@ -97,7 +106,7 @@ class Results:
         self.done = np.zeros(fragments, bool)
         self.wrong = 0
         self.missing_from = 0  # all before are done, counted from the first
-        self._expected = ((np.arange(lanes) + 1) * (workers * (workers + 1) // 2)).astype(LANE)
+        self._expected = ((np.arange(lanes) + 1) * (workers * (workers + 1) // 2)).astype(LANE).view(np.uint8)
 
     def take(self, payloads: ByteRows) -> None:
         """Args: payloads: what one worker received."""
@@ -106,7 +115,8 @@ class Results:
         header = headers(payloads)
         seq = header["seq"].astype(np.int64) - self.first
         ours = (header["first"] == first_byte(Kind.RESULT)) & (seq >= 0) & (seq < len(self.done))
-        self.wrong += int((lanes_of(payloads[ours]) != self._expected).any(axis=1).sum())
+        found = payloads if ours.all() else payloads[ours]
+        self.wrong += int((found[:, HEADER.itemsize :] != self._expected).any(axis=1).sum())
         self.done[seq[ours]] = True
         while self.missing_from < len(self.done):
             ahead = self.done[self.missing_from : self.missing_from + SLOTS]

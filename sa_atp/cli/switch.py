@@ -137,6 +137,8 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps({"ready": True, "grpc": server.address, "udp": udp}), flush=True)
         loop.run()
         loop.close()
+        arrived, left, lost = loop.counted()
+        say(f"{arrived} packets arrived, {left} left, {lost} were for ports that are not attached")
     return 0
 
 

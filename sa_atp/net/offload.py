@@ -12,7 +12,6 @@ packet that they were cut from: it has no meaning where fragmentation is forbidd
 
 import socket
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -157,24 +156,11 @@ class Gathered:
     heads: ByteRows
     """What the first parts point to; must live for as long as they are used."""
 
-    def packets(self, first: int, end: int) -> "Gathered":
-        """Some of them."""
-        part, part_end = int(self.firsts[first]) + first, int(self.firsts[end - 1] + self.frames[end - 1]) + end
-        some = slice(first, end)
-        return Gathered(
-            self.bases[part:part_end], self.sizes[part:part_end], self.counts[some], self.firsts[some],
-            self.frames[some], self.heads[some],
-        )  # fmt: skip
 
-
-def gather(frames: ByteRows, lengths: Lengths, *, join: bool, breaks: Sequence[int] = ()) -> Gathered:
-    """Describes packets that carry frames, in order.
-
-    Args: join: whether neighbours of one flow become one packet; breaks: frames before which a packet must end.
-    """
+def gather(frames: ByteRows, lengths: Lengths, *, join: bool) -> Gathered:
+    """Describes packets that carry frames, in order. Args: join: whether neighbours of one flow become one packet."""
     n = len(frames)
     joinable = _continues(frames, lengths) if join else np.zeros(max(n - 1, 0), bool)
-    joinable[np.asarray(breaks, np.int64) - 1] = False
     firsts = np.concatenate([[0], np.flatnonzero(~joinable) + 1]) if n else np.zeros(0, np.int64)
     if join:
         firsts = _bounded(firsts, n, lengths)
@@ -182,7 +168,7 @@ def gather(frames: ByteRows, lengths: Lengths, *, join: bool, breaks: Sequence[i
     many = counts >= LEAST_SEGMENTS
     heads = np.zeros((len(firsts), VNET_BYTES + HEADERS_BYTES), np.uint8)
     if many.any():
-        heads[many] = _super_headers(frames[firsts[many]], lengths[firsts[many]], counts[many])
+        heads[many] = super_headers(frames[firsts[many]], lengths[firsts[many]], counts[many])
     # every frame is a part, and before each packet there is its head
     packet_of = np.repeat(np.arange(len(firsts)), counts)
     places = np.arange(n) + packet_of + 1
@@ -221,7 +207,7 @@ def _bounded(firsts: Indices, n: int, lengths: Lengths) -> Indices:
     return np.concatenate([np.arange(a, b, m) for a, b, m in zip(firsts, ends, most, strict=True)])
 
 
-def _super_headers(frames: ByteRows, lengths: Lengths, counts: Counts) -> ByteRows:
+def super_headers(frames: ByteRows, lengths: Lengths, counts: Counts) -> ByteRows:
     """What stands before the payload of super-packets: 52 bytes each. Args: the first frame of each, and how many."""
     heads = np.zeros((len(frames), VNET_BYTES + HEADERS_BYTES), np.uint8)
     payload = lengths - HEADERS_BYTES

@@ -178,8 +178,10 @@ class UdpPort:
         self._socket = UdpSocket(address)
         bound = self._socket.address
         self.me = Endpoint(mac_for(bound[0]), (bound[0], UDP_PORT))
+        self.joins = True
         self.not_datagrams = 0
         self.oversized = 0
+        self.send_errors = 0  # of the compiled loop
         self._rows = np.zeros((batch, ROW_BYTES), np.uint8)
 
     @property
@@ -188,6 +190,10 @@ class UdpPort:
 
     def fileno(self) -> int:
         return self._socket.fileno()
+
+    def frame_target(self) -> bytes:
+        """Where frames go that datagrams become: MAC address, IP address and UDP port."""
+        return self.me.mac.to_bytes(6, "big") + socket.inet_aton(self.me.address[0]) + UDP_PORT.to_bytes(2, "big")
 
     def receive(self) -> Frames | None:
         bursts = [b for b in self._socket.receive() if self._fits(b)]

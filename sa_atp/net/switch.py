@@ -10,19 +10,21 @@ import numpy as np
 
 from sa_atp.arrays import ByteRows, Indices, Lengths
 from sa_atp.net.clock import now_us
+from sa_atp.net.datapath.loop import CompiledLoop
 from sa_atp.net.impair import ImpairedPort
-from sa_atp.net.interfaces import Interfaces
-from sa_atp.net.ports import Capture, InterfacePort, Port, make_folder
-from sa_atp.net.receive_coalescing import ReceiveCoalescing
+from sa_atp.net.ports import Capture, InterfacePort, Port, UdpPort, make_folder
 from sa_atp.softswitch.device import Device
 from sa_atp.softswitch.pipeline import PORTS, Packets
 
 LONGEST_WAIT_S = 0.2
-LONGEST_PAUSE_US, ENOUGH, WORTH_IT = 1_000, 256, 8  # of packets that gather, see ReceiveCoalescing
 
 
 class SwitchLoop:
-    """Moves frames from ports through a device's pipeline to ports, a batch at a time."""
+    """Moves frames from ports through a device's pipeline to ports, a batch at a time.
+
+    In compiled code (`datapath`), unless somebody wants to see single frames: a link that is made worse, captures, or a
+    program that runs as plain Python. Then each batch goes through NumPy arrays here.
+    """
 
     def __init__(self, device: Device, ports: Mapping[int, Port], captures: Path | None = None) -> None:
         """Args: captures: folder for a pcap file of each port; default: none are written."""
@@ -32,12 +34,6 @@ class SwitchLoop:
         self.packets_out = 0
         self.to_nowhere = 0  # packets for ports that are not attached
         self._impaired = {number: port for number, port in self.ports.items() if isinstance(port, ImpairedPort)}
-        # those that need no look at single frames
-        self._interfaces = Interfaces(
-            {n: port for n, port in self.ports.items() if isinstance(port, InterfacePort) and captures is None}
-        )
-        self._is_interface = np.zeros(PORTS, bool)
-        self._is_interface[list(self._interfaces.ports)] = True
         # epoll counts milliseconds; delays of links are finer
         self._selector: selectors.BaseSelector = (
             selectors.SelectSelector() if self._impaired else selectors.DefaultSelector()
@@ -53,7 +49,12 @@ class SwitchLoop:
             if captures is not None:
                 make_folder(captures)
                 self._captures[number] = Capture(captures / f"port{number}.pcap")
-        self._coalescing = ReceiveCoalescing(LONGEST_PAUSE_US, ENOUGH, WORTH_IT)
+        plain = {n: port for n, port in self.ports.items() if isinstance(port, InterfacePort | UdpPort)}
+        self._compiled = (
+            CompiledLoop(device, plain, self._started_us)
+            if device.compiled and plain and len(plain) == len(self.ports) and captures is None
+            else None
+        )
         device.emit = self.send
 
     def now_us(self) -> int:
@@ -70,31 +71,28 @@ class SwitchLoop:
 
     def turn(self, longest_s: float) -> None:
         """Waits for packets, and takes what all ports have through the pipeline at once."""
+        if self._compiled is not None:
+            self._compiled.turn(longest_s)
+            return
         readable = {key.data for key, _ in self._selector.select(self._wait_s(longest_s))}
         batches = []
-        together = self._interfaces.receive(readable & self._interfaces.ports.keys())
-        if together is not None:
-            batches.append(together)
-        for number in (readable | self._overdue()) - self._interfaces.ports.keys():
+        for number in readable | self._overdue():
             found = self.ports[number].receive()
             if found is not None:
                 self._capture(number, *found)
                 batches.append((np.full(len(found[1]), number), *found))
         for port in self._impaired.values():
             port.flush()
-        arrived = self._process(batches) if batches else 0
-        pause_s = self._coalescing.pause_s(arrived)
-        if pause_s and not self._impaired:
-            time.sleep(pause_s)
+        if batches:
+            self._process(batches)
 
-    def _process(self, batches: list[tuple[Indices, ByteRows, Lengths]]) -> int:
-        """Args: port numbers, frames and lengths of each batch. Returns: how many frames."""
+    def _process(self, batches: list[tuple[Indices, ByteRows, Lengths]]) -> None:
+        """Args: port numbers, frames and lengths of each batch."""
         numbers, data, lengths = batches[0] if len(batches) == 1 else map(np.concatenate, zip(*batches, strict=True))
         self.packets_in += len(lengths)
         for number, port in self.ports.items():
             self._depths[number] = port.waiting()
         self.send(self.device.process(data, lengths, numbers, self.now_us(), self._depths))
-        return len(lengths)
 
     def _wait_s(self, longest_s: float) -> float:
         due = min((d for port in self._impaired.values() if (d := port.due_us) is not None), default=None)
@@ -111,14 +109,6 @@ class SwitchLoop:
             self._send(out)
 
     def _send(self, out: Packets) -> None:
-        together = self._is_interface[out.ports]
-        if together.any():
-            rows = np.flatnonzero(together)
-            self.packets_out += self._interfaces.send(out, rows)
-            if len(rows) == len(out):
-                return
-            rows = np.flatnonzero(~together)
-            out = Packets(out.data[rows], out.lengths[rows], out.ports[rows], out.sources[rows])
         for number in np.unique(out.ports).tolist():
             rows = np.flatnonzero(out.ports == number)
             port = self.ports.get(number)
@@ -133,6 +123,11 @@ class SwitchLoop:
     def _capture(self, number: int, data: ByteRows, lengths: Lengths) -> None:
         if number in self._captures:
             self._captures[number].write(data, lengths, time.time_ns() // 1000)
+
+    def counted(self) -> tuple[int, int, int]:
+        """Packets that arrived, left, and were for ports that are not attached."""
+        found = self._compiled.counted() if self._compiled is not None else (0, 0, 0)
+        return found[0] + self.packets_in, found[1] + self.packets_out, found[2] + self.to_nowhere
 
     def close(self) -> None:
         self.device.emit = None

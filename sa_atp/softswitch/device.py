@@ -23,15 +23,6 @@ from sa_atp.softswitch.pipeline import PORTS, ROW_BYTES, Packets, Pipeline
 PacketInListener = Callable[[bytes], None]
 
 
-class _SharedPipeline(Pipeline):
-    """A pipeline with two callers: the I/O loop, and packet-outs in between."""
-
-    def let_go_of_output(self) -> None:
-        """Makes the next call use new buffers, so that what the last one returned stays as it is."""
-        self._out = np.zeros((0, 0), np.uint8)
-        self._out_lengths = self._out_ports = self._out_sources = np.zeros(0, np.int64)
-
-
 class Device:
     """A switch without its ports.
 
@@ -67,7 +58,7 @@ class Device:
         self.clock = clock
         self.emit: Callable[[Packets], None] | None = None  # what a packet-out sends to ports; None: it is lost
         self.dropped_without_pipeline = 0  # packets
-        self._pipeline: _SharedPipeline | None = None
+        self._pipeline: Pipeline | None = None
         self._listeners: tuple[PacketInListener, ...] = ()
         self._lock = threading.Lock()
 
@@ -85,7 +76,7 @@ class Device:
 
         Raises: PipelineError, Unsupported: see `program.load`.
         """
-        pipeline = _SharedPipeline(load(device_config), compiled=self.compiled, cache=self.cache)
+        pipeline = Pipeline(load(device_config), compiled=self.compiled, cache=self.cache)
         # numba compiles at the first call: that is now, and not when the first packet waits for it
         none = np.zeros(0, np.int64)
         pipeline.process(np.zeros((0, ROW_BYTES), np.uint8), none, none, 0)
@@ -93,8 +84,6 @@ class Device:
 
     def commit(self, pipeline: Pipeline) -> None:
         """Lets packets run through what `prepare` returned. A batch that is under way ends in the old pipeline."""
-        if not isinstance(pipeline, _SharedPipeline):
-            raise TypeError("commit takes what prepare returned")
         self._pipeline = pipeline
 
     def install(self, device_config: bytes) -> Pipeline:
@@ -147,6 +136,11 @@ class Device:
         if len(out) and emit is not None:
             emit(out)
 
+    def packet_in(self, packet: bytes) -> None:
+        """Gives a packet that the program sends to the CPU port to the listeners."""
+        for listener in self._listeners:
+            listener(packet)
+
     def add_packet_in_listener(self, listener: PacketInListener) -> None:
         """Calls `listener` with each packet that the program sends to the CPU port.
 
@@ -167,8 +161,7 @@ class Device:
             return out
         for i in np.flatnonzero(punted):
             packet = out.packet(int(i))
-            for listener in self._listeners:
-                listener(packet)
+            self.packet_in(packet)
         kept = ~punted
         return Packets(out.data[kept], out.lengths[kept], out.ports[kept], out.sources[kept])
 

@@ -4,10 +4,6 @@ In process, without a port or a clock: the time is an argument, and whoever call
 go. `device.py` gives it sockets, `sim` a simulated network.
 """
 
-import hashlib
-import sys
-import threading
-import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,16 +12,23 @@ from typing import Any
 import numpy as np
 
 from sa_atp.arrays import AnyIntegers, ByteRows, Cells, Counts, Indices, Lengths, Words
-from sa_atp.softswitch import bits
 from sa_atp.softswitch.errors import EntryError
+from sa_atp.softswitch.frame import PLACES, Frame
+from sa_atp.softswitch.kept_code import address_of, program_function
 from sa_atp.softswitch.loading import load
 from sa_atp.softswitch.program import Program, Table
 from sa_atp.softswitch.tables import Entry, TableState, by_name
-from sa_atp.softswitch.translate import Translation, checksums, translate
+from sa_atp.softswitch.translate import translate
+from sa_atp.softswitch.translate.expressions import FIXED_ARGUMENTS, FRAME_WORDS
+from sa_atp.softswitch.turn_lock import TurnLock
 
 PORTS = 512  # 9-bit port numbers; 511 means drop
 ROW_BYTES = 1536  # room for a packet, with what headers may add
 NOTHING_WAITS = np.zeros(PORTS, np.int64)
+FIRST, LAST, NOW, PACKETS, LENGTHS, IN_PORTS, DEPTHS = (
+    PLACES[name] for name in ("first", "last", "now", "packets", "lengths", "ports", "depths")
+)
+NO_BYTES = np.zeros(0, np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +64,10 @@ class Pipeline:
         """
         self.program = program
         self.translation = translate(program)
-        self.lock = threading.RLock()  # held while packets are processed and while the state is changed
-        self._process = _function(self.translation, compiled, cache)
+        self.lock = TurnLock()  # held while packets are processed and while the state is changed
+        self._compiled = compiled
+        self._process = program_function(self.translation, compiled=compiled, cache=cache)
+        self.most_added = self.translation.layout.header_room + 8
         self.tables = {t.name: TableState(program, t, self.translation.layout.tables[t.name]) for t in program.tables()}
         self.registers = {a.name: a.zeros() for a in self.translation.layout.arrays}
         self.counters = {c.name: np.zeros((c.size, 2), np.uint64) for c in program.counters}
@@ -71,9 +76,15 @@ class Pipeline:
             name: np.zeros(count, np.int32 if signed else np.uint32)
             for name, (count, signed) in self.translation.layout.vectors.items()
         }
-        self._out = np.zeros((0, 0), np.uint8)
-        self._out_lengths = self._out_ports = self._out_sources = np.zeros(0, np.int64)
-        self._arguments: list[AnyIntegers] | None = None
+        self._frame = self.new_frame()
+        self._frame.array(PLACES["heads_in"], NO_BYTES)
+        self._frame.array(PLACES["heads"], NO_BYTES)
+        self._frame.array(PLACES["kept"], NO_BYTES)
+        self._data: ByteRows | None = None
+        self._pointed_to = -1  # the row that the frame has as the first for what comes out
+        self._starts = self._no_heads = np.zeros(0, np.int64)
+        self.let_go_of_output()
+        self.version = 1  # of what `bring_up_to_date` puts into frames
         self._group_arrays()
 
     @classmethod
@@ -100,31 +111,69 @@ class Pipeline:
 
         Returns: the packets that come out, in order, valid until the next call.
         """
+        count, row_bytes = data.shape
+        frame = self._frame
         with self.lock:
-            if self._arguments is None:
-                self._arguments = [self._argument(kind, name) for _, kind, name in self.translation.arguments]
-            depths = NOTHING_WAITS if depths is None else depths
-            room = data.shape[1] + self.translation.layout.header_room + 8
+            self.bring_up_to_date(frame)
+            room = row_bytes + self.most_added
+            self._reserve(max(2 * count, 64) + self.most_copies, room)
+            self._lay_rows(count, row_bytes)
+            frame.number(NOW, now_us)
+            if data is not self._data:
+                self._data = data
+                frame.array(PACKETS, data.reshape(-1))
+            frame.array(LENGTHS, np.ascontiguousarray(lengths, np.int64))
+            frame.array(IN_PORTS, np.ascontiguousarray(ports, np.int64))
+            frame.array(DEPTHS, NOTHING_WAITS if depths is None else depths)
             first, made_all = 0, 0
-            self._reserve(max(2 * len(lengths), 64) + self._most_copies, room)
             while True:
-                out = self._out[made_all:]
-                first, made = self._process(
-                    first, len(lengths), now_us, data, lengths, ports, depths,
-                    out, self._out_lengths[made_all:], self._out_ports[made_all:], self._out_sources[made_all:],
-                    self._group_starts, self._group_ports, self._group_copies, self._most_copies,
-                    *self._arguments,
-                )  # fmt: skip
+                self._point_to_output(made_all)
+                frame.number(FIRST, first)
+                frame.number(LAST, count)
+                self.run(frame)
+                first, made = frame.result(FIRST), frame.result(LAST)
                 made_all += made
-                if first == len(lengths):
+                if first == count:
                     break
-                self._reserve(2 * len(self._out) + self._most_copies, room)
+                self._reserve(2 * len(self._out) + self.most_copies, room)
             return Packets(
                 self._out[:made_all],
                 self._out_lengths[:made_all],
                 self._out_ports[:made_all],
                 self._out_sources[:made_all],
             )
+
+    def run(self, frame: Frame) -> None:
+        """Calls the program. Hold `lock`; the frame must be up to date, and its buffers as `Frame` says."""
+        self._process(frame.handle)
+
+    def new_frame(self) -> Frame:
+        """A frame for this program, without the fixed arguments."""
+        return Frame(len(FIXED_ARGUMENTS) + len(self.translation.arguments), compiled=self._compiled)
+
+    def bring_up_to_date(self, frame: Frame) -> None:
+        """Puts tables, registers, counters and groups into a frame, if they have changed. Hold `lock`."""
+        if frame.version == self.version:
+            return
+        frame.version = self.version
+        for i, argument in enumerate(self.translation.arguments, len(FIXED_ARGUMENTS)):
+            frame.array(FRAME_WORDS * i, self._argument(*argument))
+        frame.array(PLACES["group_starts"], self._group_starts)
+        frame.array(PLACES["group_ports"], self._group_ports)
+        frame.array(PLACES["group_copies"], self._group_copies)
+        frame.number(PLACES["most_copies"], self.most_copies)
+        frame.number(PLACES["most_added"], self.most_added)
+
+    @property
+    def address(self) -> int:
+        """Where the compiled program is, for compiled callers: int64 (*)(int64 address of the frame's words)."""
+        return address_of(self._process)
+
+    def let_go_of_output(self) -> None:
+        """Makes the next call use new buffers, so that what the last one returned stays as it is."""
+        self._out = np.zeros((0, 0), np.uint8)
+        self._pointed_to = -1
+        self._out_lengths = self._out_ports = self._out_sources = np.zeros(0, np.int64)
 
     def process_one(
         self, packet: bytes, port: int, now_us: int, depths: Counts | None = None
@@ -147,7 +196,30 @@ class Pipeline:
         for new, before in zip(columns, (self._out_lengths, self._out_ports, self._out_sources), strict=True):
             new[: old[0]] = before
         self._out = grown
+        self._pointed_to = -1
+        self._out_starts = np.zeros(count, np.int64)
         self._out_lengths, self._out_ports, self._out_sources = columns
+
+    def _lay_rows(self, count: int, row_bytes: int) -> None:
+        """Says that packets lie in rows."""
+        if len(self._starts) < count or (count > 1 and self._starts[1] != row_bytes):
+            self._starts = np.arange(max(count, 64)) * row_bytes
+            self._no_heads = np.full(len(self._starts), -1)
+            self._frame.array(PLACES["starts"], self._starts)
+            self._frame.array(PLACES["head_of"], self._no_heads)
+
+    def _point_to_output(self, first: int) -> None:
+        """Where packets go that come out: rows from this one on."""
+        frame = self._frame
+        if self._pointed_to == first:
+            return
+        self._pointed_to = first
+        frame.array(PLACES["out"], self._out[first:].reshape(-1))
+        frame.array(PLACES["out_lengths"], self._out_lengths[first:])
+        frame.array(PLACES["out_starts"], self._out_starts)
+        frame.array(PLACES["out_ports"], self._out_ports[first:])
+        frame.array(PLACES["out_sources"], self._out_sources[first:])
+        frame.number(PLACES["row_bytes"], self._out.shape[1])
 
     def _argument(self, kind: str, name: str) -> AnyIntegers:
         if kind == "table":
@@ -194,7 +266,7 @@ class Pipeline:
         """Makes changes of a table visible to packets."""
         with self.lock:
             state.rebuild()
-            self._arguments = None
+            self.version += 1
 
     def set_group(self, group: int, replicas: Sequence[tuple[int, int]]) -> None:
         """Defines a multicast group. replicas: (port, copy); the copy is what the program sees as egress_rid."""
@@ -227,7 +299,8 @@ class Pipeline:
         self._group_starts = starts
         self._group_ports = np.array([*ports, 0], np.int64)
         self._group_copies = np.array([*copies, 0], np.int64)
-        self._most_copies = max(1, max((len(r) for r in self.groups.values()), default=1))
+        self.most_copies = max(1, max((len(r) for r in self.groups.values()), default=1))
+        self.version += 1
 
     def register(self, name: str) -> Cells:
         """The cells of a register: a view, so writing it changes the state. Hold `lock` while packets may run."""
@@ -248,7 +321,6 @@ class Pipeline:
                 array[:] = 0
             self.groups.clear()
             self._group_arrays()
-            self._arguments = None
 
 
 def _resolve(what: str, name: str, known: Mapping[str, Any]) -> str:
@@ -263,48 +335,3 @@ def _resolve(what: str, name: str, known: Mapping[str, Any]) -> str:
 def is_hidden(table: Table) -> bool:
     """True for tables that the compiler made for bare statements."""
     return not table.key and table.default_const
-
-
-def _function(translation: Translation, compiled: bool, cache: Path | None) -> Any:
-    """The `process` function of a translation, compiled or plain."""
-    namespace = bits.compiled() if compiled else bits.plain()
-    namespace.update(checksums.crc_tables())
-    name = module_name(translation)
-    path = Path(f"<{name}>")
-    if cache is not None:
-        path = source_file(translation, cache)
-        if not path.is_file() or path.read_text() != translation.source:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(translation.source)
-    elif compiled:
-        import numba
-
-        namespace["compiled"] = numba.njit(nogil=True, error_model="numpy")
-    # numba restores cached code by the name of its module, so that must be importable
-    module = types.ModuleType(name)
-    module.__dict__.update(namespace)
-    module.__file__ = str(path)
-    sys.modules[name] = module
-    exec(compile(translation.source, str(path), "exec"), module.__dict__)
-    return module.process
-
-
-def compiled_function(translation: Translation, cache: Path) -> Any:
-    """The `process` function of a translation, a numba dispatcher that keeps its code in a cache folder."""
-    return _function(translation, True, cache)
-
-
-def module_name(translation: Translation) -> str:
-    return "sa_atp_pipeline_" + _fingerprint(translation)
-
-
-def source_file(translation: Translation, cache: Path) -> Path:
-    """Where a cache folder keeps the Python source of a program; compiled code lies below it."""
-    return cache / module_name(translation) / "pipeline.py"
-
-
-def _fingerprint(translation: Translation) -> str:
-    """Changes with the translated source and with the operations that it calls."""
-    digest = hashlib.sha256(translation.source.encode())
-    digest.update(Path(bits.__file__).read_bytes())
-    return digest.hexdigest()[:16]

@@ -117,11 +117,16 @@ class Process:
 
     def cpu_s(self) -> float:
         """CPU time that it has used, in seconds; 0 once it has ended."""
+        return sum(self.cpu_times_s())
+
+    def cpu_times_s(self) -> tuple[float, float]:
+        """The same in its own code, and in the kernel."""
         try:
             fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
-            return 0.0
-        return (int(fields[11]) + int(fields[12])) / float(os.sysconf("SC_CLK_TCK"))
+            return 0.0, 0.0
+        ticks = float(os.sysconf("SC_CLK_TCK"))
+        return int(fields[11]) / ticks, int(fields[12]) / ticks
 
     def check(self) -> None:
         """Raises: ProcessError if it has ended."""

@@ -37,7 +37,7 @@ class MemoryLink:
         self.most_under_way = 0
 
     def send(self, rank: int, contributions: Contributions, fragments: np.ndarray) -> None:
-        frames = contributions.of(fragments)
+        frames = contributions.frames(fragments)
         self.most_under_way = max(self.most_under_way, len(frames))
         port = self.spec.members[rank].switch_port
         out = self.pipeline.process(frames, np.full(len(frames), frames.shape[1]), np.full(len(frames), port), 0)
@@ -57,7 +57,7 @@ def job() -> JobSpec:
 
 def test_contributions_are_frames_of_their_worker() -> None:
     members, server = switch_traffic.hosts()
-    frames = Contributions(members[2], server, LANES, 8).of(np.array([5, 1029]))
+    frames = Contributions(members[2], server, LANES, 8).frames(np.array([5, 1029]))
     for frame, seq in zip(frames, (5, 1029), strict=True):
         header = bytearray(frame[14:34])
         found = int.from_bytes(header[10:12], "big")

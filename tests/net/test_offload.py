@@ -107,16 +107,6 @@ def test_nothing_is_joined_where_the_other_end_could_not_cut_it() -> None:
     assert [vnet_header(p)["kind"] for p in packets] == [WHOLE] * 4
 
 
-def test_packets_end_where_another_port_begins() -> None:
-    frames = frames_of(10, 50)
-    made = offload.gather(frames, np.full(10, 92), join=True, breaks=[4, 9])
-    assert made.frames.tolist() == [4, 5, 1]
-    parts = [made.packets(first, first + 1) for first in range(3)]
-    assert [each.counts.tolist() for each in parts] == [[5], [6], [2]]
-    for whole, some in ((made.bases, [p.bases for p in parts]), (made.sizes, [p.sizes for p in parts])):
-        np.testing.assert_array_equal(whole, np.concatenate(some))
-
-
 def test_the_last_segment_may_be_shorter() -> None:
     packet = bytearray(packets_of(frames_of(4, 100), np.full(4, 142))[0])[:-30]
     frames = cut([bytes(packet)])

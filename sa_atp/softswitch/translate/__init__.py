@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from sa_atp.softswitch.errors import Unsupported
 from sa_atp.softswitch.program import Field, Header, Program
 from sa_atp.softswitch.translate import checksums
-from sa_atp.softswitch.translate.expressions import FIXED_ARGUMENTS, Translator
+from sa_atp.softswitch.translate.expressions import FIXED_ARGUMENTS, FRAME_WORDS, Translator
 from sa_atp.softswitch.translate.layout import Layout, layout
 from sa_atp.softswitch.translate.matching import Matching
-from sa_atp.softswitch.translate.packets import Packets
+from sa_atp.softswitch.translate.packets import HEAD_BYTES, Packets
 from sa_atp.softswitch.translate.parsing import Parsing
 from sa_atp.softswitch.translate.source import Source
 from sa_atp.softswitch.translate.statements import DROP_PORT, Statements
@@ -33,16 +33,15 @@ REPLICATION = 5  # simple_switch's PKT_INSTANCE_TYPE_REPLICATION
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Translation:
-    """The source, and what the runtime has to pass to it.
+    """The source, and what the runtime has to put into the frame that `process` takes: FRAME_WORDS words for each.
 
-    arguments: names of the arguments that follow the fixed ones, each with its kind and the object it stands for:
-        ("table", table), ("index", table), ("register", array), ("counter", counter), ("entries", table),
-        ("vector", header).
+    arguments: what follows FIXED_ARGUMENTS: ("table", table), ("index", table), ("register", array),
+        ("counter", counter), ("entries", table), ("vector", header).
     """
 
     source: str
     layout: Layout
-    arguments: tuple[tuple[str, str, str], ...]
+    arguments: tuple[tuple[str, str], ...]
 
 
 def translate(program: Program) -> Translation:
@@ -91,47 +90,66 @@ class _Writer:
         arguments = self._arguments()
         self.matching.lookup_functions()
         self.out("@compiled")
-        with self.out.block(f"def process({', '.join((*FIXED_ARGUMENTS, *(name for name, _, _ in arguments)))}):"):
-            self._body()
+        with self.out.block("def process(frame):"):
+            self._body(arguments)
         head = Source()
         head(f'"""{self.program.name} as the embedded target runs it. Written by sa_atp.softswitch.translate."""')
         head()
         for value, name in sorted(self.translator.names.constants.items()):
             head(f"{name} = constant(0x{value:x})")
         head()
-        return Translation(source=head.text() + self.out.text(), layout=self.places, arguments=arguments)
+        return Translation(
+            source=head.text() + self.out.text(),
+            layout=self.places,
+            arguments=tuple((kind, name) for _, kind, name, _ in arguments),
+        )
 
-    def _arguments(self) -> tuple[tuple[str, str, str], ...]:
+    def _arguments(self) -> Sequence[tuple[str, str, str, str]]:
+        """Of what `process` finds in its frame: its own name for it, the kind of object, whose, and how it is taken."""
         names = self.translator.names
-        found: list[tuple[str, str, str]] = []
+        found: list[tuple[str, str, str, str]] = []
         for table in self.places.tables.values():
             if table.kind == "none" and table.table.default_const:
                 continue
-            found.append((self.matching.array(table), "table", table.table.name))
+            found.append((self.matching.array(table), "table", table.table.name, "array_u64_2"))
             if table.kind == "direct":
-                found.append((self.matching.index(table), "index", table.table.name))
+                found.append((self.matching.index(table), "index", table.table.name, "array_u64_1"))
             if table.table.with_counters:
-                found.append((names.of("entries_counter", table.table.name), "entries", table.table.name))
-        found += [(array.name, "register", array.name) for array in self.places.arrays]
-        found += [(names.of("counter", c.name), "counter", c.name) for c in self.program.counters]
-        found += [(self.translator.vector(name), "vector", name) for name in self.places.vectors]
-        return tuple(found)
+                found.append(
+                    (names.of("entries_counter", table.table.name), "entries", table.table.name, "array_u64_2")
+                )
+        found += [(array.name, "register", array.name, array.view) for array in self.places.arrays]
+        found += [(names.of("counter", c.name), "counter", c.name, "array_u64_2") for c in self.program.counters]
+        for name, (_, signed) in self.places.vectors.items():
+            found.append((self.translator.vector(name), "vector", name, f"array_{'i' if signed else 'u'}32_1"))
+        return found
 
     # --- the function -----------------------------------------------------------------------------------------------
 
-    def _body(self) -> None:
+    def _body(self, arguments: Sequence[tuple[str, str, str, str]]) -> None:
         out = self.out
-        out("made = 0")
-        with out.block("for n in range(first, last):"):
-            with out.block("if made + most_copies > out.shape[0]:"):
-                out("return n, made")
+        for i, (name, kind) in enumerate(FIXED_ARGUMENTS):
+            out(f"{name} = {kind}(frame, {FRAME_WORDS * i})")
+        for i, (name, kind, _, view) in enumerate(arguments, len(FIXED_ARGUMENTS)):
+            out(f"{name} = {view}(frame, {FRAME_WORDS * i})  # {kind}")
+        out("n, made, at = first, 0, 0")
+        with out.block("while n < last:"):
             out("length = lengths[n]")
+            out("room = row_bytes if apart == 0 else length + most_added")
+            with out.block("if made + most_copies > len(out_lengths) or at + most_copies * room > len(out):"):
+                out("break")
+            out("start = starts[n]")
+            with out.block("if head_of[n] >= 0:"):  # over the end of a packet that has been handled
+                out(f"copy_bytes(packets, start, heads_in, head_of[n], {HEAD_BYTES})")
+            out("n += 1")
             self._reset()
             self.parsing.parser()
             checksums.verify(self.translator, out, self.program.checksums)
             self.matching.control(self.program.ingress)
             self._replicate()
-        out("return last, made")
+        out("set_frame_word(frame, 0, n)")
+        out(f"set_frame_word(frame, {FRAME_WORDS}, made)")
+        out("return 0")
 
     def _standard(self, name: str) -> str:
         header, field = self.program.field(STANDARD, name, "standard metadata")
@@ -165,7 +183,7 @@ class _Writer:
                 self._zero(header, field)
         if any((STANDARD, f) in self.used for f in ("checksum_error",)) or self.program.checksums:
             self.out(f"{self._standard('checksum_error')} = {zero}")
-        self._set_standard("ingress_port", "u64(ports[n])")
+        self._set_standard("ingress_port", "u64(ports[n - 1])")
         self._set_standard("packet_length", "u64(length)")
         self._set_standard("ingress_global_timestamp", "u64(now)")
         if self.usage.tracks_length:
@@ -180,6 +198,7 @@ class _Writer:
         out, constant = self.out, self.translator.names.constant
         group, spec = self._standard("mcast_grp"), self._standard("egress_spec")
         out("copy, end_copy = 0, 1")
+        out("copied_to, copied_end, copied_length, body, taken_up = -1, 0, 0, 0, 0")
         with out.block(f"if {group} != {constant(0)}:"):
             with out.block(f"if {group} + {constant(1)} < u64(len(group_starts)):"):
                 out(f"copy, end_copy = group_starts[{group}], group_starts[{group} + {constant(1)}]")
@@ -215,9 +234,11 @@ class _Writer:
             with out.block(f"if {spec} != {constant(DROP_PORT)}:"):
                 checksums.update(self.translator, out, self.program.checksums)
                 self.packets.deparser()
+                out("out_starts[made] = body")
                 out("out_lengths[made] = end")
                 out("out_ports[made] = port")
-                out("out_sources[made] = n")
+                out("out_sources[made] = n - 1")
+                out("at += row_bytes if apart == 0 else taken_up")
                 out("made += 1")
             out("copy += 1")
 

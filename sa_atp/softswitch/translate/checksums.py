@@ -134,7 +134,7 @@ def _add_span(translator: Translator, out: Source, span: tuple[str, str], end: i
     at, count = span
     with out.block(f"for step in range({count}):"):
         shift = f"(({constant(-(end + 8))} - moved) & {constant(15)})"
-        out(f"{target} = {target} + (load1(packets, n, {at} + step) << {shift})")
+        out(f"{target} = {target} + (load1(packets, start + {at} + step) << {shift})")
         out(f"moved = moved + {constant(8)}")
 
 
@@ -156,7 +156,7 @@ def hash_of(translator: Translator, out: Source, calculation: Calculation) -> st
             if run.span:
                 at, count = run.span
                 with out.block(f"for step in range({count}):"):
-                    _take(translator, out, calculation.algorithm, f"load1(packets, n, {at} + step)")
+                    _take(translator, out, calculation.algorithm, f"load1(packets, start + {at} + step)")
                 continue
             for byte in _bytes(translator, out, run, calculation, is_last=i == len(runs) - 1):
                 _take(translator, out, calculation.algorithm, byte)

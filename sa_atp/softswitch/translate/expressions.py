@@ -33,12 +33,23 @@ class Value:
     words: tuple[str, ...] = ()  # of a wide one, the highest first
 
 
-# What the translated function has names for itself, as far as a header and a field could make the same one.
+# What `process` takes out of its frame before the program's own state, and how: see `frame.py`.
 FIXED_ARGUMENTS = (
-    "first", "last", "now", "packets", "lengths", "ports", "depths", "out", "out_lengths", "out_ports", "out_sources",
-    "group_starts", "group_ports", "group_copies", "most_copies",
+    ("first", "frame_word"), ("last", "frame_word"), ("now", "frame_word"),
+    ("packets", "array_u8_1"), ("starts", "array_i64_1"), ("lengths", "array_i64_1"), ("ports", "array_i64_1"),
+    ("heads_in", "array_u8_1"), ("head_of", "array_i64_1"), ("depths", "array_i64_1"),
+    ("out", "array_u8_1"), ("heads", "array_u8_1"), ("kept", "array_u8_1"),
+    ("out_starts", "array_i64_1"), ("out_lengths", "array_i64_1"), ("out_ports", "array_i64_1"),
+    ("out_sources", "array_i64_1"), ("apart", "frame_word"), ("row_bytes", "frame_word"), ("most_added", "frame_word"),
+    ("group_starts", "array_i64_1"), ("group_ports", "array_i64_1"), ("group_copies", "array_i64_1"),
+    ("most_copies", "frame_word"),
 )  # fmt: skip
-OWN_NAMES = frozenset({*FIXED_ARGUMENTS, *bits.plain(), "end_copy", "length_now"})
+FRAME_WORDS = 3  # for each: a number, or address, rows and columns of an array
+# What the translated function has names for itself, as far as a header and a field could make the same one.
+OWN_NAMES = frozenset({
+    *(name for name, _ in FIXED_ARGUMENTS), *bits.plain(), "end_copy", "length_now", "copied_to", "copied_end",
+    "copied_length", "taken_up",
+})  # fmt: skip
 OWN_PREFIXES = ("K_", "saved_")
 
 

@@ -36,6 +36,11 @@ class RegisterArray:
                 return np.dtype(f"u{bits // 8}")
         raise AssertionError("the loader refuses wider registers")
 
+    @property
+    def view(self) -> str:
+        """The operation that takes it out of a frame."""
+        return f"array_u{np.dtype(self.dtype).itemsize * 8}_{1 if self.columns is None else 2}"
+
     def zeros(self) -> Cells:
         shape: tuple[int, ...] = (self.size,) if self.columns is None else (self.size, self.columns)
         return np.zeros(shape, self.dtype)

@@ -48,7 +48,7 @@ class Matching:
         """Open addressing: row 0 answers misses, rows 1 to 2**k are the hash table."""
         words = [f"word{i}" for i in range(len(layout.words))]
         constant = self.translator.names.constant
-        self.out("@compiled")
+        self.out("@inner")
         with self.out.block(f"def {self._function(layout)}(rows, {', '.join(words)}):"):
             self.out("last = u64(rows.shape[0]) - " + constant(2))
             terms = [f"{w} * {constant(HASH_MULTIPLIERS[i % 4])}" for i, w in enumerate(words)]
@@ -65,7 +65,7 @@ class Matching:
     def _scan_function(self, layout: TableLayout) -> None:
         words = [f"word{i}" for i in range(len(layout.words))]
         ranges = any(k.match_type == "range" for k in layout.table.key)
-        self.out("@compiled")
+        self.out("@inner")
         with self.out.block(f"def {self._function(layout)}(rows, {', '.join(words)}):"):
             with self.out.block("for row in range(1, rows.shape[0]):"):
                 tests = []

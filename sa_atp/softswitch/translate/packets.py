@@ -4,6 +4,7 @@ A header that came with the packet is remembered by its offset. Fields are taken
 them; on the way out, bytes that no statement may have changed are copied from where they came.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sa_atp.softswitch.errors import Unsupported
@@ -14,6 +15,8 @@ from sa_atp.softswitch.translate.source import Source
 from sa_atp.softswitch.translate.usage import Usage
 
 WORD_BYTES = 8
+HEAD_BYTES = 42  # of a packet that may be kept apart: Ethernet, IPv4 without options, UDP
+HEAD_ROW, HEAD_AT = 64, 16  # bytes for each head, and where it begins in them
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +90,43 @@ class Packets:
     # --- deparser -----------------------------------------------------------------------------------------------------
 
     def deparser(self) -> None:
-        """Writes the packet into out[made], and its length into `end`."""
-        self.out("end = 0")
-        for name in self.program.deparse_order:
+        """Writes the packet to out[at], its length to `end`, and to `body` where what follows its head is.
+
+        The head is the first HEAD_BYTES bytes. Where they are kept apart, bodies follow one another without a gap: a head
+        is written over the end of the body before, from there to its own place, and the body is put back. Copies of a
+        packet that differ only in their heads have one body.
+        """
+        out = self.out
+        with out.block("if apart != 0:"):
+            out(f"copy_bytes(kept, 0, out, at, {HEAD_BYTES})")
+        changed, unchanged = self._halves()
+        out("end = 0")
+        self._emit_all(changed)
+        with out.block(
+            "if apart != 0 and copied_to >= 0 and end == copied_end and end >= apart "
+            "and same_bytes(out, at + apart, copied_to + apart, end - apart):"
+        ):
+            out("body, end, taken_up = copied_to + apart, copied_length, 0")
+        with out.block("else:"):
+            out("copied_end = end")
+            self._emit_all(unchanged)
+            with out.block("if length > offset:"):
+                out("copy_bytes(out, at + end, packets, start + offset, length - offset)")
+                out("end += length - offset")
+            out("copied_to, copied_length, body, taken_up = at, end, at + apart, max(end - apart, 0)")
+        with out.block("if apart != 0:"):
+            out(f"copy_bytes(heads, made * {HEAD_ROW} + {HEAD_AT}, out, at, {HEAD_BYTES})")
+            out(f"copy_bytes(out, at, kept, 0, {HEAD_BYTES})")
+
+    def _halves(self) -> tuple[Sequence[str], Sequence[str]]:
+        """Headers to write, up to the last one that egress may change, and the others."""
+        order = self.program.deparse_order
+        changing = {name for name, _ in self.usage.written_in_egress} | self.usage.validity_in_egress
+        first = max((i + 1 for i, name in enumerate(order) if name in changing), default=0)
+        return order[:first], order[first:]
+
+    def _emit_all(self, names: Sequence[str]) -> None:
+        for name in names:
             header = self.program.headers[name]
             with self.out.block(f"if {self.translator.valid(name)}:"):
                 if header.is_vector:
@@ -97,16 +134,13 @@ class Packets:
                 else:
                     self._emit(header)
                 self.out(f"end += {self.headers.size(header)}")
-        with self.out.block("if length > offset:"):
-            self.out("copy_bytes(out, made, end, packets, n, offset, length - offset)")
-            self.out("end += length - offset")
 
     def _emit_vector(self, header: Header) -> None:
         start = self.came_with_packet(header)
         with self.out.block(f"if {self.headers.changed(header)}:"):
-            self.out(f"store_vector(out, made, end, {self.translator.vector(header.name)})")
+            self.out(f"store_vector(out, at + end, {self.translator.vector(header.name)})")
         with self.out.block("else:"):
-            self.out(f"copy_bytes(out, made, end, packets, n, {start}, {header.size_bytes})")
+            self.out(f"copy_bytes(out, at + end, packets, start + {start}, {header.size_bytes})")
 
     def _emit(self, header: Header) -> None:
         start = self.came_with_packet(header)
@@ -117,7 +151,7 @@ class Packets:
                 first = copied[0].first_byte
                 size = copied[-1].first_byte + copied[-1].size - first
                 at = self._after(header, copied[0])
-                self.out(f"copy_bytes(out, made, end + {first}{at}, packets, n, {start} + {first}{at}, {size})")
+                self.out(f"copy_bytes(out, at + end + {first}{at}, packets, start + {start} + {first}{at}, {size})")
                 copied.clear()
 
         behind = False
@@ -133,7 +167,9 @@ class Packets:
         flush()
         if header.varbit is not None:
             first, size = header.varbit.offset_bits // 8, self.translator.varbit_bytes(header)
-            self.out(f"copy_bytes(out, made, end + {first}, packets, n, {self.translator.varbit_at(header)}, {size})")
+            self.out(
+                f"copy_bytes(out, at + end + {first}, packets, start + {self.translator.varbit_at(header)}, {size})"
+            )
 
     def _after(self, header: Header, chunk: Chunk) -> str:
         """What a chunk's place has to be moved by."""
@@ -161,7 +197,7 @@ class Packets:
     def _store_word(self, at: str, size: int, value: str) -> None:
         """Writes what puts the low bytes of a word behind `end`."""
         if size in (1, 2, 4, 8):
-            self.out(f"store{size}(out, made, end + {at}, {value})")
+            self.out(f"store{size}(out, at + end + {at}, {value})")
             return
         self.out(f"word = {value}")
         done = 0
@@ -169,5 +205,5 @@ class Packets:
             piece = next(p for p in (4, 2, 1) if p <= size)
             size -= piece
             shifted = f"word >> {self.translator.names.constant(8 * size)}" if size else "word"
-            self.out(f"store{piece}(out, made, end + {at}{f' + {done}' if done else ''}, {shifted})")
+            self.out(f"store{piece}(out, at + end + {at}{f' + {done}' if done else ''}, {shifted})")
             done += piece

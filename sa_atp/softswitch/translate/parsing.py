@@ -192,7 +192,7 @@ class Parsing:
         self.out(f"{self.packets.came_with_packet(header)} = offset")
         self.headers.made_valid(header)
         if header.is_vector:
-            self.out(f"load_vector(packets, n, offset, {self.translator.vector(header.name)})")
+            self.out(f"load_vector(packets, start + offset, {self.translator.vector(header.name)})")
             return
         base = "offset"
         if header.varbit is not None:
@@ -227,11 +227,11 @@ class Parsing:
 
     def _load(self, at: str, size: int) -> str:
         if size in (1, 2, 4, 8):
-            return f"load{size}(packets, n, {at})"
+            return f"load{size}(packets, start + {at})"
         high = 4 if size > 4 else 2
         low = size - high
         low_code = self._load(f"{at} + {high}", low)
-        return f"((load{high}(packets, n, {at}) << {self.translator.names.constant(8 * low)}) | {low_code})"
+        return f"((load{high}(packets, start + {at}) << {self.translator.names.constant(8 * low)}) | {low_code})"
 
     # --- which state comes next ---------------------------------------------------------------------------------------
 

@@ -1,0 +1,172 @@
+"""The compiled loop as Python sees it: one call moves packets for as long as there are some."""
+
+import select
+import time
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, cast
+
+from sa_atp.arrays import AnyIntegers
+from sa_atp.net.datapath import state, system
+from sa_atp.net.ports import QUEUED_FRAME_BYTES, InterfacePort, UdpPort
+from sa_atp.softswitch import bits
+from sa_atp.softswitch.cached import has_code
+from sa_atp.softswitch.device import Device
+from sa_atp.softswitch.frame import PLACES, Frame
+from sa_atp.softswitch.kept_code import digest_of, functions
+from sa_atp.softswitch.pipeline import ROW_BYTES, Pipeline
+from sa_atp.softswitch.translate import packets
+from sa_atp.softswitch.translate.packets import HEAD_BYTES
+
+MOST_SEGMENTS = 1 << 16  # as many as `leaving` wants
+GIVE_WAY_S = 0.0005  # to whoever changes tables, between turns
+SOURCES = tuple(Path(__file__).with_name(f"{name}.py") for name in ("arriving", "leaving", "turn"))
+
+
+def sources() -> list[tuple[str, str]]:
+    """File name and text of each."""
+    return [(path.name, path.read_text()) for path in SOURCES]
+
+
+@lru_cache(maxsize=2)
+def compiled(cache: Path | None) -> dict[str, Any]:
+    """The functions of the sources, which numba compiles when they are called. Args: cache: see `Pipeline`."""
+    operations = bits.compiled()
+    texts = sources()
+    name = "sa_atp_datapath_" + digest_of(*(text for _, text in texts), *map(_text, (system, state, packets)))
+    return functions(name, texts, {**operations, **system.calls(operations)}, cache)
+
+
+def ready(cache: Path | None) -> Callable[..., int]:
+    """`run_turn`, compiled, or loaded from the cache."""
+    from numba import int64
+
+    function: Any = compiled(cache)["run_turn"]
+    function.compile((int64,) * 6)
+    return cast(Callable[..., int], function)
+
+
+def is_cached(cache: Path) -> bool:
+    """Whether the loop's compiled code is in the cache."""
+    return has_code(compiled(cache)["run_turn"])
+
+
+def _text(module: Any) -> str:
+    return Path(str(module.__file__)).read_text()
+
+
+def fill_frame(frame: Frame, memory: Mapping[int, AnyIntegers]) -> None:
+    """Everything of a pipeline's frame that is the loop's, and not the program's."""
+    for name, place in {
+        "packets": state.IN_ROWS, "starts": state.IN_STARTS, "lengths": state.IN_LENGTHS, "ports": state.IN_PORTS,
+        "heads_in": state.IN_HEADS, "head_of": state.IN_HEAD_OF, "depths": state.DEPTHS, "kept": state.KEPT,
+        "out": state.OUT_BYTES, "heads": state.OUT_HEADS, "out_starts": state.OUT_STARTS,
+        "out_lengths": state.OUT_LENGTHS, "out_ports": state.OUT_PORTS, "out_sources": state.OUT_SOURCES,
+    }.items():  # fmt: skip
+        frame.array(PLACES[name], memory[place])
+    frame.number(PLACES["apart"], HEAD_BYTES)
+    frame.number(PLACES["row_bytes"], 0)
+
+
+class CompiledLoop:
+    """Ports, a device's pipeline, and the memory between them. One thread calls `turn`."""
+
+    def __init__(self, device: Device, ports: Mapping[int, InterfacePort | UdpPort], started_us: int) -> None:
+        """Compiles, or loads what is in the cache. Args: started_us: when the switch's own time began."""
+        self._device = device
+        self._started_us = started_us
+        self._of = list(ports.values())
+        kinds = [state.UDP if isinstance(port, UdpPort) else state.INTERFACE for port in self._of]
+        self._memory: dict[int, AnyIntegers] = {
+            **state.ports(
+                list(ports),
+                [port.fileno() for port in self._of],
+                kinds,
+                [MOST_SEGMENTS if port.joins else 0 for port in self._of],
+                [port.frame_target() if isinstance(port, UdpPort) else b"" for port in self._of],
+            ),
+            **state.arriving(),
+        }
+        self._memory[state.PORT_COSTS][:] = QUEUED_FRAME_BYTES * state.COST_UNITS
+        self._totals = self._memory[state.TOTALS]
+        self._state = Frame(state.PLACES, compiled=True)
+        self._frame: Frame | None = None
+        self._pipeline: Pipeline | None = None
+        self._program = 0
+        state.point_at_rows(self._memory)
+        self._new_output(state.LEAST_OUT, state.LEAST_OUT_BYTES)
+        self._readable = select.poll()
+        for port in self._of:
+            self._readable.register(port.fileno(), select.POLLIN)
+        self._run_turn = ready(device.cache)
+
+    def turn(self, longest_s: float) -> int:
+        """Waits for packets, and moves them. Returns: how many arrived."""
+        if not self._readable.poll(longest_s * 1000):
+            return 0
+        pipeline = self._device.pipeline
+        if pipeline is None:
+            arrived = self._run(0, 0)
+            self._device.dropped_without_pipeline += int(self._totals[state.WITHOUT_PIPELINE])
+            self._totals[state.WITHOUT_PIPELINE] = 0
+            return arrived
+        if pipeline.lock.waiting:
+            time.sleep(GIVE_WAY_S)
+        with pipeline.lock:  # tables change between batches
+            self._prepare(pipeline)
+            assert self._frame is not None
+            arrived = self._run(self._program, self._frame.address)
+        if self._totals[state.PUNTED]:
+            self._hand_over()
+        return arrived
+
+    def _run(self, program: int, frame: int) -> int:
+        cpu_port = self._device.cpu_port
+        cpu_port = -1 if cpu_port is None else cpu_port
+        return self._run_turn(self._state.address, program, frame, self._started_us, ROW_BYTES, cpu_port)
+
+    def _prepare(self, pipeline: Pipeline) -> None:
+        """Makes the frame show what the pipeline is now."""
+        if pipeline is not self._pipeline:
+            self._pipeline, self._program = pipeline, pipeline.address
+            self._frame = pipeline.new_frame()
+            fill_frame(self._frame, self._memory)
+        frame = self._frame
+        assert frame is not None
+        if frame.version != pipeline.version:
+            pipeline.bring_up_to_date(frame)
+            needed = HEAD_BYTES + pipeline.most_copies * (ROW_BYTES + pipeline.most_added)
+            out, packets = self._memory[state.OUT_BYTES], self._memory[state.OUT_STARTS]
+            if needed > len(out) or pipeline.most_copies > len(packets):
+                self._new_output(max(state.LEAST_OUT, pipeline.most_copies), max(state.LEAST_OUT_BYTES, needed))
+                fill_frame(frame, self._memory)
+
+    def _new_output(self, packets: int, out_bytes: int) -> None:
+        self._memory.update(state.leaving(packets, out_bytes))
+        state.fill(self._state, self._memory)
+
+    def _hand_over(self) -> None:
+        """Gives packets for the CPU port to who listens."""
+        end = int(self._totals[state.PUNTED_END])
+        data = self._memory[state.PUNTED_PACKETS][:end].tobytes()
+        self._totals[state.PUNTED] = self._totals[state.PUNTED_END] = 0
+        at = 0
+        while at < end:
+            length = int.from_bytes(data[at : at + 4], "big")
+            self._device.packet_in(data[at + 4 : at + 4 + length])
+            at += 4 + length
+
+    def counted(self) -> tuple[int, int, int]:
+        """Packets that arrived, left, and were for no port. Brings the ports' own counters up to date."""
+        for slot, port in enumerate(self._of):
+            found = self._memory[state.PORT_COUNTERS][slot].tolist()
+            port.oversized += found[state.OVERSIZED]
+            if isinstance(port, UdpPort):
+                port.not_datagrams += found[state.NOT_DATAGRAMS]
+                port.send_errors += found[state.REFUSED]
+            else:
+                port.refused += found[state.REFUSED]
+        self._memory[state.PORT_COUNTERS][:] = 0
+        totals = self._totals.tolist()
+        return totals[state.PACKETS_IN], totals[state.PACKETS_OUT], totals[state.TO_NOWHERE]

@@ -1,0 +1,419 @@
+"""The compiled loop: what it makes of the kernel's messages and of the pipeline's packets, and that it never reads or
+writes outside of its buffers, whatever a datagram says.
+
+The sources run twice: as plain Python, with operations that look at every index, and compiled, with guard bytes around
+every buffer. `python -m tests.net.test_datapath MILLIONS` does the second for longer.
+"""
+
+import ctypes
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sa_atp import artefacts
+from sa_atp.arrays import AnyIntegers
+from sa_atp.bench import switch_traffic
+from sa_atp.control import jobs
+from sa_atp.control.writer import LocalWriter
+from sa_atp.folders import cache_folder
+from sa_atp.net import offload
+from sa_atp.net.datapath import loop, state
+from sa_atp.softswitch import bits
+from sa_atp.softswitch.frame import PLACES, Frame
+from sa_atp.softswitch.kept_code import functions
+from sa_atp.softswitch.pipeline import ROW_BYTES, Pipeline
+from sa_atp.softswitch.translate.packets import HEAD_BYTES
+from sa_atp.wire.frames import HEADERS_BYTES, Endpoint, datagram, headers_for, mac_for, wrap
+from sa_atp.wire.header import HEADER
+
+GUARD = 4096
+PATTERN = 0xA5
+INTERFACES, UDP_PORTS = (1, 2, 5), (3, 4)
+SLOTS = (0, 1, 3, 4)  # of the workers' ports among these
+CPU_PORT = 9
+
+
+class Checked:
+    """An array that takes no index from outside, nor a negative one."""
+
+    def __init__(self, array: AnyIntegers) -> None:
+        self.array = array
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def _look(self, index: Any) -> None:
+        for i, size in zip(index if isinstance(index, tuple) else (index,), self.array.shape, strict=True):
+            assert 0 <= i < size, f"index {i} of {size}"
+
+    def __getitem__(self, index: Any) -> int:
+        self._look(index)
+        return int(self.array[index])
+
+    def __setitem__(self, index: Any, value: int) -> None:
+        self._look(index)
+        self.array[index] = value
+
+
+def checked_operations() -> dict[str, Callable[..., Any]]:
+    """Those of plain Python, which look where they read and write."""
+    operations = bits.plain()
+
+    def within(buffer: Checked, offset: int, count: int) -> AnyIntegers:
+        assert min(offset, count) >= 0, f"{offset}, {count}"
+        assert offset + count <= len(buffer), f"{offset}, {count} of {len(buffer)}"
+        return buffer.array[offset : offset + count]
+
+    def load(size: int) -> Callable[[Checked, int], int]:
+        return lambda buffer, offset: int.from_bytes(within(buffer, offset, size).tobytes(), "big")
+
+    def store(size: int) -> Callable[[Checked, int, int], None]:
+        def put(buffer: Checked, offset: int, value: int) -> None:
+            data = (int(value) & ((1 << 8 * size) - 1)).to_bytes(size, "big")
+            within(buffer, offset, size)[:] = np.frombuffer(data, np.uint8)
+
+        return put
+
+    def copy_bytes(to: Checked, offset: int, source: Checked, start: int, count: int) -> None:
+        within(to, offset, count)[:] = within(source, start, count)
+
+    for size in (1, 2, 4, 8):
+        operations[f"load{size}"], operations[f"store{size}"] = load(size), store(size)
+    operations["copy_bytes"] = copy_bytes
+    operations["address_in"] = lambda frame, place: frame[place].ctypes.data
+    for name in bits.ARRAYS:
+        operations[name] = lambda frame, place: Checked(frame[place])
+    return operations
+
+
+class Memory:
+    """The loop's memory with guards around each array, a pipeline, and the functions of the sources."""
+
+    def __init__(self, *, compiled: bool, rows: int = 8, frames: int = 64, packets: int = 256) -> None:
+        numbers = [*INTERFACES, *UDP_PORTS]
+        kinds = [state.INTERFACE] * len(INTERFACES) + [state.UDP] * len(UDP_PORTS)
+        mine = mac_for("10.0.0.100").to_bytes(6, "big") + bytes([10, 0, 0, 100]) + (21313).to_bytes(2, "big")
+        made = {
+            **state.ports(numbers, [-1] * len(numbers), kinds, [64] * len(numbers), [mine] * len(numbers)),
+            **state.arriving(rows, frames),
+            **state.leaving(packets, 200_000),
+        }
+        self._guarded: list[np.ndarray] = []
+        self.arrays = {place: self._guard(array) for place, array in made.items()}
+        state.point_at_rows(self.arrays)
+        self.frame = Frame(state.PLACES, compiled=compiled)
+        state.fill(self.frame, self.arrays)
+        if compiled:
+            self.functions = loop.compiled(cache_folder())
+        else:
+            self.functions = functions("plain_datapath", loop.sources(), checked_operations(), None)
+        self.pipeline = Pipeline.from_file(artefacts.program(64).json_path, compiled=compiled, cache=cache_folder())
+        members, server = switch_traffic.hosts()
+        jobs.install(LocalWriter(self.pipeline), switch_traffic.job(members, server))
+        self.program_frame = self.pipeline.new_frame()
+        loop.fill_frame(self.program_frame, self.arrays)
+        self.pipeline.bring_up_to_date(self.program_frame)
+        self.now = 0
+
+    def _guard(self, array: AnyIntegers) -> AnyIntegers:
+        size = -(-array.nbytes // 8) * 8
+        whole = np.full(GUARD + size + GUARD, PATTERN, np.uint8)
+        self._guarded.append(whole)
+        found = whole[GUARD : GUARD + array.nbytes].view(array.dtype).reshape(array.shape)
+        found[...] = array
+        whole[GUARD + array.nbytes : GUARD + size] = PATTERN
+        return found
+
+    def check_guards(self) -> None:
+        for whole, array in zip(self._guarded, self.arrays.values(), strict=True):
+            assert (whole[:GUARD] == PATTERN).all()
+            assert (whole[GUARD + array.nbytes :] == PATTERN).all()
+
+    def put(
+        self, row: int, slot: int, message: bytes, *, told: int = 0, sender: bytes = bytes(16), flags: int = 0
+    ) -> None:
+        """A message as the kernel would leave it. Args: told: size of coalesced datagrams; 0: nothing is said."""
+        at = row * state.ROW_BYTES + state.ROW_AT
+        self.arrays[state.IN_ROWS][at : at + len(message)] = np.frombuffer(message, np.uint8)
+        words = self.arrays[state.IN_MESSAGES].reshape(-1, state.MESSAGE_WORDS)[row]
+        words[state.SENT], words[state.FLAGS], words[state.CONTROL_LENGTH] = len(message), flags, 24 if told else 0
+        self.arrays[state.IN_SLOTS][row] = slot
+        control = self.arrays[state.IN_CONTROLS].reshape(-1, state.CONTROL_ROW)[row]
+        control[:24].view(np.int32)[:] = [20, 0, 17, 104, told, 0]
+        self.arrays[state.IN_NAMES].reshape(-1, 16)[row] = np.frombuffer(sender, np.uint8)
+
+    def frames(self, rows: int, most_bytes: int = ROW_BYTES) -> list[tuple[int, bytes]]:
+        """Port and bytes of each frame in rows, with its head in its place as the pipeline puts it there."""
+        found, row, done = [], 0, 0
+        data, heads = self.arrays[state.IN_ROWS], self.arrays[state.IN_HEADS]
+        while row < rows:
+            row, done, count = self.call("find_frames", row, rows, done, 0, most_bytes)
+            for i in range(count):
+                start, length = self.arrays[state.IN_STARTS][i], self.arrays[state.IN_LENGTHS][i]
+                head = self.arrays[state.IN_HEAD_OF][i]
+                assert start >= 0
+                assert 0 < length <= most_bytes
+                assert start + length <= len(data)
+                if head >= 0:
+                    data[start : start + HEAD_BYTES] = heads[head : head + HEAD_BYTES]
+                found.append((int(self.arrays[state.IN_PORTS][i]), data[start : start + length].tobytes()))
+        return found
+
+    def call(self, name: str, *arguments: int) -> Any:
+        return self.functions[name](self.frame.handle, *arguments)
+
+    def run(self, rows: int, joins: bool = True) -> dict[int, list[list[bytes]]]:
+        """Rows through the pipeline: for each port the messages that leave, each as its parts."""
+        row, done = 0, 0
+        sent: dict[int, list[list[bytes]]] = {}
+        self.arrays[state.PORT_JOINS][:] = 64 if joins else 0
+        while row < rows:
+            row, done, count = self.call("find_frames", row, rows, done, 0, ROW_BYTES)
+            first = 0
+            while first < count:
+                self.now += 1
+                self.program_frame.number(PLACES["first"], first)
+                self.program_frame.number(PLACES["last"], count)
+                self.program_frame.number(PLACES["now"], self.now)
+                self.pipeline.run(self.program_frame)
+                first = self.program_frame.result(PLACES["first"])
+                self._leave(self.program_frame.result(PLACES["last"]), sent)
+        return sent
+
+    def _leave(self, made: int, sent: dict[int, list[list[bytes]]]) -> None:
+        flows = self.call("sort_out", made, CPU_PORT)
+        assert 0 <= flows <= made
+        assert not self.arrays[state.FLOW_TABLE].any()
+        first_flow = self.arrays[state.PORT_FIRST_FLOW]
+        for slot in np.flatnonzero(first_flow >= 0).tolist():
+            flow = int(first_flow[slot])
+            k = int(self.arrays[state.FLOW_FIRSTS][flow])
+            while flow >= 0:
+                messages, flow, k = self.call("make_messages", slot, flow, k)
+                number = int(self.arrays[state.PORT_NUMBERS][slot])
+                sent.setdefault(number, []).extend(self._parts(i) for i in range(messages))
+            first_flow[slot] = -1
+
+    def _parts(self, message: int) -> list[bytes]:
+        """What the kernel would take, each part of which must lie in what is there for it."""
+        words = self.arrays[state.OUT_MESSAGES].reshape(-1, state.MESSAGE_WORDS)[message]
+        index = (int(words[state.IOV]) - self.arrays[state.OUT_PARTS].ctypes.data) // 16
+        assert index >= 0
+        assert index + words[state.IOV_COUNT] <= state.PARTS
+        parts = self.arrays[state.OUT_PARTS].reshape(-1, 2)[index : index + int(words[state.IOV_COUNT])]
+        return [self._bytes_at(int(base), int(size)) for base, size in parts]
+
+    def _bytes_at(self, base: int, size: int) -> bytes:
+        for place in (state.OUT_BYTES, state.OUT_HEADS):
+            array = self.arrays[place]
+            at = base - array.ctypes.data
+            if at >= 0 and size >= 0 and at + size <= len(array):
+                return array[at : at + size].tobytes()
+        raise AssertionError("a part of a message lies outside of the buffers")
+
+
+@pytest.fixture(scope="module")
+def plain() -> Memory:
+    return Memory(compiled=False)
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Memory:
+    return Memory(compiled=True)
+
+
+@pytest.fixture(params=["plain", "compiled"])
+def memory(request: pytest.FixtureRequest) -> Memory:
+    found: Memory = request.getfixturevalue(request.param)
+    return found
+
+
+def sender_of(ip: str, port: int) -> bytes:
+    return b"\x02\0" + port.to_bytes(2, "big") + bytes(map(int, ip.split("."))) + bytes(8)
+
+
+def payloads(count: int, size: int, seed: int = 1) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (count, size), np.uint8)
+
+
+# --- in -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("sizes", "told"), [((100,) * 9, 100), ((276,) * 5 + (3,), 276), ((7,), 0), ((1,) * 130, 1)])
+def test_datagrams_become_frames_where_they_lie(memory: Memory, sizes: tuple[int, ...], told: int) -> None:
+    data = [payloads(1, size, i).tobytes() for i, size in enumerate(sizes)]
+    memory.put(0, 3, b"".join(data), told=told, sender=sender_of("10.0.0.7", 5000))
+    source = Endpoint(mac_for("10.0.0.7"), ("10.0.0.7", 5000))
+    target = Endpoint(mac_for("10.0.0.100"), ("10.0.0.100", 21313))
+    expected = [(3, headers_for(source, target, len(each)).tobytes() + each) for each in data]
+    assert memory.frames(1) == expected
+    memory.check_guards()
+
+
+@pytest.mark.parametrize("last", [0, 60])
+def test_super_packets_are_cut_as_offload_cuts_them(memory: Memory, last: int) -> None:
+    """`offload` does the same with arrays."""
+    source, target = (Endpoint(mac_for(ip), (ip, 5000)) for ip in ("10.0.0.1", "10.0.0.100"))
+    frames = wrap(payloads(9, 100), source, target)
+    lengths = np.full(9, HEADERS_BYTES + 100)
+    made = offload.gather(frames, lengths, join=True)
+    whole = b"".join(ctypes.string_at(int(b), int(n)) for b, n in zip(made.bases, made.sizes, strict=True))
+    message = whole[: len(whole) - last]
+    rows = np.zeros((1, len(message)), np.uint8)
+    rows[0] = np.frombuffer(message, np.uint8)
+    counts = offload.frames_in(rows, np.array([len(message)]), ROW_BYTES)
+    out = np.zeros((int(counts.sum()), ROW_BYTES), np.uint8)
+    sizes = offload.cut(rows, np.array([len(message)]), counts, out)
+    memory.put(0, 1, message)
+    assert memory.frames(1) == [(2, out[i, :n].tobytes()) for i, n in enumerate(sizes.tolist())]
+    memory.check_guards()
+
+
+@pytest.mark.parametrize("payload", [b"", b"x", b"an odd number", b"an even number"])
+def test_checksums_that_hosts_left_out_are_completed(memory: Memory, payload: bytes) -> None:
+    frame = bytes(34) + b"\x12\x34\0\0\0\x11" + payload
+    header = (
+        bytes([1, 0]) + (42).to_bytes(2, "little") + bytes(2) + (34).to_bytes(2, "little") + (4).to_bytes(2, "little")
+    )
+    rows = np.frombuffer(header + frame, np.uint8).reshape(1, -1).copy()
+    out = np.zeros((1, ROW_BYTES), np.uint8)
+    length = np.array([rows.shape[1]])
+    offload.cut(rows, length, np.array([1]), out)
+    memory.put(0, 0, header + frame)
+    assert memory.frames(1) == [(1, out[0, : len(frame)].tobytes())]
+
+
+def test_what_cannot_be_cut_is_counted_and_dropped(memory: Memory) -> None:
+    memory.arrays[state.PORT_COUNTERS][:] = 0
+    head = headers_for(Endpoint(1, ("10.0.0.1", 1)), Endpoint(2, ("10.0.0.2", 2)), 100).tobytes()
+    memory.put(0, 0, b"short")
+    memory.put(1, 0, bytes([0, 1]) + bytes(8) + head + bytes(100))  # TCP segments
+    memory.put(2, 0, bytes([0, 5, 0, 0, 0, 0, 0, 0, 0, 0]) + head + bytes(100))  # no size
+    memory.put(3, 0, bytes(10) + bytes(ROW_BYTES + 1))
+    memory.put(4, 0, bytes(10) + head, flags=0x20)
+    memory.put(5, 3, bytes(3 * 1500), told=1500)
+    assert memory.frames(6) == []
+    assert memory.arrays[state.PORT_COUNTERS][:, state.OVERSIZED].tolist() == [5, 0, 0, 3, 0]
+
+
+# --- through the pipeline -----------------------------------------------------------------------------------------------
+
+
+def contributions(rank: int, fragments: range) -> list[bytes]:
+    """Frames of a worker."""
+    members, server = switch_traffic.hosts()
+    made = switch_traffic.Contributions(members[rank], server, 64, len(fragments))
+    return [frame.tobytes() for frame in made.frames(np.array(fragments))]
+
+
+def test_sums_leave_once_for_all_receivers(memory: Memory) -> None:
+    """Four workers at interfaces and UDP ports; the results' bodies are there once, and each receiver gets one message."""
+    fragments = range(100, 116)
+    for rank in range(4):
+        frames = contributions(rank, fragments)
+        slot = SLOTS[rank]
+        if slot < 3:
+            payload = b"".join(frame[HEAD_BYTES:] for frame in frames)
+            size = len(frames[0]) - HEAD_BYTES
+            vnet = bytes([1, 5]) + (42).to_bytes(2, "little") + size.to_bytes(2, "little") + bytes([34, 0, 6, 0])
+            memory.put(rank, slot, vnet + frames[0][:HEAD_BYTES] + payload)
+        else:
+            payload = b"".join(frame[HEAD_BYTES:] for frame in frames)
+            found = datagram(frames[0])
+            assert found is not None
+            memory.put(rank, slot, payload, told=len(frames[0]) - HEAD_BYTES, sender=sender_of(*found[0]))
+    memory.arrays[state.TOTALS][:] = 0
+    sent = memory.run(4)
+    assert {port: len(messages) for port, messages in sent.items()} == dict.fromkeys((1, 2, 3, 4, 5), 1)
+    bodies = {port: b"".join(messages[0][1:] if port in INTERFACES else messages[0]) for port, messages in sent.items()}
+    assert len(set(bodies.values())) == 1
+    results = np.frombuffer(bodies[3], np.uint8).reshape(16, -1)
+    seqs = results[:, : HEADER.itemsize].copy().view(HEADER)["seq"][:, 0]
+    assert seqs.tolist() == list(fragments)
+    lanes = results[:, HEADER.itemsize :].copy().view(">i4")
+    assert (lanes == 10 * (np.arange(64) + 1)).all()
+    head = np.frombuffer(sent[1][0][0], np.uint8)
+    assert len(head) == 10 + HEAD_BYTES
+    memory.check_guards()
+    # cut again, the super-packet is the frames that plain Python would have sent one by one
+    rows = np.frombuffer(sent[1][0][0] + bodies[1], np.uint8).reshape(1, -1)
+    assert offload.frames_in(rows, np.array([rows.shape[1]]), ROW_BYTES).tolist() == [16]
+
+
+def test_where_nothing_is_joined_each_packet_is_a_message(memory: Memory) -> None:
+    for rank, slot in enumerate(SLOTS):
+        for i, frame in enumerate(contributions(rank, range(300, 302))):
+            if slot < 3:
+                memory.put(2 * rank + i, slot, bytes(10) + frame)
+            else:
+                memory.put(2 * rank + i, slot, frame[HEAD_BYTES:], sender=sender_of(f"10.0.0.{rank + 1}", 5000 + rank))
+    sent = memory.run(8, joins=False)
+    assert {port: len(messages) for port, messages in sent.items()} == dict.fromkeys((1, 2, 3, 4, 5), 2)
+    assert all(part[:10] == bytes(10) for message in sent[1] for part in message[:1])
+
+
+# --- whatever arrives ---------------------------------------------------------------------------------------------------
+
+
+def fuzz(memory: Memory, rng: np.random.Generator, turns: int) -> int:
+    """Messages of which everything may be wrong. Returns: how many datagrams or frames were described."""
+    count = 0
+    rows = len(memory.arrays[state.IN_SLOTS])
+    seeds = [np.frombuffer(frame, np.uint8) for rank in range(4) for frame in contributions(rank, range(8))]
+    for _ in range(turns):
+        for row in range(rows):
+            count += _put_anything(memory, row, rng, seeds)
+        memory.run(rows, joins=bool(rng.integers(2)))
+        memory.arrays[state.TOTALS][state.PUNTED_END] = 0
+        memory.check_guards()
+    return count
+
+
+def _put_anything(memory: Memory, row: int, rng: np.random.Generator, seeds: list[np.ndarray]) -> int:
+    slot = int(rng.integers(5))
+    seed = seeds[rng.integers(len(seeds))].copy()
+    for _ in range(rng.integers(4)):
+        seed[rng.integers(len(seed))] = rng.integers(256)
+    repeats = int(rng.integers(1, 70 if rng.random() < 0.3 else 4))
+    size = int(rng.integers(0, len(seed) + 1)) if rng.random() < 0.3 else len(seed)
+    if slot >= 3:
+        message = np.tile(seed[HEAD_BYTES:size], repeats).tobytes()[: state.ROW_BYTES - 200]
+        told = (0, 1, 5, max(size - HEAD_BYTES, 0), int(rng.integers(0, 65536)))[rng.integers(5)]
+        memory.put(row, slot, message, told=told, sender=rng.integers(0, 256, 16, np.uint8).tobytes())
+        return repeats
+    vnet = rng.integers(0, 256, 10, np.uint8) if rng.random() < 0.2 else np.zeros(10, np.uint8)
+    vnet[:2] = rng.integers(2), (0, 0, 5, 5, 1)[rng.integers(5)]
+    sizes = (len(seed) - HEAD_BYTES, rng.integers(0, 65536), rng.integers(1, 40))
+    numbers = vnet.view("<u2")
+    numbers[2] = sizes[rng.integers(3)]
+    numbers[3] = 34 if rng.random() < 0.5 else rng.integers(0, 65536)
+    numbers[4] = 6 if rng.random() < 0.5 else rng.integers(0, 65536)
+    body = np.concatenate([seed[:HEAD_BYTES], np.tile(seed[HEAD_BYTES:], repeats)]) if vnet[1] else seed[:size]
+    flags = 0x20 if rng.random() < 0.05 else 0
+    message = np.concatenate([vnet, body]).tobytes()
+    memory.put(row, slot, message[: int(rng.integers(0, 60)) if rng.random() < 0.05 else None], flags=flags)
+    return repeats
+
+
+def test_nothing_leads_out_of_the_buffers_in_plain_python(plain: Memory) -> None:
+    assert fuzz(plain, np.random.default_rng(1), 4) > 30
+
+
+def test_nothing_leads_out_of_the_buffers_compiled(compiled: Memory) -> None:
+    assert fuzz(compiled, np.random.default_rng(2), 300) > 10_000
+
+
+def main(millions: float) -> None:
+    memory = Memory(compiled=True)
+    count = seed = 0
+    while count < millions * 1e6:
+        seed += 1
+        count += fuzz(memory, np.random.default_rng(seed), 200)
+        print(f"{count} datagrams and frames, seed {seed}", flush=True)
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]))

@@ -1,0 +1,156 @@
+"""The switch's loop with real sockets: the same datagrams whether it is compiled or runs in Python."""
+
+import contextlib
+import select
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from sa_atp import artefacts
+from sa_atp.bench import switch_traffic
+from sa_atp.control import jobs
+from sa_atp.control.jobspec import Member
+from sa_atp.control.writer import LocalWriter
+from sa_atp.folders import cache_folder
+from sa_atp.net.ports import UdpPort
+from sa_atp.net.switch import SwitchLoop
+from sa_atp.net.udp import UdpSocket
+from sa_atp.softswitch.device import Device
+from sa_atp.wire.datagrams import Burst
+from sa_atp.wire.frames import mac_for
+from sa_atp.wire.header import HEADER
+
+LOOPBACK = "127.0.0.1"
+PORT, CPU_PORT = 1, 9
+WAIT_S = 20.0
+
+
+class Switch:
+    """A loop that runs, four workers' sockets and the parameter server's."""
+
+    def __init__(self, *, compiled: bool) -> None:
+        self.device = Device(clock=lambda: 0, cpu_port=CPU_PORT, compiled=compiled, cache=cache_folder())
+        self.port = UdpPort((LOOPBACK, 0))
+        self.loop = SwitchLoop(self.device, {PORT: self.port})
+        self.sockets = [UdpSocket((LOOPBACK, 0)) for _ in range(switch_traffic.WORKERS + 1)]
+        mac = ":".join(f"{byte:02x}" for byte in mac_for(LOOPBACK).to_bytes(6, "big"))
+        *self.members, self.server = [
+            Member(ip=LOOPBACK, udp_port=each.address[1], mac=mac, switch_port=PORT, rank=rank)
+            for rank, each in enumerate(self.sockets)
+        ]
+        self.thread = threading.Thread(target=self.loop.run)
+        self.thread.start()
+
+    def install(self) -> None:
+        pipeline = self.device.install(artefacts.program(64).device_config())
+        jobs.install(LocalWriter(pipeline), switch_traffic.job(self.members, self.server))
+
+    def contribute(self, rank: int, fragments: range) -> None:
+        made = switch_traffic.Contributions(self.members[rank], self.server, 64, len(fragments))
+        self.sockets[rank].send([Burst(self.port.address, made.of(np.array(fragments)))])
+
+    def received(self, rank: int, count: int) -> list[bytes]:
+        """Datagrams that arrive at a worker, at least so many."""
+        found: list[bytes] = []
+        end = time.monotonic() + WAIT_S
+        while len(found) < count and time.monotonic() < end:
+            select.select([self.sockets[rank]], [], [], 0.1)
+            found += [row.tobytes() for burst in self.sockets[rank].receive() for row in burst.data]
+        return found
+
+    def close(self) -> None:
+        self.loop.stop()
+        self.thread.join(WAIT_S)
+        self.loop.close()
+        for each in self.sockets:
+            each.close()
+
+
+@contextlib.contextmanager
+def running(*, compiled: bool) -> Iterator[Switch]:
+    switch = Switch(compiled=compiled)
+    try:
+        yield switch
+    finally:
+        switch.close()
+
+
+def test_every_worker_gets_the_same_sums_compiled_and_in_python() -> None:
+    seen = []
+    for compiled in (True, False):
+        with running(compiled=compiled) as switch:
+            switch.install()
+            for first in (0, 40):
+                for rank in range(switch_traffic.WORKERS):
+                    switch.contribute(rank, range(first, first + 40))
+            seen.append([sorted(switch.received(rank, 80)) for rank in range(switch_traffic.WORKERS + 1)])
+        arrived, left, lost = switch.loop.counted()
+        assert (arrived, left, lost) == (320, 400, 0)
+    assert seen[0] == seen[1]
+    assert [len(each) for each in seen[0]] == [80] * 5
+    assert len({tuple(each) for each in seen[0]}) == 1
+    header = np.frombuffer(b"".join(each[: HEADER.itemsize] for each in seen[0][0]), HEADER)
+    assert sorted(header["seq"].tolist()) == list(range(80))
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_packets_without_a_program_are_counted_and_dropped(compiled: bool) -> None:
+    with running(compiled=compiled) as switch:
+        switch.contribute(0, range(70))
+        end = time.monotonic() + WAIT_S
+        while switch.device.dropped_without_pipeline < 70 and time.monotonic() < end:
+            time.sleep(0.01)
+        assert switch.device.dropped_without_pipeline == 70
+        switch.install()
+        switch.contribute(0, range(1))
+        for rank in range(1, switch_traffic.WORKERS):
+            switch.contribute(rank, range(1))
+        assert len(switch.received(0, 1)) == 1
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_packets_for_the_cpu_port_reach_their_listeners(compiled: bool) -> None:
+    """The fragments of a job that nobody has admitted go to the route of its address, which is the CPU port's here."""
+    got: list[bytes] = []
+    with running(compiled=compiled) as switch:
+        switch.install()
+        assert switch.device.pipeline is not None
+        number = int.from_bytes(socket.inet_aton(LOOPBACK), "big")
+        with switch.device.pipeline.lock:
+            switch.device.pipeline.insert("bridge", [(number, 0xFFFFFFFF)], "to_port", [CPU_PORT])
+        switch.device.add_packet_in_listener(got.append)
+        other = UdpSocket((LOOPBACK, 0))
+        payload = np.frombuffer(b"\0" * 40, np.uint8).reshape(1, -1)
+        other.send([Burst(switch.port.address, np.tile(payload, (3, 1)))])
+        end = time.monotonic() + WAIT_S
+        while len(got) < 3 and time.monotonic() < end:
+            time.sleep(0.01)
+        other.close()
+    assert len(got) == 3
+    assert all(frame[42:] == payload.tobytes() for frame in got)
+
+
+def test_the_control_plane_is_let_in_while_packets_arrive() -> None:
+    with running(compiled=True) as switch:
+        switch.install()
+        assert switch.device.pipeline is not None
+        stop = threading.Event()
+
+        def send() -> None:
+            while not stop.is_set():
+                switch.contribute(0, range(40))
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        try:
+            for _ in range(20):
+                with switch.device.pipeline.lock:
+                    switch.device.pipeline.commit(switch.device.pipeline.table("bridge"))
+        finally:
+            stop.set()
+            sender.join(WAIT_S)
+    assert switch.loop.counted()[0] > 0
