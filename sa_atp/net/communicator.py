@@ -22,11 +22,13 @@ import numpy as np
 from sa_atp.arrays import Values
 from sa_atp.errors import UserError
 from sa_atp.net.clock import now_us
+from sa_atp.net.compiled import worker_kernels
 from sa_atp.net.driver import Driver
 from sa_atp.net.promise import Callbacks, Promise, then_at_once
 from sa_atp.net.session import Asking, Session, Sum
 from sa_atp.net.udp import UdpSocket
 from sa_atp.spec import UDP_PORT
+from sa_atp.transport.common_case import Kernels
 from sa_atp.transport.errors import TransportError
 from sa_atp.transport.events import WorkerLimits, WorkerStats
 from sa_atp.transport.membership import Joining, JoinRequest, Membership
@@ -81,6 +83,7 @@ def connect(
         operation_timeout_us=_microseconds("operation_timeout_s", operation_timeout_s),
         server_timeout_us=_microseconds("server_timeout_s", server_timeout_s),
     )
+    kernels = worker_kernels()  # before anybody counts on hearing from us
     socket = UdpSocket()
     joining = Joining(
         request,
@@ -95,7 +98,7 @@ def connect(
     if joining.membership is None:
         driver.close()
         raise joining.error or TransportError("not admitted")
-    return Communicator(joining.membership, driver, limits)
+    return Communicator(joining.membership, driver, limits, kernels)
 
 
 def parse_address(text: str, *, lowest_port: int = 1) -> Address:
@@ -115,9 +118,12 @@ def parse_address(text: str, *, lowest_port: int = 1) -> Address:
 class Communicator(Asking):
     """One rank's connection to a job. Thread-safe; close it, or use it as a context manager."""
 
-    def __init__(self, membership: Membership, driver: Driver, limits: WorkerLimits) -> None:
+    def __init__(self, membership: Membership, driver: Driver, limits: WorkerLimits, kernels: Kernels) -> None:
         self.membership = membership
-        self._worker = Worker(membership, now_us(), first_request=random.getrandbits(32), limits=limits)
+        self._worker = Worker(
+            membership, now_us(), first_request=random.getrandbits(32), limits=limits, kernels=kernels
+        )
+        self._worker.write_over()
         self._session = Session(self._worker)
         self._driver = driver
         self._closed = False

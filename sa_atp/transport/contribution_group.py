@@ -67,6 +67,7 @@ class ContributionGroup:
         self._exponents: dict[int, tuple[int, int]] = {}  # chunk: (attempt, exponent) of what may be sent
         self._rounded: dict[int, tuple[int, Lanes]] = {}  # chunk: attempt, and its lanes while they may be needed
         self._codes: dict[tuple[int, int], list[int]] = {}  # (attempt, chunk): the magnitude of each part
+        self.fits = np.zeros((len(self.parts), plan.chunks), np.int8)  # of each part and chunk, see kernels.fill
 
     # --- what may be sent -------------------------------------------------------------------------------------------
 
@@ -217,6 +218,11 @@ class ContributionGroup:
         last_us = int(self.sent_us[end - 1]) if self.tries[end - 1] == 1 else NEVER
         self.newest_done_us = max(self.newest_done_us, last_us)
         return last_us
+
+    def on_taken(self, flown: int, newest_us: int) -> None:
+        """What on_done does, where a kernel has marked the fragments. Args: flown: how many of them were in flight."""
+        self._fly(-flown)
+        self.newest_done_us = max(self.newest_done_us, newest_us)
 
     def waiting(self, pending: Mask, oldest: int, sent_before_us: int) -> Indices:
         """Fragments that were sent before a time and whose sum is not known. Args: oldest: none below is pending."""

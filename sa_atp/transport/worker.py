@@ -16,6 +16,7 @@ import numpy as np
 from sa_atp.arrays import ByteRows, Headers, Values
 from sa_atp.spec import HEADER_BYTES, Kind
 from sa_atp.transport import failures, sums
+from sa_atp.transport.common_case import CommonCase, Kernels
 from sa_atp.transport.contribution_group import ContributionGroup
 from sa_atp.transport.errors import OperationTimeoutError, ParameterServerLostError, TransportError
 from sa_atp.transport.events import Answer, Event, Failed, WorkerLimits, WorkerStats
@@ -28,7 +29,7 @@ from sa_atp.transport.probe_timer import ProbeTimer
 from sa_atp.transport.receiving import Receiver
 from sa_atp.transport.recovery import Recovery
 from sa_atp.transport.requests import Requests
-from sa_atp.transport.sending import Sender
+from sa_atp.transport.sending import MAX_BURST, Sender
 from sa_atp.transport.timing import RoundTrip
 from sa_atp.transport.window import Window
 from sa_atp.wire.control import (
@@ -56,9 +57,19 @@ class Worker:
     """Calls and order: see the package's docstring. All times are microseconds of one clock that never goes back."""
 
     def __init__(
-        self, membership: Membership, now_us: int, *, first_request: int, limits: WorkerLimits | None = None
+        self,
+        membership: Membership,
+        now_us: int,
+        *,
+        first_request: int,
+        limits: WorkerLimits | None = None,
+        kernels: Kernels | None = None,
     ) -> None:
-        """Args: first_request: 32 random bits, so that replies to an earlier connection match nothing."""
+        """Args:
+        first_request: 32 random bits, so that replies to an earlier connection match nothing.
+        kernels: do the common case of packets; None: the rules do that as well, as they do everything else.
+        """
+        self._common = None if kernels is None else CommonCase(kernels, membership)
         self.membership = membership
         self.limits = limits or WorkerLimits()
         self.stats = WorkerStats()
@@ -82,8 +93,11 @@ class Worker:
             self._fetching,
             self.stats,
             self._events,
+            self._common,
         )
-        self._sender = Sender(membership, self._leaf, self.round_trip, self.window, self._recovery, self.stats)
+        self._sender = Sender(
+            membership, self._leaf, self.round_trip, self.window, self._recovery, self.stats, self._common
+        )
         self._requests = Requests(first_number=first_request)
         self._requests.job, self._requests.epoch = membership.job, membership.epoch
         self._alive_at_us = now_us
@@ -108,6 +122,10 @@ class Worker:
         if self._receiver.on_begun(first_seq):
             self._fetching.ask(self._operations.active(), now_us)
         return index
+
+    def write_over(self) -> None:
+        """From now on a burst of contributions is written where the one before was: for callers that keep none of them."""
+        self._sender.room = np.empty((MAX_BURST, size_of(Kind.DATA, self.membership.lanes)), np.uint8)
 
     def contribute(
         self, operation: int, parts: Sequence[Values], bits: int, now_us: int, *, on_behalf: bool = False
@@ -150,7 +168,7 @@ class Worker:
 
     def result(self, operation: int, out: Values) -> Operation:
         """Writes the sums of a done operation into float32[values]."""
-        done = self._operations.take(operation, out)
+        done = self._operations.take(operation, out, self._common and self._common.write_values)
         self._fetching.keep(done)
         return done
 
@@ -176,6 +194,9 @@ class Worker:
                 self._receive(burst, now_us)
 
     def _receive(self, burst: Burst, now_us: int) -> None:
+        if self._receiver.take_common(burst.data, now_us):
+            self._after_results(now_us)
+            return
         size = burst.data.shape[1]
         head = headers(burst.data)
         is_result = (head["first"] == first_byte(Kind.RESULT)) & (size == size_of(Kind.RESULT, self.membership.lanes))
@@ -214,6 +235,9 @@ class Worker:
 
     def _on_results(self, head: Headers, packets: ByteRows, now_us: int) -> None:
         self._receiver.take(head, packets, now_us)
+        self._after_results(now_us)
+
+    def _after_results(self, now_us: int) -> None:
         if self._receiver.problem is not None:
             self._give_up(self._receiver.problem, now_us)
 
