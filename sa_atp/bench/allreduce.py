@@ -89,6 +89,7 @@ def measure(cluster: Cluster, request: Request, peer: str | None, folder: Path) 
         "fraction_of_limit": None if limit is None else ours["goodput_mbps"] / limit,
         "cpu_s_per_gbyte": ours["cpu_s_per_gbyte"],
         "cpu_s_per_gbyte_of_services": ours["cpu_s_per_gbyte_of_services"],
+        "cpu_s_per_gbyte_by_process": ours["cpu_s_per_gbyte_by_process"],
         "retransmitted": ours["retransmitted"],
         "sums_wrong": ours["wrong"],
         "peer": None,
@@ -116,7 +117,7 @@ def _measure_one(cluster: Cluster, request: Request, transport: str, folder: Pat
         flush=True,
     )
     files = [folder / f"{transport}-{rank}.json" for rank in range(request.workers)]
-    services_before = sum(service.cpu_s() for service in cluster.services)
+    before = [service.cpu_s() for service in cluster.services]
     for rank, worker in enumerate(cluster.workers):
         worker.tell(
             {
@@ -135,17 +136,20 @@ def _measure_one(cluster: Cluster, request: Request, transport: str, folder: Pat
         )
     _wait_for_answers(cluster.workers, transport)
     results = [json.loads(file.read_text()) for file in files]
-    services_s = sum(service.cpu_s() for service in cluster.services) - services_before
+    used = [service.cpu_s() - cpu_s for service, cpu_s in zip(cluster.services, before, strict=True)]
     # a sum takes as long as its slowest rank
     seconds = [max(each) for each in zip(*(r["seconds"] for r in results), strict=True)]
     gbytes = request.workers * request.bytes / 1e9
     workers_s = sum(r["cpu_s"] for r in results) / (request.iterations * gbytes)
     # services cannot tell warm-up and barriers from sums; spread what they used over all sums
-    services_s = services_s / ((request.iterations + WARM_UP) * gbytes) if transport == "sa-atp" else 0.0
+    share = 1.0 / ((request.iterations + WARM_UP) * gbytes) if transport == "sa-atp" else 0.0
+    by_process = {service.name: cpu_s * share for service, cpu_s in zip(cluster.services, used, strict=True)}
+    services_s = sum(by_process.values())
     return {
         "goodput_mbps": request.bytes * 8 / 1e6 / (sum(seconds) / len(seconds)),
         "cpu_s_per_gbyte": workers_s + services_s,
         "cpu_s_per_gbyte_of_services": services_s,
+        "cpu_s_per_gbyte_by_process": {"workers": workers_s, **by_process},
         "wrong": sum(r["wrong"] for r in results),
         "retransmitted": sum(r.get("stats", {}).get("retransmitted", 0) for r in results),
     }

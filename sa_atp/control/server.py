@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from sa_atp.control.admission import Installer
 from sa_atp.control.fabric import Keeper, SwitchPlace
 from sa_atp.net.clock import now_us
+from sa_atp.net.compiled import socket_kernels
 from sa_atp.net.driver import Driver
 from sa_atp.net.udp import UdpSocket
 from sa_atp.transport.server import ParameterServer
@@ -18,6 +19,7 @@ class ServerProcess:
         self.settings = settings
         self.server = ParameterServer(settings, random_bits)
         socket = UdpSocket(listen)
+        socket.use(socket_kernels())
         self.address = socket.address
         self.server.own_ip = self.address[0]
         self._driver = Driver(self.server, socket, self._take_events)

@@ -22,7 +22,7 @@ import numpy as np
 from sa_atp.arrays import Values
 from sa_atp.errors import UserError
 from sa_atp.net.clock import now_us
-from sa_atp.net.compiled import worker_kernels
+from sa_atp.net.compiled import socket_kernels, worker_kernels
 from sa_atp.net.driver import Driver
 from sa_atp.net.promise import Callbacks, Promise, then_at_once
 from sa_atp.net.session import Asking, Session, Sum
@@ -85,6 +85,7 @@ def connect(
     )
     kernels = worker_kernels()  # before anybody counts on hearing from us
     socket = UdpSocket()
+    socket.use(socket_kernels())
     joining = Joining(
         request,
         address,

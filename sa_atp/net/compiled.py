@@ -45,6 +45,17 @@ def worker_kernels() -> Kernels:
     )  # fmt: skip
 
 
+@lru_cache(maxsize=1)
+def socket_kernels() -> Any:
+    """Those of a socket."""
+    from numba import types as t
+
+    from sa_atp.net import socket_kernels as plain
+
+    words = t.uint64[::1]
+    return compiled(plain, receive=t.int64(t.int64, t.uint8[::1], words, words, words, words, t.int64[:, ::1]))
+
+
 def compiled(module: ModuleType, **signatures: Any) -> SimpleNamespace:
     """Functions of a module of kernels, each compiled for the one signature."""
     import numba
