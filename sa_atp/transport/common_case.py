@@ -34,8 +34,6 @@ class Kernels(Protocol):
     @property
     def fill(self) -> Any: ...
     @property
-    def streams(self) -> Any: ...
-    @property
     def take(self) -> Any: ...
     @property
     def dequantise(self) -> Any: ...
@@ -49,19 +47,40 @@ class Taken:
     newest_us: int
 
 
+class ResultStreams:
+    """Divides results of one job and epoch into streams."""
+
+    def __init__(self, kernels: Kernels, *, job: int, epoch: int, fan_in: int, lanes: int) -> None:
+        self._kernels = kernels
+        self.job, self.epoch = job, epoch
+        self._size = size_of(Kind.RESULT, lanes)
+        self._what = np.zeros(k.S_ITEMS, np.int64)
+        self._what[:] = (
+            first_byte(Kind.RESULT), job, epoch, _in_memory(fan_in >> HIGH_BITS), _in_memory(fan_in & LOW_BITS),
+            Flag.CONGESTION, Flag.COLLISION, Flag.FROM_PS,
+        )  # fmt: skip
+        self._rows: Streams = np.zeros((256, k.ROW_ITEMS), np.int64)
+
+    def find(self, packets: ByteRows) -> Streams | None:
+        """See kernels.streams; None: there is something else among them, or they cannot be read as words."""
+        if packets.shape[1] != self._size or not _is_words(packets):
+            return None
+        if len(self._rows) < len(packets):
+            self._rows = np.zeros((2 * len(packets), k.ROW_ITEMS), np.int64)
+        count = self._kernels.streams(packets.view(np.uint32), self._what, self._rows)
+        return None if count < 0 else self._rows[:count]
+
+
 class CommonCase:
     """Of one connection. Where it says no, nothing has changed."""
 
     def __init__(self, kernels: Kernels, membership: Membership) -> None:
         self._kernels = kernels
         self._member = membership
-        self._result_size = size_of(Kind.RESULT, membership.lanes)
-        fan_in = membership.fan_in
-        self._results = np.zeros(k.S_ITEMS, np.int64)
-        self._results[:] = (
-            first_byte(Kind.RESULT), membership.job, membership.epoch, _in_memory(fan_in >> HIGH_BITS),
-            _in_memory(fan_in & LOW_BITS), Flag.CONGESTION, Flag.COLLISION, Flag.FROM_PS,
-        )  # fmt: skip
+        results = ResultStreams(
+            kernels, job=membership.job, epoch=membership.epoch, fan_in=membership.fan_in, lanes=membership.lanes
+        )
+        self.streams = results.find
         self._contribution = np.zeros(k.F_ITEMS, np.int64)
         self._contribution[[k.F_FIRST, k.F_JOB, k.F_EPOCH, k.F_SLOT_BASE, k.F_SLOT_COUNT, k.F_LIMIT]] = (
             first_byte(Kind.DATA), membership.job, membership.epoch, membership.slot_base, membership.slot_count,
@@ -69,7 +88,6 @@ class CommonCase:
         )  # fmt: skip
         self._stream = np.zeros(k.T_ITEMS, np.int64)
         self._found = np.zeros(k.OUT_ITEMS, np.int64)
-        self._rows: Streams = np.zeros((256, k.ROW_ITEMS), np.int64)
         self._done = np.zeros((16, 2), np.int64)
 
     # --- out ------------------------------------------------------------------------------------------------------------
