@@ -5,6 +5,7 @@ What they do, the rules beside them do as well, for every case (`ContributionGro
 what is not common and says where, so nothing of that is decided here.
 
 They are written for numba: each stands by itself, all arrays are C-contiguous, and numbers of different signs do not meet.
+numba's arithmetic on 32-bit numbers gives 64-bit ones: what is used further is cut to 32 bits where it is made.
 A *word* is 32 bits of a packet as they lie in memory, big-endian, read by a little-endian machine. Nothing that a packet
 says is used as an index before it has been compared with what bounds it.
 """
@@ -82,7 +83,7 @@ def fill(
         row = words[at + local - first]
         if not add:
             seq = (what[5] + local) & 0xFFFFFFFF
-            word = top | np.uint32(what[6] + seq % what[7])
+            word = np.uint32(top | np.uint32(what[6] + seq % what[7]))
             row[0] = (word >> np.uint32(24)) | ((word >> np.uint32(8)) & np.uint32(0xFF00)) | (
                 (word << np.uint32(8)) & np.uint32(0xFF0000)) | (word << np.uint32(24))
             word = names | np.uint32((exponents[chunk] & 0xFF) << 8)
@@ -100,9 +101,9 @@ def fill(
         if add:
             for i in range(count):
                 word = lane[i]
-                held = (word >> np.uint32(24)) | ((word >> np.uint32(8)) & np.uint32(0xFF00)) | (
-                    (word << np.uint32(8)) & np.uint32(0xFF0000)) | (word << np.uint32(24))
-                word = held + np.uint32(np.int32(np.rint(source[i] * scale)))
+                held = np.uint32((word >> np.uint32(24)) | ((word >> np.uint32(8)) & np.uint32(0xFF00)) | (
+                    (word << np.uint32(8)) & np.uint32(0xFF0000)) | (word << np.uint32(24)))
+                word = np.uint32(held + np.uint32(np.int32(np.rint(source[i] * scale))))
                 lane[i] = (word >> np.uint32(24)) | ((word >> np.uint32(8)) & np.uint32(0xFF00)) | (
                     (word << np.uint32(8)) & np.uint32(0xFF0000)) | (word << np.uint32(24))
         else:
