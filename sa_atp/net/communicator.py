@@ -26,8 +26,8 @@ from sa_atp.net.compiled import socket_kernels, worker_kernels
 from sa_atp.net.driver import Driver
 from sa_atp.net.promise import Callbacks, Promise, then_at_once
 from sa_atp.net.session import Asking, Session, Sum
-from sa_atp.net.udp import UdpSocket
-from sa_atp.spec import UDP_PORT
+from sa_atp.net.udp import UdpSocket, segments
+from sa_atp.spec import UDP_PORT, Kind
 from sa_atp.transport.common_case import Kernels
 from sa_atp.transport.errors import TransportError
 from sa_atp.transport.events import WorkerLimits, WorkerStats
@@ -35,8 +35,10 @@ from sa_atp.transport.membership import Joining, JoinRequest, Membership
 from sa_atp.transport.worker import Worker
 from sa_atp.wire.control import HelpMode, Reply, Request
 from sa_atp.wire.datagrams import Address
+from sa_atp.wire.header import size_of
 
 T = TypeVar("T")
+AT_ONCE = 4  # segmented sends of one burst
 MARGIN_S = 1.0  # in which the connection's thread says that a time is up
 LOOK_TIMEOUT_S = 5.0  # a turn of the connection's thread takes milliseconds
 
@@ -124,7 +126,8 @@ class Communicator(Asking):
         self._worker = Worker(
             membership, now_us(), first_request=random.getrandbits(32), limits=limits, kernels=kernels
         )
-        self._worker.write_over()
+        size = size_of(Kind.DATA, membership.lanes)
+        self._worker.write_over(AT_ONCE * segments(size))
         self._session = Session(self._worker)
         self._driver = driver
         self._closed = False

@@ -46,6 +46,11 @@ URGENT = [(socket.IPPROTO_IP, socket.IP_TOS, struct.pack("=i", CS5 << 2 | ECT0))
 IP_MTU_DISCOVER, IP_PMTUDISC_PROBE = 10, 3  # "don't fragment" in every packet
 
 
+def segments(size: int) -> int:
+    """Datagrams of so many bytes that one segmented send takes."""
+    return min(MAX_SEGMENTS, max(1, MAX_SEND_BYTES // size))
+
+
 @dataclass(slots=True)
 class SocketStats:
     sent: int = 0
@@ -178,7 +183,7 @@ class UdpSocket:
         self._full_until_us = None
         for burst in bursts:
             data = np.ascontiguousarray(burst.data)
-            per_call = min(MAX_SEGMENTS, max(1, MAX_SEND_BYTES // data.shape[1]))
+            per_call = segments(data.shape[1])
             for first in range(0, len(data), per_call):
                 self._send(burst.address, data[first : first + per_call], URGENT if burst.urgent else [])
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sa_atp.arrays import Bitmaps, Indices, Lanes, Mask, Values
+from sa_atp.arrays import Bitmaps, Exponents, Indices, Lanes, Mask, Values
 from sa_atp.spec import CONTRIBUTION_BITS
 from sa_atp.tensor.fragments import Plan, Run
 from sa_atp.tensor.quantise import quantise
@@ -82,9 +82,17 @@ class ContributionGroup:
         first, last = self.plan.fragments_of(chunk)
         self._insert(base + first, base + last)
 
+    def may_send_all(self, exponents: Exponents) -> None:
+        """What may_send_chunk does, of all chunks in attempt 0."""
+        self._exponents = {chunk: (0, exponent) for chunk, exponent in enumerate(exponents.tolist())}
+        base = self.plan.data_start(0)
+        self._insert(base, base + self.plan.data_fragments)
+
     def forget_chunk(self, attempt: int, chunk: int) -> None:
         """The chunk's sum is known, or is tried anew: nothing of this attempt needs to be sent any more."""
         self._rounded.pop(chunk, None)
+        if not self._fresh:
+            return
         base = self.plan.data_start(attempt)
         first, last = (base + f for f in self.plan.fragments_of(chunk))
         self._remove(first, last)

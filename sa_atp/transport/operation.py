@@ -6,7 +6,6 @@ never need to ask one another. A rank that is late may see the results of a late
 """
 
 from collections.abc import Callable, MutableMapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -109,13 +108,15 @@ class Operation:
         self._histories = histories
         known = histories.get(key) if key is not None else None
         # A copy: the next operation with this key must not see what this one has learned before it is over.
+        # Its items are shared, and replaced, not changed.
         self._history: History = (
-            [h and replace(h) for h in known]
-            if known is not None and len(known) == plan.chunks
-            else [None] * plan.chunks
+            list(known) if known is not None and len(known) == plan.chunks else [None] * plan.chunks
         )
         self._from_history = np.array([h is not None for h in self._history])
         self.predicted = bool(self._from_history.any())
+        if self._from_history.all():
+            self._know_all()
+            return
         for chunk, history in enumerate(self._history):
             if history is None:
                 self._gather(chunk, 0)
@@ -129,9 +130,12 @@ class Operation:
         self.groups.append(group)
         plan = self.plan
         for attempt in (0, 1):
-            for fragment in range(plan.scale_fragments):
-                if self.pending[plan.scale_start(attempt) + fragment]:
-                    group.may_send_scale(attempt, fragment)
+            first = plan.scale_start(attempt)
+            for fragment in np.flatnonzero(self.pending[first : first + plan.scale_fragments]).tolist():
+                group.may_send_scale(attempt, fragment)
+        if not self.attempt.any() and not self._accepted.any() and (self.exponent != UNKNOWN).all():
+            group.may_send_all(self.exponent)
+            return
         for chunk in range(plan.chunks):
             if self.exponent[chunk] != UNKNOWN and not self._accepted[chunk]:
                 group.may_send_chunk(int(self.attempt[chunk]), chunk, int(self.exponent[chunk]))
@@ -324,6 +328,14 @@ class Operation:
         for group in self.groups:
             group.may_send_chunk(attempt, chunk, exponent)
 
+    def _know_all(self) -> None:
+        """What _know does in attempt 0, of all chunks of an operation that nobody has contributed to yet."""
+        plan = self.plan
+        self.exponent[:] = [history.exponent for history in self._history if history is not None]
+        self._waiting[:] = plan.chunk_fragments
+        self._waiting[-1] = plan.data_fragments - plan.fragments_of(plan.chunks - 1)[0]
+        self._want(plan.data_start(0), plan.data_start(0) + plan.data_fragments)
+
     def _waits_for_scale(self, chunk: int, attempt: int) -> bool:
         return bool(self.attempt[chunk] == attempt and self.exponent[chunk] == UNKNOWN and not self._accepted[chunk])
 
@@ -375,7 +387,8 @@ class Operation:
         if bad:
             raise self._changed(chunk, self._sums_of(chunk))
         if predicted:
-            predicted.after_sum(used, top, self.contributions)
+            self._history[chunk] = after = ChunkHistory(predicted.exponent, predicted.finest, predicted.patience)
+            after.after_sum(used, top, self.contributions)
         else:
             self._history[chunk] = after_gather(used, top, self.contributions)
         self._accept(chunk)

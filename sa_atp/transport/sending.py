@@ -50,7 +50,7 @@ class Sender:
         """Args: common: writes what it can; None: nothing is compiled here."""
         self._common = common
         self.room: ByteRows | None = None
-        """uint8[MAX_BURST, size], where bursts are written, each over the one before; None: each has its own array."""
+        """uint8[fragments at once, size], where bursts are written, each over the one before; None: each has its own array."""
         self._member = membership
         self._leaf = leaf
         self._round_trip = round_trip
@@ -71,7 +71,9 @@ class Sender:
 
         Returns: one burst, so that many small operations cost no more packets at once than one large one; None: nothing.
         """
-        at_most = MAX_BURST if budget_bytes is None else min(MAX_BURST, budget_bytes // self._size)
+        at_most = MAX_BURST if self.room is None else len(self.room)
+        if budget_bytes is not None:
+            at_most = min(at_most, budget_bytes // self._size)
         if not active or not at_most:
             return None
         self._recovery.find_losses(active, now_us)

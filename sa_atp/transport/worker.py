@@ -15,7 +15,7 @@ import numpy as np
 
 from sa_atp.arrays import ByteRows, Headers, Values
 from sa_atp.spec import HEADER_BYTES, Kind
-from sa_atp.transport import failures, sums
+from sa_atp.transport import failures
 from sa_atp.transport.common_case import CommonCase, Kernels
 from sa_atp.transport.contribution_group import ContributionGroup
 from sa_atp.transport.errors import OperationTimeoutError, ParameterServerLostError, TransportError
@@ -50,6 +50,7 @@ from sa_atp.wire.header import first_byte, headers, size_of
 
 LEAVE_TIMEOUT_US = 2_000_000  # who leaves does not wait for a parameter server that has been silent for so long
 TIMEOUTS_BEFORE_FETCH = 2  # unanswered waits before the parameter server is asked for results
+TELL_FRAGMENTS = 1 << 14  # after so many the parameter server hears that they are done: it need not keep them, nor we
 MOST_DESCRIBED = 8  # operations of which people are told; the others wait for these
 
 
@@ -123,9 +124,12 @@ class Worker:
             self._fetching.ask(self._operations.active(), now_us)
         return index
 
-    def write_over(self) -> None:
-        """From now on a burst of contributions is written where the one before was: for callers that keep none of them."""
-        self._sender.room = np.empty((MAX_BURST, size_of(Kind.DATA, self.membership.lanes)), np.uint8)
+    def write_over(self, at_once: int = MAX_BURST) -> None:
+        """From now on a burst of contributions is written where the one before was: for callers that keep none of them.
+
+        Args: at_once: how many may be in one.
+        """
+        self._sender.room = np.empty((at_once, size_of(Kind.DATA, self.membership.lanes)), np.uint8)
 
     def contribute(
         self, operation: int, parts: Sequence[Values], bits: int, now_us: int, *, on_behalf: bool = False
@@ -390,8 +394,8 @@ class Worker:
         """
         if self.error is None:
             self._open_waiting(now_us)
-            if self._operations.oldest_place() - self._said_place > sums.HORIZON // 2:
-                self._say_alive(now_us)  # ahead of what the parameter server would think too far away
+            if self._operations.oldest_place() - self._said_place > TELL_FRAGMENTS:
+                self._say_alive(now_us)  # and never so far ahead that it drops what we send
         # requests are few and small, and someone waits for the answer: they go first
         out = [Burst.of(self.membership.server_address, packet) for packet in self._requests.due(now_us)]
         if self.error is None:
