@@ -133,11 +133,11 @@ class Communicator(Asking):
         self._closed = False
         self._closing = threading.Lock()  # taken by whoever closes it, and never given back
         self._process = os.getpid()
-        self._callbacks = Callbacks()
+        self._callbacks = Callbacks(driver.is_here)
         driver.connection = self._worker
         driver.after = self._session.serve
         driver.ended = self._end
-        self._callbacks.own_thread = driver.start(f"sa-atp-rank-{membership.rank}")
+        driver.start(f"sa-atp-rank-{membership.rank}")
 
     # --- sums ---------------------------------------------------------------------------------------------------------
 
@@ -152,7 +152,16 @@ class Communicator(Asking):
 
         Raises: TransportError: what failed, naming the ranks that are missing; UserError: an array that cannot be sent.
         """
-        self.all_reduce_async(array, key=key, scale=scale).result()
+        # who waits does the work meanwhile: no thread has to wake another one
+        borrowed = not self.is_of_another_process and self._driver.borrow()
+        try:
+            future = self.all_reduce_async(array, key=key, scale=scale)
+            if borrowed:
+                self._driver.turn_until(future.done)
+        finally:
+            if borrowed:
+                self._driver.give_back()
+        future.result()
 
     def all_reduce_async(self, array: Any, *, key: object | None = None, scale: float = 1.0) -> "Future[Any]":
         """The same, in the background: the future's result is the array. It must not be touched before.
@@ -240,7 +249,7 @@ class Communicator(Asking):
 
         Where that thread does not run any more, or in this process, nothing changes either.
         """
-        if self.is_of_another_process or threading.current_thread() is self._callbacks.own_thread:
+        if self.is_of_another_process or self._driver.is_here():
             return at()
         seen: Future[T] = Future()
 

@@ -63,11 +63,12 @@ class ResultStreams:
 
     def find(self, packets: ByteRows) -> Streams | None:
         """See kernels.streams; None: there is something else among them, or they cannot be read as words."""
-        if packets.shape[1] != self._size or not _is_words(packets):
+        words = None if packets.shape[1] != self._size else _words(packets)
+        if words is None:
             return None
         if len(self._rows) < len(packets):
             self._rows = np.zeros((2 * len(packets), k.ROW_ITEMS), np.int64)
-        count = self._kernels.streams(packets.view(np.uint32), self._what, self._rows)
+        count = self._kernels.streams(words, self._what, self._rows)
         return None if count < 0 else self._rows[:count]
 
 
@@ -160,10 +161,12 @@ class CommonCase:
         return True
 
 
-def _is_words(packets: ByteRows) -> bool:
-    """Whether the rows can be read as words where they lie."""
-    flags = packets.flags
-    return little_endian() and flags.c_contiguous and packets.ctypes.data % 4 == 0 and packets.shape[1] % 4 == 0
+def _words(packets: ByteRows) -> NDArray[np.uint32] | None:
+    """The rows as words where they lie, if they can be read as such."""
+    if not packets.flags.c_contiguous or packets.shape[1] % 4 or not little_endian():
+        return None
+    words = packets.view(np.uint32)
+    return words if words.flags.aligned else None
 
 
 def little_endian() -> bool:

@@ -65,6 +65,8 @@ class Operations:
 
         Returns: whether there was one to open.
         """
+        if not self._waiting:
+            return False
         # A slot serves the fragments whose numbers differ by the quota: the older must be done first.
         return self._open_until(self.oldest_place() + self._member.slot_count)
 
