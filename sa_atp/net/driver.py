@@ -28,6 +28,8 @@ class Connection(Protocol):
     def next_timer_us(self) -> int | None: ...
     def handle_timer(self, now_us: int) -> None: ...
     def may_gather(self) -> int: ...
+    @property
+    def has_more(self) -> bool: ...
 
 
 class Driver:
@@ -243,6 +245,8 @@ class Driver:
                 break
             self.socket.send(bursts)
             self._pacer.wrote(sum(burst.data.size for burst in bursts), self.socket.unsent_bytes(), now_us())
+            if not self.connection.has_more:
+                break
         if budget_bytes is not None:
             self._resume_us = self._pacer.resume_us()
 

@@ -59,6 +59,13 @@ def fill(
     low = np.uint32(what[9])
     checked = -1
     scale = np.float32(1.0)
+    begin = first - what[10]
+    if (
+        at < 0 or at + end - first > words.shape[0] or chunk_fragments < 1 or begin < 0
+        or (end - 1 - what[10]) * lanes >= total or (end - 1 - what[10]) // chunk_fragments >= exponents.size
+        or fits.size < exponents.size
+    ):
+        return 0
     swapped_high = (high >> np.uint32(24)) | ((high >> np.uint32(8)) & np.uint32(0xFF00)) | (
         (high << np.uint32(8)) & np.uint32(0xFF0000)) | (high << np.uint32(24))
     swapped_low = (low >> np.uint32(24)) | ((low >> np.uint32(8)) & np.uint32(0xFF00)) | (

@@ -51,6 +51,8 @@ class Sender:
         self._common = common
         self.room: ByteRows | None = None
         """uint8[fragments at once, size], where bursts are written, each over the one before; None: each has its own array."""
+        self.has_more = False
+        """Whether the last burst was as large as it may be, so that there may be more to send."""
         self._member = membership
         self._leaf = leaf
         self._round_trip = round_trip
@@ -71,6 +73,7 @@ class Sender:
 
         Returns: one burst, so that many small operations cost no more packets at once than one large one; None: nothing.
         """
+        self.has_more = False
         at_most = MAX_BURST if self.room is None else len(self.room)
         if budget_bytes is not None:
             at_most = min(at_most, budget_bytes // self._size)
@@ -95,11 +98,14 @@ class Sender:
                 window -= group.in_flight
                 if window <= 0 or most <= 0:
                     break
+        # a window of each group of an operation: one may have been full, and the next one not
+        self.has_more = sum(piece.end - piece.first for piece in chosen) >= at_most
         return self._burst(chosen, now_us) if chosen else None
 
     def _burst(self, chosen: Sequence[_Piece], now_us: int) -> Burst:
         count = sum(piece.end - piece.first for piece in chosen)
-        packets = np.empty((count, self._size), np.uint8) if self.room is None else self.room[:count]
+        room = self.room if self.room is not None and count <= len(self.room) else None  # helpers send in several windows
+        packets = np.empty((count, self._size), np.uint8) if room is None else room[:count]
         head, lanes = headers(packets), lanes_of(packets)
         bits, flags, stamp = head["bits"], head["flags"], Stamp(head, self._member)
         at = by_rules = 0

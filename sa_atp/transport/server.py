@@ -351,6 +351,11 @@ class ParameterServer:
                 continue
             self._admission.drop(job, silent)
 
+    @property
+    def has_more(self) -> bool:
+        """Nothing is held back: `transmit` gives all that there is."""
+        return False
+
     def may_gather(self) -> int:
         """How many datagrams may wait for us: copies of results as many as come, where nobody has asked for anything."""
         urgent, self._urgent = self._urgent, False

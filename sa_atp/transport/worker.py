@@ -412,6 +412,11 @@ class Worker:
         self._fetching.packets.clear()
         return out
 
+    @property
+    def has_more(self) -> bool:
+        """Whether there may be more to send at once than `transmit` has just given."""
+        return self._sender.has_more
+
     def describe(self) -> str:
         """The state of everything that waits, for people who wonder why."""
         oldest, waiting = self._operations.oldest_seq(), self._operations.waiting()
