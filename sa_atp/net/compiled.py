@@ -4,11 +4,13 @@ Their source is copied to the cache folder, below a name that changes with it: n
 here may be where nobody can write. Types are given, so nothing is compiled later on, whatever comes.
 """
 
+import fcntl
 import hashlib
 import importlib.util
 import inspect
 import os
 import sys
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -32,6 +34,7 @@ def worker_kernels() -> Kernels:
         Kernels,
         compiled(
             kernels,
+            ("swapped",),
             fill=i64(
                 t.uint32[:, ::1], i64, i64, i64, numbers, t.int16[::1], t.int8[::1], read(t.float32, 1),
             ),
@@ -56,17 +59,27 @@ def socket_kernels() -> Any:
     return compiled(plain, receive=t.int64(t.int64, t.uint8[::1], words, words, words, words, t.int64[:, ::1]))
 
 
-def compiled(module: ModuleType, **signatures: Any) -> SimpleNamespace:
-    """Functions of a module of kernels, each compiled for the one signature."""
+def compiled(module: ModuleType, helpers: Sequence[str] = (), **signatures: Any) -> SimpleNamespace:
+    """Functions of a module of kernels, each compiled for the one signature. Args: helpers: functions that they call."""
     import numba
 
     copied = _copy(module)
-    return SimpleNamespace(
-        **{
-            name: numba.njit(signature, nogil=True, cache=True, error_model="numpy")(getattr(copied, name))
-            for name, signature in signatures.items()
-        }
-    )
+    with (_folder() / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several that start together compile it once
+        for name in helpers:
+            setattr(copied, name, numba.njit(error_model="numpy")(getattr(copied, name)))
+        return SimpleNamespace(
+            **{
+                name: numba.njit(signature, nogil=True, cache=True, error_model="numpy")(getattr(copied, name))
+                for name, signature in signatures.items()
+            }
+        )
+
+
+def _folder() -> Path:
+    folder = cache_folder() / "kernels"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def _copy(module: ModuleType) -> ModuleType:
@@ -75,9 +88,8 @@ def _copy(module: ModuleType) -> ModuleType:
     name = f"{module.__name__.replace('.', '_')}_{hashlib.sha256(source.encode()).hexdigest()[:16]}"
     if name in sys.modules:
         return sys.modules[name]
-    path = cache_folder() / "kernels" / f"{name}.py"
+    path = _folder() / f"{name}.py"
     if not path.is_file():
-        path.parent.mkdir(parents=True, exist_ok=True)
         written = path.with_suffix(f".{os.getpid()}")
         written.write_text(source)
         written.replace(path)  # whole, whoever else writes it now

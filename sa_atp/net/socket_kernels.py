@@ -6,8 +6,10 @@ uint64[2] (64-bit Linux, little-endian: elsewhere this is not used).
 
 from typing import Any
 
-from numba import carray, types
+import numba
 
+types: Any = numba.types
+carray: Any = getattr(numba, "carray")  # noqa: B009  (numba does not say what it exports)
 recvmsg = types.ExternalFunction("recvmsg", types.intp(types.int32, types.uintp, types.int32))
 errno_location = types.ExternalFunction("__errno_location", types.CPointer(types.int32)())
 

@@ -34,6 +34,8 @@ class Kernels(Protocol):
     @property
     def fill(self) -> Any: ...
     @property
+    def streams(self) -> Any: ...
+    @property
     def take(self) -> Any: ...
     @property
     def dequantise(self) -> Any: ...
@@ -78,10 +80,9 @@ class CommonCase:
     def __init__(self, kernels: Kernels, membership: Membership) -> None:
         self._kernels = kernels
         self._member = membership
-        results = ResultStreams(
+        self.results = ResultStreams(
             kernels, job=membership.job, epoch=membership.epoch, fan_in=membership.fan_in, lanes=membership.lanes
         )
-        self.streams = results.find
         self._contribution = np.zeros(k.F_ITEMS, np.int64)
         self._contribution[[k.F_FIRST, k.F_JOB, k.F_EPOCH, k.F_SLOT_BASE, k.F_SLOT_COUNT, k.F_LIMIT]] = (
             first_byte(Kind.DATA), membership.job, membership.epoch, membership.slot_base, membership.slot_count,
@@ -98,11 +99,12 @@ class CommonCase:
     ) -> int:
         """Writes as many as it can of the contributions first to end - 1, none of which has been sent before.
 
-        Args: packets: uint8[n, size]; the first goes to row `at`. Returns: how many were written; 0: the next is not common.
+        Args: packets: uint8[n, size]; the first goes to row `at`.
+        Returns: how many were written; 0: the next is not common.
         """
         plan = operation.plan
         attempt, within = divmod(first, plan.attempt_fragments)
-        if within < plan.scale_fragments or group.excluded or not little_endian():
+        if within < plan.scale_fragments or group.excluded or not (little_endian() and group.is_aligned):
             return 0
         what = self._contribution
         what[k.F_FLAGS] = Flag.ON_BEHALF if group.bypass_leaf else 0
@@ -122,17 +124,8 @@ class CommonCase:
 
     # --- in -------------------------------------------------------------------------------------------------------------
 
-    def streams(self, packets: ByteRows) -> Streams | None:
-        """Results as streams, see kernels; None: there is something else among them, or they cannot be read as words."""
-        if packets.shape[1] != self._result_size or not _is_words(packets):
-            return None
-        if len(self._rows) < len(packets):
-            self._rows = np.zeros((2 * len(packets), k.ROW_ITEMS), np.int64)
-        count = self._kernels.streams(packets.view(np.uint32), self._results, self._rows)
-        return None if count < 0 else self._rows[:count]
-
     def take(self, packets: ByteRows, stream: list[int], operation: Operation, local: int) -> Taken | None:
-        """Gives a stream to its operation. Args: stream: a row of `streams`; local: place of its first fragment.
+        """Gives a stream to its operation. Args: stream: a row of `results.find`; local: place of its first fragment.
 
         Returns: None if it is not the common case.
         """

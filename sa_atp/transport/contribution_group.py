@@ -67,6 +67,7 @@ class ContributionGroup:
         self._exponents: dict[int, tuple[int, int]] = {}  # chunk: (attempt, exponent) of what may be sent
         self._rounded: dict[int, tuple[int, Lanes]] = {}  # chunk: attempt, and its lanes while they may be needed
         self._codes: dict[tuple[int, int], list[int]] = {}  # (attempt, chunk): the magnitude of each part
+        self.is_aligned = all(part.flags.aligned for part in self.parts)
         self.fits = np.zeros((len(self.parts), plan.chunks), np.int8)  # of each part and chunk, see kernels.fill
 
     # --- what may be sent -------------------------------------------------------------------------------------------

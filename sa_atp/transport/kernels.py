@@ -4,7 +4,8 @@ What they do, the rules beside them do as well, for every case (`ContributionGro
 `Receiver.take`, `Operation.on_results`); tests/transport/test_common_case.py holds the two together. Each stops at
 what is not common and says where, so nothing of that is decided here.
 
-They are written for numba: each stands by itself, all arrays are C-contiguous, and numbers of different signs do not meet.
+They are written for numba: they call nothing but `swapped`, all arrays are C-contiguous, and signed numbers do not meet
+unsigned ones.
 numba's arithmetic on 32-bit numbers gives 64-bit ones: what is used further is cut to 32 bits where it is made.
 A *word* is 32 bits of a packet as they lie in memory, big-endian, read by a little-endian machine. Nothing that a packet
 says is used as an index before it has been compared with what bounds it.
@@ -15,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from sa_atp.arrays import AnyIntegers, Bitmaps, Integers, Lanes, Mask, Octets, Values
+from sa_atp.arrays import Values
 
 HEADER_WORDS = 5
 
-# --- what packets of an operation are, as items of int64[...] --------------------------------------------------------------
+# --- what packets of an operation are, as items of int64[...] -------------------------------------------------------------
 # fill
 (F_FIRST, F_FLAGS, F_JOB, F_EPOCH, F_TAG, F_SEQ, F_SLOT_BASE, F_SLOT_COUNT, F_BITS_HIGH, F_BITS_LOW, F_DATA_START,
  F_CHUNK_FRAGMENTS, F_ATTEMPT, F_LIMIT, F_ADD, F_ITEMS) = range(16)  # fmt: skip
@@ -33,9 +34,13 @@ S_FIRST, S_JOB, S_EPOCH, S_BITS_HIGH, S_BITS_LOW, S_CONGESTION, S_COLLISION, S_R
 OUT_FRESH, OUT_NEWEST, OUT_FLOWN, OUT_DONE, OUT_ITEMS = range(5)
 
 
-def fill(
-    words: Any, at: int, first: int, end: int, what: Any, exponents: Any, fits: Any, values: Values
-) -> int:
+def swapped(word: Any) -> Any:
+    """A word with its bytes the other way round."""
+    high = ((word >> np.uint32(8)) & np.uint32(0xFF00)) | (word >> np.uint32(24))
+    return np.uint32(high | ((word << np.uint32(8)) & np.uint32(0xFF0000)) | (word << np.uint32(24)))
+
+
+def fill(words: Any, at: int, first: int, end: int, what: Any, exponents: Any, fits: Any, values: Values) -> int:
     """Writes data fragments first to end - 1 of one attempt: header, and lanes quantised from one contribution.
 
     Args:
@@ -61,15 +66,17 @@ def fill(
     scale = np.float32(1.0)
     begin = first - what[10]
     if (
-        at < 0 or at + end - first > words.shape[0] or chunk_fragments < 1 or begin < 0
-        or (end - 1 - what[10]) * lanes >= total or (end - 1 - what[10]) // chunk_fragments >= exponents.size
+        at < 0
+        or at + end - first > words.shape[0]
+        or chunk_fragments < 1
+        or begin < 0
+        or (end - 1 - what[10]) * lanes >= total
+        or (end - 1 - what[10]) // chunk_fragments >= exponents.size
         or fits.size < exponents.size
     ):
         return 0
-    swapped_high = (high >> np.uint32(24)) | ((high >> np.uint32(8)) & np.uint32(0xFF00)) | (
-        (high << np.uint32(8)) & np.uint32(0xFF0000)) | (high << np.uint32(24))
-    swapped_low = (low >> np.uint32(24)) | ((low >> np.uint32(8)) & np.uint32(0xFF00)) | (
-        (low << np.uint32(8)) & np.uint32(0xFF0000)) | (low << np.uint32(24))
+    swapped_high = swapped(high)
+    swapped_low = swapped(low)
     for local in range(first, end):
         fragment = local - what[10]
         chunk = fragment // chunk_fragments
@@ -91,14 +98,11 @@ def fill(
         if not add:
             seq = (what[5] + local) & 0xFFFFFFFF
             word = np.uint32(top | np.uint32(what[6] + seq % what[7]))
-            row[0] = (word >> np.uint32(24)) | ((word >> np.uint32(8)) & np.uint32(0xFF00)) | (
-                (word << np.uint32(8)) & np.uint32(0xFF0000)) | (word << np.uint32(24))
+            row[0] = swapped(word)
             word = names | np.uint32((exponents[chunk] & 0xFF) << 8)
-            row[1] = (word >> np.uint32(24)) | ((word >> np.uint32(8)) & np.uint32(0xFF00)) | (
-                (word << np.uint32(8)) & np.uint32(0xFF0000)) | (word << np.uint32(24))
+            row[1] = swapped(word)
             word = np.uint32(seq)
-            row[2] = (word >> np.uint32(24)) | ((word >> np.uint32(8)) & np.uint32(0xFF00)) | (
-                (word << np.uint32(8)) & np.uint32(0xFF0000)) | (word << np.uint32(24))
+            row[2] = swapped(word)
             row[3] = swapped_high
             row[4] = swapped_low
         place = fragment * lanes
@@ -108,16 +112,13 @@ def fill(
         if add:
             for i in range(count):
                 word = lane[i]
-                held = np.uint32((word >> np.uint32(24)) | ((word >> np.uint32(8)) & np.uint32(0xFF00)) | (
-                    (word << np.uint32(8)) & np.uint32(0xFF0000)) | (word << np.uint32(24)))
+                held = swapped(word)
                 word = np.uint32(held + np.uint32(np.int32(np.rint(source[i] * scale))))
-                lane[i] = (word >> np.uint32(24)) | ((word >> np.uint32(8)) & np.uint32(0xFF00)) | (
-                    (word << np.uint32(8)) & np.uint32(0xFF0000)) | (word << np.uint32(24))
+                lane[i] = swapped(word)
         else:
             for i in range(count):
                 word = np.uint32(np.int32(np.rint(source[i] * scale)))
-                lane[i] = (word >> np.uint32(24)) | ((word >> np.uint32(8)) & np.uint32(0xFF00)) | (
-                    (word << np.uint32(8)) & np.uint32(0xFF0000)) | (word << np.uint32(24))
+                lane[i] = swapped(word)
             for i in range(count, lanes):
                 lane[i] = np.uint32(0)
     return end - first
@@ -147,8 +148,7 @@ def streams(words: Any, what: Any, found: Any) -> int:
             return -1
         flags = np.int64((row[0] >> np.uint32(8)) & np.uint32(0xFF))
         word = row[2]
-        seq = np.int64(np.uint32((word >> np.uint32(24)) | ((word >> np.uint32(8)) & np.uint32(0xFF00)) | (
-            (word << np.uint32(8)) & np.uint32(0xFF0000)) | (word << np.uint32(24))))
+        seq = np.int64(swapped(word))
         kind = np.int64(row[1] >> np.uint32(16))  # tag above, exponent below
         if seq != before + 1 or kind != stream:
             count += 1
@@ -186,7 +186,7 @@ def take(
     found: Any,
     done: Any,
 ) -> bool:
-    """Takes a stream of results, if all are data fragments that are missing, sent by us, and at the exponent that they have.
+    """Takes a stream of results, if all are data fragments that are missing, sent by us, and at the right exponent.
 
     Args:
         words: uint32[packets, 5 + lanes]; start, end: rows of the stream.
@@ -202,9 +202,14 @@ def take(
     first = what[0]
     fragment = first - what[1]
     if (
-        start < 0 or end > words.shape[0] or count <= 0
-        or fragment < 0 or fragment + count > what[2] or first + count > pending.size
-        or first + count > what[6] or (fragment + count) * lanes > sums.size
+        start < 0
+        or end > words.shape[0]
+        or count <= 0
+        or fragment < 0
+        or fragment + count > what[2]
+        or first + count > pending.size
+        or first + count > what[6]
+        or (fragment + count) * lanes > sums.size
     ):
         return False
     for i in range(count):
@@ -225,8 +230,7 @@ def take(
             goal = sums[place * lanes : (place + 1) * lanes]
             for i in range(lanes):
                 word = source[i]
-                goal[i] = np.int32((word >> np.uint32(24)) | ((word >> np.uint32(8)) & np.uint32(0xFF00)) | (
-                    (word << np.uint32(8)) & np.uint32(0xFF0000)) | (word << np.uint32(24)))
+                goal[i] = np.int32(swapped(word))
             local = place + what[1]
             pending[local] = False
             if sent_us[local] != 0 and not lost[local]:

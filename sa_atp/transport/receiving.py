@@ -68,7 +68,7 @@ class Receiver:
 
     def take_common(self, packets: ByteRows, now_us: int) -> bool:
         """What `take` does, if all of these packets are complete results of this job. Returns: whether they are."""
-        streams = None if self._common is None else self._common.streams(packets)
+        streams = None if self._common is None else self._common.results.find(packets)
         if streams is None or self._common is None:
             return False
         for stream in streams.tolist():

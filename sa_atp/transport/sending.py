@@ -50,7 +50,7 @@ class Sender:
         """Args: common: writes what it can; None: nothing is compiled here."""
         self._common = common
         self.room: ByteRows | None = None
-        """uint8[fragments at once, size], where bursts are written, each over the one before; None: each has its own array."""
+        """uint8[most of a burst, size], where each is written over the one before; None: each has its own array."""
         self.has_more = False
         """Whether the last burst was as large as it may be, so that there may be more to send."""
         self._member = membership
@@ -104,7 +104,9 @@ class Sender:
 
     def _burst(self, chosen: Sequence[_Piece], now_us: int) -> Burst:
         count = sum(piece.end - piece.first for piece in chosen)
-        room = self.room if self.room is not None and count <= len(self.room) else None  # helpers send in several windows
+        room = (
+            self.room if self.room is not None and count <= len(self.room) else None
+        )  # helpers send in several windows
         packets = np.empty((count, self._size), np.uint8) if room is None else room[:count]
         head, lanes = headers(packets), lanes_of(packets)
         bits, flags, stamp = head["bits"], head["flags"], Stamp(head, self._member)

@@ -141,7 +141,9 @@ class SumStore:
         end = first + len(lanes)
         if first < self._oldest or end > self._oldest + HORIZON:
             return False
-        pieces = [(n, max(first, n * PAGE), min(end, (n + 1) * PAGE)) for n in range(first // PAGE, (end - 1) // PAGE + 1)]
+        pieces = [
+            (n, max(first, n * PAGE), min(end, (n + 1) * PAGE)) for n in range(first // PAGE, (end - 1) // PAGE + 1)
+        ]
         for number, start, stop in pieces:
             page = self._pages.get(number)
             if page is not None and page.complete[start - number * PAGE : stop - number * PAGE].any():

@@ -172,7 +172,7 @@ class Worker:
 
     def result(self, operation: int, out: Values) -> Operation:
         """Writes the sums of a done operation into float32[values]."""
-        done = self._operations.take(operation, out, self._common and self._common.write_values)
+        done = self._operations.take(operation, out, None if self._common is None else self._common.write_values)
         self._fetching.keep(done)
         return done
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from sa_atp.arrays import ByteRows, Values
+from sa_atp.arrays import AnyIntegers, ByteRows, Mask, Seqs, Values
 from sa_atp.net.compiled import worker_kernels
 from sa_atp.spec import Flag, Kind
 from sa_atp.transport.common_case import CommonCase
@@ -23,7 +23,15 @@ from sa_atp.wire.datagrams import Burst
 from sa_atp.wire.header import HEADER, first_byte, headers, lanes_of, size_of
 
 SWITCH, SERVER = ("10.0.0.1", 9), ("10.0.0.2", 9)
-CACHES = {"_rounded", "fits", "plan", "parts", "_under_way", "_codes"}  # of a group: they save work, and decide nothing
+CACHES = {
+    "_rounded",
+    "fits",
+    "is_aligned",
+    "plan",
+    "parts",
+    "_under_way",
+    "_codes",
+}  # of a group: they save work, and decide nothing
 
 
 def member(rng: random.Random) -> Membership:
@@ -45,7 +53,7 @@ def member(rng: random.Random) -> Membership:
 
 def state(worker: Worker) -> Iterator[object]:
     """All that decides what a connection does next."""
-    yield {k: v for k, v in vars(worker.window).items()}
+    yield vars(worker.window)
     yield vars(worker.round_trip)
     yield {k: v for k, v in vars(worker._probe_timer).items() if k != "_round_trip"}
     yield worker.stats
@@ -53,7 +61,17 @@ def state(worker: Worker) -> Iterator[object]:
     yield str(worker.error)
     for operation in worker._operations._open.values():
         yield operation.describe()
-        for name in ("pending", "missing", "resolved", "attempt", "exponent", "_accepted", "_waiting", "_low", "_history"):
+        for name in (
+            "pending",
+            "missing",
+            "resolved",
+            "attempt",
+            "exponent",
+            "_accepted",
+            "_waiting",
+            "_low",
+            "_history",
+        ):
             value = getattr(operation, name)
             yield name, value.tolist() if isinstance(value, np.ndarray) else value
         for local in range(operation.plan.span):
@@ -81,7 +99,9 @@ def results_of(rng: random.Random, contributions: ByteRows) -> ByteRows:
     head["first"] = first_byte(Kind.RESULT)
     head["flags"] = 0
     if rng.random() < 0.3:
-        head["flags"][rng.randrange(len(made)) :] |= np.uint8(rng.choice((Flag.CONGESTION, Flag.COLLISION, Flag.FROM_PS)))
+        head["flags"][rng.randrange(len(made)) :] |= np.uint8(
+            rng.choice((Flag.CONGESTION, Flag.COLLISION, Flag.FROM_PS))
+        )
     return made
 
 
@@ -123,7 +143,8 @@ def test_the_common_case_is_what_the_rules_say(seed: int) -> None:
             count = rng.choice((1, 63, 1000, 16_384, 16_385, 50_000))
             key = rng.choice((None, "a", "b"))
             parts = [values(rng, count, magnitude) for _ in range(rng.choice((1, of.micro_batches)))]
-            index = [worker.begin(count, (key, count), now) for worker in both][0]
+            index, same_index = (worker.begin(count, (key, count), now) for worker in both)
+            assert index == same_index
             for worker in both:
                 worker.contribute(index, parts, of.fan_in, now, on_behalf=seed % 7 == 0)
             outs[index] = (np.zeros(count, np.float32), np.zeros(count, np.float32))
@@ -190,6 +211,11 @@ def test_most_of_an_undisturbed_sum_is_common(monkeypatch: pytest.MonkeyPatch) -
     assert (written, taken) == (60, 60)
 
 
+def stored(sums: SumStore, seqs: Seqs) -> list[AnyIntegers | Mask]:
+    found = sums.complete(seqs)
+    return [found.seqs, found.exponents, found.tags, found.collided, found.lanes]
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_copies_of_results_are_kept_as_the_rules_keep_them(seed: int) -> None:
     rng = random.Random(seed)
@@ -200,7 +226,9 @@ def test_copies_of_results_are_kept_as_the_rules_keep_them(seed: int) -> None:
         count = rng.randrange(1, 400)
         start = place + rng.choice((0, 0, 0, 0, -20, 500))
         place = max(place, start + count)
-        packets = np.random.default_rng(rng.randrange(1 << 30)).integers(0, 256, (count, size_of(Kind.RESULT, 64)), np.uint8)
+        packets = np.random.default_rng(rng.randrange(1 << 30)).integers(
+            0, 256, (count, size_of(Kind.RESULT, 64)), np.uint8
+        )
         head = headers(packets)
         head["seq"] = (first_seq + start + np.arange(count)) % 2**32
         head["exponent"], head["tag"], head["bits"], head["flags"] = -3, 9, 3, 0
@@ -214,10 +242,6 @@ def test_copies_of_results_are_kept_as_the_rules_keep_them(seed: int) -> None:
             for store in (plain, fast):
                 store.release((first_seq + max(0, place - 300)) % 2**32)
         seqs = (first_seq + np.arange(max(0, place - 2 * PAGE), place + 2)) % 2**32
-        for a, b in zip(
-            (found := plain.complete(seqs)) and (found.seqs, found.exponents, found.tags, found.collided, found.lanes),
-            (found := fast.complete(seqs)) and (found.seqs, found.exponents, found.tags, found.collided, found.lanes),
-            strict=True,
-        ):
+        for a, b in zip(stored(plain, seqs), stored(fast, seqs), strict=True):
             assert a.tolist() == b.tolist()
     assert plain.pages == fast.pages
