@@ -1,45 +1,62 @@
 """One worker of the all-reduce benchmark, as a process: the same sums, over this transport or over a peer's."""
 
 import os
+import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from sa_atp.arrays import Values
 from sa_atp.net.communicator import connect
+from sa_atp.net.compiled import worker_kernels
 from sa_atp.testbed import gloo, worker
 
 WARM_UP = 2  # sums before the measurement: connections, windows, scales
+BLOCK = 1 << 20  # values made at once: what is only needed to make them shall not count as memory of a sum
 
 Reduce = Callable[[Values], None]
 Barrier = Callable[[], None]
 
 
-def contribution(rank: int, values: int) -> Values:
-    """What a rank contributes: float32[values], multiples of 1/256, so that every sum of them is exact."""
-    integers = np.random.default_rng([7, rank]).integers(-1000, 1001, values)
-    return (integers / 256).astype(np.float32)
+def contribution(rank: int, values: int) -> Iterator[Values]:
+    """What a rank contributes: float32, in blocks; multiples of 1/256, so that every sum of them is exact."""
+    rng = np.random.default_rng([7, rank])
+    for first in range(0, values, BLOCK):
+        yield (rng.integers(-1000, 1001, min(BLOCK, values - first)) / 256).astype(np.float32)
 
 
 def run(task: dict[str, Any]) -> dict[str, Any]:
     """Sums an array `iterations` times.
 
-    Returns: seconds of each sum, CPU seconds of this process for all of them, those of the kernel among them, and how many
-    sums were wrong.
+    Returns: seconds of each sum, CPU seconds of this process for all of them, those of the kernel among them, how many sums
+        were wrong, and megabytes of memory: before there was an array, of the arrays here (the tensor, what it is filled
+        from, the sum that is expected), and at the most.
     Raises: SaAtpError.
     """
     rank, world_size, values = int(task["rank"]), int(task["world_size"]), int(task["values"])
-    mine = contribution(rank, values)
-    expected = mine.astype(np.float64)
-    for other in range(world_size):
-        if other != rank:
-            expected += contribution(other, values)
-    wanted = expected.astype(np.float32)
+    if task["transport"] == "gloo":
+        gloo.load()
+    else:
+        worker_kernels()
+    before_mb = _peak_mb()
+    mine, wanted = np.empty(values, np.float32), np.empty(values, np.float32)
+    everybody = [contribution(each, values) for each in range(world_size)]
+    for first in range(0, values, BLOCK):
+        blocks = [next(blocks) for blocks in everybody]
+        mine[first : first + BLOCK] = blocks[rank]
+        wanted[first : first + BLOCK] = np.sum(blocks, axis=0, dtype=np.float64)
     measure = _over_gloo if task["transport"] == "gloo" else _over_sa_atp
-    return measure(task, lambda reduce, barrier: _measure(int(task["iterations"]), mine, wanted, reduce, barrier))
+    found = measure(task, lambda reduce, barrier: _measure(int(task["iterations"]), mine, wanted, reduce, barrier))
+    memory = {"before_mb": before_mb, "arrays_mb": 3 * mine.nbytes / 1e6, "peak_mb": _peak_mb()}
+    return {**found, "memory": memory}
+
+
+def _peak_mb() -> float:
+    """The most memory that this process has had, in megabytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
 
 
 def _measure(iterations: int, mine: Values, wanted: Values, reduce: Reduce, barrier: Barrier) -> dict[str, Any]:

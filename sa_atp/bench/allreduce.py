@@ -12,9 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.table import Table
 
 from sa_atp import needs, terminal
+from sa_atp.bench import allreduce_sizes
 from sa_atp.bench.all_reduce_task import WARM_UP
 from sa_atp.bench.cluster import Cluster, Request
 from sa_atp.errors import UserError
@@ -26,6 +28,7 @@ from sa_atp.words import plural
 ETHERNET_BYTES, IP_BYTES, UDP_BYTES = 14, 20, 8
 TIMEOUT_S = 300.0
 PEERS = ("gloo",)
+DEFAULT_SIZES = "400,4000,40000,400000,4000000,64000000"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,6 +40,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--link-mbps", type=float, metavar="R", help="rate of every link; needs --backend mininet")
     parser.add_argument("--switch", choices=("embedded", "bmv2"), default="embedded")
     parser.add_argument("--lanes", type=int, choices=LANE_BUILDS, default=256, help="(default: %(default)s)")
+    parser.add_argument(
+        "--sizes",
+        nargs="?",
+        const=DEFAULT_SIZES,
+        metavar="BYTES,...",
+        type=_sizes,
+        help="measure tensors of these sizes in place of --mbytes; without a list: 400 bytes to 64 MB",
+    )
+    parser.add_argument("--figure", type=Path, metavar="FILE", help="draw times by size; needs --sizes")
     parser.add_argument("--against", choices=PEERS, help="measure a peer as well")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -51,6 +63,8 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(f"--iterations {options.iterations}: expected at least 1")
     if options.link_mbps is not None and options.link_mbps <= 0:
         raise UserError(f"--link-mbps {options.link_mbps}: expected more than 0")
+    if options.figure is not None and options.sizes is None:
+        raise UserError("--figure: a figure shows times by size: add --sizes")
     if options.against == "gloo":
         needs.require_modules("--against gloo needs", "torch")
     request = Request(
@@ -65,9 +79,16 @@ def run(options: argparse.Namespace) -> int:
         tempfile.TemporaryDirectory(prefix="sa-atp-bench-") as folder,
         _backend(options, request, Path(folder)) as made,
     ):
-        found = measure(made, request, options.against, Path(folder))
+        if options.sizes is not None:
+            found = allreduce_sizes.measure(measure, made, request, options.sizes, options.against, Path(folder))
+        else:
+            found = measure(made, request, options.against, Path(folder))
+    if options.figure is not None:
+        allreduce_sizes.draw(found, options.figure)
     if options.json:
         print(json.dumps(found))
+    elif options.sizes is not None:
+        allreduce_sizes.print_table(found)
     else:
         _print(found)
     return 1 if found["sums_wrong"] else 0
@@ -85,11 +106,14 @@ def measure(cluster: Cluster, request: Request, peer: str | None, folder: Path) 
         "switch": request.switch,
         "link_mbps": request.link_mbps,
         "goodput_mbps": ours["goodput_mbps"],
+        "p50_ms": ours["p50_ms"],
+        "p99_ms": ours["p99_ms"],
         "limit_mbps": limit,
         "fraction_of_limit": None if limit is None else ours["goodput_mbps"] / limit,
         "cpu_s_per_gbyte": ours["cpu_s_per_gbyte"],
         "cpu_s_per_gbyte_of_services": ours["cpu_s_per_gbyte_of_services"],
         "cpu_s_per_gbyte_by_process": ours["cpu_s_per_gbyte_by_process"],
+        "memory": ours["memory"],
         "retransmitted": ours["retransmitted"],
         "sums_wrong": ours["wrong"],
         "peer": None,
@@ -97,8 +121,8 @@ def measure(cluster: Cluster, request: Request, peer: str | None, folder: Path) 
     }
     if peer is not None:
         theirs = _measure_one(cluster, request, peer, folder)
-        found["peer"] = {"name": peer, "goodput_mbps": theirs["goodput_mbps"],
-                         "cpu_s_per_gbyte": theirs["cpu_s_per_gbyte"]}  # fmt: skip
+        shown = ("goodput_mbps", "p50_ms", "p99_ms", "cpu_s_per_gbyte", "memory")
+        found["peer"] = {"name": peer, **{key: theirs[key] for key in shown}}
         found["ratio_to_peer"] = ours["goodput_mbps"] / theirs["goodput_mbps"]
         found["sums_wrong"] += theirs["wrong"]
     return found
@@ -128,7 +152,7 @@ def _measure_one(cluster: Cluster, request: Request, transport: str, folder: Pat
                 "values": request.bytes // 4,
                 "iterations": request.iterations,
                 "server": cluster.server,
-                "job": f"bench-{os.getpid()}",
+                "job": f"bench-{os.getpid()}-{request.bytes}",
                 "store": list(cluster.store),
                 "interface": cluster.interfaces[rank] if cluster.interfaces else None,
                 "out": str(files[rank]),
@@ -153,12 +177,36 @@ def _measure_one(cluster: Cluster, request: Request, transport: str, folder: Pat
     services_s = sum(sum(each.values()) for name, each in where.items() if name != "workers")
     return {
         "goodput_mbps": request.bytes * 8 / 1e6 / (sum(seconds) / len(seconds)),
+        "p50_ms": 1e3 * float(np.percentile(seconds, 50)),
+        "p99_ms": 1e3 * float(np.percentile(seconds, 99)),
+        "memory": _memory([r["memory"] for r in results]),
         "cpu_s_per_gbyte": workers_s + services_s,
         "cpu_s_per_gbyte_of_services": services_s,
         "cpu_s_per_gbyte_by_process": where,
         "wrong": sum(r["wrong"] for r in results),
         "retransmitted": sum(r.get("stats", {}).get("retransmitted", 0) for r in results),
     }
+
+
+def _memory(of_workers: list[dict[str, float]]) -> dict[str, float]:
+    """Of the worker that had most: all of it, and whose it is.
+
+    The arrays are the benchmark's: the tensor, what it is filled from, and the sum that is expected. What is left is the
+    transport's: the process without a tensor is not in it.
+    """
+    most = max(of_workers, key=lambda each: each["peak_mb"])
+    transport_mb = max(0.0, most["peak_mb"] - most["before_mb"] - most["arrays_mb"])
+    return {**most, "transport_mb": transport_mb}
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    try:
+        sizes = tuple(int(each) for each in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected numbers of bytes, as in 400,4000") from None
+    if not all(4 <= size <= 4_000_000_000 and size % 4 == 0 for size in sizes):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected multiples of 4, up to 4000000000")
+    return sizes
 
 
 def _wait_for_answers(workers: list[Process], what: str) -> None:
@@ -234,4 +282,9 @@ def _print(found: dict[str, Any]) -> None:
         )
     if found["ratio_to_peer"] is not None:
         console.print(f"{found['ratio_to_peer']:.2f} times the goodput of {found['peer']['name']}")
+    memory = found["memory"]
+    console.print(
+        f"memory of a worker: {memory['peak_mb']:.0f} MB at most: {memory['arrays_mb']:.0f} the benchmark's arrays, "
+        f"{memory['transport_mb']:.0f} the transport's, {memory['before_mb']:.0f} the program itself"
+    )
     console.print(f"wrong sums: {found['sums_wrong']}")

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from sa_atp.control.admission import Installer
 from sa_atp.control.fabric import Keeper, SwitchPlace
 from sa_atp.net.clock import now_us
+from sa_atp.net.compiled import socket_kernels, worker_kernels
 from sa_atp.net.driver import Driver
 from sa_atp.net.udp import UdpSocket
 from sa_atp.transport.server import ParameterServer
@@ -16,8 +17,9 @@ class ServerProcess:
     def __init__(self, settings: ServerSettings, listen: Address, random_bits: Callable[[int], int]) -> None:
         """Raises: UserError: the address cannot be had."""
         self.settings = settings
-        self.server = ParameterServer(settings, random_bits)
+        self.server = ParameterServer(settings, random_bits, worker_kernels())
         socket = UdpSocket(listen)
+        socket.use(socket_kernels())
         self.address = socket.address
         self.server.own_ip = self.address[0]
         self._driver = Driver(self.server, socket, self._take_events)

@@ -22,19 +22,23 @@ import numpy as np
 from sa_atp.arrays import Values
 from sa_atp.errors import UserError
 from sa_atp.net.clock import now_us
+from sa_atp.net.compiled import socket_kernels, worker_kernels
 from sa_atp.net.driver import Driver
 from sa_atp.net.promise import Callbacks, Promise, then_at_once
 from sa_atp.net.session import Asking, Session, Sum
-from sa_atp.net.udp import UdpSocket
-from sa_atp.spec import UDP_PORT
+from sa_atp.net.udp import UdpSocket, segments
+from sa_atp.spec import UDP_PORT, Kind
+from sa_atp.transport.common_case import Kernels
 from sa_atp.transport.errors import TransportError
 from sa_atp.transport.events import WorkerLimits, WorkerStats
 from sa_atp.transport.membership import Joining, JoinRequest, Membership
 from sa_atp.transport.worker import Worker
 from sa_atp.wire.control import HelpMode, Reply, Request
 from sa_atp.wire.datagrams import Address
+from sa_atp.wire.header import size_of
 
 T = TypeVar("T")
+AT_ONCE = 8  # segmented sends of one burst
 MARGIN_S = 1.0  # in which the connection's thread says that a time is up
 LOOK_TIMEOUT_S = 5.0  # a turn of the connection's thread takes milliseconds
 
@@ -85,7 +89,9 @@ def connect(
         operation_timeout_us=_microseconds("operation_timeout_s", operation_timeout_s),
         server_timeout_us=_microseconds("server_timeout_s", server_timeout_s),
     )
+    kernels = worker_kernels()  # before anybody counts on hearing from us
     socket = UdpSocket()
+    socket.use(socket_kernels())
     joining = Joining(
         request,
         address,
@@ -99,7 +105,7 @@ def connect(
     if joining.membership is None:
         driver.close()
         raise joining.error or TransportError("not admitted")
-    return Communicator(joining.membership, driver, limits)
+    return Communicator(joining.membership, driver, limits, kernels)
 
 
 def parse_address(text: str, *, lowest_port: int = 1) -> Address:
@@ -119,19 +125,23 @@ def parse_address(text: str, *, lowest_port: int = 1) -> Address:
 class Communicator(Asking):
     """One rank's connection to a job. Thread-safe; close it, or use it as a context manager."""
 
-    def __init__(self, membership: Membership, driver: Driver, limits: WorkerLimits) -> None:
+    def __init__(self, membership: Membership, driver: Driver, limits: WorkerLimits, kernels: Kernels) -> None:
         self.membership = membership
-        self._worker = Worker(membership, now_us(), first_request=random.getrandbits(32), limits=limits)
+        self._worker = Worker(
+            membership, now_us(), first_request=random.getrandbits(32), limits=limits, kernels=kernels
+        )
+        size = size_of(Kind.DATA, membership.lanes)
+        self._worker.write_over(AT_ONCE * segments(size))
         self._session = Session(self._worker)
         self._driver = driver
         self._closed = False
         self._closing = threading.Lock()  # taken by whoever closes it, and never given back
         self._process = os.getpid()
-        self._callbacks = Callbacks()
+        self._callbacks = Callbacks(driver.is_here)
         driver.connection = self._worker
         driver.after = self._session.serve
         driver.ended = self._end
-        self._callbacks.own_thread = driver.start(f"sa-atp-rank-{membership.rank}")
+        driver.start(f"sa-atp-rank-{membership.rank}")
 
     # --- sums ---------------------------------------------------------------------------------------------------------
 
@@ -146,7 +156,16 @@ class Communicator(Asking):
 
         Raises: TransportError: what failed, naming the ranks that are missing; UserError: an array that cannot be sent.
         """
-        self.all_reduce_async(array, key=key, scale=scale).result()
+        # who waits does the work meanwhile: no thread has to wake another one
+        borrowed = not self.is_of_another_process and self._driver.borrow()
+        try:
+            future = self.all_reduce_async(array, key=key, scale=scale)
+            if borrowed:
+                self._driver.turn_until(future.done)
+        finally:
+            if borrowed:
+                self._driver.give_back()
+        future.result()
 
     def all_reduce_async(self, array: Any, *, key: object | None = None, scale: float = 1.0) -> "Future[Any]":
         """The same, in the background: the future's result is the array. It must not be touched before.
@@ -236,7 +255,7 @@ class Communicator(Asking):
 
         Where that thread does not run any more, or in this process, nothing changes either.
         """
-        if self.is_of_another_process or threading.current_thread() is self._callbacks.own_thread:
+        if self.is_of_another_process or self._driver.is_here():
             return at()
         seen: Future[T] = Future()
 

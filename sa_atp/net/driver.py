@@ -1,9 +1,9 @@
 """Runs a sans-I/O connection over a UDP socket: a dozen lines, and a thread for those who want to block."""
 
 import contextlib
+import math
 import os
 import select
-import selectors
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -18,6 +18,7 @@ from sa_atp.wire.datagrams import Burst
 LONGEST_WAIT_S = 1.0
 LONGEST_PAUSE_US, ENOUGH, WORTH_IT = 8_000, 96, 8  # of datagrams that gather, see ReceiveCoalescing
 FD_SETSIZE = 1024  # descriptors from here on are beyond select()
+UNKNOWN = -1  # of a time: nobody has looked yet
 LOOKS = 8  # at a socket in a turn: calls and timers come to their right however much arrives
 
 
@@ -27,10 +28,15 @@ class Connection(Protocol):
     def next_timer_us(self) -> int | None: ...
     def handle_timer(self, now_us: int) -> None: ...
     def may_gather(self) -> int: ...
+    @property
+    def has_more(self) -> bool: ...
 
 
 class Driver:
-    """One connection, one socket. All calls into the connection happen in the thread that runs the loop."""
+    """One connection, one socket. All calls into the connection happen in the loop, in one thread at a time.
+
+    Usually that is a thread of its own. Who waits for something borrows the loop and does its work meanwhile.
+    """
 
     def __init__(self, connection: Connection, socket: UdpSocket, after: Callable[[], None] = lambda: None) -> None:
         """Args: after: called whenever the connection has been served: the place to take its events."""
@@ -45,10 +51,16 @@ class Driver:
         self._over = False
         # between waking the loop and closing what wakes it; a signal handler may interrupt its own thread
         self._lock = threading.RLock()
-        self._selector = selectors.DefaultSelector()
+        self._loop = threading.Lock()  # held by the thread that does what the loop does, between two waits
+        self._owner = 0  # that thread; 0: none
+        self._epoll = select.epoll()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._selector.register(socket, selectors.EVENT_READ)
-        self._selector.register(self._wake_read, selectors.EVENT_READ)
+        self._poll = select.poll()
+        for descriptor in (socket.fileno(), self._wake_read):
+            self._epoll.register(descriptor, select.EPOLLIN)
+            self._poll.register(descriptor, select.POLLIN)
+        self._due_us: int | None = UNKNOWN  # when there is something to do, seen after the last turn
+        self._due_slept_us: int | None = UNKNOWN  # ... as the loop's own thread knew it when it began to wait
         self._thread: threading.Thread | None = None
         self._coalescing = ReceiveCoalescing(LONGEST_PAUSE_US, ENOUGH, WORTH_IT)
         self._pacer = SendPacer()
@@ -59,7 +71,8 @@ class Driver:
     def call(self, action: Callable[[], None]) -> None:
         """Has the loop run `action` soon."""
         self._calls.append(action)
-        self._wake()
+        if not self.is_here():
+            self._wake()
         if self._over:
             self._run_calls()
 
@@ -76,6 +89,49 @@ class Driver:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout=5)
 
+    def is_here(self) -> bool:
+        """Whether the loop is in this thread at the moment: then nothing that it must do may be waited for."""
+        return self._owner == threading.get_ident()
+
+    def borrow(self) -> bool:
+        """Takes the loop into this thread, until `give_back`, so that no thread has to wake another one to go on.
+
+        Returns: whether it could: somebody else may have it, or it may be over.
+        """
+        if self._owner == threading.get_ident() or not self._loop.acquire(blocking=False):
+            return False
+        if self._over or self._stop:
+            self._loop.release()
+            return False
+        self._owner = threading.get_ident()
+        # while the loop's own thread waits for what these bring, it sleeps
+        self._epoll.unregister(self.socket)
+        self._epoll.unregister(self._wake_read)
+        return True
+
+    def turn_until(self, is_done: Callable[[], bool]) -> None:
+        """Does what the loop does; for who has borrowed it. What goes wrong in a turn ends the loop, as everywhere."""
+        readable: list[int] = []  # at first: what has been called meanwhile
+        while True:
+            try:
+                self._handle(readable)
+            except BaseException:
+                self._stop = True
+                raise
+            if is_done() or self._stop:
+                return
+            readable = [fd for fd, _ in self._poll.poll(math.ceil(1000 * self._wait_s(LONGEST_WAIT_S)))]
+
+    def give_back(self) -> None:
+        self._epoll.register(self.socket, select.EPOLLIN)
+        self._epoll.register(self._wake_read, select.EPOLLIN)
+        self._owner = 0
+        self._loop.release()
+        # its own thread may sleep longer than it should, and does not know what has been called since
+        due_us, slept_us = self._due_us, self._due_slept_us
+        if self._stop or self._calls or (due_us is not None and (slept_us is None or due_us < slept_us)):
+            self._wake()
+
     def _wake(self) -> None:
         if self._woken:
             return  # by somebody whom the loop has not heard yet: it will look at the calls after that
@@ -87,14 +143,18 @@ class Driver:
     # --- the loop -----------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
+        self._due_us = UNKNOWN  # the connection may be another one than before
         try:
             while not self._stop:
                 self.turn(LONGEST_WAIT_S)
         finally:
-            try:
-                self.ended()
-            finally:
-                self.close()
+            with self._loop:
+                self._owner = threading.get_ident()
+                try:
+                    self.ended()
+                finally:
+                    self.close()
+                    self._owner = 0
 
     def close(self) -> None:
         """Gives back what the loop has of the system; for a loop that does not run, or not any more."""
@@ -102,7 +162,7 @@ class Driver:
             if self._over:
                 return
             self._over = True
-            self._selector.close()
+            self._epoll.close()
             self.socket.close()
             os.close(self._wake_read)
             os.close(self._wake_write)
@@ -117,26 +177,49 @@ class Driver:
                 return
             action()
 
+    def _wait_s(self, longest_s: float) -> float:
+        """How long there is nothing to do, if nothing comes."""
+        if self._calls or self._due_us == UNKNOWN:
+            return 0.0
+        return longest_s if self._due_us is None else max(0.0, min(longest_s, (self._due_us - now_us()) / 1e6))
+
+    def _next_due_us(self) -> int | None:
+        due = self.connection.next_timer_us()
+        if due is None or self._resume_us is None:
+            return self._resume_us if due is None else due
+        return min(due, self._resume_us)
+
     def turn(self, longest_s: float) -> None:
         """Waits for something to happen, and handles it."""
-        wait = longest_s
-        for due in (self.connection.next_timer_us(), self._resume_us):
-            if due is not None:
-                wait = min(wait, max(0.0, (due - now_us()) / 1e6))
+        wait_s = self._wait_s(longest_s)
+        self._due_slept_us = self._due_us
+        events = self._epoll.poll(wait_s)
+        with self._loop:
+            self._owner = threading.get_ident()
+            try:
+                self._handle([fd for fd, _ in events])
+            finally:
+                self._owner = 0
+
+    def _handle(self, readable: Sequence[int]) -> None:
+        """Args: readable: descriptors at which there is something, or was."""
         received = 0
-        for key, _ in self._selector.select(0 if self._calls else wait):
-            if key.fd == self._wake_read:
-                os.read(self._wake_read, 4096)
+        for fd in readable:
+            if fd == self._wake_read:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self._wake_read, 4096)
                 self._woken = False  # before the calls are taken: later ones wake the loop again
             else:
                 received = self._receive()
         self._run_calls()
-        due = self.connection.next_timer_us()
+        # as it was after the last turn: what has made it earlier since then is sent below
+        due = self.connection.next_timer_us() if self._due_us == UNKNOWN else self._due_us
         if due is not None and now_us() >= due:
             self.connection.handle_timer(now_us())
         self._flush()
         self.after()
-        pause_s = self._coalescing.pause_s(received, self.connection.may_gather())
+        self._due_us = self._next_due_us()
+        pause_s = self._coalescing.pause_s(received, self.connection.may_gather()) if received else 0.0
         if pause_s:
             wait_readable(self._wake_read, pause_s)  # calls need not wait
 
@@ -162,6 +245,8 @@ class Driver:
                 break
             self.socket.send(bursts)
             self._pacer.wrote(sum(burst.data.size for burst in bursts), self.socket.unsent_bytes(), now_us())
+            if not self.connection.has_more:
+                break
         if budget_bytes is not None:
             self._resume_us = self._pacer.resume_us()
 

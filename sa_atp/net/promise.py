@@ -6,7 +6,6 @@ wait for itself, and with it everything that could end the wait: results, timers
 
 import contextlib
 import logging
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -18,14 +17,14 @@ MOST_CALLBACKS = 256  # that may wait at the same time
 class Callbacks:
     """The threads in which one connection's callbacks run; there are none as long as there is nothing to call."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_loop_here: Callable[[], bool]) -> None:
+        """Args: is_loop_here: whether this thread does the connection's work at the moment."""
         self._pool = ThreadPoolExecutor(MOST_CALLBACKS, thread_name_prefix="sa-atp-callback")
-        self.own_thread: threading.Thread | None = None
-        """The connection's."""
+        self._is_loop_here = is_loop_here
 
     def run(self, action: Callable[[Any], object], future: Any) -> None:
-        """Calls action(future): here, unless this is the connection's thread."""
-        if threading.current_thread() is not self.own_thread:
+        """Calls action(future): here, unless this thread does the connection's work."""
+        if not self._is_loop_here():
             action(future)
             return
         try:

@@ -31,11 +31,14 @@ class ReceiveCoalescing:
         Args: packets: what the last look brought; most: how many may gather, if fewer than enough.
         """
         now = now_us()
+        # a stream that has just begun, or comes faster than it did, is as fast as this look shows it
+        pace = packets / max(1, now - self._counted_us)
         self._recent = self._recent * math.exp((self._counted_us - now) / MEMORY_US) + packets
         self._counted_us = now
         enough = self._enough if most is None else min(self._enough, most)
         if not 0 < packets < enough:
             return 0.0
+        pace = max(pace, self._recent / MEMORY_US)
         # in packets: what will have gathered by the end of the pause
-        gathered = min(float(enough), self._recent * self._longest_us / MEMORY_US)
-        return gathered / self._recent * MEMORY_US / 1e6 if gathered >= self._worth_it else 0.0
+        gathered = min(float(enough), pace * self._longest_us)
+        return gathered / pace / 1e6 if gathered >= self._worth_it else 0.0

@@ -13,6 +13,7 @@ import socket
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from sa_atp.arrays import ByteRows, Octets
 from sa_atp.errors import UserError
 from sa_atp.net.clock import now_us
 from sa_atp.net.mmsg import CONTROL_BYTES, SOL_UDP, UDP_GRO, MessageVector, address_of
+from sa_atp.net.packed_receive import PackedReceive
 from sa_atp.wire.datagrams import Address, Burst
 
 UDP_SEGMENT = 103
@@ -42,6 +44,11 @@ ECT0 = 2
 CS5 = 0b101000  # DSCP of signalling (RFC 4594)
 URGENT = [(socket.IPPROTO_IP, socket.IP_TOS, struct.pack("=i", CS5 << 2 | ECT0))]
 IP_MTU_DISCOVER, IP_PMTUDISC_PROBE = 10, 3  # "don't fragment" in every packet
+
+
+def segments(size: int) -> int:
+    """Datagrams of so many bytes that one segmented send takes."""
+    return min(MAX_SEGMENTS, max(1, MAX_SEND_BYTES // size))
 
 
 @dataclass(slots=True)
@@ -75,6 +82,7 @@ class UdpSocket:
         self._vector = MessageVector()
         self._vector_in = MessageVector(RECEIVE_MESSAGES)
         self._rows = np.empty((RECEIVE_SINGLY + RECEIVE_MESSAGES, RECEIVE_BYTES), np.uint8)
+        self._packed: PackedReceive | None = None
         self._count = array.array("i", [0])
         self.is_drained = True  # whether the last look took all that was there
         self.stats = SocketStats()
@@ -102,10 +110,19 @@ class UdpSocket:
         fcntl.ioctl(self.socket, SIOCOUTQ, self._count)
         return self._count[0]
 
+    def use(self, kernels: Any) -> None:
+        """From now on takes datagrams by compiled code, see net/socket_kernels.py."""
+        self._packed = PackedReceive(kernels)
+        self._rows = self._rows[:0]
+
     # --- in -----------------------------------------------------------------------------------------------------------
 
     def receive(self) -> list[Burst]:
         """What has arrived, up to a bound; empty if nothing has. The arrays are valid until the next call."""
+        if self._packed is not None:
+            found, self.is_drained = self._packed.receive(self.fileno())
+            self.stats.received += sum(map(len, found))
+            return found
         bursts: list[Burst] = []
         for row in range(RECEIVE_SINGLY):
             try:
@@ -166,7 +183,7 @@ class UdpSocket:
         self._full_until_us = None
         for burst in bursts:
             data = np.ascontiguousarray(burst.data)
-            per_call = min(MAX_SEGMENTS, max(1, MAX_SEND_BYTES // data.shape[1]))
+            per_call = segments(data.shape[1])
             for first in range(0, len(data), per_call):
                 self._send(burst.address, data[first : first + per_call], URGENT if burst.urgent else [])
 

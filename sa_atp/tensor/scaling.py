@@ -15,6 +15,7 @@ that one fits by construction.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -44,6 +45,7 @@ CODE_BITS = 8
 CODES_PER_LANE = 3  # 24 bits, far below SUM_LIMIT
 
 
+@lru_cache
 def limit_bits(contributions: int) -> int:
     """b such that |q| < 2**b for each contribution keeps the sum of all of them below SUM_LIMIT."""
     return SUM_BITS - max(contributions - 1, 0).bit_length()

@@ -8,7 +8,8 @@ import numpy as np
 
 from sa_atp.arrays import Integers
 
-KEPT = 4  # of each length
+KEPT = 4  # of each length,
+KEPT_VALUES = 1 << 23  # ... and one where they are longer than this: memory that nobody uses shall not be much
 
 
 class Buffers:
@@ -27,5 +28,5 @@ class Buffers:
         if len(array) not in self._free and len(self._free) >= 2 * KEPT:
             self._free.pop(next(iter(self._free)))  # sizes that are no longer used
         free = self._free.setdefault(len(array), [])
-        if len(free) < KEPT:
+        if len(free) < (KEPT if len(array) <= KEPT_VALUES else 1):
             free.append(array)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sa_atp.arrays import Bitmaps, Indices, Lanes, Mask, Values
+from sa_atp.arrays import Bitmaps, Exponents, Indices, Lanes, Mask, Values
 from sa_atp.spec import CONTRIBUTION_BITS
 from sa_atp.tensor.fragments import Plan, Run
 from sa_atp.tensor.quantise import quantise
@@ -67,6 +67,8 @@ class ContributionGroup:
         self._exponents: dict[int, tuple[int, int]] = {}  # chunk: (attempt, exponent) of what may be sent
         self._rounded: dict[int, tuple[int, Lanes]] = {}  # chunk: attempt, and its lanes while they may be needed
         self._codes: dict[tuple[int, int], list[int]] = {}  # (attempt, chunk): the magnitude of each part
+        self.is_aligned = all(part.flags.aligned for part in self.parts)
+        self.fits = np.zeros((len(self.parts), plan.chunks), np.int8)  # of each part and chunk, see kernels.fill
 
     # --- what may be sent -------------------------------------------------------------------------------------------
 
@@ -81,9 +83,17 @@ class ContributionGroup:
         first, last = self.plan.fragments_of(chunk)
         self._insert(base + first, base + last)
 
+    def may_send_all(self, exponents: Exponents) -> None:
+        """What may_send_chunk does, of all chunks in attempt 0."""
+        self._exponents = {chunk: (0, exponent) for chunk, exponent in enumerate(exponents.tolist())}
+        base = self.plan.data_start(0)
+        self._insert(base, base + self.plan.data_fragments)
+
     def forget_chunk(self, attempt: int, chunk: int) -> None:
         """The chunk's sum is known, or is tried anew: nothing of this attempt needs to be sent any more."""
         self._rounded.pop(chunk, None)
+        if not self._fresh:
+            return
         base = self.plan.data_start(attempt)
         first, last = (base + f for f in self.plan.fragments_of(chunk))
         self._remove(first, last)
@@ -217,6 +227,11 @@ class ContributionGroup:
         last_us = int(self.sent_us[end - 1]) if self.tries[end - 1] == 1 else NEVER
         self.newest_done_us = max(self.newest_done_us, last_us)
         return last_us
+
+    def on_taken(self, flown: int, newest_us: int) -> None:
+        """What on_done does, where a kernel has marked the fragments. Args: flown: how many of them were in flight."""
+        self._fly(-flown)
+        self.newest_done_us = max(self.newest_done_us, newest_us)
 
     def waiting(self, pending: Mask, oldest: int, sent_before_us: int) -> Indices:
         """Fragments that were sent before a time and whose sum is not known. Args: oldest: none below is pending."""

@@ -211,6 +211,11 @@ class Joining:
     def transmit(self, now_us: int, budget_bytes: int | None = None) -> list[Burst]:
         return [Burst.of(self.server, packet) for packet in self._requests.due(now_us)]
 
+    @property
+    def has_more(self) -> bool:
+        """Nothing is held back: `transmit` gives all that there is."""
+        return False
+
     def may_gather(self) -> int:
         """How many datagrams may wait for us: none, the answer is urgent."""
         return 0

@@ -5,8 +5,8 @@ once with an exponent that is gathered then. All decisions follow from sums, whi
 never need to ask one another. A rank that is late may see the results of a later stage first; they tell it what it missed.
 """
 
-from collections.abc import MutableMapping
-from dataclasses import replace
+from collections.abc import Callable, MutableMapping
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +30,7 @@ UNKNOWN = -128  # an exponent that is not known yet
 CODE_MASK = 0xFF
 
 History = list[ChunkHistory | None]
+WriteValues = Callable[[Integers, Exponents, int, int, Values], bool]
 
 
 def tag_of(index: int, values: int) -> int:
@@ -107,13 +108,15 @@ class Operation:
         self._histories = histories
         known = histories.get(key) if key is not None else None
         # A copy: the next operation with this key must not see what this one has learned before it is over.
+        # Its items are shared, and replaced, not changed.
         self._history: History = (
-            [h and replace(h) for h in known]
-            if known is not None and len(known) == plan.chunks
-            else [None] * plan.chunks
+            list(known) if known is not None and len(known) == plan.chunks else [None] * plan.chunks
         )
         self._from_history = np.array([h is not None for h in self._history])
         self.predicted = bool(self._from_history.any())
+        if self._from_history.all():
+            self._know_all()
+            return
         for chunk, history in enumerate(self._history):
             if history is None:
                 self._gather(chunk, 0)
@@ -127,9 +130,12 @@ class Operation:
         self.groups.append(group)
         plan = self.plan
         for attempt in (0, 1):
-            for fragment in range(plan.scale_fragments):
-                if self.pending[plan.scale_start(attempt) + fragment]:
-                    group.may_send_scale(attempt, fragment)
+            first = plan.scale_start(attempt)
+            for fragment in np.flatnonzero(self.pending[first : first + plan.scale_fragments]).tolist():
+                group.may_send_scale(attempt, fragment)
+        if not self.attempt.any() and not self._accepted.any() and (self.exponent != UNKNOWN).all():
+            group.may_send_all(self.exponent)
+            return
         for chunk in range(plan.chunks):
             if self.exponent[chunk] != UNKNOWN and not self._accepted[chunk]:
                 group.may_send_chunk(int(self.attempt[chunk]), chunk, int(self.exponent[chunk]))
@@ -200,8 +206,28 @@ class Operation:
             sent_us = max(self._settle(run.first + i, run.first + i + 1) for i in news.tolist())
         self._waiting[chunk] -= fresh
         if self._waiting[chunk] == 0:
-            self._chunk_complete(chunk)
+            self._chunk_complete(chunk, largest(self._sums_of(chunk)))
         return fresh, sent_us
+
+    def take_stream(
+        self, kernels: Any, words: Any, start: int, end: int, what: Any, found: Any, done: Any
+    ) -> tuple[int, int] | None:
+        """What on_results does, where that is the common case: by a kernel. Args: see kernels.take.
+
+        Returns: as on_results; None if it is not common, and nothing has changed. Raises: Changed.
+        """
+        (group,) = self.groups
+        if not kernels.take(
+            words, start, end, what, self.pending, self._waiting, self.exponent, self.attempt, self._accepted, self._sums,
+            group.sent_us, group.tries, group.marked_lost, found, done,
+        ):  # fmt: skip
+            return None
+        fresh, newest_us, flown, complete = found.tolist()
+        self._miss(-fresh)
+        group.on_taken(flown, newest_us)
+        for chunk, top in done[:complete].tolist():
+            self._chunk_complete(chunk, top)
+        return fresh, newest_us
 
     def _settle(self, first: int, end: int) -> int:
         """These pending fragments are known, or not needed any more. Returns: when the newest was sent."""
@@ -212,8 +238,10 @@ class Operation:
             newest = max(newest, group.on_done(first, end))
         return newest
 
-    def result(self, out: Values) -> None:
-        """Writes the sums."""
+    def result(self, out: Values, write: WriteValues | None = None) -> None:
+        """Writes the sums. Args: write: does it, if it can; see CommonCase.write_values."""
+        if write is not None and write(self._sums, self.exponent, 0, self.plan.chunks, out):
+            return
         for chunk in range(self.plan.chunks):
             start, end = self.plan.values_of(chunk)
             if self.exponent[chunk] == UNKNOWN:
@@ -300,6 +328,14 @@ class Operation:
         for group in self.groups:
             group.may_send_chunk(attempt, chunk, exponent)
 
+    def _know_all(self) -> None:
+        """What _know does in attempt 0, of all chunks of an operation that nobody has contributed to yet."""
+        plan = self.plan
+        self.exponent[:] = [history.exponent for history in self._history if history is not None]
+        self._waiting[:] = plan.chunk_fragments
+        self._waiting[-1] = plan.data_fragments - plan.fragments_of(plan.chunks - 1)[0]
+        self._want(plan.data_start(0), plan.data_start(0) + plan.data_fragments)
+
     def _waits_for_scale(self, chunk: int, attempt: int) -> bool:
         return bool(self.attempt[chunk] == attempt and self.exponent[chunk] == UNKNOWN and not self._accepted[chunk])
 
@@ -331,25 +367,28 @@ class Operation:
             local = self.plan.scale_start(attempt) + fragment
             self._unwant(local, local + 1)
 
-    def _chunk_complete(self, chunk: int) -> None:
-        """All data of the attempt is back: accept the sum, or do it again."""
+    def _sums_of(self, chunk: int) -> Integers:
+        """All lanes of a chunk's fragments."""
         first, end = self.plan.fragments_of(chunk)
-        sums = self._sums[first * self.plan.lanes : end * self.plan.lanes]
-        top = largest(sums)
+        return self._sums[first * self.plan.lanes : end * self.plan.lanes]
+
+    def _chunk_complete(self, chunk: int, top: int) -> None:
+        """All data of the attempt is back: accept the sum, or do it again. Args: top: the largest absolute value."""
         attempt, used = int(self.attempt[chunk]), int(self.exponent[chunk])
         # what fits its exponent by construction is poisoned all the same where values change, or two copies of them differ
         bad = poisoned(top)
         predicted = self._history[chunk] if attempt == 0 and self._from_history[chunk] else None
         if attempt == 0 and (bad or (predicted and predicted.too_coarse(used, top, self.contributions))):
-            self._superseded[chunk] = (used, sums.copy())
+            self._superseded[chunk] = (used, self._sums_of(chunk).copy())
             for group in self.groups:
                 group.forget_chunk(attempt, chunk)
             self._gather(chunk, 1)
             return
         if bad:
-            raise self._changed(chunk, sums)
+            raise self._changed(chunk, self._sums_of(chunk))
         if predicted:
-            predicted.after_sum(used, top, self.contributions)
+            self._history[chunk] = after = ChunkHistory(predicted.exponent, predicted.finest, predicted.patience)
+            after.after_sum(used, top, self.contributions)
         else:
             self._history[chunk] = after_gather(used, top, self.contributions)
         self._accept(chunk)

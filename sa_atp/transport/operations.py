@@ -14,7 +14,7 @@ from sa_atp.tensor.fragments import Plan, plan_of
 from sa_atp.transport.buffers import Buffers
 from sa_atp.transport.contribution_group import ContributionGroup
 from sa_atp.transport.membership import Membership
-from sa_atp.transport.operation import History, Operation
+from sa_atp.transport.operation import History, Operation, WriteValues
 from sa_atp.transport.serial import SEQ_MASK, serial_distance
 from sa_atp.transport.under_way import UnderWay
 
@@ -65,6 +65,8 @@ class Operations:
 
         Returns: whether there was one to open.
         """
+        if not self._waiting:
+            return False
         # A slot serves the fragments whose numbers differ by the quota: the older must be done first.
         return self._open_until(self.oldest_place() + self._member.slot_count)
 
@@ -105,11 +107,11 @@ class Operations:
         operation.save_history()
         self._open_keys.discard(operation.key)
 
-    def take(self, index: int, out: Values) -> Operation:
+    def take(self, index: int, out: Values, write: WriteValues | None = None) -> Operation:
         """Writes the sums of a done operation into float32[values], and drops it from the book."""
         done = self._open.pop(index)
         done.groups.clear()
-        done.result(out)
+        done.result(out, write)
         gone = next(iter(self._open), self._opened) - self._first
         if 2 * gone > len(self._starts):
             del self._starts[:gone]

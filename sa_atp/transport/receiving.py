@@ -6,11 +6,13 @@ import numpy as np
 
 from sa_atp.arrays import ByteRows, Headers, Lanes
 from sa_atp.spec import Flag
+from sa_atp.transport.common_case import CommonCase
 from sa_atp.transport.contribution_group import NEVER
 from sa_atp.transport.errors import NonFiniteError, ValuesChangedError
 from sa_atp.transport.events import Event, OperationDone, WorkerStats
 from sa_atp.transport.failures import Reportable
 from sa_atp.transport.fetching import Fetching
+from sa_atp.transport.kernels import ROW_COLLIDED, ROW_END, ROW_MARKED, ROW_SEQ, ROW_START, ROW_TAG
 from sa_atp.transport.membership import Membership
 from sa_atp.transport.operation import Changed, NotFinite, Operation
 from sa_atp.transport.operations import Operations
@@ -19,7 +21,7 @@ from sa_atp.transport.recovery import Recovery
 from sa_atp.transport.serial import SEQ_MASK, serial_distance
 from sa_atp.transport.timing import RoundTrip
 from sa_atp.transport.window import Window
-from sa_atp.wire.header import lanes_of
+from sa_atp.wire.header import headers, lanes_of
 
 # flags as plain integers: arithmetic on enum members is slow
 _CONGESTION, _COLLISION = int(Flag.CONGESTION), int(Flag.COLLISION)
@@ -40,7 +42,10 @@ class Receiver:
         fetching: Fetching,
         stats: WorkerStats,
         events: deque[Event],
+        common: CommonCase | None,
     ) -> None:
+        """Args: common: takes what it can; None: nothing is compiled here."""
+        self._common = common
         self.problem: Reportable | None = None
         """Why there is no going on: the first sum that says so."""
         self._member = membership
@@ -61,12 +66,46 @@ class Receiver:
         self._ahead_to = first_seq  # or it would seem to be ahead when half of all numbers have passed
         return False
 
+    def take_common(self, packets: ByteRows, now_us: int) -> bool:
+        """What `take` does, if all of these packets are complete results of this job. Returns: whether they are."""
+        streams = None if self._common is None else self._common.results.find(packets)
+        if streams is None or self._common is None:
+            return False
+        for stream in streams.tolist():
+            start, end, seq = stream[ROW_START], stream[ROW_END], stream[ROW_SEQ]
+            operation, following = self._operations.reach(seq)
+            taken = None
+            if (
+                operation is not None
+                and stream[ROW_TAG] == operation.tag
+                and following >= end - start
+                and not operation.is_done()
+            ):
+                local = (seq - operation.first_seq) & SEQ_MASK
+                try:
+                    taken = self._common.take(packets, stream, operation, local)
+                except Changed as problem:
+                    self.problem = self.problem or self._explained(operation, problem)
+                    self._stats.duplicates += end - start
+                    continue
+            if operation is None or taken is None:
+                rows = packets[start:end]
+                self._take_complete(headers(rows), rows, now_us)
+                continue
+            self._after_part(operation, taken.newest_us, now_us)
+            self._stats.duplicates += end - start - taken.fresh
+            self._count_news(taken.fresh, stream[ROW_MARKED], stream[ROW_COLLIDED], now_us)
+        return True
+
     def take(self, head: Headers, packets: ByteRows, now_us: int) -> None:
         """Takes results of this job. Args: HEADER[n]; uint8[n, size]."""
         complete = head["bits"] == self._member.fan_in
         if not complete.all():
             self._stats.malformed += int((~complete).sum())
             head, packets = head[complete], packets[complete]
+        self._take_complete(head, packets, now_us)
+
+    def _take_complete(self, head: Headers, packets: ByteRows, now_us: int) -> None:
         # Consecutive fragments with one exponent and tag go together.
         seqs = head["seq"].astype(np.int64)
         streams = head["exponent"].astype(np.int64) << 8 | head["tag"]
@@ -104,11 +143,14 @@ class Receiver:
         except (NotFinite, Changed) as problem:
             self.problem = self.problem or self._explained(operation, problem)
             return 0
+        self._after_part(operation, sent_us, now_us)
+        return fresh
+
+    def _after_part(self, operation: Operation, sent_us: int, now_us: int) -> None:
         if sent_us != NEVER:
             self._round_trip.result(now_us - sent_us)
         if operation.is_done():
             self._finish(operation)
-        return fresh
 
     def _explained(self, operation: Operation, problem: NotFinite | Changed) -> Reportable:
         ranks = {self._member.map.rank_of(c) for c in problem.contributions}
@@ -137,16 +179,19 @@ class Receiver:
         if finished:
             last = np.flatnonzero(flags & _FINISHED_AT_PS == _FINISHED_AT_PS)[-1]
             self._time_ps_round_trip(int(head["seq"][last]), now_us)
-        self._stats.results += news
-        self._stats.congested += marked
         self._stats.results_from_server += finished
         self._stats.results_fetched += stored
-        self._probe_timer.on_news(now_us)
-        self._window.on_results(news, marked, collided, now_us, self._round_trip.smoothed_us)
+        self._count_news(news, marked, collided, now_us)
         if stored:
             # the parameter server has results that we missed, and probably more of them
             self._fetching.is_coming(now_us)
             self._fetching.ask(self._operations.active(), now_us)
+
+    def _count_news(self, news: int, marked: int, collided: int, now_us: int) -> None:
+        self._stats.results += news
+        self._stats.congested += marked
+        self._probe_timer.on_news(now_us)
+        self._window.on_results(news, marked, collided, now_us, self._round_trip.smoothed_us)
 
     def _time_ps_round_trip(self, seq: int, now_us: int) -> None:
         """How long a sum took that the parameter server has finished."""

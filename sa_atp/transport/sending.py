@@ -5,9 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sa_atp.arrays import Numbers
+from sa_atp.arrays import ByteRows, Numbers
 from sa_atp.spec import Flag, Kind
 from sa_atp.tensor.fragments import Run
+from sa_atp.transport.common_case import CommonCase
 from sa_atp.transport.contribution_group import RESEND_AFTER_TRIES, ContributionGroup
 from sa_atp.transport.events import WorkerStats
 from sa_atp.transport.leaf_bypass import LeafBypass
@@ -44,7 +45,14 @@ class Sender:
         window: Window,
         recovery: Recovery,
         stats: WorkerStats,
+        common: CommonCase | None,
     ) -> None:
+        """Args: common: writes what it can; None: nothing is compiled here."""
+        self._common = common
+        self.room: ByteRows | None = None
+        """uint8[most of a burst, size], where each is written over the one before; None: each has its own array."""
+        self.has_more = False
+        """Whether the last burst was as large as it may be, so that there may be more to send."""
         self._member = membership
         self._leaf = leaf
         self._round_trip = round_trip
@@ -65,7 +73,10 @@ class Sender:
 
         Returns: one burst, so that many small operations cost no more packets at once than one large one; None: nothing.
         """
-        at_most = MAX_BURST if budget_bytes is None else min(MAX_BURST, budget_bytes // self._size)
+        self.has_more = False
+        at_most = MAX_BURST if self.room is None else len(self.room)
+        if budget_bytes is not None:
+            at_most = min(at_most, budget_bytes // self._size)
         if not active or not at_most:
             return None
         self._recovery.find_losses(active, now_us)
@@ -87,25 +98,48 @@ class Sender:
                 window -= group.in_flight
                 if window <= 0 or most <= 0:
                     break
+        # a window of each group of an operation: one may have been full, and the next one not
+        self.has_more = sum(piece.end - piece.first for piece in chosen) >= at_most
         return self._burst(chosen, now_us) if chosen else None
 
     def _burst(self, chosen: Sequence[_Piece], now_us: int) -> Burst:
-        packets = np.empty((sum(piece.end - piece.first for piece in chosen), self._size), np.uint8)
+        count = sum(piece.end - piece.first for piece in chosen)
+        room = (
+            self.room if self.room is not None and count <= len(self.room) else None
+        )  # helpers send in several windows
+        packets = np.empty((count, self._size), np.uint8) if room is None else room[:count]
         head, lanes = headers(packets), lanes_of(packets)
         bits, flags, stamp = head["bits"], head["flags"], Stamp(head, self._member)
-        head["first"] = first_byte(Kind.DATA)
-        at = 0
+        at = by_rules = 0
         for operation, group, first, end in chosen:
-            for run in operation.plan.runs(first, end):
+            place = first
+            while place < end:
+                if written := self._write_common(packets, at, operation, group, place, end):
+                    at, place = at + written, place + written
+                    continue
+                run = next(operation.plan.runs(place, end))
+                by_rules += len(run)
                 rows = slice(at, at + len(run))
                 group.write_lanes(run, bits[rows], lanes[rows])
                 stamp.name(at, operation, run)
                 flags[rows] = self._flags(group, run)
-                at += len(run)
+                at, place = at + len(run), run.end
             group.on_sent(first, end, now_us, self._round_trip.answer_us)
             self._stats.on_behalf += end - first if group.on_behalf else 0
-        stamp.finish()
+        if by_rules:
+            head["first"] = first_byte(Kind.DATA)
+            stamp.finish()
         return Burst(self._member.data_address, packets)
+
+    def _write_common(
+        self, packets: ByteRows, at: int, operation: Operation, group: ContributionGroup, first: int, end: int
+    ) -> int:
+        """Returns: how many were written, of fragments that have not been sent before."""
+        if self._common is None or group.tries[first:end].any():
+            return 0
+        written = self._common.write(packets, at, operation, group, first, end)
+        self._stats.fragments_sent += written
+        return written
 
     def _flags(self, group: ContributionGroup, run: Run) -> Numbers | int:
         """Flags of each fragment of a run, and their counters."""

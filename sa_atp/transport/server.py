@@ -14,8 +14,10 @@ from sa_atp.arrays import ByteRows, Headers, Octets
 from sa_atp.spec import HEADER_BYTES, Flag, Kind
 from sa_atp.transport import failures, job_status, sums, work_requests
 from sa_atp.transport.admission import Admission
+from sa_atp.transport.common_case import Kernels, ResultStreams
 from sa_atp.transport.errors import describe_ranks
 from sa_atp.transport.job import REPLIES_KEPT, Job, Member, State
+from sa_atp.transport.kernels import ROW_COLLIDED, ROW_END, ROW_EXPONENT, ROW_SEQ, ROW_START, ROW_TAG
 from sa_atp.transport.membership import GONE_US
 from sa_atp.transport.registry import OVER
 from sa_atp.transport.serial import serial_distance
@@ -57,9 +59,16 @@ KNOWN_KINDS = frozenset({first_byte(k) for k in (Kind.DATA, Kind.RESULT, Kind.PR
 
 
 class ParameterServer:
-    def __init__(self, settings: ServerSettings, random_bits: Callable[[int], int]) -> None:
-        """Args: random_bits: like random.getrandbits; chooses where epochs and sequence numbers start."""
+    def __init__(
+        self, settings: ServerSettings, random_bits: Callable[[int], int], kernels: Kernels | None = None
+    ) -> None:
+        """Args:
+        random_bits: like random.getrandbits; chooses where epochs and sequence numbers start.
+        kernels: do the common case of packets; None: the rules do that as well, as they do everything else.
+        """
         self.settings = settings
+        self._kernels = kernels
+        self._streams: dict[int, ResultStreams] = {}
         self._events: deque[ServerEvent] = deque()
         self._admission = Admission(settings, random_bits, self._events, self._fail)
         self.jobs = self._admission.jobs
@@ -91,8 +100,36 @@ class ParameterServer:
         for burst in merged(bursts):
             if burst.data.shape[1] < HEADER_BYTES:
                 self.malformed += len(burst)
-            else:
+            elif not self._keep_common(burst):
                 self._receive(burst, now_us)
+
+    def _keep_common(self, burst: Burst) -> bool:
+        """Keeps copies of results, if there is nothing else among them. Returns: whether that is so."""
+        job = None if self._kernels is None else self.jobs.get(int(headers(burst.data[:1])["job"][0]))
+        if (
+            self._kernels is None or job is None or job.state is not State.RUNNING or job.recalled
+            or (burst.address != self.settings.switch_address and job.member_at(burst.address) is None)
+        ):  # fmt: skip
+            return False
+        known = self._streams.get(job.number)
+        if known is None or known.epoch != job.epoch:
+            known = self._streams[job.number] = ResultStreams(
+                self._kernels, job=job.number, epoch=job.epoch, fan_in=job.fan_in, lanes=self.settings.lanes
+            )
+        streams = known.find(burst.data)
+        if streams is None:
+            return False
+        lanes = lanes_of(burst.data)
+        for row in streams.tolist():
+            start, end = row[ROW_START], row[ROW_END]
+            if not row[ROW_COLLIDED] and job.sums.keep_stream(
+                row[ROW_SEQ], row[ROW_EXPONENT], row[ROW_TAG], lanes[start:end]
+            ):
+                job.stats.results_kept += end - start
+            else:
+                packets = burst.data[start:end]
+                self._on_packets(Kind.RESULT, job.number, headers(packets), packets, burst.address)
+        return True
 
     def _receive(self, burst: Burst, now_us: int) -> None:
         head = headers(burst.data)
@@ -325,6 +362,11 @@ class ParameterServer:
                 self._fail(job, "lost", silent, f"not heard of for {bound_us / 1e6:.1f} s")
                 continue
             self._admission.drop(job, silent)
+
+    @property
+    def has_more(self) -> bool:
+        """Nothing is held back: `transmit` gives all that there is."""
+        return False
 
     def may_gather(self) -> int:
         """How many datagrams may wait for us: copies of results as many as come, where nobody has asked for anything."""

@@ -13,8 +13,10 @@ from sa_atp.arrays import Bitmaps, Exponents, Headers, Indices, Lanes, Mask, Oct
 from sa_atp.spec import Flag
 from sa_atp.tensor.quantise import saturating_add
 from sa_atp.transport.serial import SEQ_MASK, serial_distance
+from sa_atp.wire.header import LANE
 
 PAGE = 256  # fragments
+PAGES_FREE = 64
 HORIZON = 1 << 20  # fragments beyond the oldest that anyone needs; bounds the memory that a bad sender can take
 
 # Outcome of each fragment that was offered
@@ -30,16 +32,26 @@ Streams = NDArray[np.uint16]
 class _Page:
     """PAGE fragments, an item of each array for one."""
 
-    lanes: Lanes
+    lanes: Lanes  # as they travel
     bits: Bitmaps
     stream: Streams
     complete: Mask
     collided: Mask  # something of it came here because its slot was taken
 
+    @classmethod
+    def of(cls, lanes: int) -> "_Page":
+        return cls(
+            np.empty((PAGE, lanes), LANE),
+            np.empty(PAGE, np.uint64),
+            np.empty(PAGE, np.uint16),
+            np.empty(PAGE, bool),
+            np.empty(PAGE, bool),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Complete sums: sequence numbers, exponents, tags, whether they collided, and lanes."""
+    """Complete sums: sequence numbers, exponents, tags, whether they collided, and lanes as they travel."""
 
     seqs: Seqs
     exponents: Exponents
@@ -56,6 +68,7 @@ class SumStore:
         self._origin = first_seq  # pages are numbered from here
         self._oldest = 0  # distance from the origin: everything below has been passed by all
         self._pages: dict[int, _Page] = {}
+        self._free: list[_Page] = []  # to be used again: the first look at fresh memory costs more than a copy
 
     # --- offering -----------------------------------------------------------------------------------------------------
 
@@ -119,6 +132,30 @@ class SumStore:
         page.complete[at[new]] = True
         return outcome
 
+    def keep_stream(self, seq: int, exponent: int, tag: int, lanes: Lanes) -> bool:
+        """What `keep` does with complete sums of consecutive fragments, none of which is known, and none collided.
+
+        Returns: False if they are anything else; then nothing has changed.
+        """
+        first = self._place(seq)
+        end = first + len(lanes)
+        if first < self._oldest or end > self._oldest + HORIZON:
+            return False
+        pieces = [
+            (n, max(first, n * PAGE), min(end, (n + 1) * PAGE)) for n in range(first // PAGE, (end - 1) // PAGE + 1)
+        ]
+        for number, start, stop in pieces:
+            page = self._pages.get(number)
+            if page is not None and page.complete[start - number * PAGE : stop - number * PAGE].any():
+                return False
+        for number, start, stop in pieces:
+            page, rows = self._page(number), slice(start - number * PAGE, stop - number * PAGE)
+            page.lanes[rows] = lanes[start - first : stop - first]
+            page.stream[rows] = (exponent & 0xFF) << 8 | tag
+            page.bits[rows] = self.fan_in
+            page.complete[rows] = True
+        return True
+
     # --- looking ------------------------------------------------------------------------------------------------------
 
     def bits(self, seq: int) -> int:
@@ -144,7 +181,7 @@ class SumStore:
         if not found_seqs:
             return Stored(
                 np.zeros(0, np.int64), np.zeros(0, np.int8), np.zeros(0, np.uint8), np.zeros(0, bool),
-                np.zeros((0, self.lanes), np.int32),
+                np.zeros((0, self.lanes), LANE),
             )  # fmt: skip
         streams = np.concatenate(found_streams)
         return Stored(
@@ -164,11 +201,14 @@ class SumStore:
             return
         self._oldest = place
         for number in [n for n in self._pages if (n + 1) * PAGE <= place]:
-            del self._pages[number]
+            page = self._pages.pop(number)
+            if len(self._free) < PAGES_FREE:
+                self._free.append(page)
 
     def clear(self) -> None:
         """Forgets all sums, but not how far everyone is."""
         self._pages.clear()
+        self._free.clear()
 
     @property
     def oldest_seq(self) -> int:
@@ -179,15 +219,12 @@ class SumStore:
         return len(self._pages)
 
     def _page(self, number: int) -> _Page:
-        if number not in self._pages:
-            self._pages[number] = _Page(
-                np.zeros((PAGE, self.lanes), np.int32),
-                np.zeros(PAGE, np.uint64),
-                np.zeros(PAGE, np.uint16),
-                np.zeros(PAGE, bool),
-                np.zeros(PAGE, bool),
-            )
-        return self._pages[number]
+        page = self._pages.get(number)
+        if page is None:
+            page = self._pages[number] = self._free.pop() if self._free else _Page.of(self.lanes)
+            for array in (page.bits, page.stream, page.complete, page.collided):
+                array.fill(0)
+        return page
 
     def _place(self, seq: int) -> int:
         """Distance from the origin, taking the nearest of all that a 32-bit number can mean."""

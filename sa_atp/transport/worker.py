@@ -15,7 +15,8 @@ import numpy as np
 
 from sa_atp.arrays import ByteRows, Headers, Values
 from sa_atp.spec import HEADER_BYTES, Kind
-from sa_atp.transport import failures, sums
+from sa_atp.transport import failures
+from sa_atp.transport.common_case import CommonCase, Kernels
 from sa_atp.transport.contribution_group import ContributionGroup
 from sa_atp.transport.errors import OperationTimeoutError, ParameterServerLostError, TransportError
 from sa_atp.transport.events import Answer, Event, Failed, WorkerLimits, WorkerStats
@@ -28,7 +29,7 @@ from sa_atp.transport.probe_timer import ProbeTimer
 from sa_atp.transport.receiving import Receiver
 from sa_atp.transport.recovery import Recovery
 from sa_atp.transport.requests import Requests
-from sa_atp.transport.sending import Sender
+from sa_atp.transport.sending import MAX_BURST, Sender
 from sa_atp.transport.timing import RoundTrip
 from sa_atp.transport.window import Window
 from sa_atp.wire.control import (
@@ -49,6 +50,7 @@ from sa_atp.wire.header import first_byte, headers, size_of
 
 LEAVE_TIMEOUT_US = 2_000_000  # who leaves does not wait for a parameter server that has been silent for so long
 TIMEOUTS_BEFORE_FETCH = 2  # unanswered waits before the parameter server is asked for results
+TELL_FRAGMENTS = 1 << 14  # after so many the parameter server hears that they are done: it need not keep them, nor we
 MOST_DESCRIBED = 8  # operations of which people are told; the others wait for these
 
 
@@ -56,9 +58,19 @@ class Worker:
     """Calls and order: see the package's docstring. All times are microseconds of one clock that never goes back."""
 
     def __init__(
-        self, membership: Membership, now_us: int, *, first_request: int, limits: WorkerLimits | None = None
+        self,
+        membership: Membership,
+        now_us: int,
+        *,
+        first_request: int,
+        limits: WorkerLimits | None = None,
+        kernels: Kernels | None = None,
     ) -> None:
-        """Args: first_request: 32 random bits, so that replies to an earlier connection match nothing."""
+        """Args:
+        first_request: 32 random bits, so that replies to an earlier connection match nothing.
+        kernels: do the common case of packets; None: the rules do that as well, as they do everything else.
+        """
+        self._common = None if kernels is None else CommonCase(kernels, membership)
         self.membership = membership
         self.limits = limits or WorkerLimits()
         self.stats = WorkerStats()
@@ -82,8 +94,11 @@ class Worker:
             self._fetching,
             self.stats,
             self._events,
+            self._common,
         )
-        self._sender = Sender(membership, self._leaf, self.round_trip, self.window, self._recovery, self.stats)
+        self._sender = Sender(
+            membership, self._leaf, self.round_trip, self.window, self._recovery, self.stats, self._common
+        )
         self._requests = Requests(first_number=first_request)
         self._requests.job, self._requests.epoch = membership.job, membership.epoch
         self._alive_at_us = now_us
@@ -108,6 +123,13 @@ class Worker:
         if self._receiver.on_begun(first_seq):
             self._fetching.ask(self._operations.active(), now_us)
         return index
+
+    def write_over(self, at_once: int = MAX_BURST) -> None:
+        """From now on a burst of contributions is written where the one before was: for callers that keep none of them.
+
+        Args: at_once: how many may be in one.
+        """
+        self._sender.room = np.empty((at_once, size_of(Kind.DATA, self.membership.lanes)), np.uint8)
 
     def contribute(
         self, operation: int, parts: Sequence[Values], bits: int, now_us: int, *, on_behalf: bool = False
@@ -150,7 +172,7 @@ class Worker:
 
     def result(self, operation: int, out: Values) -> Operation:
         """Writes the sums of a done operation into float32[values]."""
-        done = self._operations.take(operation, out)
+        done = self._operations.take(operation, out, None if self._common is None else self._common.write_values)
         self._fetching.keep(done)
         return done
 
@@ -176,6 +198,9 @@ class Worker:
                 self._receive(burst, now_us)
 
     def _receive(self, burst: Burst, now_us: int) -> None:
+        if self._receiver.take_common(burst.data, now_us):
+            self._after_results(now_us)
+            return
         size = burst.data.shape[1]
         head = headers(burst.data)
         is_result = (head["first"] == first_byte(Kind.RESULT)) & (size == size_of(Kind.RESULT, self.membership.lanes))
@@ -214,6 +239,9 @@ class Worker:
 
     def _on_results(self, head: Headers, packets: ByteRows, now_us: int) -> None:
         self._receiver.take(head, packets, now_us)
+        self._after_results(now_us)
+
+    def _after_results(self, now_us: int) -> None:
         if self._receiver.problem is not None:
             self._give_up(self._receiver.problem, now_us)
 
@@ -366,8 +394,8 @@ class Worker:
         """
         if self.error is None:
             self._open_waiting(now_us)
-            if self._operations.oldest_place() - self._said_place > sums.HORIZON // 2:
-                self._say_alive(now_us)  # ahead of what the parameter server would think too far away
+            if self._operations.oldest_place() - self._said_place > TELL_FRAGMENTS:
+                self._say_alive(now_us)  # and never so far ahead that it drops what we send
         # requests are few and small, and someone waits for the answer: they go first
         out = [Burst.of(self.membership.server_address, packet) for packet in self._requests.due(now_us)]
         if self.error is None:
@@ -383,6 +411,11 @@ class Worker:
         self._recovery.packets.clear()
         self._fetching.packets.clear()
         return out
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there may be more to send at once than `transmit` has just given."""
+        return self._sender.has_more
 
     def describe(self) -> str:
         """The state of everything that waits, for people who wonder why."""

@@ -37,6 +37,10 @@ class Chatter:
         self.timers += 1
         self._due_us = now_us + 1000
 
+    @property
+    def has_more(self) -> bool:
+        return True
+
     def may_gather(self) -> int:
         return 0
 

@@ -1,0 +1,106 @@
+"""Kernels, compiled: the functions of transport/kernels.py as machine code, kept in the cache folder between runs.
+
+Their source is copied to the cache folder, below a name that changes with it: numba keeps code beside its source, which
+here may be where nobody can write. Types are given, so nothing is compiled later on, whatever comes.
+"""
+
+import fcntl
+import hashlib
+import importlib.util
+import inspect
+import os
+import sys
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, cast
+
+from sa_atp.folders import cache_folder
+from sa_atp.transport import kernels
+from sa_atp.transport.common_case import Kernels
+
+
+@lru_cache(maxsize=1)
+def worker_kernels() -> Kernels:
+    """Those of a worker. Compiling them takes seconds, the first time; later a fraction of one."""
+    from numba import types as t
+
+    def read(item: Any, dimensions: int) -> Any:
+        return t.Array(item, dimensions, "C", readonly=True)
+
+    i64, numbers, table, mask = t.int64, t.int64[::1], t.int64[:, ::1], t.boolean[::1]
+    return cast(
+        Kernels,
+        compiled(
+            kernels,
+            ("swapped",),
+            fill=i64(
+                t.uint32[:, ::1], i64, i64, i64, numbers, t.int16[::1], t.int8[::1], read(t.float32, 1),
+            ),
+            streams=i64(read(t.uint32, 2), numbers, table),
+            take=t.boolean(
+                read(t.uint32, 2), i64, i64, numbers, mask, t.int32[::1], t.int16[::1], t.int8[::1], mask, t.int32[::1],
+                numbers, t.uint8[::1], mask, numbers, table,
+            ),
+            dequantise=t.void(t.int32[::1], t.int16[::1], i64, i64, i64, i64, t.float32[::1]),
+        ),
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=1)
+def socket_kernels() -> Any:
+    """Those of a socket."""
+    from numba import types as t
+
+    from sa_atp.net import socket_kernels as plain
+
+    words = t.uint64[::1]
+    return compiled(plain, receive=t.int64(t.int64, t.uint8[::1], words, words, words, words, t.int64[:, ::1]))
+
+
+def compiled(module: ModuleType, helpers: Sequence[str] = (), **signatures: Any) -> SimpleNamespace:
+    """Functions of a module of kernels, each compiled for the one signature. Args: helpers: functions that they call."""
+    import numba
+
+    copied = _copy(module)
+    with (_folder() / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several that start together compile it once
+        for name in helpers:
+            setattr(copied, name, numba.njit(error_model="numpy")(getattr(copied, name)))
+        return SimpleNamespace(
+            **{
+                name: numba.njit(signature, nogil=True, cache=True, error_model="numpy")(getattr(copied, name))
+                for name, signature in signatures.items()
+            }
+        )
+
+
+def _folder() -> Path:
+    folder = cache_folder() / "kernels"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _copy(module: ModuleType) -> ModuleType:
+    """The module again, from a file in the cache folder."""
+    source = inspect.getsource(module)
+    name = f"{module.__name__.replace('.', '_')}_{hashlib.sha256(source.encode()).hexdigest()[:16]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    path = _folder() / f"{name}.py"
+    if not path.is_file():
+        written = path.with_suffix(f".{os.getpid()}")
+        written.write_text(source)
+        written.replace(path)  # whole, whoever else writes it now
+    return _loaded(name, path)
+
+
+def _loaded(name: str, path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # numba finds what it restores by the name of its module
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,50 @@
+"""Takes datagrams so that those of one size and sender, coalesced or not, are one burst, without a copy."""
+
+from typing import Any
+
+import numpy as np
+
+from sa_atp.net.mmsg import address_of
+from sa_atp.wire.datagrams import Burst
+
+ROOM_BYTES = 576 << 10  # what a look takes: it shall be in the cache when it is looked at again
+MESSAGES = 256  # of a look
+ALL = (1 << 64) - 1
+
+
+class PackedReceive:
+    def __init__(self, kernels: Any) -> None:
+        self._receive = kernels.receive
+        self._room = np.zeros(ROOM_BYTES, np.uint8)
+        self._header, self._vector = np.zeros(7, np.uint64), np.zeros(2, np.uint64)
+        self._name, self._control = np.zeros(2, np.uint64), np.zeros(8, np.uint64)
+        self._found = np.zeros((MESSAGES, 4), np.int64)
+
+    def receive(self, fd: int) -> tuple[list[Burst], bool]:
+        """What has arrived, up to a bound, and whether that was all. The arrays are valid until the next call."""
+        count = self._receive(fd, self._room, self._header, self._vector, self._name, self._control, self._found)
+        is_drained = count < 0
+        if is_drained:
+            count = -1 - count
+        bursts: list[Burst] = []
+        begin = end = size = sender = 0
+        for start, bytes_, segment, source in self._found[:count].tolist():
+            # a shorter datagram ends what is of one size
+            if start != end or segment != size or source != sender or (end - begin) % size:
+                self._add(bursts, begin, end, size, sender)
+                begin, size, sender = start, segment, source
+            end = start + bytes_
+        self._add(bursts, begin, end, size, sender)
+        return bursts, is_drained
+
+    def _add(self, bursts: list[Burst], begin: int, end: int, size: int, sender: int) -> None:
+        """Datagrams side by side, the last of which may be shorter."""
+        if begin == end:
+            return
+        address = address_of(sender & ALL)
+        whole, rest = divmod(end - begin, size)
+        split = begin + whole * size
+        if whole:
+            bursts.append(Burst(address, self._room[begin:split].reshape(whole, size)))
+        if rest:
+            bursts.append(Burst(address, self._room[split:end].reshape(1, rest)))

@@ -1,0 +1,65 @@
+"""System calls in loops that are compiled: many datagrams for what one call of Python costs. See net/compiled.py.
+
+Compiled code calls the C library by name. Structures are arrays of words: struct msghdr as uint64[7], struct iovec as
+uint64[2] (64-bit Linux, little-endian: elsewhere this is not used).
+"""
+
+from typing import Any
+
+import numba
+
+types: Any = numba.types
+carray: Any = getattr(numba, "carray")  # noqa: B009  (numba does not say what it exports)
+recvmsg = types.ExternalFunction("recvmsg", types.intp(types.int32, types.uintp, types.int32))
+errno_location = types.ExternalFunction("__errno_location", types.CPointer(types.int32)())
+
+# int64[...] for each message that came: where its bytes begin, how many there are, the size of each datagram in them, and
+# from whom, as the first half of struct sockaddr_in
+FOUND_START, FOUND_BYTES, FOUND_SEGMENT, FOUND_SENDER, FOUND_ITEMS = range(5)
+MOST_BYTES = 65_536  # of a message
+DONTWAIT = 0x40
+INTERRUPTED, NOTHING, REFUSED = 4, 11, 111  # errno: EINTR, EAGAIN, ECONNREFUSED
+
+
+def receive(fd: int, room: Any, header: Any, vector: Any, name: Any, control: Any, found: Any) -> int:
+    """Takes what has arrived, one message behind the other, so that datagrams of one size and sender lie side by side.
+
+    Args:
+        room: uint8[...], filled as long as a message of any size has room. header, vector: see above.
+        name: uint64[2]. control: uint64[8]. found: int64[messages, FOUND_ITEMS].
+
+    Returns: how many messages; if nothing more is there, the complement of that, which is negative.
+    """
+    count = 0
+    at = 0
+    base = room.ctypes.data
+    vector[1] = 65536
+    header[0] = name.ctypes.data
+    header[2] = vector.ctypes.data
+    header[3] = 1
+    header[4] = control.ctypes.data
+    while count < found.shape[0] and at + 65536 <= room.size:
+        vector[0] = base + at
+        header[1] = 16
+        header[5] = 64
+        header[6] = 0
+        control[0] = 0
+        size = recvmsg(fd, header.ctypes.data, 0x40)
+        if size < 0:
+            problem = carray(errno_location(), (1,))[0]
+            if problem in (4, 111):  # interrupted; or an ICMP error of an earlier send, by which nothing is lost here
+                continue
+            return -1 - count
+        if size == 0:
+            continue
+        segment = size
+        # struct cmsghdr: length, then level and kind in one word, then the value
+        if header[5] >= 20 and control[0] >= 20 and control[1] == (104 << 32 | 17):
+            segment = int(control[2] & 0xFFFFFFFF)
+        found[count, 0] = at
+        found[count, 1] = size
+        found[count, 2] = segment
+        found[count, 3] = name[0]
+        count += 1
+        at = (at + size + 3) & ~3
+    return count

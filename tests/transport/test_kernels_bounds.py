@@ -1,0 +1,142 @@
+"""No packet makes a kernel touch memory that is not its own: arrays with a guard on both sides, and any packets at all.
+
+The packets' bytes, their number and size, where a stream begins and ends and what it claims to be are all drawn; what a
+program decides (sizes of its arrays) is not. `BOUNDS_PACKETS` makes it longer.
+"""
+
+import os
+import random
+
+import numpy as np
+import pytest
+from helpers.guarded import Guarded
+
+from sa_atp.net.compiled import socket_kernels, worker_kernels
+from sa_atp.net.packed_receive import PackedReceive
+from sa_atp.net.udp import UdpSocket
+from sa_atp.transport import kernels as k
+from sa_atp.wire.datagrams import Burst
+
+LANES = 64
+PACKETS = int(os.environ.get("BOUNDS_PACKETS", "60000"))
+ROWS = 96  # at most, of one batch
+
+
+def batch(rng: random.Random, made: np.random.Generator) -> Guarded:
+    """Packets of any content; most of them nearly right, so that they get far."""
+    rows = rng.randrange(1, ROWS)
+    packets = Guarded((rows, 5 + LANES), np.uint32)
+    packets.array[...] = made.integers(0, 2**32, packets.array.shape, np.uint32)
+    if rng.random() < 0.9:
+        head = packets.array.view(np.uint8)[:, :20]
+        head[:, 0], head[:, 4], head[:, 5] = 0x12, 3, 9
+        head[:, 12:20] = 255
+        first = rng.choice((0, 2**32 - 30, rng.randrange(2**32), rng.randrange(400)))
+        seqs = (first + np.arange(rows)) % 2**32
+        head[:, 8:12] = seqs.astype(">u4").view(np.uint8).reshape(rows, 4)
+        head[:, 6], head[:, 7] = rng.choice((20, rng.randrange(256))), 7
+        for _ in range(rng.choice((0, 0, 1, 3))):
+            packets.array[rng.randrange(rows), rng.randrange(5)] ^= np.uint32(1 << rng.randrange(32))
+    return packets
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_results(seed: int) -> None:
+    rng, made = random.Random(seed), np.random.default_rng(seed)
+    fast = worker_kernels()
+    done = taken = 0
+    while done < PACKETS // 4:
+        fragments, chunk_fragments, scales = rng.randrange(1, 600), rng.choice((1, 7, 256)), rng.randrange(1, 4)
+        chunks, attempt = -(-fragments // chunk_fragments), scales + fragments
+        arrays = {
+            "pending": Guarded(2 * attempt, bool), "waiting": Guarded(chunks, np.int32),
+            "exponents": Guarded(chunks, np.int16), "attempts": Guarded(chunks, np.int8),
+            "accepted": Guarded(chunks, bool), "sums": Guarded(fragments * LANES, np.int32),
+            "sent_us": Guarded(2 * attempt, np.int64), "tries": Guarded(2 * attempt, np.uint8),
+            "lost": Guarded(2 * attempt, bool), "found": Guarded(k.OUT_ITEMS, np.int64),
+            "done": Guarded((chunks, 2), np.int64),
+        }  # fmt: skip
+        arrays["pending"].array[:] = rng.random() < 0.9 or made.random(2 * attempt) < 0.9
+        arrays["exponents"].array[:] = 20
+        arrays["waiting"].array[:] = chunk_fragments
+        arrays["accepted"].array[:] = made.random(chunks) < 0.05
+        for _ in range(8):
+            packets = batch(rng, made)
+            rows = Guarded((len(packets.array), k.ROW_ITEMS), np.int64)
+            what = np.array([0x12, 3, 9, 0xFFFFFFFF, 0xFFFFFFFF, 16, 32, 1], np.int64)
+            count = fast.streams(packets.array, what, rows.array)
+            assert -1 <= count <= len(packets.array)
+            streams = rows.array[: max(count, 0)].tolist()
+            streams.append([rng.randrange(-5, 200) for _ in range(k.ROW_ITEMS)])
+            for row in streams:
+                local = rng.choice(
+                    (row[k.ROW_SEQ], row[k.ROW_SEQ] % (2 * attempt), rng.randrange(-100, 2 * attempt + 100))
+                )
+                which = rng.randrange(2)
+                given = np.array(
+                    [local, which * attempt + scales, fragments, chunk_fragments, 0, row[k.ROW_EXPONENT], 2 * attempt],
+                    np.int64,
+                )
+                taken += fast.take(
+                    packets.array, row[k.ROW_START], row[k.ROW_END], given, *(each.array for each in arrays.values())
+                )
+            done += len(packets.array)
+            for each in (packets, rows, *arrays.values()):
+                each.check()
+    assert taken
+
+
+def test_contributions() -> None:
+    rng, made, fast = random.Random(1), np.random.default_rng(1), worker_kernels()
+    for _ in range(300):
+        fragments, chunk_fragments = rng.randrange(1, 300), rng.choice((1, 7, 256))
+        chunks = -(-fragments // chunk_fragments)
+        values = Guarded(fragments * LANES - rng.randrange(LANES), np.float32)
+        values.array[:] = made.standard_normal(values.array.size)
+        if rng.random() < 0.3:
+            values.array[rng.randrange(values.array.size)] = rng.choice((np.nan, np.inf, -1e38))
+        words, exponents, fits = (
+            Guarded((rng.randrange(1, 64), 5 + LANES), np.uint32),
+            Guarded(chunks, np.int16),
+            Guarded(chunks, np.int8),
+        )
+        exponents.array[:] = rng.randrange(-126, 127)
+        for _ in range(10):
+            what = np.zeros(k.F_ITEMS, np.int64)
+            what[[k.F_SLOT_COUNT, k.F_DATA_START, k.F_CHUNK_FRAGMENTS, k.F_LIMIT]] = 16, 3, chunk_fragments, 1 << 24
+            what[k.F_ADD] = rng.randrange(2)
+            at, first = rng.randrange(-2, 70), rng.randrange(-3, fragments + 9)
+            end = first + rng.randrange(1, 70)
+            written = fast.fill(words.array, at, first, end, what, exponents.array, fits.array, values.array)
+            assert 0 <= written <= end - first
+            for each in (words, exponents, fits, values):
+                each.check()
+
+
+def test_datagrams_of_any_size_beside_one_another() -> None:
+    """What a socket takes is what was sent, however the kernel coalesced it."""
+    rng = random.Random(3)
+    sender, other, taker = UdpSocket(("127.0.0.1", 0)), UdpSocket(("127.0.0.1", 0)), UdpSocket(("127.0.0.1", 0))
+    packed = PackedReceive(socket_kernels())
+    room = Guarded(packed._room.size, np.uint8)
+    packed._room = room.array
+    try:
+        for _ in range(150):
+            sent = []
+            for _ in range(rng.randrange(1, 12)):
+                size, count = rng.choice((1, 3, 20, 276, 1044, 1400, 9000)), rng.randrange(1, 90)
+                data = np.frombuffer(rng.randbytes(size * min(count, 120_000 // size + 1)), np.uint8).reshape(-1, size)
+                who = rng.choice((sender, sender, other))
+                who.send([Burst(taker.address, data)])
+                sent += [(who.address[1], row.tobytes()) for row in data]
+            found = []
+            drained = False
+            while not drained:
+                bursts, drained = packed.receive(taker.fileno())
+                found += [(burst.address[1], row.tobytes()) for burst in bursts for row in burst.data]
+                room.check()
+            for port in (sender.address[1], other.address[1]):
+                assert [each for each in found if each[0] == port] == [each for each in sent if each[0] == port]
+    finally:
+        for socket in (sender, other, taker):
+            socket.close()
