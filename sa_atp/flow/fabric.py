@@ -118,19 +118,18 @@ class Fabric:
 
     # --- messages -----------------------------------------------------------------------------------------------------
 
-    def message(
-        self, source: int, target: int, size: int, arrived: Callable[[], None], *, behind_us: float = 0.0
-    ) -> None:
+    def message(self, links: Sequence[int], size: int, arrived: Callable[[], None], *, behind_us: float = 0.0) -> None:
         """Sends one small datagram. It takes its turn on each link behind other messages, and is no load for flows.
 
         Args:
+            links: its way.
             size: of the UDP payload, bytes.
             arrived: called when it is there.
             behind_us: how long what its sender has written before it keeps it in the sender's own queue.
         """
         wire = size + FRAME_BYTES + WIRE_OVERHEAD_BYTES
         when_us = self.clock.now_us + behind_us
-        for link in self.path(source, target):
+        for link in links:
             begins_us = max(when_us, self._message_free_us[link])
             self._message_free_us[link] = begins_us + self.network.transmission_us(link, wire)
             when_us = self._message_free_us[link] + self.network.delay_us[link]

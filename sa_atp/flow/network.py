@@ -51,6 +51,8 @@ class FlowNetwork:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.delay_us: list[int] = []  # of each link
+        self.watchers: list[Callable[[], None]] = []
+        """Called when rates have been worked out anew; they must not begin or end flows."""
         self._capacity: Floats = np.zeros(0)  # of each link, bytes in a microsecond
         self._users: Ints = np.zeros(0, np.int64)  # of each link: flows that use it
         self._carried: Floats = np.zeros(0)  # of each link: bytes, by flows that are over
@@ -174,6 +176,19 @@ class FlowNetwork:
         gone = float(self._rate[flow.index]) * (self.clock.now_us - self._at_us)
         return max(0.0, float(self._left[flow.index]) - gone)
 
+    def carried(self, flow: Flow) -> float:
+        """Bytes that a flow has carried so far; all of them when it is over."""
+        return 0.0 if flow.is_over else float(self._size[flow.index]) - self.left(flow)
+
+    def are_full(self, links: Ints) -> Flags:
+        """bool[links]: whether flows leave nothing of a link."""
+        at = slice(0, self._entries)
+        used = np.bincount(
+            self._entry_link[at], self._rate[self._entry_flow[at]] * self._entry_weight[at], len(self._capacity)
+        )
+        full: Flags = used[links] >= self._capacity[links] * (1 - 1e-6)
+        return full
+
     def rate(self, flow: Flow) -> float:
         """Bytes in a microsecond, now; what changes in this microsecond may not be in it yet."""
         return 0.0 if flow.is_over else float(self._rate[flow.index])
@@ -259,8 +274,12 @@ class FlowNetwork:
 
     def _settle(self) -> None:
         self._settling = False
+        changed = self._unsolved
         self.settle()
         self._plan_next()
+        if changed:
+            for watcher in list(self.watchers):
+                watcher()
 
     def _plan_next(self) -> None:
         """Puts the next end of a flow on the clock."""

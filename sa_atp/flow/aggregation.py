@@ -1,0 +1,495 @@
+"""One sum on its way, as flows: contributions stream to the switch, and results back as the slowest of them gets on.
+
+Positions are bytes on the wire of the whole tensor's fragments, so all streams of a sum have one size. A stream is one
+contribution of one worker (its own, or what it sends on behalf of others). Three rules make up the model:
+
+  sum       it is as far as the streams whose bits together are all bits: with disjoint bits, as the slowest one.
+  window    a stream is at most a window ahead of the results that its sender has (protocol section 5.2): it stops there.
+  in step   whoever the sum waits for (*front*), whoever waits at the end of its window, and the results, move at one pace. They
+            are one flow, which takes a share of each link that any of them uses.
+
+Streams that are neither are flows of their own, and so are the results of a worker whose link is too slow to follow.
+Which is which is decided anew when a stream begins or ends, reaches the end of its window, or meets the sum.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import numpy as np
+
+from sa_atp.flow.fabric import SERVER, Fabric
+from sa_atp.flow.network import Flags, Floats, Flow, Ints
+
+NEVER_US = 1 << 62
+
+
+class State(IntEnum):
+    """Of a stream."""
+
+    NEW = 0  # has not been looked at
+    FREE = 1  # a flow of its own
+    WAITING = 2  # at the end of its window, and the sum does not move
+    IN_STEP = 3
+    DONE = 4
+
+
+@dataclass(slots=True, eq=False)
+class Stream:
+    """A contribution under way."""
+
+    rank: int
+    bits: int
+    past_leaf: bool
+    begun_us: int
+    state: State = State.NEW
+    sent: float = 0.0
+    """Bytes that have left, as of the last look; of what is in step, see `Aggregation.position`."""
+    flow: Flow | None = None
+    sending: list[tuple[int, int]] = field(default_factory=list)
+    """From when to when it has moved."""
+
+
+class Aggregation:
+    """Times are the clock's; nothing here adds numbers."""
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        *,
+        size: float,
+        fragment_bytes: float,
+        fan_in: int,
+        window_bytes: Floats,
+        gathers: bool,
+        arrived: Callable[[int], None],
+        complete: Callable[[], float],
+    ) -> None:
+        """Args:
+        size: of the whole tensor, bytes on the wire.
+        fragment_bytes: of one fragment.
+        fan_in: bitmap of a complete sum.
+        window_bytes: float64[workers], how far each may be ahead of its results; looked at, not changed.
+        gathers: magnitudes have to make a round trip before values can travel.
+        arrived: called with a rank when it has the whole sum.
+        complete: called when the last byte of the last contribution has been sent. Returns: bytes of it that have to travel
+            once more, because their scale did not fit.
+        """
+        self.fabric = fabric
+        self.clock = fabric.clock
+        self.size = size
+        self.streams: list[Stream] = []
+        self.position = 0.0
+        """Of the sum."""
+        self.received: Floats = np.zeros(fabric.settings.workers)
+        """Of each worker's results."""
+        self.is_complete = False
+        self._fragment = fragment_bytes
+        self._fan_in = fan_in
+        self._window = window_bytes
+        self._gathers = gathers
+        self._gathered_us: int | None = None
+        self._on_arrived = arrived
+        self._on_complete = complete
+        self._covered = 0  # bits of all streams
+        self._began: Flags = np.zeros(fabric.settings.workers, bool)
+        self._follows: Flags = np.zeros(fabric.settings.workers, bool)  # receives in step
+        self._over: Flags = np.zeros(fabric.settings.workers, bool)
+        self._lagging: dict[int, Flow] = {}  # rank: its results, behind the sum
+        self._in_step: Flow | None = None
+        self._front: list[Stream] = []
+        self._at_us = self.clock.now_us  # when what is in step was looked at
+        self._looking = False
+        self._timer_us = NEVER_US
+        self._redone = False
+        self._round_ends = 0.0  # how far it may move before the results of what moved first are back
+        self._next_round_us = 0  # when they are
+        fabric.network.watchers.append(self._on_rates)
+
+    # --- what happens -------------------------------------------------------------------------------------------------
+
+    def begin(self, rank: int) -> None:
+        """A worker is there for results."""
+        self._began[rank] = True
+        if self.position > 0 or self.is_complete:
+            self._look_soon()  # it has missed some, which come to it from the parameter server
+
+    def contribute(self, rank: int, bits: int, *, past_leaf: bool) -> Stream:
+        """A worker has something to send."""
+        stream = Stream(rank, bits, past_leaf, self.clock.now_us)
+        if self._over[rank]:
+            stream.state = State.DONE
+            return stream
+        self.streams.append(stream)
+        self._covered |= bits
+        self._look_soon()
+        return stream
+
+    def pass_leaf(self, rank: int) -> None:
+        """What a worker has still to send is summed at the root: its leaf will not complete the sum. (protocol section 10.5)"""
+        mine = [s for s in self.streams if s.rank == rank and s.state is not State.DONE and not s.past_leaf]
+        for stream in mine:
+            stream.past_leaf = True
+        if mine:
+            self._look_soon()
+
+    @property
+    def is_covered(self) -> bool:
+        return self._covered == self._fan_in
+
+    def sent(self, stream: Stream) -> float:
+        """How far a stream is now, bytes."""
+        if stream.flow is not None:
+            return stream.sent + self._moved(stream.flow)
+        if stream.state is State.IN_STEP and self._in_step is not None:
+            return min(self.size, stream.sent + self._moved(self._in_step))
+        return stream.sent
+
+    def received_by(self, rank: int) -> float:
+        """How much of the results a worker has now, bytes."""
+        flow = self._lagging.get(rank)
+        if flow is None and self._follows[rank]:
+            flow = self._in_step
+        return float(self.received[rank]) + (0.0 if flow is None else self._moved(flow))
+
+    def backlog_bytes(self, rank: int, ahead_bytes: float) -> float:
+        """What a worker has written and its link has not taken yet. Args: ahead_bytes: the most that it writes ahead."""
+        end = min(self.size, self.received_by(rank) + float(self._window[rank]))
+        mine = [s for s in self.streams if s.rank == rank and s.state is not State.DONE]
+        waits = sum(max(0.0, end - self.sent(stream)) for stream in mine)
+        return min(waits, ahead_bytes)
+
+    def missing_at(self, place: float) -> int:
+        """Contributions that the switch lacks of the fragment at a position."""
+        if place <= 0 and not self._gathers:
+            return self._fan_in & ~self._covered
+        held = 0
+        for stream in self.streams:
+            if self.sent(stream) > place:
+                held |= stream.bits
+        return self._fan_in & ~held
+
+    # --- looking ------------------------------------------------------------------------------------------------------
+
+    def _moved(self, flow: Flow) -> float:
+        return self.fabric.network.carried(flow)
+
+    def _look_soon(self) -> None:
+        if not self._looking:
+            self._looking = True
+            self.clock.at(self.clock.now_us, self._look)
+
+    def _look(self) -> None:
+        """Sees how far everything is, and decides what moves how from now on."""
+        self._looking = False
+        if not self.is_covered:
+            self._send_ahead()
+            return
+        if self._gathers and not self._gathered():
+            return
+        self._halt()
+        if not self.is_complete:
+            self._see_position()
+            if self.position >= self.size - self._fragment / 2:
+                self._finish_sum()
+        self._retire()
+        self._go()
+
+    def _send_ahead(self) -> None:
+        """The sum cannot move yet: everyone sends what its window allows."""
+        for stream in self.streams:
+            if stream.state is State.NEW and not self._gathers:
+                self._free(stream, min(self.size, float(self._window[stream.rank])))
+
+    def _gathered(self) -> bool:
+        """Whether magnitudes have made their round trip, which they begin when all contributions are there."""
+        if self._gathered_us is None:
+            self._gathered_us = self.clock.now_us + math.ceil(self._round_trip_us())
+            self.clock.at(self._gathered_us, self._look_soon)
+        if self.clock.now_us < self._gathered_us:
+            return False
+        self._gathers = False
+        return True
+
+    def _free(self, stream: Stream, end: float) -> None:
+        """A stream goes on as a flow of its own, up to a position."""
+        links = [self.fabric.up[stream.rank]]
+        if stream.past_leaf:
+            links.append(self.fabric.rack_up[self.fabric.rack_of(stream.rank)])
+        stream.state = State.FREE
+        begun_us = self.clock.now_us
+
+        def left() -> None:
+            stream.sent, stream.flow = end, None
+            stream.sending.append((begun_us, self.clock.now_us))
+            stream.state = State.DONE if end >= self.size else State.WAITING
+            if self.is_covered:
+                self._look_soon()
+
+        stream.flow = self.fabric.network.start(links, end - stream.sent, left)
+
+    def _halt(self) -> None:
+        """Ends all flows of this sum, and writes down how far they came."""
+        now_us = self.clock.now_us
+        network = self.fabric.network
+        if self._in_step is not None:
+            moved = self._moved(self._in_step)
+            network.stop(self._in_step)
+            self._in_step = None
+            for stream in self.streams:
+                if stream.state is State.IN_STEP:
+                    stream.sent = min(self.size, stream.sent + moved)
+                    if moved > 0:
+                        stream.sending.append((self._at_us, now_us))
+                    stream.state = State.WAITING
+            self.received[self._follows] += moved
+        for stream in self.streams:
+            if stream.flow is not None:
+                stream.sent += self._moved(stream.flow)
+                network.stop(stream.flow)
+                stream.sending.append((self._at_us, now_us))
+                stream.flow, stream.state = None, State.WAITING
+        for rank, flow in self._lagging.items():
+            self.received[rank] += self._moved(flow)
+            network.stop(flow)
+        self._lagging.clear()
+        self._at_us = now_us
+
+    def _see_position(self) -> None:
+        """The sum is as far as those streams whose bits are all bits; those who are about as far are its front."""
+        held, place = 0, 0.0
+        for stream in sorted(self.streams, key=lambda s: -s.sent):
+            held |= stream.bits
+            if held == self._fan_in:
+                place = stream.sent
+                break
+        self.position = max(self.position, min(place, self.size))
+        self._front = []
+        for stream in self.streams:
+            # what others know already is not sent any more
+            stream.sent = max(stream.sent, float(self.received[stream.rank]))
+            if stream.sent >= self.size - self._fragment / 2:
+                stream.sent, stream.state = self.size, State.DONE
+            elif abs(stream.sent - self.position) < self._fragment:
+                stream.sent = self.position
+                self._front.append(stream)
+        behind = self.position - self.received
+        np.copyto(self.received, self.position, where=self._began & (behind < self._fragment))
+
+    def _finish_sum(self) -> None:
+        """Every contribution is there. What does not fit its scale is asked for again: a round trip, and its bytes."""
+        again = 0.0 if self._redone else min(self.size, self._on_complete())
+        if again > 0:
+            self._redone = True
+            self.position = self.size - again
+            np.minimum(self.received, self.position, out=self.received)
+            for stream in self.streams:
+                stream.sent = min(stream.sent, self.position)
+                stream.state = State.WAITING
+            self._gathers, self._gathered_us = True, None
+            self._look_soon()
+            return
+        self.is_complete = True
+        self.position = self.size
+        for stream in self.streams:
+            stream.state = State.DONE
+
+    def _retire(self) -> None:
+        """Those who have it all have it when the last packet has arrived."""
+        if not self.is_complete:
+            return
+        slowest = max(self._front, key=lambda s: self._up_us(s.rank), default=None)
+        up_us = 0.0 if slowest is None else self._up_us(slowest.rank)
+        for rank in np.flatnonzero(self._began & ~self._over & (self.received >= self.size - self._fragment)).tolist():
+            self._over[rank] = True
+            when_us = self.clock.now_us + math.ceil(up_us + self._down_us(rank))
+            self.clock.at(when_us, lambda rank=rank: self._on_arrived(rank))  # type: ignore[misc]
+        if self._over.all():
+            self.fabric.network.watchers.remove(self._on_rates)
+
+    # --- what moves how -----------------------------------------------------------------------------------------------
+
+    def _go(self) -> None:
+        if self._gathers:
+            return
+        network = self.fabric.network
+        windows = self.received[[s.rank for s in self.streams]] + self._window[[s.rank for s in self.streams]]
+        in_step: list[Stream] = []
+        for stream, end in zip(self.streams, windows.tolist(), strict=True):
+            if stream.state is State.DONE:
+                continue
+            if stream.sent >= end - self._fragment or stream.sent <= self.position:
+                in_step.append(stream)
+            else:
+                self._free(stream, self.size)
+        self._follows = self._began & ~self._over & (self.received >= self.position) & (not self.is_complete)
+        for rank in np.flatnonzero(self._began & ~self._over & ~self._follows).tolist():
+            self._lag(rank)
+        if not self.is_complete:
+            self._step(in_step)
+        network.settle()
+        self._set_timer()
+
+    def _step(self, in_step: list[Stream]) -> None:
+        """What is in step moves, without those who would hold it up for no need."""
+        network = self.fabric.network
+        essential = set(map(id, self._front))
+        left = self.size - self.position
+        while True:
+            links, weights = self._links_in_step(in_step)
+            self._in_step = network.start(links, left, self._look_soon, weights=weights)
+            for stream in in_step:
+                stream.state = State.IN_STEP
+            network.settle()
+            leaves = self._in_the_way(links, in_step, essential)
+            if not leaves:
+                break
+            network.stop(self._in_step)
+            for member in leaves:
+                if isinstance(member, Stream):
+                    in_step.remove(member)
+                    self._free(member, self.size)
+                else:
+                    self._follows[member] = False
+                    self._lag(member)
+        limit = self._round(network.rate(self._in_step))
+        if limit < left:
+            network.stop(self._in_step)
+            self._in_step = None
+            if limit > 0:
+                self._in_step = network.start(links, limit, self._look_soon, weights=weights)
+
+    def _round(self, rate: float) -> float:
+        """How far what is in step may move before it has to wait: a window in a round trip, the window at once.
+
+        Args: rate: at which it would move. Returns: bytes; as much as there is if the window is no limit.
+        """
+        round_trip_us = self._round_trip_us()
+        window = min((float(self._window[stream.rank]) for stream in self._front), default=math.inf)
+        if rate * round_trip_us <= window:
+            return math.inf
+        now_us = self.clock.now_us
+        if now_us >= self._next_round_us:
+            self._next_round_us = now_us + math.ceil(round_trip_us)
+            self._round_ends = self.position + window
+        left = self._round_ends - self.position
+        if left <= self._fragment / 2:
+            self._look_at(self._next_round_us)
+            return 0.0
+        return left
+
+    def _lag(self, rank: int) -> None:
+        """A worker's results come behind the sum: those that it has missed from the parameter server, others late."""
+        if rank in self._lagging:
+            return
+        links = [self.fabric.down[rank]]
+        self._lagging[rank] = self.fabric.network.start(links, self.size - float(self.received[rank]), self._look_soon)
+
+    def _links_in_step(self, in_step: list[Stream]) -> tuple[Ints, Floats]:
+        """Each link that something in step uses, and how many times."""
+        fabric = self.fabric
+        used: dict[int, float] = {}
+        racks: set[int] = set()
+        for stream in in_step:
+            up = fabric.up[stream.rank]
+            used[up] = used.get(up, 0.0) + 1.0
+            if not fabric.settings.racks:
+                continue
+            trunk = fabric.rack_up[fabric.rack_of(stream.rank)]
+            if stream.past_leaf:
+                used[trunk] = used.get(trunk, 0.0) + 1.0
+            elif trunk not in racks:
+                racks.add(trunk)  # the leaf's sum is one stream, however many it is of
+                used[trunk] = used.get(trunk, 0.0) + 1.0
+        for rank in np.flatnonzero(self._follows).tolist():
+            used[fabric.down[rank]] = 1.0
+            if fabric.settings.racks:
+                used[fabric.rack_down[fabric.rack_of(rank)]] = 1.0
+        return np.fromiter(used, np.int64, len(used)), np.fromiter(used.values(), np.float64, len(used))
+
+    def _in_the_way(self, links: Ints, in_step: list[Stream], essential: set[int]) -> list[Stream | int]:
+        """Who in step holds the others up without need: a leader whose link is slow, or a receiver that may come later."""
+        assert self._in_step is not None
+        full = set(links[self.fabric.network.are_full(links)].tolist())
+        if not full:
+            return []
+        fabric = self.fabric
+        needed = {fabric.up[s.rank] for s in in_step if id(s) in essential}
+        needed.update(fabric.rack_up)
+        needed.update(fabric.rack_down)
+        if full & needed:
+            return []
+        busy = {s.rank for s in self.streams if s.state is not State.DONE}
+        slow: list[Stream | int] = [s for s in in_step if id(s) not in essential and fabric.up[s.rank] in full]
+        for rank in np.flatnonzero(self._follows).tolist():
+            slack = float(self._window[rank]) - (self.position - float(self.received[rank]))
+            if fabric.down[rank] in full and (rank not in busy or slack > self._fragment):
+                slow.append(rank)
+        return slow
+
+    # --- when to look again -------------------------------------------------------------------------------------------
+
+    def _on_rates(self) -> None:
+        """Rates have changed because of others."""
+        if not self._looking and self.is_covered and not self._gathers:
+            self._set_timer()
+
+    def _set_timer(self) -> None:
+        """A stream reaches the end of its window, or is met by the sum; a late receiver catches up, or is too late."""
+        network = self.fabric.network
+        pace = 0.0 if self._in_step is None else network.rate(self._in_step)
+        position = self.position + (0.0 if self._in_step is None else self._moved(self._in_step))
+        soonest = self._timer_us - self.clock.now_us if self._timer_us < NEVER_US else math.inf
+        for stream in self.streams:
+            if stream.flow is None:
+                continue
+            rate = network.rate(stream.flow)
+            place = self.sent(stream)
+            follows = bool(self._follows[stream.rank])
+            late = self._lagging.get(stream.rank)
+            received_rate = pace if follows else 0.0 if late is None else network.rate(late)
+            room = self.received_by(stream.rank) + float(self._window[stream.rank]) - place
+            if rate > received_rate:
+                soonest = min(soonest, max(0.0, room) / (rate - received_rate))
+            if pace > rate and place >= position:
+                soonest = min(soonest, (place - position) / (pace - rate))
+        for rank, flow in self._lagging.items():
+            rate = network.rate(flow)
+            gap = position - self.received_by(rank)
+            if rate > pace and not self.is_complete:
+                soonest = min(soonest, max(0.0, gap) / (rate - pace))
+        if soonest < math.inf:
+            self._look_at(self.clock.now_us + max(1, math.ceil(soonest)))
+
+    def _look_at(self, when_us: int) -> None:
+        self._timer_us = when_us
+
+        def due() -> None:
+            if self._timer_us == when_us:
+                self._timer_us = NEVER_US
+                self._look_soon()
+
+        self.clock.at(when_us, due)
+
+    # --- the way ------------------------------------------------------------------------------------------------------
+
+    def _up_us(self, rank: int) -> float:
+        """What a worker's last packet takes to where it is summed, after it has left."""
+        path = self.fabric.path(rank, SERVER)[:-1]
+        network = self.fabric.network
+        return sum(network.delay_us[link] for link in path) + sum(
+            network.transmission_us(link, self._fragment) for link in path[1:]
+        )
+
+    def _down_us(self, rank: int) -> float:
+        path = self.fabric.path(SERVER, rank)[1:]
+        network = self.fabric.network
+        return sum(network.delay_us[link] + network.transmission_us(link, self._fragment) for link in path)
+
+    def _round_trip_us(self) -> float:
+        """Of the front: from the first bit of a fragment to the last bit of its sum."""
+        ranks = {stream.rank for stream in (self._front or self.streams)}
+        rank = max(ranks, key=lambda r: self._up_us(r) + self._down_us(r))
+        up = self.fabric.network.transmission_us(self.fabric.up[rank], self._fragment)
+        return self._up_us(rank) + self._down_us(rank) + up

@@ -1,0 +1,185 @@
+"""A worker on the flow network: what a step needs of its host, as `sim.worker.SimWorker` is with packets."""
+
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+import numpy as np
+
+from sa_atp.arrays import Values
+from sa_atp.flow.aggregation import State, Stream
+from sa_atp.flow.fabric import SERVER
+from sa_atp.flow.job import FlowJob, Operation
+from sa_atp.flow.sums import Total
+from sa_atp.net.send_pacer import AHEAD_US, LEAST_BYTES
+from sa_atp.spec import HEADER_BYTES
+from sa_atp.straggler.ledger import SendProgress
+from sa_atp.transport.work_requests import WorkRequest
+from sa_atp.wire.control import AboutHelp, Claim, Granted, HelpAnswer, Idle, Offer, Work
+
+
+@dataclass(slots=True, eq=False)
+class FlowSum:
+    """A sum under way; see train.step.PendingSum."""
+
+    operation: Operation
+    future: "Future[Values]"
+    missing_bits: int | None = None
+    progress: SendProgress | None = None
+    sending: tuple[tuple[int, int], ...] = ()
+    own: list[Stream] | None = None
+    """What this worker contributes, in the order in which it began."""
+
+    @property
+    def finished(self) -> Total | None:
+        """After it is done: the sum; None where nothing is added."""
+        return self.operation.total
+
+
+class FlowWorker:
+    """See train.step.Host."""
+
+    def __init__(self, job: FlowJob, rank: int) -> None:
+        self.job = job
+        self.rank = rank
+        self.membership = job.membership(rank)
+        self._fabric = job.fabric
+        self._clock = job.fabric.clock
+        self._network = job.fabric.network
+        self._begun = 0
+        self._steps = 0
+        self._sums: dict[int, FlowSum] = {}
+        self._past_leaf = False  # somebody helps below our leaf
+        self._own_bits = self.membership.bits_of(rank)
+        self._up = self._fabric.path(rank, SERVER)
+        self._down = self._fabric.path(SERVER, rank)
+
+    # --- the Host of a step ---------------------------------------------------------------------------------------------
+
+    def now_us(self) -> int:
+        return self._clock.now_us
+
+    def begin_step(self) -> int:
+        self._steps += 1
+        return self._steps - 1
+
+    def begin(self, values: int) -> FlowSum:
+        operation = self.job.begin(self.rank, self._begun, values)
+        self._begun += 1
+        sum_ = self._sums[operation.index] = FlowSum(operation, Future(), own=[])
+        return sum_
+
+    def contribute(self, sum_: FlowSum, parts: Sequence[Values], bits: int, *, on_behalf: bool) -> None:
+        if sum_.future.done() or sum_.own is None:
+            return
+        own = bits == self._own_bits
+        self.job.keep(sum_.operation, self._by_contribution(parts, bits))
+        past_leaf = self.membership.levels > 1 and (on_behalf or self._past_leaf or not own)
+        sum_.own.append(sum_.operation.aggregation.contribute(self.rank, bits, past_leaf=past_leaf))
+
+    def probe(self, sum_: FlowSum) -> None:
+        """Asks what the switch holds of the oldest fragment that is missing; see Worker.probe."""
+        if sum_.future.done():
+            return
+        behind_us = self._behind_us()
+        asked_us = self._clock.now_us
+
+        def asked() -> None:
+            answer = self._held(sum_, asked_us)
+
+            def answered() -> None:
+                if answer is not None and not sum_.future.done():
+                    missing, progress = answer
+                    sum_.missing_bits = missing
+                    sum_.progress = progress.since(sum_.progress)
+
+            self._fabric.message(self._down[1:], HEADER_BYTES, answered)
+
+        self._fabric.message(self._up[:-1], HEADER_BYTES, asked, behind_us=behind_us)
+
+    def claim(self, step: int, micro_batch: int, took_us: int) -> "Future[bool]":
+        question = Claim(step=step, micro_batch=micro_batch, took_us=took_us)
+        return self._ask(question, lambda reply: isinstance(reply, Granted))
+
+    def offer(
+        self, step: int, missing: int, *, took_us: int, busy_us: int, progress: SendProgress | None
+    ) -> "Future[Work | None]":
+        question = Offer(
+            step=step,
+            missing=missing,
+            took_us=took_us,
+            busy_us=busy_us,
+            pending=None if progress is None else round(1000 * progress.pending),
+            send_us=None if progress is None else progress.send_us,
+        )
+        return self._ask(question, lambda reply: reply if isinstance(reply, Work) else None)
+
+    def idle(self, step: int, took_us: int) -> "Future[None]":
+        return self._ask(Idle(step=step, took_us=took_us), lambda reply: None)
+
+    # --- what arrives -------------------------------------------------------------------------------------------------
+
+    def arrived(self, operation: Operation) -> None:
+        """The whole sum is here."""
+        sum_ = self._sums.pop(operation.index)
+        if sum_.own:
+            sum_.sending = tuple(sum_.own[0].sending)
+        total = operation.total
+        sum_.future.set_result(np.zeros(operation.values, np.float32) if total is None else total.values)
+
+    # --- parts --------------------------------------------------------------------------------------------------------
+
+    def _by_contribution(self, parts: Sequence[Values], bits: int) -> dict[int, Values]:
+        if not self.job.settings.adds:
+            return {}
+        numbers = [c for c in range(bits.bit_length()) if bits >> c & 1]
+        return dict(zip(numbers, parts, strict=True))
+
+    def _ask(self, question: WorkRequest, understand: "Callable[[HelpAnswer], object]") -> "Future[object]":
+        future: Future[object] = Future()
+        job = self.job
+
+        def asked() -> None:
+            reply = job.answer(self.rank, question, self._clock.now_us)
+
+            def answered() -> None:
+                if isinstance(reply, AboutHelp) and reply.bypass_leaf is not None:
+                    self._set_past_leaf(reply.bypass_leaf)
+                future.set_result(understand(reply))
+
+            self._fabric.message(self._down, job.message_bytes(reply), answered)
+
+        self._fabric.message(self._up, job.message_bytes(question), asked, behind_us=self._behind_us())
+        return future
+
+    def _set_past_leaf(self, begun: bool) -> None:
+        if begun and not self._past_leaf:
+            for sum_ in self._sums.values():
+                sum_.operation.aggregation.pass_leaf(self.rank)
+        self._past_leaf = begun
+
+    def _behind_us(self) -> float:
+        """What we have written and our link has not taken: a message leaves behind it."""
+        uplink = self._up[0]
+        ahead = max(float(LEAST_BYTES), AHEAD_US / max(1e-9, self._network.transmission_us(uplink, 1.0)))
+        waits = sum(
+            sum_.operation.aggregation.backlog_bytes(self.rank, ahead) for sum_ in self._sums.values() if sum_.own
+        )
+        return self._network.transmission_us(uplink, min(waits, ahead)) if waits else 0.0
+
+    def _held(self, sum_: FlowSum, asked_us: int) -> tuple[int, SendProgress] | None:
+        """What the switch lacks of our oldest fragment, if all of our own contributions to it are there."""
+        aggregation = sum_.operation.aggregation
+        place = aggregation.received_by(self.rank)
+        own = sum_.own or []
+        missing = aggregation.missing_at(place)
+        if not own or not missing or any(stream.bits & missing for stream in own):
+            return None
+        first = own[0]
+        sent = aggregation.sent(first)
+        if first.state is not State.DONE:
+            sent = min(aggregation.size, sent + aggregation.backlog_bytes(self.rank, math.inf))
+        since_us = self._clock.now_us - first.begun_us
+        send_us = int(since_us * aggregation.size / sent) if sent > aggregation.size / 8 else 0
+        return missing, SendProgress(min(1.0, 1 - place / aggregation.size), send_us)
