@@ -5,8 +5,8 @@ contribution of one worker (its own, or what it sends on behalf of others). Thre
 
   sum       it is as far as the streams whose bits together are all bits: with disjoint bits, as the slowest one.
   window    a stream is at most a window ahead of the results that its sender has (protocol section 5.2): it stops there.
-  in step   whoever the sum waits for (*front*), whoever waits at the end of its window, and the results, move at one pace. They
-            are one flow, which takes a share of each link that any of them uses.
+  in step   whoever the sum waits for (*front*), whoever waits at the end of its window, and the results, move at one pace.
+            They are one flow, which takes a share of each link that any of them uses.
 
 Streams that are neither are flows of their own, and so are the results of a worker whose link is too slow to follow.
 Which is which is decided anew when a stream begins or ends, reaches the end of its window, or meets the sum.
@@ -80,6 +80,7 @@ class Aggregation:
         self.clock = fabric.clock
         self.size = size
         self.streams: list[Stream] = []
+        self._of_rank: dict[int, list[Stream]] = {}
         self.position = 0.0
         """Of the sum."""
         self.received: Floats = np.zeros(fabric.settings.workers)
@@ -103,6 +104,7 @@ class Aggregation:
         self._looking = False
         self._timer_us = NEVER_US
         self._redone = False
+        self._last_up_us = 0.0  # how long the last packet of the last contribution is on its way
         self._round_ends = 0.0  # how far it may move before the results of what moved first are back
         self._next_round_us = 0  # when they are
         fabric.network.watchers.append(self._on_rates)
@@ -122,13 +124,14 @@ class Aggregation:
             stream.state = State.DONE
             return stream
         self.streams.append(stream)
+        self._of_rank.setdefault(rank, []).append(stream)
         self._covered |= bits
         self._look_soon()
         return stream
 
     def pass_leaf(self, rank: int) -> None:
-        """What a worker has still to send is summed at the root: its leaf will not complete the sum. (protocol section 10.5)"""
-        mine = [s for s in self.streams if s.rank == rank and s.state is not State.DONE and not s.past_leaf]
+        """What a worker has still to send is summed at the root: its leaf will not complete the sum. (section 10.5)"""
+        mine = [s for s in self._of_rank.get(rank, ()) if s.state is not State.DONE and not s.past_leaf]
         for stream in mine:
             stream.past_leaf = True
         if mine:
@@ -156,7 +159,7 @@ class Aggregation:
     def backlog_bytes(self, rank: int, ahead_bytes: float) -> float:
         """What a worker has written and its link has not taken yet. Args: ahead_bytes: the most that it writes ahead."""
         end = min(self.size, self.received_by(rank) + float(self._window[rank]))
-        mine = [s for s in self.streams if s.rank == rank and s.state is not State.DONE]
+        mine = [s for s in self._of_rank.get(rank, ()) if s.state is not State.DONE]
         waits = sum(max(0.0, end - self.sent(stream)) for stream in mine)
         return min(waits, ahead_bytes)
 
@@ -266,14 +269,18 @@ class Aggregation:
                 break
         self.position = max(self.position, min(place, self.size))
         self._front = []
+        last: set[int] = set()  # who has just been done
         for stream in self.streams:
             # what others know already is not sent any more
             stream.sent = max(stream.sent, float(self.received[stream.rank]))
             if stream.sent >= self.size - self._fragment / 2:
+                if stream.state is not State.DONE:
+                    last.add(stream.rank)
                 stream.sent, stream.state = self.size, State.DONE
             elif abs(stream.sent - self.position) < self._fragment:
                 stream.sent = self.position
                 self._front.append(stream)
+        self._last_up_us = max((self._up_us(rank) for rank in last), default=0.0)
         behind = self.position - self.received
         np.copyto(self.received, self.position, where=self._began & (behind < self._fragment))
 
@@ -299,13 +306,12 @@ class Aggregation:
         """Those who have it all have it when the last packet has arrived."""
         if not self.is_complete:
             return
-        slowest = max(self._front, key=lambda s: self._up_us(s.rank), default=None)
-        up_us = 0.0 if slowest is None else self._up_us(slowest.rank)
+        up_us, self._last_up_us = self._last_up_us, 0.0  # what is late is late behind a sum that is there
         for rank in np.flatnonzero(self._began & ~self._over & (self.received >= self.size - self._fragment)).tolist():
             self._over[rank] = True
             when_us = self.clock.now_us + math.ceil(up_us + self._down_us(rank))
             self.clock.at(when_us, lambda rank=rank: self._on_arrived(rank))  # type: ignore[misc]
-        if self._over.all():
+        if self._over.all() and self._on_rates in self.fabric.network.watchers:
             self.fabric.network.watchers.remove(self._on_rates)
 
     # --- what moves how -----------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from sa_atp.transport.membership import Membership
 from sa_atp.transport.window import INITIAL_WINDOW
 from sa_atp.transport.work_requests import WorkRequest
 from sa_atp.wire.contributions import ContributionMap
-from sa_atp.wire.control import HelpAnswer, HelpMode, Offer, encode
+from sa_atp.wire.control import HelpAnswer, HelpMode, JobCounters, Offer, encode
 
 ALIVE_EVERY_US = 200_000
 
@@ -49,6 +49,7 @@ class _Book(Job):
         self.micro_batches = settings.micro_batches
         self.ledger = ledger
         self.leaves = leaves
+        self.stats = JobCounters()
 
 
 @dataclass(slots=True, eq=False)
@@ -175,6 +176,14 @@ class FlowJob:
         if self.settings.adds and operation.total is None:
             for contribution, part in parts.items():
                 operation.parts.setdefault(contribution, part)
+
+    def counted(self) -> dict[str, int]:
+        """What the parameter server has counted of help."""
+        return {
+            "helped_micro_batches": self.ledger.helped_micro_batches,
+            "backups": self.ledger.backups,
+            "questions": self._book.stats.questions,
+        }
 
     # --- questions ----------------------------------------------------------------------------------------------------
 

@@ -39,6 +39,8 @@ class Flow:
     index: int = -1
     """Where its numbers are; -1: it is over."""
     first_entry: int = -1
+    carried: float = 0.0
+    """When it is over: the bytes that it has carried."""
 
     @property
     def is_over(self) -> bool:
@@ -177,8 +179,8 @@ class FlowNetwork:
         return max(0.0, float(self._left[flow.index]) - gone)
 
     def carried(self, flow: Flow) -> float:
-        """Bytes that a flow has carried so far; all of them when it is over."""
-        return 0.0 if flow.is_over else float(self._size[flow.index]) - self.left(flow)
+        """Bytes that a flow has carried so far."""
+        return flow.carried if flow.is_over else float(self._size[flow.index]) - self.left(flow)
 
     def are_full(self, links: Ints) -> Flags:
         """bool[links]: whether flows leave nothing of a link."""
@@ -245,7 +247,8 @@ class FlowNetwork:
 
     def _remove(self, flow: Flow) -> None:
         index = flow.index
-        self._carried[flow.links] += flow.weights * (self._size[index] - self._left[index])
+        flow.carried = float(self._size[index] - self._left[index])
+        self._carried[flow.links] += flow.weights * flow.carried
         self._users[flow.links] -= 1
         self._unsolved = self._unsolved or bool(self._users[flow.links].any())
         span = slice(flow.first_entry, flow.first_entry + len(flow.links))

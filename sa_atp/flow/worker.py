@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from sa_atp.spec import HEADER_BYTES
 from sa_atp.straggler.ledger import SendProgress
 from sa_atp.transport.work_requests import WorkRequest
 from sa_atp.wire.control import AboutHelp, Claim, Granted, HelpAnswer, Idle, Offer, Work
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True, eq=False)
@@ -136,8 +139,8 @@ class FlowWorker:
         numbers = [c for c in range(bits.bit_length()) if bits >> c & 1]
         return dict(zip(numbers, parts, strict=True))
 
-    def _ask(self, question: WorkRequest, understand: "Callable[[HelpAnswer], object]") -> "Future[object]":
-        future: Future[object] = Future()
+    def _ask(self, question: WorkRequest, understand: Callable[[HelpAnswer], T]) -> "Future[T]":
+        future: Future[T] = Future()
         job = self.job
 
         def asked() -> None:

@@ -17,10 +17,10 @@ from sa_atp.sim.worker import SimWorker
 from sa_atp.sim.world import SERVER_IP, SwitchPorts, World
 from sa_atp.softswitch.pipeline import Pipeline
 from sa_atp.spec import UDP_PORT
-from sa_atp.testbed import tofino_model
+from sa_atp.testbed import flows, tofino_model
 from sa_atp.testbed.collect import collect
 from sa_atp.testbed.local import expected_seconds
-from sa_atp.testbed.plan import Plan, check_switch, only_mininet
+from sa_atp.testbed.plan import Plan, check_switch, network_of, only_mininet, too_many_for_packets
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import PolicyRun
 from sa_atp.testbed.tasks import describe_step, evaluate, make_workload, straggler_pattern
@@ -40,6 +40,12 @@ def check(plan: Plan) -> None:
     if wanted is not None:
         raise UserError(f"the simulator cannot do {wanted}: use --backend mininet")
     check_switch(plan, "sim")
+    networks = {policy: network_of(plan, policy) for policy in plan.run.policies}
+    if "flows" in networks.values():
+        flows.check(plan)
+    problem = too_many_for_packets(plan) if "packets" in networks.values() else None
+    if problem is not None:
+        raise UserError(f"{problem}; flows have no such limit (sim.network)")
     if plan.switch.program in tofino.MODELS:
         chip = tofino.MODELS[plan.switch.program]
         artefacts.tofino_folder(chip, plan.switch.lanes)
@@ -49,13 +55,18 @@ def check(plan: Plan) -> None:
 def run(plan: Plan, progress: Progress) -> list[PolicyRun]:
     """Runs all policies and repetitions of a plan. Raises: SaAtpError."""
     check(plan)
-    count = 1 if plan.topology.kind == "star" else 1 + plan.topology.racks
-    progress("loading the switch program")
+    by_packets = any(network_of(plan, policy) == "packets" for policy in plan.run.policies)
+    count = (1 if plan.topology.kind == "star" else 1 + plan.topology.racks) if by_packets else 0
+    if by_packets:
+        progress("loading the switch program")
     with contextlib.ExitStack() as processes:
         switches = _switches(plan, count, processes)
         runs = []
         for repetition, policy in plan.run.turns():
             progress(f"{policy}, repetition {repetition + 1} of {plan.run.repetitions}")
+            if network_of(plan, policy) == "flows":
+                runs.append(flows.run(plan, policy, repetition, progress))
+                continue
             raw = _Simulation(plan, policy, repetition, switches, progress).run()
             runs.append(collect(plan, policy, repetition, raw))
     return runs
