@@ -81,6 +81,7 @@ class Aggregation:
         self.size = size
         self.streams: list[Stream] = []
         self._of_rank: dict[int, list[Stream]] = {}
+        self._new: list[Stream] = []  # streams that have not begun to move
         self.position = 0.0
         """Of the sum."""
         self.received: Floats = np.zeros(fabric.settings.workers)
@@ -124,6 +125,7 @@ class Aggregation:
             stream.state = State.DONE
             return stream
         self.streams.append(stream)
+        self._new.append(stream)
         self._of_rank.setdefault(rank, []).append(stream)
         self._covered |= bits
         self._look_soon()
@@ -158,6 +160,8 @@ class Aggregation:
 
     def backlog_bytes(self, rank: int, ahead_bytes: float) -> float:
         """What a worker has written and its link has not taken yet. Args: ahead_bytes: the most that it writes ahead."""
+        if self._gathers:
+            return 0.0
         end = min(self.size, self.received_by(rank) + float(self._window[rank]))
         mine = [s for s in self._of_rank.get(rank, ()) if s.state is not State.DONE]
         waits = sum(max(0.0, end - self.sent(stream)) for stream in mine)
@@ -165,11 +169,11 @@ class Aggregation:
 
     def missing_at(self, place: float) -> int:
         """Contributions that the switch lacks of the fragment at a position."""
-        if place <= 0 and not self._gathers:
-            return self._fan_in & ~self._covered
+        if not self.is_covered or self._gathers:
+            return self._fan_in & ~self._covered  # nothing has come back: the place is the first one
         held = 0
         for stream in self.streams:
-            if self.sent(stream) > place:
+            if self.sent(stream) >= min(place + self._fragment, self.size):
                 held |= stream.bits
         return self._fan_in & ~held
 
@@ -201,9 +205,15 @@ class Aggregation:
 
     def _send_ahead(self) -> None:
         """The sum cannot move yet: everyone sends what its window allows."""
-        for stream in self.streams:
-            if stream.state is State.NEW and not self._gathers:
+        if self._gathers:
+            return
+        held = []
+        for stream in self._new:
+            if any(other.state is State.FREE for other in self._of_rank[stream.rank]):
+                held.append(stream)  # what a worker contributes leaves one after the other
+            else:
                 self._free(stream, min(self.size, float(self._window[stream.rank])))
+        self._new = held
 
     def _gathered(self) -> bool:
         """Whether magnitudes have made their round trip, which they begin when all contributions are there."""
@@ -227,7 +237,7 @@ class Aggregation:
             stream.sent, stream.flow = end, None
             stream.sending.append((begun_us, self.clock.now_us))
             stream.state = State.DONE if end >= self.size else State.WAITING
-            if self.is_covered:
+            if self.is_covered or len(self._of_rank[stream.rank]) > 1:
                 self._look_soon()
 
         stream.flow = self.fabric.network.start(links, end - stream.sent, left)
@@ -320,19 +330,32 @@ class Aggregation:
         if self._gathers:
             return
         network = self.fabric.network
-        windows = self.received[[s.rank for s in self.streams]] + self._window[[s.rank for s in self.streams]]
+        self._new.clear()
+        ends = self.received + self._window - self._fragment
         in_step: list[Stream] = []
-        for stream, end in zip(self.streams, windows.tolist(), strict=True):
+        ahead: list[Stream] = []
+        stuck = False  # somebody whom the sum waits for sends something else first
+        busy: set[int] = set()  # ranks with an earlier stream that has room in its window
+        for stream in self.streams:
             if stream.state is State.DONE:
                 continue
-            if stream.sent >= end - self._fragment or stream.sent <= self.position:
-                in_step.append(stream)
-            else:
-                self._free(stream, self.size)
+            at_end = stream.sent >= ends[stream.rank]
+            is_front = stream.sent <= self.position
+            if stream.rank in busy:
+                stuck |= is_front
+                continue
+            if not at_end and len(self._of_rank[stream.rank]) > 1:
+                busy.add(stream.rank)
+            (in_step if at_end or is_front else ahead).append(stream)
+        if stuck and not self.is_complete:
+            ahead += [stream for stream in in_step if stream.sent < ends[stream.rank]]
+            in_step = []
+        for stream in ahead:
+            self._free(stream, self.size)
         self._follows = self._began & ~self._over & (self.received >= self.position) & (not self.is_complete)
         for rank in np.flatnonzero(self._began & ~self._over & ~self._follows).tolist():
             self._lag(rank)
-        if not self.is_complete:
+        if in_step and not self.is_complete:
             self._step(in_step)
         network.settle()
         self._set_timer()
@@ -415,13 +438,15 @@ class Aggregation:
         return np.fromiter(used, np.int64, len(used)), np.fromiter(used.values(), np.float64, len(used))
 
     def _in_the_way(self, links: Ints, in_step: list[Stream], essential: set[int]) -> list[Stream | int]:
-        """Who in step holds the others up without need: a leader whose link is slow, or a receiver that may come later."""
+        """Who in step should not be: a leader whose link is slow, a receiver that may come later, who could be faster."""
         assert self._in_step is not None
         full = set(links[self.fabric.network.are_full(links)].tolist())
         if not full:
             return []
         fabric = self.fabric
         needed = {fabric.up[s.rank] for s in in_step if id(s) in essential}
+        if full & needed:
+            return [s for s in in_step if id(s) in essential and fabric.up[s.rank] not in full]
         needed.update(fabric.rack_up)
         needed.update(fabric.rack_down)
         if full & needed:

@@ -1,6 +1,5 @@
 """A worker on the flow network: what a step needs of its host, as `sim.worker.SimWorker` is with packets."""
 
-import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -9,9 +8,10 @@ from typing import TypeVar
 import numpy as np
 
 from sa_atp.arrays import Values
-from sa_atp.flow.aggregation import State, Stream
+from sa_atp.flow.aggregation import Stream
 from sa_atp.flow.fabric import SERVER
 from sa_atp.flow.job import FlowJob, Operation
+from sa_atp.flow.network import BYTES_PER_US
 from sa_atp.flow.sums import Total
 from sa_atp.net.send_pacer import AHEAD_US, LEAST_BYTES
 from sa_atp.spec import HEADER_BYTES
@@ -85,21 +85,19 @@ class FlowWorker:
         """Asks what the switch holds of the oldest fragment that is missing; see Worker.probe."""
         if sum_.future.done():
             return
-        behind_us = self._behind_us()
-        asked_us = self._clock.now_us
+        written = self._written_bytes(sum_)
 
         def asked() -> None:
-            answer = self._held(sum_, asked_us)
+            missing = self._missing(sum_)
 
             def answered() -> None:
-                if answer is not None and not sum_.future.done():
-                    missing, progress = answer
+                if missing and not sum_.future.done():
                     sum_.missing_bits = missing
-                    sum_.progress = progress.since(sum_.progress)
+                    sum_.progress = self._progress(sum_, written).since(sum_.progress)
 
             self._fabric.message(self._down[1:], HEADER_BYTES, answered)
 
-        self._fabric.message(self._up[:-1], HEADER_BYTES, asked, behind_us=behind_us)
+        self._fabric.message(self._up[:-1], HEADER_BYTES, asked, behind_us=self._behind_us())
 
     def claim(self, step: int, micro_batch: int, took_us: int) -> "Future[bool]":
         question = Claim(step=step, micro_batch=micro_batch, took_us=took_us)
@@ -162,27 +160,36 @@ class FlowWorker:
                 sum_.operation.aggregation.pass_leaf(self.rank)
         self._past_leaf = begun
 
+    @property
+    def _ahead_bytes(self) -> float:
+        """The most that is written ahead of the link, see net.send_pacer."""
+        return max(float(LEAST_BYTES), AHEAD_US * self._network.rate_mbps(self._up[0]) * BYTES_PER_US)
+
     def _behind_us(self) -> float:
         """What we have written and our link has not taken: a message leaves behind it."""
-        uplink = self._up[0]
-        ahead = max(float(LEAST_BYTES), AHEAD_US / max(1e-9, self._network.transmission_us(uplink, 1.0)))
-        waits = sum(
-            sum_.operation.aggregation.backlog_bytes(self.rank, ahead) for sum_ in self._sums.values() if sum_.own
-        )
-        return self._network.transmission_us(uplink, min(waits, ahead)) if waits else 0.0
+        ahead = self._ahead_bytes
+        open_ = [sum_.operation.aggregation for sum_ in self._sums.values() if sum_.own]
+        waits = sum(aggregation.backlog_bytes(self.rank, ahead) for aggregation in open_)
+        return self._network.transmission_us(self._up[0], min(waits, ahead)) if waits else 0.0
 
-    def _held(self, sum_: FlowSum, asked_us: int) -> tuple[int, SendProgress] | None:
-        """What the switch lacks of our oldest fragment, if all of our own contributions to it are there."""
+    def _missing(self, sum_: FlowSum) -> int:
+        """What the switch lacks of our oldest fragment, if all of our own contributions to it are there; else 0."""
         aggregation = sum_.operation.aggregation
-        place = aggregation.received_by(self.rank)
-        own = sum_.own or []
-        missing = aggregation.missing_at(place)
-        if not own or not missing or any(stream.bits & missing for stream in own):
-            return None
-        first = own[0]
-        sent = aggregation.sent(first)
-        if first.state is not State.DONE:
-            sent = min(aggregation.size, sent + aggregation.backlog_bytes(self.rank, math.inf))
-        since_us = self._clock.now_us - first.begun_us
-        send_us = int(since_us * aggregation.size / sent) if sent > aggregation.size / 8 else 0
-        return missing, SendProgress(min(1.0, 1 - place / aggregation.size), send_us)
+        missing = aggregation.missing_at(aggregation.received_by(self.rank))
+        own = sum_.own
+        return missing if own and not any(stream.bits & missing for stream in own) else 0
+
+    def _written_bytes(self, sum_: FlowSum) -> float:
+        """How far our first contribution is, with what has been written and has not left."""
+        if not sum_.own:
+            return 0.0
+        aggregation = sum_.operation.aggregation
+        sent, waits = aggregation.sent(sum_.own[0]), aggregation.backlog_bytes(self.rank, self._ahead_bytes)
+        return min(aggregation.size, sent + waits)
+
+    def _progress(self, sum_: FlowSum, written: float) -> SendProgress:
+        """How far our own fragments are, as an answer to a probe shows it. Args: written: before it was asked."""
+        aggregation = sum_.operation.aggregation
+        since_us = self._clock.now_us - sum_.own[0].begun_us if sum_.own else 0
+        send_us = int(since_us * aggregation.size / written) if written > aggregation.size / 8 else 0
+        return SendProgress(min(1.0, 1 - aggregation.received_by(self.rank) / aggregation.size), send_us)
