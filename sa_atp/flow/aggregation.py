@@ -19,10 +19,13 @@ from enum import IntEnum
 
 import numpy as np
 
-from sa_atp.flow.fabric import SERVER, Fabric
+from sa_atp.flow.fabric import FRAME_BYTES, SERVER, Fabric
 from sa_atp.flow.network import Flags, Floats, Flow, Ints
+from sa_atp.sim.network import WIRE_OVERHEAD_BYTES
+from sa_atp.spec import HEADER_BYTES
 
 NEVER_US = 1 << 62
+MESSAGE_BYTES = HEADER_BYTES + FRAME_BYTES + WIRE_OVERHEAD_BYTES  # of a probe, on the wire
 
 
 class State(IntEnum):
@@ -41,8 +44,11 @@ class Stream:
 
     rank: int
     bits: int
+    """Its contributions; 0: what has been sent before, without which the sum cannot be complete."""
     past_leaf: bool
     begun_us: int
+    end: float = math.inf
+    """Where it is done; what comes after that has left another way."""
     state: State = State.NEW
     sent: float = 0.0
     """Bytes that have left, as of the last look; of what is in step, see `Aggregation.position`."""
@@ -91,6 +97,7 @@ class Aggregation:
         self._fan_in = fan_in
         self._window = window_bytes
         self._gathers = gathers
+        self._flushed: set[int] = set()  # racks whose leaf has been made to pass on what it holds
         self._gathered_us: int | None = None
         self._on_arrived = arrived
         self._on_complete = complete
@@ -124,20 +131,39 @@ class Aggregation:
         if self._over[rank]:
             stream.state = State.DONE
             return stream
-        self.streams.append(stream)
-        self._new.append(stream)
-        self._of_rank.setdefault(rank, []).append(stream)
-        self._covered |= bits
-        self._look_soon()
+        self._add(stream)
         return stream
 
+    def _add(self, stream: Stream) -> None:
+        stream.end = min(stream.end, self.size)
+        self.streams.append(stream)
+        self._new.append(stream)
+        self._of_rank.setdefault(stream.rank, []).append(stream)
+        self._covered |= stream.bits
+        self._look_soon()
+
     def pass_leaf(self, rank: int) -> None:
-        """What a worker has still to send is summed at the root: its leaf will not complete the sum. (section 10.5)"""
-        mine = [s for s in self._of_rank.get(rank, ()) if s.state is not State.DONE and not s.past_leaf]
-        for stream in mine:
-            stream.past_leaf = True
-        if mine:
-            self._look_soon()
+        """A worker hears that its leaf will not complete the sum. (protocol section 10.5)
+
+        What it has still to send is summed at the root. What the leaf holds has to leave it: one of those whose it is sends
+        all of its own again, and takes the others' along.
+        """
+        rack = self.fabric.rack_of(rank)
+        below = [s for s in self.streams if not s.past_leaf and self.fabric.rack_of(s.rank) == rack]
+        for stream in below:
+            stream.past_leaf |= stream.rank == rank and stream.state is not State.DONE
+        held = {s.rank: self.sent(s) for s in below if self.sent(s) > 0}
+        if held and rack not in self._flushed and not self.is_complete:
+            self._flushed.add(rack)
+            first = min(held)
+            up = self.fabric.up[first]
+            asked_us = 2 * (self.fabric.network.delay_us[up] + self.fabric.network.transmission_us(up, MESSAGE_BYTES))
+            self.clock.at(self.clock.now_us + math.ceil(asked_us), lambda: self._flush(first, max(held.values())))
+        self._look_soon()
+
+    def _flush(self, rank: int, end: float) -> None:
+        if not self._over[rank]:
+            self._add(Stream(rank, 0, True, self.clock.now_us, end=end))
 
     @property
     def is_covered(self) -> bool:
@@ -212,7 +238,7 @@ class Aggregation:
             if any(other.state is State.FREE for other in self._of_rank[stream.rank]):
                 held.append(stream)  # what a worker contributes leaves one after the other
             else:
-                self._free(stream, min(self.size, float(self._window[stream.rank])))
+                self._free(stream, min(stream.end, float(self._window[stream.rank])))
         self._new = held
 
     def _gathered(self) -> bool:
@@ -236,7 +262,7 @@ class Aggregation:
         def left() -> None:
             stream.sent, stream.flow = end, None
             stream.sending.append((begun_us, self.clock.now_us))
-            stream.state = State.DONE if end >= self.size else State.WAITING
+            stream.state = State.DONE if end >= stream.end else State.WAITING
             if self.is_covered or len(self._of_rank[stream.rank]) > 1:
                 self._look_soon()
 
@@ -277,13 +303,14 @@ class Aggregation:
             if held == self._fan_in:
                 place = stream.sent
                 break
+        place = min([place, *(s.sent for s in self.streams if not s.bits and s.state is not State.DONE)])
         self.position = max(self.position, min(place, self.size))
         self._front = []
         last: set[int] = set()  # who has just been done
         for stream in self.streams:
             # what others know already is not sent any more
             stream.sent = max(stream.sent, float(self.received[stream.rank]))
-            if stream.sent >= self.size - self._fragment / 2:
+            if stream.sent >= stream.end - self._fragment / 2:
                 if stream.state is not State.DONE:
                     last.add(stream.rank)
                 stream.sent, stream.state = self.size, State.DONE
@@ -351,7 +378,7 @@ class Aggregation:
             ahead += [stream for stream in in_step if stream.sent < ends[stream.rank]]
             in_step = []
         for stream in ahead:
-            self._free(stream, self.size)
+            self._free(stream, stream.end)
         self._follows = self._began & ~self._over & (self.received >= self.position) & (not self.is_complete)
         for rank in np.flatnonzero(self._began & ~self._over & ~self._follows).tolist():
             self._lag(rank)
@@ -364,7 +391,7 @@ class Aggregation:
         """What is in step moves, without those who would hold it up for no need."""
         network = self.fabric.network
         essential = set(map(id, self._front))
-        left = self.size - self.position
+        left = min(stream.end for stream in in_step) - self.position
         while True:
             links, weights = self._links_in_step(in_step)
             self._in_step = network.start(links, left, self._look_soon, weights=weights)
@@ -378,7 +405,7 @@ class Aggregation:
             for member in leaves:
                 if isinstance(member, Stream):
                     in_step.remove(member)
-                    self._free(member, self.size)
+                    self._free(member, member.end)
                 else:
                     self._follows[member] = False
                     self._lag(member)
