@@ -13,16 +13,17 @@ Which is which is decided anew when a stream begins or ends, reaches the end of 
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
 import numpy as np
 
-from sa_atp.flow.fabric import FRAME_BYTES, SERVER, Fabric
+from sa_atp.flow.fabric import FRAME_BYTES, Fabric
 from sa_atp.flow.network import Flags, Floats, Flow, Ints
 from sa_atp.sim.network import WIRE_OVERHEAD_BYTES
 from sa_atp.spec import HEADER_BYTES
+from sa_atp.transport.timing import MIN_TIMEOUT_US
 
 NEVER_US = 1 << 62
 MESSAGE_BYTES = HEADER_BYTES + FRAME_BYTES + WIRE_OVERHEAD_BYTES  # of a probe, on the wire
@@ -54,7 +55,13 @@ class Stream:
     """Bytes that have left, as of the last look; of what is in step, see `Aggregation.position`."""
     flow: Flow | None = None
     sending: list[tuple[int, int]] = field(default_factory=list)
-    """From when to when it has moved."""
+    """From when to when it has moved; a gap that is no longer than the network's answer is none."""
+
+    def has_moved(self, since_us: int, until_us: int) -> None:
+        if self.sending and since_us - self.sending[-1][1] <= MIN_TIMEOUT_US:
+            self.sending[-1] = self.sending[-1][0], until_us
+        else:
+            self.sending.append((since_us, until_us))
 
 
 class Aggregation:
@@ -68,6 +75,7 @@ class Aggregation:
         fragment_bytes: float,
         fan_in: int,
         window_bytes: Floats,
+        most_bytes: float,
         gathers: bool,
         arrived: Callable[[int], None],
         complete: Callable[[], float],
@@ -76,7 +84,8 @@ class Aggregation:
         size: of the whole tensor, bytes on the wire.
         fragment_bytes: of one fragment.
         fan_in: bitmap of a complete sum.
-        window_bytes: float64[workers], how far each may be ahead of its results; looked at, not changed.
+        window_bytes: float64[workers], how far each may be ahead of its first results. It grows as results come,
+        most_bytes: ... up to this, what the job's slots hold.
         gathers: magnitudes have to make a round trip before values can travel.
         arrived: called with a rank when it has the whole sum.
         complete: called when the last byte of the last contribution has been sent. Returns: bytes of it that have to travel
@@ -95,7 +104,8 @@ class Aggregation:
         self.is_complete = False
         self._fragment = fragment_bytes
         self._fan_in = fan_in
-        self._window = window_bytes
+        self._first_window = window_bytes.copy()
+        self._most = most_bytes
         self._gathers = gathers
         self._flushed: set[int] = set()  # racks whose leaf has been made to pass on what it holds
         self._gathered_us: int | None = None
@@ -188,7 +198,7 @@ class Aggregation:
         """What a worker has written and its link has not taken yet. Args: ahead_bytes: the most that it writes ahead."""
         if self._gathers:
             return 0.0
-        end = min(self.size, self.received_by(rank) + float(self._window[rank]))
+        end = min(self.size, self.received_by(rank) + self._window_of(rank))
         mine = [s for s in self._of_rank.get(rank, ()) if s.state is not State.DONE]
         waits = sum(max(0.0, end - self.sent(stream)) for stream in mine)
         return min(waits, ahead_bytes)
@@ -202,6 +212,13 @@ class Aggregation:
             if self.sent(stream) >= min(place + self._fragment, self.size):
                 held |= stream.bits
         return self._fan_in & ~held
+
+    def _window(self) -> Floats:
+        """float64[workers]: how far each may be ahead of its results."""
+        return np.minimum(self._first_window + self.received, self._most)
+
+    def _window_of(self, rank: int) -> float:
+        return min(float(self._first_window[rank]) + self.received_by(rank), self._most)
 
     # --- looking ------------------------------------------------------------------------------------------------------
 
@@ -238,7 +255,7 @@ class Aggregation:
             if any(other.state is State.FREE for other in self._of_rank[stream.rank]):
                 held.append(stream)  # what a worker contributes leaves one after the other
             else:
-                self._free(stream, min(stream.end, float(self._window[stream.rank])))
+                self._free(stream, min(stream.end, self._window_of(stream.rank)))
         self._new = held
 
     def _gathered(self) -> bool:
@@ -261,7 +278,7 @@ class Aggregation:
 
         def left() -> None:
             stream.sent, stream.flow = end, None
-            stream.sending.append((begun_us, self.clock.now_us))
+            stream.has_moved(begun_us, self.clock.now_us)
             stream.state = State.DONE if end >= stream.end else State.WAITING
             if self.is_covered or len(self._of_rank[stream.rank]) > 1:
                 self._look_soon()
@@ -280,14 +297,14 @@ class Aggregation:
                 if stream.state is State.IN_STEP:
                     stream.sent = min(self.size, stream.sent + moved)
                     if moved > 0:
-                        stream.sending.append((self._at_us, now_us))
+                        stream.has_moved(self._at_us, now_us)
                     stream.state = State.WAITING
             self.received[self._follows] += moved
         for stream in self.streams:
             if stream.flow is not None:
                 stream.sent += self._moved(stream.flow)
                 network.stop(stream.flow)
-                stream.sending.append((self._at_us, now_us))
+                stream.has_moved(self._at_us, now_us)
                 stream.flow, stream.state = None, State.WAITING
         for rank, flow in self._lagging.items():
             self.received[rank] += self._moved(flow)
@@ -317,7 +334,7 @@ class Aggregation:
             elif abs(stream.sent - self.position) < self._fragment:
                 stream.sent = self.position
                 self._front.append(stream)
-        self._last_up_us = max((self._up_us(rank) for rank in last), default=0.0)
+        self._last_up_us = self._up_us(np.array(sorted(last))) if last else 0.0
         behind = self.position - self.received
         np.copyto(self.received, self.position, where=self._began & (behind < self._fragment))
 
@@ -344,9 +361,10 @@ class Aggregation:
         if not self.is_complete:
             return
         up_us, self._last_up_us = self._last_up_us, 0.0  # what is late is late behind a sum that is there
+        down_us = self.fabric.ways_us(self._fragment)[2]
         for rank in np.flatnonzero(self._began & ~self._over & (self.received >= self.size - self._fragment)).tolist():
             self._over[rank] = True
-            when_us = self.clock.now_us + math.ceil(up_us + self._down_us(rank))
+            when_us = self.clock.now_us + math.ceil(up_us + down_us[rank])
             self.clock.at(when_us, lambda rank=rank: self._on_arrived(rank))  # type: ignore[misc]
         if self._over.all() and self._on_rates in self.fabric.network.watchers:
             self.fabric.network.watchers.remove(self._on_rates)
@@ -358,7 +376,7 @@ class Aggregation:
             return
         network = self.fabric.network
         self._new.clear()
-        ends = self.received + self._window - self._fragment
+        ends = self.received + self._window() - self._fragment
         in_step: list[Stream] = []
         ahead: list[Stream] = []
         stuck = False  # somebody whom the sum waits for sends something else first
@@ -422,7 +440,7 @@ class Aggregation:
         Args: rate: at which it would move. Returns: bytes; as much as there is if the window is no limit.
         """
         round_trip_us = self._round_trip_us()
-        window = min((float(self._window[stream.rank]) for stream in self._front), default=math.inf)
+        window = float(self._window()[self._ranks_of(self._front)].min()) if self._front else math.inf
         if rate * round_trip_us <= window:
             return math.inf
         now_us = self.clock.now_us
@@ -481,7 +499,7 @@ class Aggregation:
         busy = {s.rank for s in self.streams if s.state is not State.DONE}
         slow: list[Stream | int] = [s for s in in_step if id(s) not in essential and fabric.up[s.rank] in full]
         for rank in np.flatnonzero(self._follows).tolist():
-            slack = float(self._window[rank]) - (self.position - float(self.received[rank]))
+            slack = self._window_of(rank) - (self.position - float(self.received[rank]))
             if fabric.down[rank] in full and (rank not in busy or slack > self._fragment):
                 slow.append(rank)
         return slow
@@ -507,7 +525,7 @@ class Aggregation:
             follows = bool(self._follows[stream.rank])
             late = self._lagging.get(stream.rank)
             received_rate = pace if follows else 0.0 if late is None else network.rate(late)
-            room = self.received_by(stream.rank) + float(self._window[stream.rank]) - place
+            room = self.received_by(stream.rank) + self._window_of(stream.rank) - place
             if rate > received_rate:
                 soonest = min(soonest, max(0.0, room) / (rate - received_rate))
             if pace > rate and place >= position:
@@ -532,22 +550,18 @@ class Aggregation:
 
     # --- the way ------------------------------------------------------------------------------------------------------
 
-    def _up_us(self, rank: int) -> float:
-        """What a worker's last packet takes to where it is summed, after it has left."""
-        path = self.fabric.path(rank, SERVER)[:-1]
-        network = self.fabric.network
-        return sum(network.delay_us[link] for link in path) + sum(
-            network.transmission_us(link, self._fragment) for link in path[1:]
-        )
-
-    def _down_us(self, rank: int) -> float:
-        path = self.fabric.path(SERVER, rank)[1:]
-        network = self.fabric.network
-        return sum(network.delay_us[link] + network.transmission_us(link, self._fragment) for link in path)
+    def _up_us(self, ranks: Ints) -> float:
+        """What the last packet takes to where it is summed, after it has left; of some workers the longest."""
+        own, beyond, _ = self.fabric.ways_us(self._fragment)
+        links = np.array(self.fabric.up)[ranks]
+        return float((own[ranks] - self._fragment / self.fabric.network.capacity(links) + beyond[ranks]).max())
 
     def _round_trip_us(self) -> float:
         """Of the front: from the first bit of a fragment to the last bit of its sum."""
-        ranks = {stream.rank for stream in (self._front or self.streams)}
-        rank = max(ranks, key=lambda r: self._up_us(r) + self._down_us(r))
-        up = self.fabric.network.transmission_us(self.fabric.up[rank], self._fragment)
-        return self._up_us(rank) + self._down_us(rank) + up
+        ranks = self._ranks_of(self._front or self.streams)
+        own, beyond, back = self.fabric.ways_us(self._fragment)
+        return float((own + beyond + back)[ranks].max())
+
+    @staticmethod
+    def _ranks_of(streams: Sequence[Stream]) -> Ints:
+        return np.fromiter((stream.rank for stream in streams), np.int64, len(streams))

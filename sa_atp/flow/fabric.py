@@ -12,7 +12,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from sa_atp.flow.network import Flow, FlowNetwork
+import numpy as np
+
+from sa_atp.flow.network import Floats, Flow, FlowNetwork
 from sa_atp.sim.network import WIRE_OVERHEAD_BYTES, Clock
 
 FRAME_BYTES = 14 + 20 + 8  # Ethernet, IPv4, UDP: as sim's frames have them
@@ -66,6 +68,7 @@ class Fabric:
         trunks = [pair(trunk) for _ in range(settings.racks)]
         self.rack_up = [up for up, _ in trunks]
         self.rack_down = [down for _, down in trunks]
+        self._ways: tuple[int, float, Floats, Floats, Floats] | None = None
         self._message_free_us = [0.0] * len(self.network.delay_us)  # of each link: when the last message has left
 
     @property
@@ -93,6 +96,22 @@ class Fabric:
         """What the last packet of a flow takes after it has left its slowest link: delays, and the other links."""
         times = [self.network.transmission_us(link, packet_bytes) for link in links]
         return sum(self.network.delay_us[link] for link in links) + sum(times) - max(times)
+
+    def ways_us(self, packet_bytes: float) -> tuple[Floats, Floats, Floats]:
+        """What a packet takes where no other is in its way.
+
+        Returns: float64[workers] each: over a worker's own link; from there to the root; from the root to the worker.
+        """
+        if self._ways is None or self._ways[:2] != (self.network.changes, packet_bytes):
+            packet_us = self.network.packet_us
+            up, down = packet_us(np.array(self.up), packet_bytes), packet_us(np.array(self.down), packet_bytes)
+            beyond = np.zeros(len(up))
+            if self.settings.racks:
+                rack = np.arange(len(up)) % self.settings.racks
+                beyond = packet_us(np.array(self.rack_up), packet_bytes)[rack]
+                down = down + packet_us(np.array(self.rack_down), packet_bytes)[rack]
+            self._ways = self.network.changes, packet_bytes, up, beyond, down
+        return self._ways[2:]
 
     # --- bulk ---------------------------------------------------------------------------------------------------------
 

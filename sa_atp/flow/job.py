@@ -164,6 +164,7 @@ class FlowJob:
             fragment_bytes=self.fragment_bytes,
             fan_in=self.fan_in,
             window_bytes=self.window_bytes,
+            most_bytes=self.settings.slots * self.fragment_bytes,
             gathers=gathers,
             arrived=arrived,
             complete=complete,

@@ -53,6 +53,8 @@ class FlowNetwork:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.delay_us: list[int] = []  # of each link
+        self.changes = 0
+        """How many times a link's rate has changed."""
         self.watchers: list[Callable[[], None]] = []
         """Called when rates have been worked out anew; they must not begin or end flows."""
         self._capacity: Floats = np.zeros(0)  # of each link, bytes in a microsecond
@@ -89,10 +91,16 @@ class FlowNetwork:
     def rate_mbps(self, link: int) -> float:
         return float(self._capacity[link]) / BYTES_PER_US
 
+    def capacity(self, links: Ints) -> Floats:
+        """float64[links]: rates of some links, bytes in a microsecond."""
+        found: Floats = self._capacity[links]
+        return found
+
     def set_rate(self, link: int, rate_mbps: float) -> None:
         """From now on the link has this rate; 0: nothing gets through."""
         self._advance()
         self._capacity[link] = rate_mbps * BYTES_PER_US
+        self.changes += 1
         if self._users[link]:
             self._unsolved = True
             self._settle_soon()
@@ -101,6 +109,13 @@ class FlowNetwork:
         """How long so many bytes are on a link that nobody else uses."""
         capacity = float(self._capacity[link])
         return size / capacity if capacity else float("inf")
+
+    def packet_us(self, links: Ints, size: float) -> Floats:
+        """float64[links]: what a packet takes over each of some links, to its last bit at the other end."""
+        capacity = self._capacity[links]
+        times: Floats = np.divide(size, capacity, out=np.full(len(links), np.inf), where=capacity > 0)
+        times += np.array(self.delay_us, np.float64)[links]
+        return times
 
     def share(self, link: int) -> float:
         """How much of a link is in use now, 0 to 1."""

@@ -127,7 +127,8 @@ class FlowWorker:
         if sum_.own:
             sum_.sending = tuple(sum_.own[0].sending)
         total = operation.total
-        sum_.future.set_result(np.zeros(operation.values, np.float32) if total is None else total.values)
+        nothing = np.broadcast_to(np.float32(0), operation.values)
+        sum_.future.set_result(nothing if total is None else total.values)
 
     # --- parts --------------------------------------------------------------------------------------------------------
 
