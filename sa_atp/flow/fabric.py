@@ -12,7 +12,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from sa_atp.flow.network import Flow, FlowNetwork
+import numpy as np
+
+from sa_atp.flow.network import Floats, Flow, FlowNetwork
 from sa_atp.sim.network import WIRE_OVERHEAD_BYTES, Clock
 
 FRAME_BYTES = 14 + 20 + 8  # Ethernet, IPv4, UDP: as sim's frames have them
@@ -66,6 +68,7 @@ class Fabric:
         trunks = [pair(trunk) for _ in range(settings.racks)]
         self.rack_up = [up for up, _ in trunks]
         self.rack_down = [down for _, down in trunks]
+        self._ways: tuple[int, float, Floats, Floats, Floats] | None = None
         self._message_free_us = [0.0] * len(self.network.delay_us)  # of each link: when the last message has left
 
     @property
@@ -94,6 +97,22 @@ class Fabric:
         times = [self.network.transmission_us(link, packet_bytes) for link in links]
         return sum(self.network.delay_us[link] for link in links) + sum(times) - max(times)
 
+    def ways_us(self, packet_bytes: float) -> tuple[Floats, Floats, Floats]:
+        """What a packet takes where no other is in its way.
+
+        Returns: float64[workers] each: over a worker's own link; from there to the root; from the root to the worker.
+        """
+        if self._ways is None or self._ways[:2] != (self.network.changes, packet_bytes):
+            packet_us = self.network.packet_us
+            up, down = packet_us(np.array(self.up), packet_bytes), packet_us(np.array(self.down), packet_bytes)
+            beyond = np.zeros(len(up))
+            if self.settings.racks:
+                rack = np.arange(len(up)) % self.settings.racks
+                beyond = packet_us(np.array(self.rack_up), packet_bytes)[rack]
+                down = down + packet_us(np.array(self.rack_down), packet_bytes)[rack]
+            self._ways = self.network.changes, packet_bytes, up, beyond, down
+        return self._ways[2:]
+
     # --- bulk ---------------------------------------------------------------------------------------------------------
 
     def transfer(self, source: int, target: int, payload: float) -> "Future[None]":
@@ -118,19 +137,18 @@ class Fabric:
 
     # --- messages -----------------------------------------------------------------------------------------------------
 
-    def message(
-        self, source: int, target: int, size: int, arrived: Callable[[], None], *, behind_us: float = 0.0
-    ) -> None:
+    def message(self, links: Sequence[int], size: int, arrived: Callable[[], None], *, behind_us: float = 0.0) -> None:
         """Sends one small datagram. It takes its turn on each link behind other messages, and is no load for flows.
 
         Args:
+            links: its way.
             size: of the UDP payload, bytes.
             arrived: called when it is there.
             behind_us: how long what its sender has written before it keeps it in the sender's own queue.
         """
         wire = size + FRAME_BYTES + WIRE_OVERHEAD_BYTES
         when_us = self.clock.now_us + behind_us
-        for link in self.path(source, target):
+        for link in links:
             begins_us = max(when_us, self._message_free_us[link])
             self._message_free_us[link] = begins_us + self.network.transmission_us(link, wire)
             when_us = self._message_free_us[link] + self.network.delay_us[link]

@@ -39,6 +39,8 @@ class Flow:
     index: int = -1
     """Where its numbers are; -1: it is over."""
     first_entry: int = -1
+    carried: float = 0.0
+    """When it is over: the bytes that it has carried."""
 
     @property
     def is_over(self) -> bool:
@@ -51,6 +53,10 @@ class FlowNetwork:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.delay_us: list[int] = []  # of each link
+        self.changes = 0
+        """How many times a link's rate has changed."""
+        self.watchers: list[Callable[[], None]] = []
+        """Called when rates have been worked out anew; they must not begin or end flows."""
         self._capacity: Floats = np.zeros(0)  # of each link, bytes in a microsecond
         self._users: Ints = np.zeros(0, np.int64)  # of each link: flows that use it
         self._carried: Floats = np.zeros(0)  # of each link: bytes, by flows that are over
@@ -85,10 +91,16 @@ class FlowNetwork:
     def rate_mbps(self, link: int) -> float:
         return float(self._capacity[link]) / BYTES_PER_US
 
+    def capacity(self, links: Ints) -> Floats:
+        """float64[links]: rates of some links, bytes in a microsecond."""
+        found: Floats = self._capacity[links]
+        return found
+
     def set_rate(self, link: int, rate_mbps: float) -> None:
         """From now on the link has this rate; 0: nothing gets through."""
         self._advance()
         self._capacity[link] = rate_mbps * BYTES_PER_US
+        self.changes += 1
         if self._users[link]:
             self._unsolved = True
             self._settle_soon()
@@ -97,6 +109,13 @@ class FlowNetwork:
         """How long so many bytes are on a link that nobody else uses."""
         capacity = float(self._capacity[link])
         return size / capacity if capacity else float("inf")
+
+    def packet_us(self, links: Ints, size: float) -> Floats:
+        """float64[links]: what a packet takes over each of some links, to its last bit at the other end."""
+        capacity = self._capacity[links]
+        times: Floats = np.divide(size, capacity, out=np.full(len(links), np.inf), where=capacity > 0)
+        times += np.array(self.delay_us, np.float64)[links]
+        return times
 
     def share(self, link: int) -> float:
         """How much of a link is in use now, 0 to 1."""
@@ -174,6 +193,19 @@ class FlowNetwork:
         gone = float(self._rate[flow.index]) * (self.clock.now_us - self._at_us)
         return max(0.0, float(self._left[flow.index]) - gone)
 
+    def carried(self, flow: Flow) -> float:
+        """Bytes that a flow has carried so far."""
+        return flow.carried if flow.is_over else float(self._size[flow.index]) - self.left(flow)
+
+    def are_full(self, links: Ints) -> Flags:
+        """bool[links]: whether flows leave nothing of a link."""
+        at = slice(0, self._entries)
+        used = np.bincount(
+            self._entry_link[at], self._rate[self._entry_flow[at]] * self._entry_weight[at], len(self._capacity)
+        )
+        full: Flags = used[links] >= self._capacity[links] * (1 - 1e-6)
+        return full
+
     def rate(self, flow: Flow) -> float:
         """Bytes in a microsecond, now; what changes in this microsecond may not be in it yet."""
         return 0.0 if flow.is_over else float(self._rate[flow.index])
@@ -230,7 +262,8 @@ class FlowNetwork:
 
     def _remove(self, flow: Flow) -> None:
         index = flow.index
-        self._carried[flow.links] += flow.weights * (self._size[index] - self._left[index])
+        flow.carried = float(self._size[index] - self._left[index])
+        self._carried[flow.links] += flow.weights * flow.carried
         self._users[flow.links] -= 1
         self._unsolved = self._unsolved or bool(self._users[flow.links].any())
         span = slice(flow.first_entry, flow.first_entry + len(flow.links))
@@ -259,8 +292,12 @@ class FlowNetwork:
 
     def _settle(self) -> None:
         self._settling = False
+        changed = self._unsolved
         self.settle()
         self._plan_next()
+        if changed:
+            for watcher in list(self.watchers):
+                watcher()
 
     def _plan_next(self) -> None:
         """Puts the next end of a flow on the clock."""

@@ -31,6 +31,9 @@ FIGURES = ("iteration-time", "aggregation", "accuracy", "fairness")
 PATTERNS = ("none", "constant", "random", "pause", "random-pause", "contention", "trace")
 GRADES = ("steal", "clone")
 MODELS = ("digits-cnn", *COMM_MODELS)
+NETWORKS = ("auto", "packets", "flows")
+MOST_WORKERS, MOST_RACKS = 4096, 256
+MOST_SWITCHED_RACKS = 16  # of packets: leaves have a port each at the spine
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,9 +69,10 @@ class TopologyPlan:
     """[topology]"""
 
     kind: str = setting("star", one_of=TOPOLOGIES)
-    workers: int = setting(4, between=(1, CONTRIBUTION_BITS))
-    racks: int = setting(2, between=(2, 16))
-    """Leaf switches of a two-level topology; workers are dealt to them in turn."""
+    workers: int = setting(4, between=(1, MOST_WORKERS))
+    """More than there are contribution bits for are a question for flows: see [sim]."""
+    racks: int = setting(2, between=(2, MOST_RACKS))
+    """Leaf switches of a two-level topology; workers are dealt to them in turn. At most 16, or 256 where flows run."""
     link_mbps: float = setting(10_000.0, between=(0.1, 1e6))
     """Rate of every link. The local backend has no links: it goes as fast as loopback does."""
     delay_us: int = setting(20, between=(0, 10_000_000))
@@ -150,7 +154,7 @@ class StragglerPlan:
     """What makes workers slow. device: their emulated devices. cpu-quota: their hosts have 1/slowdown of the CPU time.
     hog: other processes take the rest of it. congestion: other traffic takes the rest of their links (pattern constant;
     Mininet)."""
-    workers: tuple[int, ...] = setting((3,), each=(0, CONTRIBUTION_BITS - 1))
+    workers: tuple[int, ...] = setting((3,), each=(0, MOST_WORKERS - 1))
     slowdown: float = setting(4.0, between=(1.0, 1000.0))
     """How many times longer a slow worker takes (pattern constant)."""
     slowdown_range: tuple[float, ...] = setting((2.0, 8.0), each=(1.0, 1000.0))
@@ -213,6 +217,16 @@ class TrafficPlan:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SimPlan:
+    """[sim]: how the simulated backend simulates."""
+
+    network: str = setting("auto", one_of=NETWORKS)
+    """packets: each packet goes through the compiled switch program. flows: transfers have fair shares of links, which
+    takes hundreds of workers (docs/flow-model.md). auto: packets; flows where workers and micro-batches make more
+    contributions than a packet has bits for, and for policies whose parameters are on a server."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SweepPlan:
     """[sweep]: the same run at several values of one key; one figure shows them all."""
 
@@ -235,6 +249,7 @@ class Plan:
     network: NetworkPlan = field(default_factory=NetworkPlan)
     help: HelpPlan = field(default_factory=HelpPlan)
     traffic: TrafficPlan = field(default_factory=TrafficPlan)
+    sim: SimPlan = field(default_factory=SimPlan)
     sweep: SweepPlan = field(default_factory=SweepPlan)
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """The policies' own tables, by their names: see policies.settings."""
@@ -321,11 +336,6 @@ def _override(tables: dict[str, Any], override: str) -> None:
 def _check_together(plan: Plan, where: str) -> None:
     """Rules that involve more than one key."""
     workers, job = plan.topology.workers, plan.job
-    if workers * job.micro_batches > CONTRIBUTION_BITS:
-        raise UserError(
-            f"{where}: topology.workers = {workers} with job.micro_batches = {job.micro_batches} makes "
-            f"{workers * job.micro_batches} contributions; at most {CONTRIBUTION_BITS} fit in the bitmap"
-        )
     if job.batch_size % job.micro_batches:
         raise UserError(
             f"{where}: job.batch_size = {job.batch_size} cannot be cut into "
@@ -370,6 +380,27 @@ def _check_together(plan: Plan, where: str) -> None:
         raise UserError(f"{where}: topology.racks = {plan.topology.racks} is more than topology.workers = {workers}")
     for policy in plan.run.policies:
         policies.find(policy).check(plan, where)
+
+
+def too_many_for_packets(plan: Plan) -> str | None:
+    """Why packets cannot carry a plan's sums, if they cannot."""
+    workers, micro_batches = plan.topology.workers, plan.job.micro_batches
+    if workers * micro_batches > CONTRIBUTION_BITS:
+        return (
+            f"topology.workers = {workers} with job.micro_batches = {micro_batches} makes "
+            f"{workers * micro_batches} contributions; at most {CONTRIBUTION_BITS} fit in the bitmap"
+        )
+    if plan.topology.kind == "two-level" and plan.topology.racks > MOST_SWITCHED_RACKS:
+        return f"topology.racks = {plan.topology.racks}: a spine has ports for {MOST_SWITCHED_RACKS} leaves"
+    return None
+
+
+def network_of(plan: Plan, policy: str) -> str:
+    """What the simulated backend runs a policy on: "packets" or "flows"."""
+    if plan.sim.network != "auto":
+        return plan.sim.network
+    on_server = policies.find(policy).family is policies.Family.PARAMETERS
+    return "flows" if on_server or too_many_for_packets(plan) else "packets"
 
 
 def placed(plan: Plan, backend: str = "auto", switch: str = "auto") -> Plan:

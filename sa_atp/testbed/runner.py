@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from sa_atp import needs, policies
+from sa_atp.errors import UserError
 from sa_atp.testbed import local, simulated
-from sa_atp.testbed.plan import Plan
+from sa_atp.testbed.plan import Plan, network_of, too_many_for_packets
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import RunResult
 
@@ -19,6 +20,9 @@ PACKAGES = ("sa_atp", "numpy", "numba", "torch", "scikit-learn", "grpcio", "p4ru
 def check(plan: Plan, plan_path: str) -> None:
     """Tries before a run what it needs, and refuses what its backend cannot do. Raises: UserError, MissingPartError."""
     require_parts(plan)
+    problem = None if plan.run.backend == "sim" else too_many_for_packets(plan)
+    if problem is not None:
+        raise UserError(f"{plan_path}: {problem}")
     if plan.run.backend == "local":
         local.check(plan)
     elif plan.run.backend == "mininet":
@@ -69,6 +73,7 @@ def manifest(plan: Plan, plan_path: str) -> dict[str, Any]:
         "command": ["sa-atp", *sys.argv[1:]],
         "plan_path": plan_path,
         "plan": plan.as_dict(),
+        **({"networks": {p: network_of(plan, p) for p in plan.run.policies}} if plan.run.backend == "sim" else {}),
         "seed": plan.run.seed,
         "commit": commit_of(Path(__file__).resolve().parents[2]),
         "python": sys.version.split()[0],

@@ -16,10 +16,10 @@ from sa_atp.sim.nodes import Forwarder
 from sa_atp.sim.worker import SimWorker
 from sa_atp.sim.world import SwitchPorts, World, worker_ip
 from sa_atp.softswitch.pipeline import Pipeline
-from sa_atp.testbed import parameter_sim, tofino_model
+from sa_atp.testbed import flows, parameter_sim, tofino_model
 from sa_atp.testbed.collect import collect
 from sa_atp.testbed.local import expected_seconds
-from sa_atp.testbed.plan import Plan, check_switch, only_mininet
+from sa_atp.testbed.plan import Plan, check_switch, network_of, only_mininet, too_many_for_packets
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import PolicyRun
 from sa_atp.testbed.tasks import (
@@ -53,6 +53,12 @@ def check(plan: Plan) -> None:
             "set network.* to 0, or leave them out"
         )
     check_switch(plan, "sim")
+    networks = {policy: network_of(plan, policy) for policy in plan.run.policies}
+    if "flows" in networks.values():
+        flows.check(plan)
+    problem = too_many_for_packets(plan) if "packets" in networks.values() else None
+    if problem is not None:
+        raise UserError(f"{problem}; flows have no such limit (sim.network)")
     if plan.switch.program in tofino.MODELS:
         chip = tofino.MODELS[plan.switch.program]
         artefacts.tofino_folder(chip, plan.switch.lanes)
@@ -62,16 +68,20 @@ def check(plan: Plan) -> None:
 def run(plan: Plan, progress: Progress) -> list[PolicyRun]:
     """Runs all policies and repetitions of a plan. Raises: SaAtpError."""
     check(plan)
-    count = 1 if plan.topology.kind == "star" else 1 + plan.topology.racks
-    progress("loading the switch program")
+    by_packets = any(network_of(plan, policy) == "packets" for policy in plan.run.policies)
+    count = (1 if plan.topology.kind == "star" else 1 + plan.topology.racks) if by_packets else 0
+    if by_packets:
+        progress("loading the switch program")
     with contextlib.ExitStack() as processes:
-        sums = any(policies.find(policy).family is policies.Family.SWITCH for policy in plan.run.policies)
-        switches = _switches(plan, count, processes) if sums else ()
+        switches = _switches(plan, count, processes) if by_packets else ()
         runs = []
         for repetition, policy in plan.run.turns():
             progress(f"{policy}, repetition {repetition + 1} of {plan.run.repetitions}")
             if policies.find(policy).family is policies.Family.PARAMETERS:
                 runs.append(parameter_sim.run(plan, policy, repetition, progress))
+                continue
+            if network_of(plan, policy) == "flows":
+                runs.append(flows.run(plan, policy, repetition, progress))
                 continue
             raw = _Simulation(plan, policy, repetition, switches, progress).run()
             runs.append(collect(plan, policy, repetition, raw))

@@ -67,8 +67,10 @@ def test_messages_wait_for_one_another_and_for_what_their_sender_has_written() -
     clock = fabric.clock
     found: list[int] = []
     for rank in (0, 1, 2):
-        fabric.message(rank, SERVER, 1184, lambda: found.append(clock.now_us))  # 1250 bytes on the wire: 10 us
-    fabric.message(3, SERVER, 1184, lambda: found.append(clock.now_us), behind_us=1000)
+        fabric.message(
+            fabric.path(rank, SERVER), 1184, lambda: found.append(clock.now_us)
+        )  # 1250 bytes on the wire: 10 us
+    fabric.message(fabric.path(3, SERVER), 1184, lambda: found.append(clock.now_us), behind_us=1000)
     clock.run(lambda: len(found) == 4, 10**9)
     assert found == [120, 130, 140, 1120]
 

@@ -1,0 +1,196 @@
+"""A worker on the flow network: what a step needs of its host, as `sim.worker.SimWorker` is with packets."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from sa_atp.arrays import Values
+from sa_atp.flow.aggregation import Stream
+from sa_atp.flow.fabric import SERVER
+from sa_atp.flow.job import FlowJob, Operation
+from sa_atp.flow.network import BYTES_PER_US
+from sa_atp.flow.sums import Total
+from sa_atp.net.send_pacer import AHEAD_US, LEAST_BYTES
+from sa_atp.spec import HEADER_BYTES
+from sa_atp.straggler.ledger import SendProgress
+from sa_atp.transport.work_requests import WorkRequest
+from sa_atp.wire.control import AboutHelp, Claim, Granted, HelpAnswer, Idle, Offer, Work
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True, eq=False)
+class FlowSum:
+    """A sum under way; see train.step.PendingSum."""
+
+    operation: Operation
+    future: "Future[Values]"
+    missing_bits: int | None = None
+    progress: SendProgress | None = None
+    sending: tuple[tuple[int, int], ...] = ()
+    own: list[Stream] | None = None
+    """What this worker contributes, in the order in which it began."""
+
+    @property
+    def finished(self) -> Total | None:
+        """After it is done: the sum; None where nothing is added."""
+        return self.operation.total
+
+
+class FlowWorker:
+    """See train.step.Host."""
+
+    def __init__(self, job: FlowJob, rank: int) -> None:
+        self.job = job
+        self.rank = rank
+        self.membership = job.membership(rank)
+        self._fabric = job.fabric
+        self._clock = job.fabric.clock
+        self._network = job.fabric.network
+        self._begun = 0
+        self._steps = 0
+        self._sums: dict[int, FlowSum] = {}
+        self._past_leaf = False  # somebody helps below our leaf
+        self._own_bits = self.membership.bits_of(rank)
+        self._up = self._fabric.path(rank, SERVER)
+        self._down = self._fabric.path(SERVER, rank)
+
+    # --- the Host of a step ---------------------------------------------------------------------------------------------
+
+    def now_us(self) -> int:
+        return self._clock.now_us
+
+    def begin_step(self) -> int:
+        self._steps += 1
+        return self._steps - 1
+
+    def begin(self, values: int) -> FlowSum:
+        operation = self.job.begin(self.rank, self._begun, values)
+        self._begun += 1
+        sum_ = self._sums[operation.index] = FlowSum(operation, Future(), own=[])
+        return sum_
+
+    def contribute(self, sum_: FlowSum, parts: Sequence[Values], bits: int, *, on_behalf: bool) -> None:
+        if sum_.future.done() or sum_.own is None:
+            return
+        own = bits == self._own_bits
+        self.job.keep(sum_.operation, self._by_contribution(parts, bits))
+        past_leaf = self.membership.levels > 1 and (on_behalf or self._past_leaf or not own)
+        sum_.own.append(sum_.operation.aggregation.contribute(self.rank, bits, past_leaf=past_leaf))
+
+    def probe(self, sum_: FlowSum) -> None:
+        """Asks what the switch holds of the oldest fragment that is missing; see Worker.probe."""
+        if sum_.future.done():
+            return
+        written = self._written_bytes(sum_)
+
+        def asked() -> None:
+            missing = self._missing(sum_)
+
+            def answered() -> None:
+                if missing and not sum_.future.done():
+                    sum_.missing_bits = missing
+                    sum_.progress = self._progress(sum_, written).since(sum_.progress)
+
+            self._fabric.message(self._down[1:], HEADER_BYTES, answered)
+
+        self._fabric.message(self._up[:-1], HEADER_BYTES, asked, behind_us=self._behind_us())
+
+    def claim(self, step: int, micro_batch: int, took_us: int, *, weight: int = 1) -> "Future[bool]":
+        question = Claim(step=step, micro_batch=micro_batch, took_us=took_us, weight=weight)
+        return self._ask(question, lambda reply: isinstance(reply, Granted))
+
+    def offer(
+        self, step: int, missing: int, *, took_us: int, busy_us: int, progress: SendProgress | None
+    ) -> "Future[Work | None]":
+        question = Offer(
+            step=step,
+            missing=missing,
+            took_us=took_us,
+            busy_us=busy_us,
+            pending=None if progress is None else round(1000 * progress.pending),
+            send_us=None if progress is None else progress.send_us,
+        )
+        return self._ask(question, lambda reply: reply if isinstance(reply, Work) else None)
+
+    def idle(self, step: int, took_us: int) -> "Future[None]":
+        return self._ask(Idle(step=step, took_us=took_us), lambda reply: None)
+
+    # --- what arrives -------------------------------------------------------------------------------------------------
+
+    def arrived(self, operation: Operation) -> None:
+        """The whole sum is here."""
+        sum_ = self._sums.pop(operation.index)
+        if sum_.own:
+            sum_.sending = tuple(sum_.own[0].sending)
+        total = operation.total
+        nothing = np.broadcast_to(np.float32(0), operation.values)
+        sum_.future.set_result(nothing if total is None else total.values)
+
+    # --- parts --------------------------------------------------------------------------------------------------------
+
+    def _by_contribution(self, parts: Sequence[Values], bits: int) -> dict[int, Values]:
+        if not self.job.settings.adds:
+            return {}
+        numbers = [c for c in range(bits.bit_length()) if bits >> c & 1]
+        return dict(zip(numbers, parts, strict=True))
+
+    def _ask(self, question: WorkRequest, understand: Callable[[HelpAnswer], T]) -> "Future[T]":
+        future: Future[T] = Future()
+        job = self.job
+
+        def asked() -> None:
+            reply = job.answer(self.rank, question, self._clock.now_us)
+
+            def answered() -> None:
+                if isinstance(reply, AboutHelp) and reply.bypass_leaf is not None:
+                    self._set_past_leaf(reply.bypass_leaf)
+                future.set_result(understand(reply))
+
+            self._fabric.message(self._down, job.message_bytes(reply), answered)
+
+        self._fabric.message(self._up, job.message_bytes(question), asked, behind_us=self._behind_us())
+        return future
+
+    def _set_past_leaf(self, begun: bool) -> None:
+        if begun and not self._past_leaf:
+            for sum_ in self._sums.values():
+                sum_.operation.aggregation.pass_leaf(self.rank)
+        self._past_leaf = begun
+
+    @property
+    def _ahead_bytes(self) -> float:
+        """The most that is written ahead of the link, see net.send_pacer."""
+        return max(float(LEAST_BYTES), AHEAD_US * self._network.rate_mbps(self._up[0]) * BYTES_PER_US)
+
+    def _behind_us(self) -> float:
+        """What we have written and our link has not taken: a message leaves behind it."""
+        ahead = self._ahead_bytes
+        open_ = [sum_.operation.aggregation for sum_ in self._sums.values() if sum_.own]
+        waits = sum(aggregation.backlog_bytes(self.rank, ahead) for aggregation in open_)
+        return self._network.transmission_us(self._up[0], min(waits, ahead)) if waits else 0.0
+
+    def _missing(self, sum_: FlowSum) -> int:
+        """What the switch lacks of our oldest fragment, if all of our own contributions to it are there; else 0."""
+        aggregation = sum_.operation.aggregation
+        missing = aggregation.missing_at(aggregation.received_by(self.rank))
+        own = sum_.own
+        return missing if own and not any(stream.bits & missing for stream in own) else 0
+
+    def _written_bytes(self, sum_: FlowSum) -> float:
+        """How far our first contribution is, with what has been written and has not left."""
+        if not sum_.own:
+            return 0.0
+        aggregation = sum_.operation.aggregation
+        sent, waits = aggregation.sent(sum_.own[0]), aggregation.backlog_bytes(self.rank, self._ahead_bytes)
+        return min(aggregation.size, sent + waits)
+
+    def _progress(self, sum_: FlowSum, written: float) -> SendProgress:
+        """How far our own fragments are, as an answer to a probe shows it. Args: written: before it was asked."""
+        aggregation = sum_.operation.aggregation
+        since_us = self._clock.now_us - sum_.own[0].begun_us if sum_.own else 0
+        send_us = int(since_us * aggregation.size / written) if written > aggregation.size / 8 else 0
+        return SendProgress(min(1.0, 1 - aggregation.received_by(self.rank) / aggregation.size), send_us)

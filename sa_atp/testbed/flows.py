@@ -1,0 +1,208 @@
+"""The simulated backend on flows: the same steps and the same ledger, on a network of fair shares. (docs/flow-model.md)"""
+
+from typing import Any
+
+from sa_atp import policies
+from sa_atp.arrays import Values
+from sa_atp.errors import SaAtpError, UserError
+from sa_atp.flow.fabric import Fabric, FabricSettings
+from sa_atp.flow.job import FlowJob, JobSettings, Operation
+from sa_atp.flow.sums import Total
+from sa_atp.flow.worker import FlowWorker
+from sa_atp.flow.workloads import Shared, SizesOnly, View
+from sa_atp.sim.network import Clock
+from sa_atp.spec import CONTRIBUTION_BITS
+from sa_atp.testbed.collect import collect
+from sa_atp.testbed.local import expected_seconds
+from sa_atp.testbed.plan import Plan
+from sa_atp.testbed.progress import Progress
+from sa_atp.testbed.records import PolicyRun
+from sa_atp.testbed.tasks import describe_step, evaluate, make_device, make_workload, straggler_pattern
+from sa_atp.train.fingerprint import Fingerprint
+from sa_atp.train.step import StepRecord, gradient_of, samples_of
+from sa_atp.train.virtual_time import Process
+
+TRAINED = ("digits-cnn",)
+
+
+def check(plan: Plan) -> None:
+    """Refuses what flows know nothing of. Raises: UserError."""
+    if not plan.network.is_perfect:
+        raise UserError(
+            "flows have no packets that could be lost, duplicated or reordered: "
+            'set network.* to 0, or sim.network = "packets"'
+        )
+
+
+def adds(plan: Plan) -> bool:
+    """Whether numbers are really added up: where something is trained, and wherever packets could do it as well."""
+    return plan.job.model in TRAINED or plan.topology.workers * plan.job.micro_batches <= CONTRIBUTION_BITS
+
+
+def fabric_of(plan: Plan, clock: Clock) -> Fabric:
+    """The links of a plan."""
+    topology = plan.topology
+    return Fabric(
+        clock,
+        FabricSettings(
+            workers=topology.workers,
+            racks=topology.racks if topology.kind == "two-level" else 0,
+            link_mbps=topology.link_mbps,
+            trunk_mbps=topology.trunk_mbps,
+            worker_mbps=topology.worker_mbps,
+            delay_us=topology.delay_us,
+        ),
+    )
+
+
+def run(plan: Plan, policy: str, repetition: int, progress: Progress) -> PolicyRun:
+    """Runs one policy once. Raises: SaAtpError."""
+    simulation = _Simulation(plan, policies.switch_policy(policy), repetition, progress)
+    found = collect(plan, policy, repetition, simulation.run())
+    found.fragments = {}  # there are none
+    return found
+
+
+class _Simulation:
+    """One synchronous policy, once."""
+
+    def __init__(self, plan: Plan, policy: policies.SwitchPolicy, repetition: int, progress: Progress) -> None:
+        self.plan = plan
+        self.policy = policy
+        self.progress = progress
+        self.pattern = straggler_pattern(plan)
+        self.clock = Clock()
+        self.adds = adds(plan)
+        job = plan.job
+        self.model = make_workload(plan, repetition) if self.adds else None
+        sizes = SizesOnly(
+            job.model, batch_size=job.batch_size, micro_batches=job.micro_batches, scale=job.model_scale
+        ) if not self.adds else None  # fmt: skip
+        workload = self.model or sizes
+        assert workload is not None
+        self.shared = Shared(workload)
+        self.shared.on_update = self._updated
+        self.snapshots: list[tuple[int, Any]] = []
+        self.job = FlowJob(
+            fabric_of(plan, self.clock),
+            JobSettings(
+                world_size=plan.topology.workers,
+                micro_batches=job.micro_batches,
+                help_mode=policy.help_mode(plan),
+                lanes=plan.switch.lanes,
+                slots=plan.switch.quota,
+                adds=self.adds,
+            ),
+            self._arrived,
+        )
+        self.hashes = _Hashes(workload.values, self.job.map.contributions) if self.adds else None
+        self.ranks = [_Rank(self, rank) for rank in range(plan.topology.workers)]
+        self.left = len(self.ranks)
+        self.error: SaAtpError | None = None
+
+    def _updated(self, step: int) -> None:
+        if self.model is not None:
+            self.snapshots.append((step, self.model.snapshot()))
+        self.progress.steps(step + 1, self.plan.run.steps)
+
+    def _arrived(self, rank: int, operation: Operation) -> None:
+        self.ranks[rank].worker.arrived(operation)
+
+    def run(self) -> list[dict[str, Any]]:
+        """Returns: what testbed.worker.train does, for each rank."""
+        limit_us = int((expected_seconds(self.plan) + 60.0) * 1e6)
+        over = self.clock.run(lambda: self.left == 0 or self.error is not None, limit_us)
+        if self.error is not None:
+            raise self.error
+        if not over:
+            raise SaAtpError(
+                f"policy {self.policy.name}: not finished after {self.clock.now_us / 1e6:.0f} simulated seconds"
+            )
+        return [rank.raw() for rank in self.ranks]
+
+
+class _Rank:
+    """One worker's part of a simulation."""
+
+    def __init__(self, simulation: _Simulation, rank: int) -> None:
+        self.simulation = simulation
+        self.plan = simulation.plan
+        self.rank = rank
+        self.workload = View(simulation.shared)
+        self.records: list[dict[str, Any]] = []
+        self.contributed: list[tuple[int, int, int, int]] = []
+        self.sums: list[tuple[int, int]] = []
+        self.worker = FlowWorker(simulation.job, rank)
+        self._stepper = simulation.policy.stepper(
+            self.worker,
+            self.workload,
+            self.plan,
+            pause_us=lambda step: simulation.pattern.pause_us_of(step, rank),
+        )
+        self._start(0)
+
+    def _start(self, step: int) -> None:
+        slowdown = self.simulation.pattern.slowdown_of(step, self.rank)
+        device = make_device(self.plan)
+        device.slowdown = slowdown
+        Process(
+            self.simulation.clock,
+            self._stepper.run(step),
+            duration_us=lambda effect: int(device.microseconds(samples_of(self.workload, effect))),
+            gradient=lambda effect: gradient_of(self.workload, effect),
+            finished=lambda outcome: self._finished(step, slowdown, outcome),
+        )
+
+    def _finished(self, step: int, slowdown: float, outcome: Any) -> None:
+        if isinstance(outcome, SaAtpError):
+            self.simulation.error = outcome
+            return
+        record: StepRecord = outcome[0]
+        self.records.append(describe_step(record, slowdown))
+        if self.simulation.hashes is not None:
+            self._check(record, outcome[1].finished)
+        record.computed.clear()
+        if step + 1 < self.plan.run.steps:
+            self._start(step + 1)
+        else:
+            self.simulation.left -= 1
+
+    def _check(self, record: StepRecord, total: Total) -> None:
+        hashes = self.simulation.hashes
+        assert hashes is not None
+        self.sums.append((record.step, hashes.of_sum(record.step, total)))
+        for shard, m, gradient in record.computed:
+            self.contributed.append((record.step, shard, m, hashes.of(gradient, total)))
+
+    def raw(self) -> dict[str, Any]:
+        """The same as testbed.worker.train returns; nothing counts fragments."""
+        simulation = self.simulation
+        first = self.rank == 0
+        return {
+            "rank": self.rank,
+            "records": self.records,
+            "contributed": self.contributed,
+            "sums": self.sums,
+            "stats": dict.fromkeys(("fragments_sent", "retransmitted", "on_behalf"), 0),
+            "server": simulation.job.counted() if first else None,
+            "evaluations": evaluate(simulation.model, simulation.snapshots) if first and simulation.model else [],
+        }
+
+
+class _Hashes:
+    """Of contributions and sums (train.fingerprint); what several ranks have is the same array, and hashed once."""
+
+    def __init__(self, values: int, contributions: int) -> None:
+        self._fingerprint = Fingerprint(values)
+        self._contributions = contributions
+        self._sums: dict[int, tuple[Total, int]] = {}
+
+    def of_sum(self, step: int, total: Total) -> int:
+        known = self._sums.get(step)
+        if known is None or known[0] is not total:
+            known = self._sums[step] = total, self._fingerprint.of_integers(total.sums)
+            self._sums.pop(step - 2, None)
+        return known[1]
+
+    def of(self, gradient: Values, total: Total) -> int:
+        return self._fingerprint.of_contribution(gradient, total.exponents, self._contributions)
