@@ -45,6 +45,7 @@ class Receiver:
         """Why there is no going on: the first sum that says so."""
         self._member = membership
         self._operations = operations
+        self._under_way = operations.under_way
         self._round_trip = round_trip
         self._window = window
         self._probe_timer = probe_timer
@@ -75,10 +76,11 @@ class Receiver:
         for start, end in zip([0, *breaks.tolist()], [*breaks.tolist(), len(seqs)], strict=True):
             if start == end:
                 continue
+            out = self._under_way.out
             fresh = self._take_stream(int(seqs[start]), head[start], lanes_of(packets[start:end]), now_us)
             if fresh:
                 news += fresh
-                self._count(head[start:end], fresh, now_us)
+                self._count(head[start:end], fresh, self._under_way.out - out, now_us)
             elif not self._operations.has_begun(int(seqs[start])):
                 self._ahead_to = (int(seqs[start]) + 1) & SEQ_MASK
         self._stats.duplicates += len(head) - news
@@ -126,7 +128,8 @@ class Receiver:
 
     # --- what they tell of the network --------------------------------------------------------------------------------
 
-    def _count(self, head: Headers, news: int, now_us: int) -> None:
+    def _count(self, head: Headers, news: int, left: int, now_us: int) -> None:
+        """Args: left: fragments of which is known by these results that they are not in the network any more."""
         flags = head["flags"]
         union = int(np.bitwise_or.reduce(flags))
         marked, collided, at_server = (
@@ -142,7 +145,8 @@ class Receiver:
         self._stats.results_from_server += finished
         self._stats.results_fetched += stored
         self._probe_timer.on_news(now_us)
-        self._window.on_results(news, marked, collided, now_us, self._round_trip.smoothed_us)
+        self._recovery.on_results(now_us)
+        self._window.on_results(news, marked, collided, now_us, self._round_trip.smoothed_us, left)
         if stored:
             # the parameter server has results that we missed, and probably more of them
             self._fetching.is_coming(now_us)

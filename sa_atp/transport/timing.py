@@ -10,6 +10,8 @@ MIN_TIMEOUT_US = 2_000  # a software switch and a busy host answer in less, but 
 MAX_TIMEOUT_US = 100_000
 LONGEST_PS_ROUND_TRIP_US = 500_000
 PS_ROUND_TRIP_REMEMBERED_US = 1_000_000
+LEAST_OF_SAMPLES = 1024  # the empty path's round trip is the least of so many, and of up to as many before
+LONGEST_US = 1 << 40
 
 
 class RoundTrip:
@@ -19,6 +21,7 @@ class RoundTrip:
         self.smoothed_us = INITIAL_RTT_US
         self.deviation_us = INITIAL_RTT_US // 2
         self.samples = 0
+        self._least_us = self._least_before_us = LONGEST_US  # of the samples of this period, and of the one before
         self._ps_round_trip_us = 0
         self._ps_round_trip_until_us = 0  # when it is forgotten
 
@@ -31,11 +34,21 @@ class RoundTrip:
             self.smoothed_us += error // 8
             self.deviation_us += (abs(error) - self.deviation_us) // 4
         self.samples += 1
+        if self.samples % LEAST_OF_SAMPLES == 0:
+            self._least_before_us, self._least_us = self._least_us, LONGEST_US
+        self._least_us = min(self._least_us, elapsed_us)
 
     def result(self, elapsed_us: int) -> None:
         """A result came after this time: the path is not slower than that."""
         if elapsed_us < self.smoothed_us:
             self.answer(elapsed_us)
+
+    @property
+    def empty_share(self) -> float:
+        """The round trip of the path when nothing queues, as a share of that of now; 1: nothing does, or nobody knows."""
+        if not self.samples:
+            return 1.0
+        return min(1.0, max(1, min(self._least_us, self._least_before_us)) / max(1, self.smoothed_us))
 
     @property
     def answer_us(self) -> int:

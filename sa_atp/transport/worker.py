@@ -70,7 +70,10 @@ class Worker:
         self._events: deque[Event] = deque()
         self._leaf = LeafBypass(membership)
         self._probe_timer = ProbeTimer(self.round_trip, self.limits.operation_timeout_us, now_us)
-        self._recovery = Recovery(membership, self._leaf, self.round_trip, self.window, self._probe_timer, self.stats)
+        under_way = self._operations.under_way
+        self._recovery = Recovery(
+            membership, self._leaf, self.round_trip, self.window, self._probe_timer, self.stats, under_way
+        )
         self._fetching = Fetching(membership)
         self._receiver = Receiver(
             membership,
@@ -83,7 +86,9 @@ class Worker:
             self.stats,
             self._events,
         )
-        self._sender = Sender(membership, self._leaf, self.round_trip, self.window, self._recovery, self.stats)
+        self._sender = Sender(
+            membership, self._leaf, self.round_trip, self.window, self._recovery, self.stats, under_way
+        )
         self._requests = Requests(first_number=first_request)
         self._requests.job, self._requests.epoch = membership.job, membership.epoch
         self._alive_at_us = now_us
@@ -354,7 +359,7 @@ class Worker:
         what is missing, so that the end does not come late.
         """
         under_way = self._operations.under_way
-        return min(under_way.in_flight // 2, under_way.missing // 8)
+        return 0 if self._recovery.waits_for_answers else min(under_way.in_flight // 2, under_way.missing // 8)
 
     # --- sending ------------------------------------------------------------------------------------------------------
 
