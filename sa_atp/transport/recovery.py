@@ -224,7 +224,9 @@ class Recovery:
         flags = int(head["flags"])
         from_server = bool(flags & Flag.FROM_PS)
         elapsed_us = now_us - question.asked_us
-        if not from_server and not (question.again and elapsed_us < self._round_trip.smoothed_us):
+        if from_server:
+            self._round_trip.answer_of_server(elapsed_us)
+        elif not question.again or elapsed_us >= self._round_trip.smoothed_us:
             self._round_trip.answer(elapsed_us)
         left = self._under_way.has_left(question.behind)
         heard = max(left, 1)

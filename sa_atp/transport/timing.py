@@ -18,15 +18,21 @@ class RoundTrip:
     """Smoothed round trip of the path to the switch, after RFC 6298."""
 
     def __init__(self) -> None:
+        self.of_server: RoundTrip | None = None
+        """Of the path to the parameter server, as far as its answers to probes have measured it."""
         self.smoothed_us = INITIAL_RTT_US
         self.deviation_us = INITIAL_RTT_US // 2
-        self.samples = 0
+        self.samples = self._answers = 0
         self._least_us = self._least_before_us = LONGEST_US  # of the samples of this period, and of the one before
         self._ps_round_trip_us = 0
         self._ps_round_trip_until_us = 0  # when it is forgotten
 
     def answer(self, elapsed_us: int) -> None:
         """A probe was answered after this time."""
+        self._answers += 1
+        self._take(elapsed_us)
+
+    def _take(self, elapsed_us: int) -> None:
         if self.samples == 0:
             self.smoothed_us, self.deviation_us = elapsed_us, elapsed_us // 2
         else:
@@ -41,11 +47,21 @@ class RoundTrip:
     def result(self, elapsed_us: int) -> None:
         """A result came after this time: the path is not slower than that."""
         if elapsed_us < self.smoothed_us:
-            self.answer(elapsed_us)
+            self._take(elapsed_us)
+
+    def answer_of_server(self, elapsed_us: int) -> None:
+        """The parameter server answered a probe after this time: no switch had anything to say."""
+        self.of_server = self.of_server or RoundTrip()
+        self.of_server.answer(elapsed_us)
 
     @property
     def empty_share(self) -> float:
-        """The round trip of the path when nothing queues, as a share of that of now; 1: nothing does, or nobody knows."""
+        """The round trip of the path when nothing queues, as a share of that of now; 1: nothing does, or nobody knows.
+
+        Where no switch answers, the path is that to the parameter server.
+        """
+        if not self._answers and self.of_server is not None:
+            return self.of_server.empty_share
         if not self.samples:
             return 1.0
         return min(1.0, max(1, min(self._least_us, self._least_before_us)) / max(1, self.smoothed_us))
