@@ -86,9 +86,8 @@ class Recovery:
         for operation in operations:
             for group in operation.groups:
                 before_us = max(group.newest_done_us - reordering_us, group.asked_before_us)
-                if group.in_flight and (
-                    before_us > group.asked_before_us or group.late_up_to > group.asked_up_to
-                ):  # fmt: skip
+                news = before_us > group.asked_before_us or group.late_up_to > group.asked_up_to
+                if group.in_flight and news:
                     self._ask_for_late(operation, group, before_us, now_us)
 
     def _ask_for_late(self, operation: Operation, group: ContributionGroup, before_us: int, now_us: int) -> None:
@@ -107,7 +106,7 @@ class Recovery:
             return
         if self.results_flow(now_us) and not group.has_work:
             # They would not take anybody's place on the link, and the end is waited for.
-            at_once = (group.sent_us[late] < before_us) & (group.tries[late] == 1)
+            at_once = (group.sent_us[late] < before_us) & (group.tries[late] == 1) & ~group.held[late]
             self._lose_by_order(group, late[at_once])
             late = late[~at_once]
         if len(late):
@@ -168,6 +167,20 @@ class Recovery:
             due = self._unasked >= self._question_every
         if due:
             self._ask_behind(now_us)
+
+    def on_full_window(self, operations: Iterable[Operation], now_us: int) -> None:
+        """Nothing can leave until some of it is known to have arrived. The question behind it may be lost, and results of
+        others keep silence from asking again.
+
+        Args: operations: those that are not done, in order.
+        """
+        if now_us - self._asked_us <= self._round_trip.answer_us:
+            return
+        for operation in operations:
+            oldest = operation.oldest_pending()
+            if oldest is not None:
+                self._ask_for(operation, [oldest], now_us)
+                return
 
     def on_nothing_to_send(self, now_us: int) -> None:
         """What was sent last is asked for where something is lost: no later fragment will tell what became of it."""

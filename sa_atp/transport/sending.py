@@ -74,7 +74,8 @@ class Sender:
         self._recovery.find_losses(active, now_us)
         at_most = min(at_most, int(self._window.network) - self._under_way.in_network)
         if at_most <= 0:
-            return None  # what is under way will be answered for, or asked for after a silence
+            self._recovery.on_full_window(active, now_us)
+            return None
         until_question = self._recovery.until_question(now_us)
         if until_question is not None:
             at_most = min(at_most, until_question)

@@ -75,6 +75,16 @@ class Leader:
                 self._transmit()
             self.worker.handle_timer(self.now_us)
 
+    def result(self, seq: int) -> None:
+        """The sum of a data fragment comes."""
+        (operation,) = self.worker._operations.active()
+        packet = np.zeros((1, size_of(Kind.RESULT, 64)), np.uint8)
+        head = headers(packet)
+        head["first"], head["bits"], head["seq"] = first_byte(Kind.RESULT), ALL, seq
+        head["job"], head["epoch"], head["tag"] = MEMBER.job, MEMBER.epoch, operation.tag
+        head["exponent"] = int(operation.exponent[0])
+        self.worker.receive([Burst(SWITCH, packet)], self.now_us)
+
     def _transmit(self) -> None:
         while bursts := self.worker.transmit(self.now_us):
             for burst in bursts:
@@ -166,6 +176,23 @@ def test_what_is_lost_among_what_waits_is_found_without_results(lost: set[int]) 
     leader.run(5 * ONE_WAY_US + len(lost) // LEAST_QUESTIONS * 2 * ONE_WAY_US)
     assert lost <= leader.held
     assert all(count == 1 + (seq in lost) for seq, count in leader.times.items()), "only what was lost is sent again"
+
+
+def test_a_full_window_asks_again_though_older_results_come() -> None:
+    """The questions behind it are lost, and there is no silence in which it would ask again."""
+    leader = Leader(2 * SLOTS)
+    leader.run(20 * ONE_WAY_US)
+    worker = leader.worker
+    under_way = worker._operations.under_way
+    under_way.sent += 1000  # of which nothing is known
+    under_way.in_flight += 1000
+    worker.window.network = 16.0
+    asked = len(leader.asked_us)
+    for local in range(leader.first, leader.first + 20):
+        leader.result(local)
+        leader.run(300)
+    assert len(leader.asked_us) > asked
+    assert under_way.in_network < 1000
 
 
 def test_each_fragment_is_asked_for_about_once_where_something_is_lost() -> None:
