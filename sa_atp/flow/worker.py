@@ -67,7 +67,7 @@ class FlowWorker:
         self._steps += 1
         return self._steps - 1
 
-    def begin(self, values: int) -> FlowSum:
+    def begin(self, values: int, key: object = "gradient") -> FlowSum:
         operation = self.job.begin(self.rank, self._begun, values)
         self._begun += 1
         sum_ = self._sums[operation.index] = FlowSum(operation, Future(), own=[])

@@ -51,12 +51,17 @@ class ContributionGroup:
         self.flush = np.zeros(plan.span, bool)  # the next transmission makes the leaf pass on what it holds
         self.flushed = np.zeros(plan.span, bool)  # ... as one has done before
         self.sent_us = np.zeros(plan.span, np.int64)
+        self.order = np.zeros(plan.span, np.int64)  # number of the latest transmission (`UnderWay`)
+        self.held = np.zeros(plan.span, bool)  # an answer has shown that they have arrived
+        self.ask_again_us = np.zeros(plan.span, np.int64)  # until then an answer is awaited, or is good
         self.tries = np.zeros(plan.span, np.uint8)
         self.in_flight = 0  # sent, neither answered nor given up
         self._under_way = under_way
         self.high = 0  # nothing at or above has been sent
         self.newest_done_us = NEVER  # of the fragments that were sent once and are complete, when the latest was sent
-        self.losses_found_before_us = NEVER
+        self.asked_before_us = NEVER  # what was sent before, and is late by others' results, has been asked for
+        self.late_up_to = NEVER  # transmission up to which answers showed that what is not known has to be asked for
+        self.asked_up_to = NEVER  # ... up to which that has been done
         self.sending: list[tuple[int, int]] = []  # when fragments left for the first time, gaps of the network included
         self.marked_lost = np.zeros(plan.span, bool)  # sent, thought lost, and waiting in `retransmit_queue`
         self.retransmit_queue: deque[int] = deque()
@@ -205,7 +210,10 @@ class ContributionGroup:
         tries[tries == 255] = 253  # however often: every second resend is another kind
         tries += 1
         self.sent_us[first:end] = now_us
-        self.flush[first:end] = False
+        number = self._under_way.sent
+        self.order[first:end] = np.arange(number + 1, number + 1 + end - first)
+        self._under_way.sent += end - first
+        self.flush[first:end] = self.held[first:end] = False
         self._fly(end - first)
         self.high = max(self.high, end)
 
@@ -224,13 +232,21 @@ class ContributionGroup:
         marked_lost = self.marked_lost[first:end]
         self._fly(-int(np.count_nonzero(sent & ~marked_lost)))
         marked_lost[:] = False
-        last_us = int(self.sent_us[end - 1]) if self.tries[end - 1] == 1 else NEVER
+        if self.tries[end - 1] != 1:
+            return NEVER
+        self._under_way.has_left(int(self.order[end - 1]))
+        last_us = int(self.sent_us[end - 1])
         self.newest_done_us = max(self.newest_done_us, last_us)
         return last_us
 
-    def on_taken(self, flown: int, newest_us: int) -> None:
-        """What on_done does, where a kernel has marked the fragments. Args: flown: how many of them were in flight."""
+    def on_taken(self, last: int, flown: int, newest_us: int) -> None:
+        """What on_done does, where a kernel has marked the fragments.
+
+        Args: last: the last of them; flown: how many of them were in flight.
+        """
         self._fly(-flown)
+        if last < self.high and self.tries[last] == 1:
+            self._under_way.has_left(int(self.order[last]))
         self.newest_done_us = max(self.newest_done_us, newest_us)
 
     def waiting(self, pending: Mask, oldest: int, sent_before_us: int) -> Indices:
@@ -239,6 +255,21 @@ class ContributionGroup:
         sent = self.sent_us[span]
         return oldest + np.flatnonzero(pending[span] & (sent != NEVER) & (sent < sent_before_us))
 
+    def unknown(self, pending: Mask, oldest: int, sent_before_us: int, up_to: int, now_us: int) -> Indices:
+        """Fragments that should be known by now, and of which nothing is known.
+
+        Args:
+            oldest: none below is pending.
+            sent_before_us: they were sent before; what is held may have been given up since.
+            up_to: ... or with this number or a lower one, and are not known to be held.
+            now_us: what has been asked, or answered, a short time ago is left out.
+        """
+        span = slice(oldest, self.high)
+        order = self.order[span]
+        late = (self.sent_us[span] < sent_before_us) | ((order <= up_to) & ~self.held[span])
+        late &= pending[span] & (order != NEVER) & ~self.marked_lost[span]
+        return oldest + np.flatnonzero(late & (self.ask_again_us[span] <= now_us))
+
     def mark_lost(self, locals_: Indices) -> int:
         """Counts fragments as lost, to be sent again; returns how many were not given up before."""
         new = locals_[~self.marked_lost[locals_]]
@@ -246,6 +277,12 @@ class ContributionGroup:
         self._fly(-len(new))
         self.retransmit_queue.extend(new.tolist())
         return len(new)
+
+    def forget_held(self) -> None:
+        """What was held is not any more: each fragment has to be asked for again."""
+        self.ask_again_us[self.held] = NEVER
+        self.held[:] = False
+        self.asked_up_to = NEVER
 
     def flush_leaf(self, locals_: Indices) -> None:
         """Sends these again, in the way that makes a leaf pass on what it holds of them."""

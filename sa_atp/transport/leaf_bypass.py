@@ -65,6 +65,10 @@ class LeafBypass:
         leaf_bits = self._member.leaf_bits if self._member.levels > 1 else 0
         return bits & ~leaf_bits == 0 and bits not in (0, leaf_bits)
 
+    def may_hide(self, group: ContributionGroup) -> bool:
+        """Whether a leaf may answer for what was sent past it, so that asking does not tell what became of that."""
+        return self._member.levels > 1 and group.bypass_leaf
+
     def says_nothing_of(self, group: ContributionGroup, bits: int, probe_timeouts: int) -> bool:
         """Whether a leaf's answer leaves open what became of a group: it was sent past the leaf, where nobody looked."""
         return group.bypass_leaf and bits & group.bits != group.bits and probe_timeouts < PATIENCE

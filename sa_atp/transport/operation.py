@@ -224,7 +224,7 @@ class Operation:
             return None
         fresh, newest_us, flown, complete = found.tolist()
         self._miss(-fresh)
-        group.on_taken(flown, newest_us)
+        group.on_taken(int(what[0]) + end - start - 1, flown, newest_us)
         for chunk, top in done[:complete].tolist():
             self._chunk_complete(chunk, top)
         return fresh, newest_us

@@ -50,6 +50,7 @@ class Receiver:
         """Why there is no going on: the first sum that says so."""
         self._member = membership
         self._operations = operations
+        self._under_way = operations.under_way
         self._round_trip = round_trip
         self._window = window
         self._probe_timer = probe_timer
@@ -74,7 +75,7 @@ class Receiver:
         for stream in streams.tolist():
             start, end, seq = stream[ROW_START], stream[ROW_END], stream[ROW_SEQ]
             operation, following = self._operations.reach(seq)
-            taken = None
+            taken, out = None, self._under_way.out
             if (
                 operation is not None
                 and stream[ROW_TAG] == operation.tag
@@ -94,7 +95,8 @@ class Receiver:
                 continue
             self._after_part(operation, taken.newest_us, now_us)
             self._stats.duplicates += end - start - taken.fresh
-            self._count_news(taken.fresh, stream[ROW_MARKED], stream[ROW_COLLIDED], now_us)
+            left = self._under_way.out - out
+            self._count_news(taken.fresh, stream[ROW_MARKED], stream[ROW_COLLIDED], left, now_us)
         return True
 
     def take(self, head: Headers, packets: ByteRows, now_us: int) -> None:
@@ -114,10 +116,11 @@ class Receiver:
         for start, end in zip([0, *breaks.tolist()], [*breaks.tolist(), len(seqs)], strict=True):
             if start == end:
                 continue
+            out = self._under_way.out
             fresh = self._take_stream(int(seqs[start]), head[start], lanes_of(packets[start:end]), now_us)
             if fresh:
                 news += fresh
-                self._count(head[start:end], fresh, now_us)
+                self._count(head[start:end], fresh, self._under_way.out - out, now_us)
             elif not self._operations.has_begun(int(seqs[start])):
                 self._ahead_to = (int(seqs[start]) + 1) & SEQ_MASK
         self._stats.duplicates += len(head) - news
@@ -168,7 +171,8 @@ class Receiver:
 
     # --- what they tell of the network --------------------------------------------------------------------------------
 
-    def _count(self, head: Headers, news: int, now_us: int) -> None:
+    def _count(self, head: Headers, news: int, left: int, now_us: int) -> None:
+        """Args: left: fragments of which is known by these results that they are not in the network any more."""
         flags = head["flags"]
         union = int(np.bitwise_or.reduce(flags))
         marked, collided, at_server = (
@@ -181,17 +185,18 @@ class Receiver:
             self._time_ps_round_trip(int(head["seq"][last]), now_us)
         self._stats.results_from_server += finished
         self._stats.results_fetched += stored
-        self._count_news(news, marked, collided, now_us)
+        self._count_news(news, marked, collided, left, now_us)
         if stored:
             # the parameter server has results that we missed, and probably more of them
             self._fetching.is_coming(now_us)
             self._fetching.ask(self._operations.active(), now_us)
 
-    def _count_news(self, news: int, marked: int, collided: int, now_us: int) -> None:
+    def _count_news(self, news: int, marked: int, collided: int, left: int, now_us: int) -> None:
         self._stats.results += news
         self._stats.congested += marked
         self._probe_timer.on_news(now_us)
-        self._window.on_results(news, marked, collided, now_us, self._round_trip.smoothed_us)
+        self._recovery.on_results(now_us)
+        self._window.on_results(news, marked, collided, now_us, self._round_trip.smoothed_us, left)
 
     def _time_ps_round_trip(self, seq: int, now_us: int) -> None:
         """How long a sum took that the parameter server has finished."""

@@ -6,10 +6,11 @@ what we wanted to add, so we add the rest by itself.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from sa_atp.arrays import Indices
 from sa_atp.spec import Flag
 from sa_atp.straggler.ledger import SendProgress
 from sa_atp.transport.contribution_group import NEVER, ContributionGroup
@@ -18,14 +19,19 @@ from sa_atp.transport.leaf_bypass import LeafBypass
 from sa_atp.transport.membership import Membership
 from sa_atp.transport.operation import Operation
 from sa_atp.transport.probe_timer import ProbeTimer
+from sa_atp.transport.questions import Question, Questions
 from sa_atp.transport.serial import SEQ_MASK
-from sa_atp.transport.stamp import probe
+from sa_atp.transport.stamp import probes
 from sa_atp.transport.timing import RoundTrip
+from sa_atp.transport.under_way import UnderWay
 from sa_atp.transport.window import Window
 from sa_atp.wire.datagrams import Burst
 
 MAX_PROBES = 256  # asked at once, where each fragment may be in a different state
 MAX_QUESTIONS = 64  # asked for one silence: when the oldest are known those behind them have their turn
+QUESTIONS_A_WINDOW, LEAST_BETWEEN = 4, 2  # questions that ride behind a window's fragments, and fragments between two
+LEAST_QUESTIONS = 32  # about late fragments may be on their way, or as many as the window has fragments
+LOSSY_TRANSMISSIONS = 4096  # after a loss, in which more of them are expected
 
 
 class Recovery:
@@ -39,6 +45,7 @@ class Recovery:
         window: Window,
         probe_timer: ProbeTimer,
         stats: WorkerStats,
+        under_way: UnderWay,
     ) -> None:
         self.packets: deque[Burst] = deque()
         """Probes to send."""
@@ -48,35 +55,151 @@ class Recovery:
         self._window = window
         self._probe_timer = probe_timer
         self._stats = stats
-        self._asked_us: dict[int, dict[int, int]] = {}  # operation: of its fragments, when they were probed
+        self._under_way = under_way
+        self._questions = Questions()
+        self._newest: tuple[Operation, int] | None = None  # the fragment that left last
+        self._results_us = NEVER  # when results last came
+        self._asked_us = NEVER  # when the newest question left
+        self._lossy_until = NEVER  # transmission up to which more losses are expected
 
     # --- by order -----------------------------------------------------------------------------------------------------
 
+    def on_results(self, now_us: int) -> None:
+        """Results show what has left the network: nobody has to be asked for that."""
+        self._results_us = now_us
+
+    def results_flow(self, now_us: int) -> bool:
+        return now_us - self._results_us <= self._round_trip.smoothed_us // 2
+
+    @property
+    def is_lossy(self) -> bool:
+        """Something was lost among the latest transmissions."""
+        return self._under_way.sent < self._lossy_until
+
     def find_losses(self, operations: Iterable[Operation], now_us: int) -> None:
-        """A fragment is thought lost when one sent sufficiently later is complete (after RFC 8985). (section 5.3)
+        """Asks for fragments that should be known by now: one sent sufficiently later is complete (after RFC 8985), or an
+        answer has shown that something was lost, and these have left the network as well. (section 5.3)
 
         Only within a group: that a helper's late fragments are complete says nothing of its own earlier ones.
         """
-        lost = 0
         reordering_us = self._round_trip.reordering_us(now_us)
         for operation in operations:
             for group in operation.groups:
-                before = group.newest_done_us - reordering_us
-                if group.in_flight and before > group.losses_found_before_us:
-                    group.losses_found_before_us = before
-                    oldest = operation.oldest_pending() or 0
-                    lost += group.mark_lost(group.waiting(operation.pending, oldest, before))
+                before_us = max(group.newest_done_us - reordering_us, group.asked_before_us)
+                news = before_us > group.asked_before_us or group.late_up_to > group.asked_up_to
+                if group.in_flight and news:
+                    self._ask_for_late(operation, group, before_us, now_us)
+
+    def _ask_for_late(self, operation: Operation, group: ContributionGroup, before_us: int, now_us: int) -> None:
+        room = max(int(self._window.network), LEAST_QUESTIONS) - len(self._questions)
+        if room <= 0:
+            return
+        oldest = operation.oldest_pending() or 0
+        late = group.unknown(operation.pending, oldest, before_us, group.late_up_to, now_us)
+        if len(late) <= room:
+            group.asked_before_us, group.asked_up_to = before_us, group.late_up_to
+        if len(late) == 0:
+            return
+        if self._leaf.may_hide(group):
+            # our leaf would answer, past which these were sent
+            self._on_loss(self._lose_by_order(group, late), now_us)
+            return
+        if self.results_flow(now_us) and not group.has_work:
+            # They would not take anybody's place on the link, and the end is waited for.
+            at_once = (group.sent_us[late] < before_us) & (group.tries[late] == 1) & ~group.held[late]
+            self._lose_by_order(group, late[at_once])
+            late = late[~at_once]
+        if len(late):
+            self._ask_for(operation, late[:room].tolist(), now_us)
+
+    def _lose_by_order(self, group: ContributionGroup, late: Indices) -> int:
+        lost = group.mark_lost(late)
+        self._stats.lost_by_order += lost
         if lost:
-            self._stats.lost_by_order += lost
-            self._window.on_loss(now_us, self._round_trip.smoothed_us)
+            self._expect_losses()
+        return lost
+
+    def _expect_losses(self) -> None:
+        self._lossy_until = self._under_way.sent + LOSSY_TRANSMISSIONS
+
+    def _on_loss(self, lost: int, now_us: int) -> None:
+        if lost:
+            self._expect_losses()
+            self._window.on_loss(lost, self._round_trip.empty_share, now_us, self._round_trip.smoothed_us)
 
     # --- by asking ----------------------------------------------------------------------------------------------------
 
     def ask(self, operation: Operation, local: int, now_us: int) -> None:
-        """Asks what is held of a fragment."""
-        self._asked_us.setdefault(operation.index, {})[local] = now_us
-        self._stats.probes += 1
-        self.packets.append(Burst(self._member.data_address, probe(self._member, operation, local)))
+        """Asks what is held of a fragment, and whom its sum waits for."""
+        self._ask_for(operation, [local], now_us, tells=True)
+
+    def _ask_for(self, operation: Operation, locals_: Sequence[int], now_us: int, *, tells: bool = False) -> None:
+        for local in locals_:
+            self._questions.ask(operation, local, now_us, self._under_way.sent, tells=tells)
+        for group in operation.groups:
+            group.ask_again_us[locals_] = now_us + self._round_trip.answer_us
+        self._asked_us = now_us
+        self._stats.probes += len(locals_)
+        self.packets.append(Burst(self._member.data_address, probes(self._member, operation, locals_)))
+
+    def until_question(self, now_us: int) -> int | None:
+        """How many fragments may leave until a question has to ride behind them; None: results show what arrives."""
+        if self.results_flow(now_us):
+            return None
+        return max(1, self._question_every - self._unasked)
+
+    @property
+    def _question_every(self) -> int:
+        return max(LEAST_BETWEEN, int(self._window.network) // QUESTIONS_A_WINDOW)
+
+    @property
+    def _unasked(self) -> int:
+        """Transmissions in the network behind which no question has left."""
+        return self._under_way.sent - max(self._questions.behind, self._under_way.out)
+
+    def on_sent(self, operation: Operation, local: int, now_us: int) -> None:
+        """Fragments have left, this one the last of them. Where results do not come, a question rides behind them."""
+        self._newest = operation, local
+        under_way = self._under_way
+        if self.results_flow(now_us):
+            due = self._questions.behind <= under_way.out and under_way.in_network >= int(self._window.network)
+        else:
+            due = self._unasked >= self._question_every
+        if due:
+            self._ask_behind(now_us)
+
+    def on_full_window(self, operations: Iterable[Operation], now_us: int) -> None:
+        """Nothing can leave until some of it is known to have arrived. The question behind it may be lost, and results of
+        others keep silence from asking again.
+
+        Args: operations: those that are not done, in order.
+        """
+        if now_us - self._asked_us <= self._round_trip.answer_us:
+            return
+        for operation in operations:
+            oldest = operation.oldest_pending()
+            if oldest is not None:
+                self._ask_for(operation, [oldest], now_us)
+                return
+
+    def on_nothing_to_send(self, now_us: int) -> None:
+        """What was sent last is asked for where something is lost: no later fragment will tell what became of it."""
+        if self._newest is not None and self.is_lossy and self._unasked > 0:
+            operation = self._newest[0]
+            if not self.results_flow(now_us) or not any(group.has_work for group in operation.groups):
+                self._ask_behind(now_us)
+
+    def _ask_behind(self, now_us: int) -> None:
+        """Asks for the fragment that has left last, unless an answer about it may be on its way."""
+        assert self._newest is not None
+        operation, local = self._newest
+        if operation.pending[local] and all(group.ask_again_us[local] <= now_us for group in operation.groups):
+            self._ask_for(operation, [local], now_us)
+
+    @property
+    def waits_for_answers(self) -> bool:
+        """Questions that have not been answered, and no results since they left."""
+        return self._asked_us > self._results_us and len(self._questions) > 0
 
     def ask_around(self, operations: Iterable[Operation], now_us: int) -> None:
         """After a silence: asks for the oldest fragment that is missing, and for what the oldest operations have sent.
@@ -105,23 +228,48 @@ class Recovery:
     def on_answer(self, head: np.void, operation: Operation, now_us: int) -> WaitingFor | None:
         """Takes what is held of a fragment of an operation.
 
-        Returns: that we lead, if all that is missing is others' work.
+        Returns: that we lead, if that was asked, and all that is missing is others' work.
         """
         local = (int(head["seq"]) - operation.first_seq) & SEQ_MASK
-        asked_us = self._asked_us.get(operation.index, {}).pop(local, None)
-        if asked_us is None:
+        question = self._questions.answered(operation, local)
+        if question is None:
             return None
-        from_server = bool(int(head["flags"]) & Flag.FROM_PS)
+        flags = int(head["flags"])
+        from_server = bool(flags & Flag.FROM_PS)
+        elapsed_us = now_us - question.asked_us
+        if from_server:
+            self._round_trip.answer_of_server(elapsed_us)
+        elif not question.again or elapsed_us >= self._round_trip.smoothed_us:
+            self._round_trip.answer(elapsed_us)
+        left = self._under_way.has_left(question.behind)
+        heard = max(left, 1)
+        marked = heard if flags & Flag.CONGESTION else 0
+        self._window.on_left(left, heard, marked, now_us, self._round_trip.smoothed_us)
         if not from_server:
-            self._round_trip.answer(now_us - asked_us)
+            self._find_lost_questions(question, now_us)
         if not operation.pending[local]:
             return None
-        return self._on_held(operation, local, int(head["bits"]), asked_us, from_server, now_us)
+        return self._on_held(operation, local, int(head["bits"]), question, from_server, now_us)
+
+    def _find_lost_questions(self, answered: Question, now_us: int) -> None:
+        """Questions are lost, too, or their answers: then those that were asked later are answered first."""
+        for lost in self._questions.overdue(answered.asked_us - self._round_trip.reordering_us(now_us)):
+            self._expect_losses()
+            operation = lost.operation
+            if not operation.pending[lost.local]:
+                continue
+            if lost.tells:
+                self.ask(operation, lost.local, now_us)
+            for group in operation.groups:
+                group.ask_again_us[lost.local] = NEVER
+                group.late_up_to = max(group.late_up_to, int(group.order[lost.local]))
+                group.asked_up_to = NEVER
 
     def _on_held(
-        self, operation: Operation, local: int, bits: int, asked_us: int, from_server: bool, now_us: int
+        self, operation: Operation, local: int, bits: int, question: Question, from_server: bool, now_us: int
     ) -> WaitingFor | None:
-        lost = 0
+        lost = not_there = 0
+        flows = self.results_flow(now_us)  # then order tells which of the others are late
         held = True
         oldest = operation.oldest_pending() or 0
         same = bits == operation.held_bits
@@ -129,30 +277,41 @@ class Recovery:
         for group in operation.groups:
             if in_leaf and self._leaf.says_nothing_of(group, bits, self._probe_timer.timeouts):
                 continue
-            if not NEVER < group.sent_us[local] < asked_us:
+            if not NEVER < group.order[local] <= question.behind:
                 held = False  # it was not there to be seen
             elif bits & group.bits != group.bits or bits == self._member.fan_in:
                 held = False
                 if group.exclude(local, bits):
                     lost += group.mark_lost(np.array([local]))
                     self._ask_each(operation, group, oldest, now_us)
-                else:
-                    # Not there, or complete without us having seen it: whatever happened to it happened to what was
-                    # sent around it. Sending a fragment twice does no harm.
-                    lost += group.mark_lost(group.waiting(operation.pending, oldest, asked_us))
-            elif in_leaf and self._leaf.must_flush(group, bits, self._probe_timer.timeouts, same=same):
-                waiting = group.waiting(operation.pending, oldest, asked_us)
-                group.flush_leaf(self._leaf.to_flush(group, waiting, self._probe_timer.timeouts))
+                    continue
+                if group.held[local]:
+                    group.forget_held()  # it was there: slots have been given up, or a switch has forgotten all
+                lost += group.mark_lost(np.array([local]))
+                not_there += bits != self._member.fan_in
+                if not flows:  # what happened to it may have happened to others
+                    group.late_up_to = max(group.late_up_to, question.behind)
+            else:
+                group.held[local] = True
+                group.ask_again_us[local] = now_us + 2 * self._round_trip.answer_us
+                if self.is_lossy and not (flows and group.has_work):
+                    group.late_up_to = max(group.late_up_to, question.behind)
+                if in_leaf and self._leaf.must_flush(group, bits, self._probe_timer.timeouts, same=same):
+                    waiting = group.waiting(operation.pending, oldest, question.asked_us)
+                    group.flush_leaf(self._leaf.to_flush(group, waiting, self._probe_timer.timeouts))
         if lost:
             self._stats.lost_by_probe += lost
-            self._window.on_loss(now_us, self._round_trip.smoothed_us)
+            self._expect_losses()
+            self._on_loss(not_there, now_us)
             self._probe_timer.on_loss()
+        if not question.tells:
+            return None
         operation.held_bits = bits
         missing = self._member.fan_in & ~bits
         if not held or not operation.groups or not missing:
             return None
-        sent_us = operation.groups[0].sent_us
-        sent_us = sent_us[(sent_us != NEVER) & (sent_us < asked_us)]
+        first = operation.groups[0]
+        sent_us = first.sent_us[(first.order != NEVER) & (first.order <= question.behind)]
         total = operation.plan.data_fragments
         # a few fragments tell no pace: the first of a chunk wait for what others have not computed yet
         send_us = (now_us - int(sent_us.min())) * total // len(sent_us) if len(sent_us) > total // 8 else 0
@@ -160,7 +319,9 @@ class Recovery:
 
     def forget(self, operation: Operation) -> None:
         """The operation is over: answers that have not come are not waited for. Some were lost, or came as results."""
-        self._asked_us.pop(operation.index, None)
+        self._questions.forget(operation)
+        if self._newest is not None and self._newest[0] is operation:
+            self._newest = None
 
     # --- two levels (section 10.5) ------------------------------------------------------------------------------------
 
@@ -183,7 +344,7 @@ class Recovery:
 
         Only on news: answers that change nothing would otherwise bring on one another, for ever.
         """
-        since_us = now_us - self._round_trip.timeout_us
-        for local in group.waiting(operation.pending, oldest, now_us + 1)[:MAX_PROBES].tolist():
-            if self._asked_us.get(operation.index, {}).get(local, NEVER) <= since_us:
-                self.ask(operation, local, now_us)
+        waiting = group.waiting(operation.pending, oldest, now_us + 1)[:MAX_PROBES]
+        waiting = waiting[group.ask_again_us[waiting] <= now_us]
+        if len(waiting):
+            self._ask_for(operation, waiting.tolist(), now_us)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sa_atp.wire.control import Request, encode
 
 FIRST_INTERVAL_US = 20_000
-LONGEST_INTERVAL_US = 500_000
+LONGEST_INTERVAL_US = 200_000  # as often as a worker says that it lives
 
 
 @dataclass(slots=True)

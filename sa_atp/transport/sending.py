@@ -1,4 +1,4 @@
-"""Which contributions leave now, and the packets that carry them. (protocol sections 5.2, 5.5 and 10.5)"""
+"""Which contributions leave now, and the packets that carry them. (protocol sections 5.2 to 5.5 and 10.5)"""
 
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -18,6 +18,7 @@ from sa_atp.transport.recovery import Recovery
 from sa_atp.transport.serial import serial_distance
 from sa_atp.transport.stamp import Stamp
 from sa_atp.transport.timing import RoundTrip
+from sa_atp.transport.under_way import UnderWay
 from sa_atp.transport.window import Window
 from sa_atp.wire.datagrams import Burst
 from sa_atp.wire.header import first_byte, headers, lanes_of, size_of
@@ -46,6 +47,7 @@ class Sender:
         recovery: Recovery,
         stats: WorkerStats,
         common: CommonCase | None,
+        under_way: UnderWay,
     ) -> None:
         """Args: common: writes what it can; None: nothing is compiled here."""
         self._common = common
@@ -59,6 +61,7 @@ class Sender:
         self._window = window
         self._recovery = recovery
         self._stats = stats
+        self._under_way = under_way
         self._size = size_of(Kind.DATA, membership.lanes)
 
     def contributions(
@@ -80,11 +83,20 @@ class Sender:
         if not active or not at_most:
             return None
         self._recovery.find_losses(active, now_us)
+        at_most = min(at_most, int(self._window.network) - self._under_way.in_network)
+        if at_most <= 0:
+            self._recovery.on_full_window(active, now_us)
+            return None
+        until_question = self._recovery.until_question(now_us)
+        if until_question is not None:
+            at_most = min(at_most, until_question)
         chosen: list[_Piece] = []
-        # The n-th groups of all operations share a window. One window for all would lock up: what a helper sends for a
-        # straggler would wait for room that its own fragments hold, and those wait for the straggler's.
+        # The n-th groups of all operations share the slots. If all groups did, they would lock up: what a helper sends
+        # for a straggler would wait for room that its own fragments hold, and those wait for the straggler's.
         for n in range(max(len(operation.groups) for operation in active)):
-            window, most = self._window.limit, at_most
+            window, most = int(self._window.slots), at_most - sum(piece.end - piece.first for piece in chosen)
+            if most <= 0:
+                break
             for operation in active:
                 if n >= len(operation.groups):
                     continue
@@ -98,9 +110,14 @@ class Sender:
                 window -= group.in_flight
                 if window <= 0 or most <= 0:
                     break
+        if not chosen:
+            self._recovery.on_nothing_to_send(now_us)
+            return None
         # a window of each group of an operation: one may have been full, and the next one not
         self.has_more = sum(piece.end - piece.first for piece in chosen) >= at_most
-        return self._burst(chosen, now_us) if chosen else None
+        burst = self._burst(chosen, now_us)
+        self._recovery.on_sent(chosen[-1].operation, chosen[-1].end - 1, now_us)
+        return burst
 
     def _burst(self, chosen: Sequence[_Piece], now_us: int) -> Burst:
         count = sum(piece.end - piece.first for piece in chosen)

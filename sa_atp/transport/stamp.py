@@ -38,18 +38,19 @@ class Stamp:
         self._head["epoch"] = self._member.epoch
 
 
-def probe(member: Membership, operation: Operation, local: int) -> ByteRows:
-    """A packet that asks what is held of a fragment, in one row.
+def probes(member: Membership, operation: Operation, locals_: Sequence[int]) -> ByteRows:
+    """Packets that ask what is held of fragments, one in each row.
 
     Nothing of a probe is added to a sum: its bitmap names who asks, for an answer from the parameter server.
     """
-    head = np.zeros(1, HEADER)
+    head = np.zeros(len(locals_), HEADER)
     head["first"] = first_byte(Kind.PROBE)
     stamp = Stamp(head, member)
-    stamp.name(0, operation, next(operation.plan.runs(local, local + 1)))
+    for at, local in enumerate(locals_):
+        stamp.name(at, operation, next(operation.plan.runs(local, local + 1)))
     stamp.finish()
     head["bits"] = member.rank
-    return head.view(np.uint8).reshape(1, -1)
+    return head.view(np.uint8).reshape(len(locals_), -1)
 
 
 def known_results(member: Membership, operations: Sequence[Operation], first: int, count: int) -> ByteRows | None:

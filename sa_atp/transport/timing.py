@@ -10,20 +10,29 @@ MIN_TIMEOUT_US = 2_000  # a software switch and a busy host answer in less, but 
 MAX_TIMEOUT_US = 100_000
 LONGEST_PS_ROUND_TRIP_US = 500_000
 PS_ROUND_TRIP_REMEMBERED_US = 1_000_000
+LEAST_OF_SAMPLES = 1024  # the empty path's round trip is the least of so many, and of up to as many before
+LONGEST_US = 1 << 40
 
 
 class RoundTrip:
     """Smoothed round trip of the path to the switch, after RFC 6298."""
 
     def __init__(self) -> None:
+        self.of_server: RoundTrip | None = None
+        """Of the path to the parameter server, as far as its answers to probes have measured it."""
         self.smoothed_us = INITIAL_RTT_US
         self.deviation_us = INITIAL_RTT_US // 2
-        self.samples = 0
+        self.samples = self._answers = 0
+        self._least_us = self._least_before_us = LONGEST_US  # of the samples of this period, and of the one before
         self._ps_round_trip_us = 0
         self._ps_round_trip_until_us = 0  # when it is forgotten
 
     def answer(self, elapsed_us: int) -> None:
         """A probe was answered after this time."""
+        self._answers += 1
+        self._take(elapsed_us)
+
+    def _take(self, elapsed_us: int) -> None:
         if self.samples == 0:
             self.smoothed_us, self.deviation_us = elapsed_us, elapsed_us // 2
         else:
@@ -31,11 +40,31 @@ class RoundTrip:
             self.smoothed_us += error // 8
             self.deviation_us += (abs(error) - self.deviation_us) // 4
         self.samples += 1
+        if self.samples % LEAST_OF_SAMPLES == 0:
+            self._least_before_us, self._least_us = self._least_us, LONGEST_US
+        self._least_us = min(self._least_us, elapsed_us)
 
     def result(self, elapsed_us: int) -> None:
         """A result came after this time: the path is not slower than that."""
         if elapsed_us < self.smoothed_us:
-            self.answer(elapsed_us)
+            self._take(elapsed_us)
+
+    def answer_of_server(self, elapsed_us: int) -> None:
+        """The parameter server answered a probe after this time: no switch had anything to say."""
+        self.of_server = self.of_server or RoundTrip()
+        self.of_server.answer(elapsed_us)
+
+    @property
+    def empty_share(self) -> float:
+        """The round trip of the path when nothing queues, as a share of that of now; 1: nothing does, or nobody knows.
+
+        Where no switch answers, the path is that to the parameter server.
+        """
+        if not self._answers and self.of_server is not None:
+            return self.of_server.empty_share
+        if not self.samples:
+            return 1.0
+        return min(1.0, max(1, min(self._least_us, self._least_before_us)) / max(1, self.smoothed_us))
 
     @property
     def answer_us(self) -> int:

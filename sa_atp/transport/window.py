@@ -1,17 +1,25 @@
 """How many fragments may be on their way: one window for the network, one for the slots. (protocol section 5.2)
 
-Both count fragments and both bound what is sent; the smaller one rules.
+Both count fragments, and each bounds something else: the network window what may still be on its way to the switch, the
+slot window what may be held there until the last worker has sent.
 
-  network   grows by one for each result until the first mark (slow start), then by one a round trip; shrinks in
-            proportion to the share of results that carried a congestion mark (DCTCP, RFC 8257), and by half on loss.
+  network   grows by one for each fragment that is known to have left the network until the first mark (slow start), then
+            by one a round trip; shrinks in proportion to the share of results and answers that carried a congestion mark
+            (DCTCP, RFC 8257); and by half where losses come with signs of a queue.
   slots     how many slots this job tries to hold at once; halves in a round trip in which results collided, which means
             that others want the same slots, and grows by one a round trip without collisions.
+
+Losses alone are no sign of congestion: lossy links lose packets however few there are. So what is lost shrinks the window
+only as far as the path was slower than it is when it is empty (after TCP Westwood), unless there were marks as well, or so
+much is lost that no link can be meant.
 """
 
 INITIAL_WINDOW = 64
 MIN_WINDOW = 4
 MIN_SLOTS = 2
+LEAST_UNMARKED = 16  # what losses leave where there are no marks: half of what may queue in a switch without one
 MARK_GAIN = 1 / 16  # weight of the newest round in the estimate of the marked share (RFC 8257, section 4.2)
+MOST_LOST = 1 / 5  # a larger share of what is sent is lost by queues, not by links
 
 
 class Window:
@@ -21,50 +29,75 @@ class Window:
         self.slots = float(slot_count)
         self._threshold = float("inf")
         self._marked_share = 1.0
+        self._lost_share = 0.0
         self._round_ends_us = 0
-        self._results = self._marked = self._collided = 0
-        self._lost = False
+        self._heard = self._marked = self._collided = self._left = self._lost = 0
+        self._has_shrunk = False  # by losses, in this round
 
     @property
     def limit(self) -> int:
+        """The smaller one."""
         return int(min(self.network, self.slots))
 
-    def on_results(self, results: int, marked: int, collided: int, now_us: int, round_trip_us: int) -> None:
-        """Results came in; `marked` of them carried a congestion mark, `collided` were finished by the server."""
-        self._results += results
-        self._marked += marked
+    def on_results(
+        self, results: int, marked: int, collided: int, now_us: int, round_trip_us: int, left: int | None = None
+    ) -> None:
+        """Results came in; `marked` of them carried a congestion mark, `collided` were finished by the server.
+
+        Args: left: fragments that are known by them not to be in the network any more; None: as many as results.
+        """
         self._collided += collided
-        if self.network < self._threshold and not marked:
-            self.network += results
-        elif not marked:
-            self.network += results / self.network
         if not collided:
-            self.slots += results / self.slots
+            self.slots = min(self.slots + results / self.slots, float(self.slot_count))
+        self.on_left(results if left is None else left, results, marked, now_us, round_trip_us)
+
+    def on_left(self, left: int, heard: int, marked: int, now_us: int, round_trip_us: int) -> None:
+        """So many fragments have left the network, says somebody; `marked` of the `heard` packets had a mark.
+
+        Args: heard: packets, or what they speak for.
+        """
+        self._heard += heard
+        self._marked += marked
+        self._left += left
+        if self.network < self._threshold and not marked:
+            self.network += left
+        elif not marked:
+            self.network += left / self.network
         if marked and self.network < self._threshold:
             self._threshold = self.network  # the first mark ends slow start at once
         self.network = min(self.network, float(self.slot_count))
-        self.slots = min(self.slots, float(self.slot_count))
         if now_us >= self._round_ends_us:
             self._end_round(now_us + round_trip_us)
 
-    def on_loss(self, now_us: int, round_trip_us: int) -> None:
-        """Fragments were lost; counts once a round trip."""
-        if self._lost:
+    def on_loss(self, lost: int, empty_share: float, now_us: int, round_trip_us: int) -> None:
+        """Fragments were lost; shrinks once a round trip.
+
+        Args: empty_share: round trip of the empty path, as a share of that of now.
+        """
+        self._lost += lost
+        if self._has_shrunk:
             return
-        self._lost = True
-        self._round_ends_us = max(self._round_ends_us, now_us + round_trip_us)
-        self.network = max(self.network / 2, MIN_WINDOW)
-        self._threshold = self.network
+        floor = float(MIN_WINDOW)
+        if not self._marked and self._lost_share < MOST_LOST:
+            # what the path carries without a queue; as much again is no reason to go slower
+            floor = max(2 * empty_share * self.network, LEAST_UNMARKED)
+        if self.network > floor:
+            self._has_shrunk = True
+            self._round_ends_us = max(self._round_ends_us, now_us + round_trip_us)
+            self.network = self._threshold = max(self.network / 2, floor)
 
     def _end_round(self, next_end_us: int) -> None:
-        if self._results:
-            share = self._marked / self._results
+        if self._heard:
+            share = self._marked / self._heard
             self._marked_share += MARK_GAIN * (share - self._marked_share)
-        if self._marked and not self._lost:
+        if self._left + self._lost:
+            share = min(1.0, self._lost / max(1, self._left))
+            self._lost_share += MARK_GAIN * (share - self._lost_share)
+        if self._marked and not self._has_shrunk:
             self.network = max(self.network * (1 - self._marked_share / 2), MIN_WINDOW)
             self._threshold = self.network
         if self._collided:
             self.slots = max(self.slots / 2, MIN_SLOTS)
-        self._results = self._marked = self._collided = 0
-        self._lost = False
+        self._heard = self._marked = self._collided = self._left = self._lost = 0
+        self._has_shrunk = False
         self._round_ends_us = next_end_us

@@ -82,7 +82,10 @@ class Worker:
         self._events: deque[Event] = deque()
         self._leaf = LeafBypass(membership)
         self._probe_timer = ProbeTimer(self.round_trip, self.limits.operation_timeout_us, now_us)
-        self._recovery = Recovery(membership, self._leaf, self.round_trip, self.window, self._probe_timer, self.stats)
+        under_way = self._operations.under_way
+        self._recovery = Recovery(
+            membership, self._leaf, self.round_trip, self.window, self._probe_timer, self.stats, under_way
+        )
         self._fetching = Fetching(membership)
         self._receiver = Receiver(
             membership,
@@ -97,7 +100,7 @@ class Worker:
             self._common,
         )
         self._sender = Sender(
-            membership, self._leaf, self.round_trip, self.window, self._recovery, self.stats, self._common
+            membership, self._leaf, self.round_trip, self.window, self._recovery, self.stats, self._common, under_way
         )
         self._requests = Requests(first_number=first_request)
         self._requests.job, self._requests.epoch = membership.job, membership.epoch
@@ -382,7 +385,7 @@ class Worker:
         what is missing, so that the end does not come late.
         """
         under_way = self._operations.under_way
-        return min(under_way.in_flight // 2, under_way.missing // 8)
+        return 0 if self._recovery.waits_for_answers else min(under_way.in_flight // 2, under_way.missing // 8)
 
     # --- sending ------------------------------------------------------------------------------------------------------
 

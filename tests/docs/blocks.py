@@ -22,6 +22,7 @@ case "$1 $2" in
     run\\ *) set -- "$@" --set run.steps=2 --set run.repetitions=1 ${{POLICIES:+--set "$POLICIES"}} ;;
     bench\\ allreduce) set -- "$@" --mbytes 1 --workers 2 --iterations 1 ;;
     bench\\ help) set -- "$@" --only "10G, one slow" ;;
+    bench\\ loss) set -- "$@" --mbytes 0.1 ;;
     bench\\ switch) set -- "$@" --packets 4096 ;;
 esac
 exec {sys.executable} -m sa_atp "$@"

@@ -39,10 +39,10 @@ class Asker:
         self.path = RoundTrip()
         self.window = Window(MEMBER.slot_count)
         self.probe_timer = ProbeTimer(self.path, 10_000_000, 0)
-        self.recovery = Recovery(
-            MEMBER, LeafBypass(MEMBER), self.path, self.window, self.probe_timer, self.stats
-        )  # fmt: skip
         self.book = Operations(MEMBER)
+        self.recovery = Recovery(
+            MEMBER, LeafBypass(MEMBER), self.path, self.window, self.probe_timer, self.stats, self.book.under_way
+        )  # fmt: skip
         self.groups: list[ContributionGroup] = []
         for _ in range(operations):
             index, _ = self.book.begin(VALUES, None)
@@ -76,9 +76,13 @@ class Asker:
 
     def asked(self) -> list[int]:
         """Sequence numbers that are asked for."""
-        seqs = [int(headers(burst.data)["seq"][0]) for burst in self.recovery.packets]
+        seqs = [int(seq) for burst in self.recovery.packets for seq in headers(burst.data)["seq"]]
         self.recovery.packets.clear()
         return seqs
+
+    def places(self) -> list[int]:
+        """The fragments of the first operation that are asked for."""
+        return sorted(seq - self.operation.first_seq for seq in self.asked())
 
     def lost(self) -> set[int]:
         return set(np.flatnonzero(self.groups[0].marked_lost).tolist())
@@ -88,18 +92,18 @@ class Asker:
 
 
 @pytest.mark.parametrize(
-    ("held", "lost", "leads"),
+    ("held", "lost", "asked", "leads"),
     [
-        (0, set(DATA), None),  # not there, and so is probably what was sent around it
-        (ALL & ~OURS, set(DATA), None),
-        (ALL, set(DATA), None),  # complete, and we have not heard: the switch answers with the result
-        (OURS, set(), ALL & ~OURS),  # all that is missing is others' work
-        (OURS | 0b0001_0000, set(), 0b1110_0000),
-        (0b0001, {3}, None),  # somebody else has added a part of it: this one fragment without that part
-        (0b0111_0111, {3}, None),
+        (0, {3}, True, None),  # not there, and what was sent around it may not be there either
+        (ALL & ~OURS, {3}, True, None),
+        (ALL, {3}, True, None),  # complete, and we have not heard: the switch answers with the result
+        (OURS, set(), False, ALL & ~OURS),  # all that is missing is others' work
+        (OURS | 0b0001_0000, set(), False, 0b1110_0000),
+        (0b0001, {3}, True, None),  # somebody else has added a part of it: this one fragment without that part
+        (0b0111_0111, {3}, True, None),
     ],
 )
-def test_what_the_switch_holds_says_what_is_lost(held: int, lost: set[int], leads: int | None) -> None:
+def test_what_the_switch_holds_says_what_is_lost(held: int, lost: set[int], asked: bool, leads: int | None) -> None:
     asker = Asker()
     asker.send(100, 1_000)
     asker.probe_timer.timeouts = 3
@@ -109,15 +113,16 @@ def test_what_the_switch_holds_says_what_is_lost(held: int, lost: set[int], lead
     assert asker.lost() == lost
     assert asker.groups[0].in_flight == len(DATA) - len(lost)
     assert asker.stats.lost_by_probe == len(lost)
-    assert asker.window.network == (INITIAL_WINDOW / 2 if lost else INITIAL_WINDOW)
+    assert asker.window.network == INITIAL_WINDOW + len(DATA), "they have left the network, and no queue has lost one"
     assert asker.probe_timer.timeouts == (0 if lost else 3), "only what was found out makes questions urgent again"
     assert (found and found.missing_bits) == leads
     assert asker.operation.held_bits == held
     assert asker.path.samples == 1
-    if not asker.asked():
-        assert asker.answer(3, 0, 4_000) is None
-        assert asker.lost() == lost, "what is not asked any more is not answered"
-        assert asker.path.samples == 1
+    assert asker.answer(3, 0, 4_000) is None
+    assert asker.lost() == lost, "what is not asked any more is not answered"
+    assert asker.path.samples == 1
+    asker.recovery.find_losses(asker.book.active(), 4_000)
+    assert asker.places() == ([n for n in DATA if n != 3] if asked else []), "each of the others may be there or not"
 
 
 def test_what_was_sent_after_the_question_is_not_lost() -> None:
@@ -126,17 +131,22 @@ def test_what_was_sent_after_the_question_is_not_lost() -> None:
     asker.send(1, 2_000)
     asker.recovery.ask(asker.operation, 1, 2_000)
     asker.send(100, 2_001)
+    asker.asked()
     asker.answer(1, 0, 3_000)
-    assert asker.lost() == {1, 2, 3, 4}
+    assert asker.lost() == {1}
+    asker.recovery.find_losses(asker.book.active(), 3_000)
+    assert asker.places() == [2, 3, 4, 5], "sent at the time of the question, before it left"
 
 
-@pytest.mark.parametrize(("sent_us", "leads"), [(1_999, True), (2_000, False), (2_001, False), (None, False)])
-def test_only_who_has_sent_before_it_asked_can_lead(sent_us: int | None, leads: bool) -> None:
+@pytest.mark.parametrize(("sent", "leads"), [("before", True), ("after", False), ("never", False)])
+def test_only_who_has_sent_before_it_asked_can_lead(sent: str, leads: bool) -> None:
     """Others may have sent under its bits."""
     asker = Asker()
+    if sent == "before":
+        asker.send(100, 2_000)
     asker.recovery.ask(asker.operation, 1, 2_000)
-    if sent_us is not None:
-        asker.send(100, sent_us)
+    if sent == "after":
+        asker.send(100, 2_000)
     assert (asker.answer(1, OURS, 3_000) is not None) == leads
 
 
@@ -158,13 +168,16 @@ def test_a_part_that_others_have_added_is_asked_for_everywhere_once() -> None:
     asker.recovery.ask(asker.operation, 3, 20_000)
     asker.asked()
     asker.answer(3, 0b0001, 21_000)
-    assert sorted(seq - asker.operation.first_seq for seq in asker.asked()) == [*DATA]
+    assert asker.places() == [n for n in DATA if n != 3]
     asker.answer(4, 0b0001, 21_500)
     assert asker.lost() == {3, 4}
-    assert asker.asked() == [asker.operation.first_seq + 4], "the others have been asked a moment ago"
+    assert asker.asked() == [], "the others have been asked a moment ago"
+    asker.send(2, 21_600)
+    asker.recovery.ask(asker.operation, 3, 21_700)
+    asker.asked()
     asker.answer(3, 0b0001, 22_000)
     assert asker.asked() == []
-    assert asker.lost() == set(DATA), "as before: our rest has not arrived"
+    assert asker.lost() == {3}, "as before: our rest has not arrived"
 
 
 def test_one_array_for_all_contributions_is_in_a_sum_as_a_whole() -> None:
@@ -173,7 +186,7 @@ def test_one_array_for_all_contributions_is_in_a_sum_as_a_whole() -> None:
     asker.recovery.ask(asker.operation, 3, 2_000)
     asker.asked()
     asker.answer(3, 0b0001, 3_000)
-    assert asker.lost() == set(DATA)
+    assert asker.lost() == {3}
     assert asker.asked() == []
 
 
@@ -201,15 +214,16 @@ def test_an_answer_about_what_is_known_tells_the_path_and_nothing_else() -> None
 
 
 @pytest.mark.parametrize(
-    ("later_us", "again", "lost"),
+    ("later_us", "again", "asked"),
     [
-        (LATER_US - 1, False, set()),
-        (LATER_US, False, set()),
-        (LATER_US + 1, False, {1, 2, 3, 4}),
-        (10 * LATER_US, True, set()),  # sent twice: which of the two came back?
+        (LATER_US - 1, False, []),
+        (LATER_US, False, []),
+        (LATER_US + 1, False, [1, 2, 3, 4]),
+        (10 * LATER_US, True, []),  # sent twice: which of the two came back?
     ],
 )
-def test_lost_is_what_was_sent_sufficiently_earlier(later_us: int, again: bool, lost: set[int]) -> None:
+def test_what_was_sent_sufficiently_earlier_is_asked_for(later_us: int, again: bool, asked: list[int]) -> None:
+    """It is late; whether it is lost, or another worker's is, the switch knows."""
     asker = Asker()
     asker.send(4, 1_000)
     asker.send(4, 1_000 + later_us)
@@ -217,11 +231,14 @@ def test_lost_is_what_was_sent_sufficiently_earlier(later_us: int, again: bool, 
         asker.groups[0].mark_lost(np.arange(5, 9))
         asker.send(4, 1_000 + later_us)
     asker.result(5, 9)
-    for _ in range(2):
-        asker.recovery.find_losses(asker.book.active(), 100_000)
-        assert asker.lost() == lost
-        assert asker.stats.lost_by_order == len(lost)
-    assert asker.window.network == (INITIAL_WINDOW / 2 if lost else INITIAL_WINDOW)
+    asker.recovery.find_losses(asker.book.active(), 100_000)
+    assert asker.places() == asked
+    asker.recovery.find_losses(asker.book.active(), 100_000)
+    assert asker.places() == [], "once"
+    for local in asked:
+        asker.answer(local, OURS if local % 2 else 0, 101_000)
+    assert asker.lost() == {local for local in asked if local % 2 == 0}
+    assert asker.stats.lost_by_order == 0
     assert asker.probe_timer.timeouts == 0
 
 

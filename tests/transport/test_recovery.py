@@ -21,14 +21,17 @@ ROUND_TRIP_US = 3_000
 
 
 def test_answers_that_say_nothing_new_bring_on_no_further_questions() -> None:
-    """Somebody else has added a part of what we send, to every fragment, and the rest of it does not arrive."""
+    """Somebody else has added a part of what we send, to every fragment, and the rest of it does not arrive.
+
+    Nothing is asked for but what has been sent since it was last asked for.
+    """
     now_us = 1_000_000
     worker = Worker(MEMBER, now_us, first_request=1)
     values = 64 * 16_384
     operation = worker.begin(values, None, now_us)
     parts = [np.ones(values, np.float32) for _ in range(4)]
     worker.contribute(operation, parts, 0b1111, now_us)
-    probes, resent = [], 0
+    probes, resent = [], []
     for turn in range(200):
         now_us += ROUND_TRIP_US
         asked = []
@@ -40,7 +43,7 @@ def test_answers_that_say_nothing_new_bring_on_no_further_questions() -> None:
                 if first == first_byte(Kind.PROBE):
                     asked.append(headers(burst.data).copy())
                 elif first == first_byte(Kind.DATA) and turn:
-                    resent += len(burst)
+                    resent.append(len(burst))
         probes.append(sum(len(head) for head in asked))
         for head in asked:
             answer = np.zeros(len(head), HEADER)
@@ -53,8 +56,9 @@ def test_answers_that_say_nothing_new_bring_on_no_further_questions() -> None:
             now_us += 200_000
             worker.handle_timer(now_us)  # silence: it begins to ask
     assert sum(probes) > 1
-    assert resent
-    assert not any(probes[20:])
+    assert sum(resent)
+    assert sum(probes[20:]) <= sum(resent)
+    assert max(probes[20:]) <= 2
 
 
 def test_questions_without_an_answer_are_forgotten_with_their_operation(pipeline: Pipeline) -> None:
@@ -71,4 +75,4 @@ def test_questions_without_an_answer_are_forgotten_with_their_operation(pipeline
     for worker in workers:
         stats = worker.worker.stats
         assert stats.probe_replies < stats.probes
-        assert not worker.worker._recovery._asked_us
+        assert not len(worker.worker._recovery._questions)

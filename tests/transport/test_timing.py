@@ -1,6 +1,6 @@
 """When a fragment that others overtake counts as lost."""
 
-from sa_atp.transport.timing import LONGEST_PS_ROUND_TRIP_US, PS_ROUND_TRIP_REMEMBERED_US, RoundTrip
+from sa_atp.transport.timing import LEAST_OF_SAMPLES, LONGEST_PS_ROUND_TRIP_US, PS_ROUND_TRIP_REMEMBERED_US, RoundTrip
 
 NOW_US = 1_000_000
 
@@ -30,3 +30,31 @@ def test_what_goes_by_the_parameter_server_is_given_as_long_as_that_takes() -> N
     assert path.reordering_us(NOW_US + 99 + PS_ROUND_TRIP_REMEMBERED_US) == 250
     path.ps_round_trip(100 * LONGEST_PS_ROUND_TRIP_US, NOW_US)
     assert path.reordering_us(NOW_US) <= LONGEST_PS_ROUND_TRIP_US
+
+
+# --- what queues ------------------------------------------------------------------------------------------------------
+
+
+def test_the_empty_path_is_the_fastest_of_late() -> None:
+    path = RoundTrip()
+    assert path.empty_share == 1.0, "nobody knows"
+    path.answer(1_000)
+    assert path.empty_share == 1.0
+    for _ in range(100):
+        path.answer(4_000)
+    assert 0.24 < path.empty_share < 0.27
+    for _ in range(2 * LEAST_OF_SAMPLES):
+        path.answer(4_000)
+    assert path.empty_share > 0.99, "the way has become longer"
+
+
+def test_where_no_switch_answers_it_is_the_way_to_the_server() -> None:
+    path = RoundTrip()
+    path.result(500)
+    path.answer_of_server(1_000)
+    for _ in range(100):
+        path.answer_of_server(10_000)
+    assert 0.09 < path.empty_share < 0.12
+    assert path.smoothed_us < 2_000, "it says nothing of the way to a switch"
+    path.answer(1_500)
+    assert path.empty_share > 0.3
