@@ -18,6 +18,7 @@ from sa_atp.control.jobspec import JobSpec, Member
 from sa_atp.errors import MissingPartError
 from sa_atp.net import offload
 from sa_atp.net.mmsg import GatherVector
+from sa_atp.net.offload import Gathered
 from sa_atp.net.ports import RECEIVE_BYTES, RECEIVE_PACKETS, InterfacePort
 from sa_atp.net.udp import UdpSocket
 from sa_atp.spec import Kind
@@ -149,6 +150,7 @@ class VethLink:
         self._ends = ends
         self._result_bytes = result_bytes
         self._vector = GatherVector()
+        self._prepared: dict[tuple[int, int], Gathered] = {}  # by rank and number of fragments
         self._packets = np.empty((RECEIVE_PACKETS, RECEIVE_BYTES), np.uint8)
 
     def send(self, rank: int, contributions: Contributions, fragments: Indices) -> None:
@@ -156,23 +158,19 @@ class VethLink:
             frames = contributions.frames(fragments)
             self._ends[rank].send(frames, np.full(len(frames), frames.shape[1]))
             return
-        payloads = contributions.of(fragments)
-        size = payloads.shape[1]
-        most = min(offload.MOST_SEGMENTS, offload.MOST_BYTES // size)
-        firsts = np.arange(0, len(payloads), most)
-        counts = np.diff(firsts, append=len(payloads))
-        frame_bytes = np.full(len(firsts), HEADERS_BYTES + size)
-        heads = offload.super_headers(np.tile(contributions.head, (len(firsts), 1)), frame_bytes, counts)
-        bases, sizes = np.empty((2, len(firsts), 2), np.uint64)
-        bases[:, 0] = heads.ctypes.data + np.arange(len(heads)) * heads.shape[1]
-        bases[:, 1] = payloads.ctypes.data + firsts * size
-        sizes[:, 0], sizes[:, 1] = heads.shape[1], counts * size
-        parts = np.full(len(firsts), 2)
-        sent = 0
+        contributions.of(fragments)
+        key = rank, len(fragments)
+        if key not in self._prepared:
+            self._prepared[key] = _super_packets(contributions, len(fragments))
+        packets = self._prepared[key]
+        sent, count = 0, len(packets.counts)
         with contextlib.suppress(BlockingIOError):  # what the interface does not take is lost, and sent again
-            while sent < len(firsts):
+            while sent < count:
                 sent += self._vector.send(
-                    self._ends[rank].fileno(), bases[sent:].reshape(-1), sizes[sent:].reshape(-1), parts[sent:]
+                    self._ends[rank].fileno(),
+                    packets.bases[2 * sent :],
+                    packets.sizes[2 * sent :],
+                    packets.counts[sent:],
                 )
 
     def receive(self, longest_s: float) -> list[ByteRows]:
@@ -189,6 +187,20 @@ class VethLink:
         if len(payload) < size or len(payload) % size or (is_super and packet[4:6].view(np.uint16)[0] != size):
             return None
         return payload.reshape(-1, size)
+
+
+def _super_packets(contributions: Contributions, count: int) -> Gathered:
+    """The first payloads of a worker as packets, each with one head."""
+    size = contributions.payloads.shape[1]
+    firsts = np.arange(0, count, min(offload.MOST_SEGMENTS, offload.MOST_BYTES // size))
+    frames = np.diff(firsts, append=count)
+    head = np.tile(contributions.head, (len(firsts), 1))
+    heads = offload.super_headers(head, np.full(len(firsts), HEADERS_BYTES + size), frames)
+    bases, sizes = np.empty((2, len(firsts), 2), np.uint64)
+    bases[:, 0] = heads.ctypes.data + np.arange(len(heads)) * heads.shape[1]
+    bases[:, 1] = contributions.payloads.ctypes.data + firsts * size
+    sizes[:, 0], sizes[:, 1] = heads.shape[1], frames * size
+    return Gathered(bases.reshape(-1), sizes.reshape(-1), np.full(len(firsts), 2), firsts, frames, heads)
 
 
 def make_pairs(ports: list[int]) -> None:
