@@ -1,8 +1,8 @@
 """The two ways to a switch's interfaces that are measured: UDP virtual ports, and veth pairs."""
 
-import contextlib
 import select
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +10,14 @@ import numpy as np
 
 from sa_atp import artefacts
 from sa_atp.arrays import ByteRows, Indices
+from sa_atp.bench.switch_hosts import Hosts
 from sa_atp.bench.switch_request import Request
-from sa_atp.bench.switch_traffic import WORKERS, Contributions, Link, Traffic, hosts, job
+from sa_atp.bench.switch_traffic import WORKERS, Contributions, Link, Results, Traffic, hosts, job
 from sa_atp.control import jobs
 from sa_atp.control.client import P4RuntimeClient
 from sa_atp.control.jobspec import JobSpec, Member
 from sa_atp.errors import MissingPartError
 from sa_atp.net import offload
-from sa_atp.net.mmsg import GatherVector
-from sa_atp.net.offload import Gathered
 from sa_atp.net.ports import RECEIVE_BYTES, RECEIVE_PACKETS, InterfacePort
 from sa_atp.net.udp import UdpSocket
 from sa_atp.spec import Kind
@@ -103,6 +102,9 @@ class UdpLink:
     def send(self, rank: int, contributions: Contributions, fragments: Indices) -> None:
         self._sockets[rank].send([Burst(self._switch, contributions.of(fragments))])
 
+    def run(self, senders: Sequence[Contributions], results: Results, window: int, burst: int) -> int:
+        return 0
+
     def receive(self, longest_s: float) -> list[ByteRows]:
         select.select([self._sockets[0]], [], [], longest_s)
         return [burst.data for burst in self._sockets[0].receive()]
@@ -149,29 +151,16 @@ class VethLink:
         """Args: result_bytes: size of a frame with a result; others are not looked at."""
         self._ends = ends
         self._result_bytes = result_bytes
-        self._vector = GatherVector()
-        self._prepared: dict[tuple[int, int], Gathered] = {}  # by rank and number of fragments
+        # what is left for Python is what has been lost, and the end
+        self._hosts = Hosts(ends, result_bytes) if all(end.joins for end in ends) else None
         self._packets = np.empty((RECEIVE_PACKETS, RECEIVE_BYTES), np.uint8)
 
     def send(self, rank: int, contributions: Contributions, fragments: Indices) -> None:
-        if not self._ends[rank].joins:
-            frames = contributions.frames(fragments)
-            self._ends[rank].send(frames, np.full(len(frames), frames.shape[1]))
-            return
-        contributions.of(fragments)
-        key = rank, len(fragments)
-        if key not in self._prepared:
-            self._prepared[key] = _super_packets(contributions, len(fragments))
-        packets = self._prepared[key]
-        sent, count = 0, len(packets.counts)
-        with contextlib.suppress(BlockingIOError):  # what the interface does not take is lost, and sent again
-            while sent < count:
-                sent += self._vector.send(
-                    self._ends[rank].fileno(),
-                    packets.bases[2 * sent :],
-                    packets.sizes[2 * sent :],
-                    packets.counts[sent:],
-                )
+        frames = contributions.frames(fragments)
+        self._ends[rank].send(frames, np.full(len(frames), frames.shape[1]))
+
+    def run(self, senders: Sequence[Contributions], results: Results, window: int, burst: int) -> int:
+        return self._hosts.run(senders, results, window, burst) if self._hosts is not None else 0
 
     def receive(self, longest_s: float) -> list[ByteRows]:
         select.select([self._ends[0]], [], [], longest_s)
@@ -187,20 +176,6 @@ class VethLink:
         if len(payload) < size or len(payload) % size or (is_super and packet[4:6].view(np.uint16)[0] != size):
             return None
         return payload.reshape(-1, size)
-
-
-def _super_packets(contributions: Contributions, count: int) -> Gathered:
-    """The first payloads of a worker as packets, each with one head."""
-    size = contributions.payloads.shape[1]
-    firsts = np.arange(0, count, min(offload.MOST_SEGMENTS, offload.MOST_BYTES // size))
-    frames = np.diff(firsts, append=count)
-    head = np.tile(contributions.head, (len(firsts), 1))
-    heads = offload.super_headers(head, np.full(len(firsts), HEADERS_BYTES + size), frames)
-    bases, sizes = np.empty((2, len(firsts), 2), np.uint64)
-    bases[:, 0] = heads.ctypes.data + np.arange(len(heads)) * heads.shape[1]
-    bases[:, 1] = contributions.payloads.ctypes.data + firsts * size
-    sizes[:, 0], sizes[:, 1] = heads.shape[1], frames * size
-    return Gathered(bases.reshape(-1), sizes.reshape(-1), np.full(len(firsts), 2), firsts, frames, heads)
 
 
 def make_pairs(ports: list[int]) -> None:

@@ -108,17 +108,17 @@ class Results:
         self.done = np.zeros(fragments, bool)
         self.wrong = 0
         self.missing_from = 0  # all before are done, counted from the first
-        self._expected = ((np.arange(lanes) + 1) * (workers * (workers + 1) // 2)).astype(LANE).view(np.uint8)
+        self.expected = ((np.arange(lanes) + 1) * (workers * (workers + 1) // 2)).astype(LANE).view(np.uint8)
 
     def take(self, payloads: ByteRows) -> None:
         """Args: payloads: what one worker received."""
-        if payloads.shape[1] != HEADER.itemsize + self._expected.nbytes:
+        if payloads.shape[1] != HEADER.itemsize + self.expected.nbytes:
             return
         seq = payloads[:, SEQ_AT].copy().view(">u4")[:, 0].astype(np.int64) - self.first
         ours = (payloads[:, 0] == first_byte(Kind.RESULT)) & (seq >= 0) & (seq < len(self.done))
         if not ours.all():
             payloads, seq = payloads[ours], seq[ours]
-        differ = payloads[:, HEADER.itemsize :] != self._expected
+        differ = payloads[:, HEADER.itemsize :] != self.expected
         if differ.any():
             self.wrong += int(differ.any(axis=1).sum())
         self.done[seq] = True
@@ -141,6 +141,9 @@ class Link(Protocol):
 
     def receive(self, longest_s: float) -> list[ByteRows]:
         """Payloads that worker 0 received; empty after `longest_s` without any."""
+
+    def run(self, senders: "Sequence[Contributions]", results: Results, window: int, burst: int) -> int:
+        """May sum fragments without Python, as many as are worth it. Returns: how many have been sent."""
 
 
 class WorkersStall(SaAtpError):
@@ -170,8 +173,8 @@ class Traffic:
         results = Results(self._next, fragments, self._lanes, len(self._senders))
         self._next += fragments
         started = last = time.perf_counter()
-        sent = 0
         burst = window // 2 if window >= LARGE_WINDOW else window // 4
+        sent = self._link.run(self._senders, results, window, burst)
         while not results.complete:
             end = min(fragments, results.missing_from + window)
             if end - sent >= burst or (end == fragments and sent < end):  # a burst, not single packets
