@@ -1,8 +1,8 @@
 """The two ways to a switch's interfaces that are measured: UDP virtual ports, and veth pairs."""
 
-import contextlib
 import select
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +10,14 @@ import numpy as np
 
 from sa_atp import artefacts
 from sa_atp.arrays import ByteRows, Indices
+from sa_atp.bench.switch_hosts import Hosts
 from sa_atp.bench.switch_request import Request
-from sa_atp.bench.switch_traffic import WORKERS, Contributions, Link, Traffic, hosts, job
+from sa_atp.bench.switch_traffic import WORKERS, Contributions, Link, Results, Traffic, hosts, job
 from sa_atp.control import jobs
 from sa_atp.control.client import P4RuntimeClient
 from sa_atp.control.jobspec import JobSpec, Member
 from sa_atp.errors import MissingPartError
 from sa_atp.net import offload
-from sa_atp.net.mmsg import GatherVector
 from sa_atp.net.ports import RECEIVE_BYTES, RECEIVE_PACKETS, InterfacePort
 from sa_atp.net.udp import UdpSocket
 from sa_atp.spec import Kind
@@ -102,6 +102,9 @@ class UdpLink:
     def send(self, rank: int, contributions: Contributions, fragments: Indices) -> None:
         self._sockets[rank].send([Burst(self._switch, contributions.of(fragments))])
 
+    def run(self, senders: Sequence[Contributions], results: Results, window: int, burst: int) -> int:
+        return 0
+
     def receive(self, longest_s: float) -> list[ByteRows]:
         select.select([self._sockets[0]], [], [], longest_s)
         return [burst.data for burst in self._sockets[0].receive()]
@@ -148,32 +151,16 @@ class VethLink:
         """Args: result_bytes: size of a frame with a result; others are not looked at."""
         self._ends = ends
         self._result_bytes = result_bytes
-        self._vector = GatherVector()
+        # what is left for Python is what has been lost, and the end
+        self._hosts = Hosts(ends, result_bytes) if all(end.joins for end in ends) else None
         self._packets = np.empty((RECEIVE_PACKETS, RECEIVE_BYTES), np.uint8)
 
     def send(self, rank: int, contributions: Contributions, fragments: Indices) -> None:
-        if not self._ends[rank].joins:
-            frames = contributions.frames(fragments)
-            self._ends[rank].send(frames, np.full(len(frames), frames.shape[1]))
-            return
-        payloads = contributions.of(fragments)
-        size = payloads.shape[1]
-        most = min(offload.MOST_SEGMENTS, offload.MOST_BYTES // size)
-        firsts = np.arange(0, len(payloads), most)
-        counts = np.diff(firsts, append=len(payloads))
-        frame_bytes = np.full(len(firsts), HEADERS_BYTES + size)
-        heads = offload.super_headers(np.tile(contributions.head, (len(firsts), 1)), frame_bytes, counts)
-        bases, sizes = np.empty((2, len(firsts), 2), np.uint64)
-        bases[:, 0] = heads.ctypes.data + np.arange(len(heads)) * heads.shape[1]
-        bases[:, 1] = payloads.ctypes.data + firsts * size
-        sizes[:, 0], sizes[:, 1] = heads.shape[1], counts * size
-        parts = np.full(len(firsts), 2)
-        sent = 0
-        with contextlib.suppress(BlockingIOError):  # what the interface does not take is lost, and sent again
-            while sent < len(firsts):
-                sent += self._vector.send(
-                    self._ends[rank].fileno(), bases[sent:].reshape(-1), sizes[sent:].reshape(-1), parts[sent:]
-                )
+        frames = contributions.frames(fragments)
+        self._ends[rank].send(frames, np.full(len(frames), frames.shape[1]))
+
+    def run(self, senders: Sequence[Contributions], results: Results, window: int, burst: int) -> int:
+        return self._hosts.run(senders, results, window, burst) if self._hosts is not None else 0
 
     def receive(self, longest_s: float) -> list[ByteRows]:
         select.select([self._ends[0]], [], [], longest_s)

@@ -15,12 +15,14 @@ from sa_atp.control.jobspec import JobSpec, Member
 from sa_atp.errors import SaAtpError
 from sa_atp.spec import UDP_PORT, Kind
 from sa_atp.wire.frames import HEADERS_BYTES, Endpoint, headers_for
-from sa_atp.wire.header import HEADER, LANE, first_byte, headers, size_of
+from sa_atp.wire.header import HEADER, LANE, first_byte, size_of
 
 WORKERS = 4
 SLOTS = 1024
+SEQ_AT, SLOT_AT = slice(8, 12), slice(2, 4)  # in the header
 JOB, EPOCH, GROUP = 1, 0, 1
 TTL_TICKS = 1 << 20  # longer than any measurement: nothing is evicted
+LARGE_WINDOW = 256  # of fragments: halves of it are sent at once, quarters of smaller ones
 STALL_S = 0.05  # without a result: something was lost
 GIVE_UP_S = 20.0
 
@@ -73,8 +75,8 @@ class Contributions:
         self.payloads[:, : HEADER.itemsize] = header.view(np.uint8)
         values = (np.arange(lanes) + 1) * (member.rank + 1)
         self.payloads[:, HEADER.itemsize :] = values.astype(LANE).view(np.uint8)
-        self._seq = self.payloads[:, 8:12]
-        self._slot = self.payloads[:, 2:4]
+        self._seq = self.payloads[:, SEQ_AT]
+        self._slot = self.payloads[:, SLOT_AT]
 
     def of(self, fragments: Indices) -> ByteRows:
         """Payloads for at most `count` fragments, without gaps: a view, valid until the next call."""
@@ -106,18 +108,20 @@ class Results:
         self.done = np.zeros(fragments, bool)
         self.wrong = 0
         self.missing_from = 0  # all before are done, counted from the first
-        self._expected = ((np.arange(lanes) + 1) * (workers * (workers + 1) // 2)).astype(LANE).view(np.uint8)
+        self.expected = ((np.arange(lanes) + 1) * (workers * (workers + 1) // 2)).astype(LANE).view(np.uint8)
 
     def take(self, payloads: ByteRows) -> None:
         """Args: payloads: what one worker received."""
-        if payloads.shape[1] != HEADER.itemsize + self._expected.nbytes:
+        if payloads.shape[1] != HEADER.itemsize + self.expected.nbytes:
             return
-        header = headers(payloads)
-        seq = header["seq"].astype(np.int64) - self.first
-        ours = (header["first"] == first_byte(Kind.RESULT)) & (seq >= 0) & (seq < len(self.done))
-        found = payloads if ours.all() else payloads[ours]
-        self.wrong += int((found[:, HEADER.itemsize :] != self._expected).any(axis=1).sum())
-        self.done[seq[ours]] = True
+        seq = payloads[:, SEQ_AT].copy().view(">u4")[:, 0].astype(np.int64) - self.first
+        ours = (payloads[:, 0] == first_byte(Kind.RESULT)) & (seq >= 0) & (seq < len(self.done))
+        if not ours.all():
+            payloads, seq = payloads[ours], seq[ours]
+        differ = payloads[:, HEADER.itemsize :] != self.expected
+        if differ.any():
+            self.wrong += int(differ.any(axis=1).sum())
+        self.done[seq] = True
         while self.missing_from < len(self.done):
             ahead = self.done[self.missing_from : self.missing_from + SLOTS]
             if not ahead.all():
@@ -137,6 +141,9 @@ class Link(Protocol):
 
     def receive(self, longest_s: float) -> list[ByteRows]:
         """Payloads that worker 0 received; empty after `longest_s` without any."""
+
+    def run(self, senders: "Sequence[Contributions]", results: Results, window: int, burst: int) -> int:
+        """May sum fragments without Python, as many as are worth it. Returns: how many have been sent."""
 
 
 class WorkersStall(SaAtpError):
@@ -166,10 +173,11 @@ class Traffic:
         results = Results(self._next, fragments, self._lanes, len(self._senders))
         self._next += fragments
         started = last = time.perf_counter()
-        sent = 0
+        burst = window // 2 if window >= LARGE_WINDOW else window // 4
+        sent = self._link.run(self._senders, results, window, burst)
         while not results.complete:
             end = min(fragments, results.missing_from + window)
-            if end - sent >= window // 4 or (end == fragments and sent < end):  # a burst, not single packets
+            if end - sent >= burst or (end == fragments and sent < end):  # a burst, not single packets
                 self._send(np.arange(sent, end) + results.first)
                 sent = end
             arrived = self._link.receive(STALL_S)

@@ -84,6 +84,8 @@ class Device:
 
     def commit(self, pipeline: Pipeline) -> None:
         """Lets packets run through what `prepare` returned. A batch that is under way ends in the old pipeline."""
+        if not isinstance(pipeline, Pipeline):
+            raise TypeError("commit takes what prepare returned")
         self._pipeline = pipeline
 
     def install(self, device_config: bytes) -> Pipeline:

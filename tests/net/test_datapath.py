@@ -26,6 +26,7 @@ from sa_atp.softswitch.frame import PLACES, Frame
 from sa_atp.softswitch.kept_code import functions
 from sa_atp.softswitch.pipeline import ROW_BYTES, Pipeline
 from sa_atp.softswitch.translate.packets import HEAD_BYTES
+from sa_atp.spec import Flag
 from sa_atp.wire.frames import HEADERS_BYTES, Endpoint, datagram, headers_for, mac_for, wrap
 from sa_atp.wire.header import HEADER
 
@@ -341,6 +342,30 @@ def test_sums_leave_once_for_all_receivers(memory: Memory) -> None:
     # cut again, the super-packet is the frames that plain Python would have sent one by one
     rows = np.frombuffer(sent[1][0][0] + bodies[1], np.uint8).reshape(1, -1)
     assert offload.frames_in(rows, np.array([rows.shape[1]]), ROW_BYTES).tolist() == [16]
+
+
+def test_a_copy_that_is_marked_has_a_body_of_its_own(memory: Memory) -> None:
+    """The queue at one port is long, so what leaves there says so, and only that."""
+    memory.pipeline.set_default("threshold", "above", [40])
+    memory.pipeline.bring_up_to_date(memory.program_frame)
+    memory.arrays[state.DEPTHS][2] = 50
+    for rank, slot in enumerate(SLOTS):
+        frame = contributions(rank, range(400, 401))[0]
+        if slot < 3:
+            memory.put(rank, slot, bytes(10) + frame)
+        else:
+            memory.put(rank, slot, frame[HEAD_BYTES:], sender=sender_of(f"10.0.0.{rank + 1}", 5000 + rank))
+    sent = memory.run(len(SLOTS))
+    memory.arrays[state.DEPTHS][2] = 0
+    bodies = {port: messages[0][-1] for port, messages in sent.items()}
+    marked = bodies.pop(2)
+    assert len(set(bodies.values())) == 1
+    body = bodies[1]
+    assert marked[1] == body[1] | Flag.CONGESTION
+    assert marked[0] == body[0]
+    assert marked[2:] == body[2:]
+    assert sent[2][0][0][10 + 15] & 3 == 3  # congestion experienced, in the IP header
+    assert sent[1][0][0][10 + 15] & 3 == 2
 
 
 def test_where_nothing_is_joined_each_packet_is_a_message(memory: Memory) -> None:
