@@ -19,7 +19,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from sa_atp.flow.fabric import FRAME_BYTES, Fabric
+from sa_atp.flow.fabric import FRAME_BYTES, SERVER, Fabric
 from sa_atp.flow.network import Flags, Floats, Flow, Ints
 from sa_atp.sim.network import WIRE_OVERHEAD_BYTES
 from sa_atp.spec import HEADER_BYTES
@@ -77,6 +77,7 @@ class Aggregation:
         window_bytes: Floats,
         most_bytes: float,
         gathers: bool,
+        at_server: bool,
         arrived: Callable[[int], None],
         complete: Callable[[], float],
     ) -> None:
@@ -87,6 +88,7 @@ class Aggregation:
         window_bytes: float64[workers], how far each may be ahead of its first results. It grows as results come,
         most_bytes: ... up to this, what the job's slots hold.
         gathers: magnitudes have to make a round trip before values can travel.
+        at_server: the parameter server adds up, not the switches: everything crosses its link.
         arrived: called with a rank when it has the whole sum.
         complete: called when the last byte of the last contribution has been sent. Returns: bytes of it that have to travel
             once more, because their scale did not fit.
@@ -107,6 +109,7 @@ class Aggregation:
         self._first_window = window_bytes.copy()
         self._most = most_bytes
         self._gathers = gathers
+        self._at_server = at_server
         self._flushed: set[int] = set()  # racks whose leaf has been made to pass on what it holds
         self._gathered_us: int | None = None
         self._on_arrived = arrived
@@ -270,8 +273,8 @@ class Aggregation:
 
     def _free(self, stream: Stream, end: float) -> None:
         """A stream goes on as a flow of its own, up to a position."""
-        links = [self.fabric.up[stream.rank]]
-        if stream.past_leaf:
+        links = self.fabric.path(stream.rank, SERVER) if self._at_server else [self.fabric.up[stream.rank]]
+        if stream.past_leaf and not self._at_server:
             links.append(self.fabric.rack_up[self.fabric.rack_of(stream.rank)])
         stream.state = State.FREE
         begun_us = self.clock.now_us
@@ -457,11 +460,16 @@ class Aggregation:
         """A worker's results come behind the sum: those that it has missed from the parameter server, others late."""
         if rank in self._lagging:
             return
-        links = [self.fabric.down[rank]]
+        links = self.fabric.path(SERVER, rank) if self._at_server else [self.fabric.down[rank]]
         self._lagging[rank] = self.fabric.network.start(links, self.size - float(self.received[rank]), self._look_soon)
 
     def _links_in_step(self, in_step: list[Stream]) -> tuple[Ints, Floats]:
         """Each link that something in step uses, and how many times."""
+        if self._at_server:
+            ways = [self.fabric.path(stream.rank, SERVER) for stream in in_step]
+            ways += [self.fabric.path(SERVER, rank) for rank in np.flatnonzero(self._follows).tolist()]
+            all_links, times = np.unique([link for way in ways for link in way], return_counts=True)
+            return all_links.astype(np.int64), times.astype(np.float64)
         fabric = self.fabric
         used: dict[int, float] = {}
         racks: set[int] = set()
@@ -494,6 +502,7 @@ class Aggregation:
             return [s for s in in_step if id(s) in essential and fabric.up[s.rank] not in full]
         needed.update(fabric.rack_up)
         needed.update(fabric.rack_down)
+        needed.update((fabric.server_up, fabric.server_down))
         if full & needed:
             return []
         busy = {s.rank for s in self.streams if s.state is not State.DONE}
@@ -554,13 +563,22 @@ class Aggregation:
         """What the last packet takes to where it is summed, after it has left; of some workers the longest."""
         own, beyond, _ = self.fabric.ways_us(self._fragment)
         links = np.array(self.fabric.up)[ranks]
-        return float((own[ranks] - self._fragment / self.fabric.network.capacity(links) + beyond[ranks]).max())
+        first = own[ranks] - self._fragment / self.fabric.network.capacity(links)
+        return float((first + beyond[ranks]).max()) + self._server_us
 
     def _round_trip_us(self) -> float:
         """Of the front: from the first bit of a fragment to the last bit of its sum."""
         ranks = self._ranks_of(self._front or self.streams)
         own, beyond, back = self.fabric.ways_us(self._fragment)
-        return float((own + beyond + back)[ranks].max())
+        return float((own + beyond + back)[ranks].max()) + self._server_us
+
+    @property
+    def _server_us(self) -> float:
+        """From the root to the parameter server and back, where that one sums."""
+        if not self._at_server:
+            return 0.0
+        links = np.array([self.fabric.server_up, self.fabric.server_down])
+        return float(self.fabric.network.packet_us(links, self._fragment).sum())
 
     @staticmethod
     def _ranks_of(streams: Sequence[Stream]) -> Ints:

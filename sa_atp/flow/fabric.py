@@ -34,6 +34,8 @@ class FabricSettings:
     link_mbps: float = 10_000.0
     trunk_mbps: float = 0.0
     """Of the links between switches, and of the parameter server's; 0: link_mbps."""
+    server_mbps: float = 0.0
+    """Of the parameter server's link, if it is another one than trunks have."""
     worker_mbps: Sequence[float] = ()
     delay_us: int = 20
 
@@ -64,7 +66,7 @@ class Fabric:
         links = [pair(rate) for rate in rates]
         self.up = [up for up, _ in links]  # of each worker
         self.down = [down for _, down in links]
-        self.server_up, self.server_down = pair(trunk)
+        self.server_up, self.server_down = pair(settings.server_mbps or trunk)
         trunks = [pair(trunk) for _ in range(settings.racks)]
         self.rack_up = [up for up, _ in trunks]
         self.rack_down = [down for _, down in trunks]

@@ -1,4 +1,4 @@
-"""A job on the flow network: its sums, and the parameter server's side of help, with the ledger that real jobs have."""
+"""A job on the flow network: its sums, and who is in it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,19 +9,16 @@ from msgspec.structs import replace
 from sa_atp.arrays import Values
 from sa_atp.flow.aggregation import Aggregation
 from sa_atp.flow.fabric import FRAME_BYTES, Fabric
+from sa_atp.flow.help_groups import Answer, HelpGroups, Question
 from sa_atp.flow.network import Floats
 from sa_atp.flow.sums import Adder, Total
 from sa_atp.sim.network import WIRE_OVERHEAD_BYTES
 from sa_atp.spec import CONTRIBUTION_BITS, HEADER_BYTES, UDP_PORT
-from sa_atp.straggler.ledger import Ledger
 from sa_atp.tensor.fragments import plan_of
-from sa_atp.transport import work_requests
-from sa_atp.transport.job import Job, Member
 from sa_atp.transport.membership import Membership
 from sa_atp.transport.window import INITIAL_WINDOW
-from sa_atp.transport.work_requests import WorkRequest
 from sa_atp.wire.contributions import ContributionMap
-from sa_atp.wire.control import HelpAnswer, HelpMode, JobCounters, Offer, encode
+from sa_atp.wire.control import HelpMode, Offer, encode
 
 ALIVE_EVERY_US = 200_000
 
@@ -33,23 +30,15 @@ class JobSettings:
     world_size: int
     micro_batches: int
     help_mode: HelpMode = HelpMode.NONE
+    seats: int = 0
+    """How many workers are in a sum, the first that are done; 0: all are."""
     lanes: int = 256
     slots: int = 1024
     """The job's quota of the switch's memory."""
-    adds: bool = True
-    """Numbers are really added up; False: only their sizes are on their way, and sums are zeros."""
-
-
-class _Book(Job):
-    """As much of a job as questions about work are answered from: its ledger, and who is below which leaf."""
-
-    def __init__(self, settings: JobSettings, ledger: Ledger, leaves: tuple[frozenset[int], ...] | None) -> None:
-        # nothing that packets need, such as a store of sums, whose bitmaps have 64 bits
-        self.world_size = settings.world_size
-        self.micro_batches = settings.micro_batches
-        self.ledger = ledger
-        self.leaves = leaves
-        self.stats = JobCounters()
+    at_server: bool = False
+    """The parameter server sums, no switch does."""
+    sizes_only: int = 0
+    """Sums of so many values are not added up: only their sizes are on their way. 0: all are."""
 
 
 @dataclass(slots=True, eq=False)
@@ -58,7 +47,9 @@ class Operation:
 
     index: int
     values: int
+    key: object
     aggregation: Aggregation
+    adds: bool
     parts: dict[int, Values] = field(default_factory=dict)
     """What has been contributed, by contribution."""
     total: Total | None = None
@@ -69,30 +60,20 @@ class Operation:
 class FlowJob:
     """All ranks are there from the beginning, and none is ever lost: what fails is a question for packets."""
 
-    def __init__(
-        self,
-        fabric: Fabric,
-        settings: JobSettings,
-        arrived: Callable[[int, Operation], None],
-        ledger: Ledger | None = None,
-    ) -> None:
+    def __init__(self, fabric: Fabric, settings: JobSettings, arrived: Callable[[int, Operation], None]) -> None:
         """Args: arrived: called with a rank and an operation whose sum it has now."""
         n = settings.world_size
         self.fabric = fabric
         self.settings = settings
-        self.map = ContributionMap(n, settings.micro_batches)
+        self.map = ContributionMap(n, settings.micro_batches, settings.seats)
         self.fan_in = self.map.fan_in
-        self.ledger = ledger or Ledger(n, settings.micro_batches, settings.help_mode)
+        racks = fabric.settings.racks
+        self._leaves = [range(k, n, racks) for k in range(racks)]
+        self.help = HelpGroups(self.map, settings.help_mode, self._leaves)
         self._arrived = arrived
         self._operations: dict[int, Operation] = {}
-        self._adders: dict[int, Adder] = {}
-        self._answered: set[int] = set()  # sizes of which a sum has been gathered, where nothing is added
-        leaves = None
-        if fabric.levels > 1:
-            ranks = range(n)
-            leaves = tuple(frozenset(r for r in ranks if fabric.rack_of(r) == k) for k in range(fabric.settings.racks))
-        self._book = _Book(settings, self.ledger, leaves)
-        self._members = [Member(rank, ("", UDP_PORT), 0, 0) for rank in range(n)]
+        self._adders: dict[object, Adder] = {}
+        self._gathered: set[object] = set()  # keys of which a sum has been gathered
         self._results = np.zeros(n)  # fragments of sums that each has got
         self.window_bytes: Floats = np.full(n, min(INITIAL_WINDOW, settings.slots) * self.fragment_bytes)
         self._sizes: dict[type, int] = {}
@@ -105,13 +86,14 @@ class FlowJob:
     def membership(self, rank: int) -> Membership:
         """A rank's place in the job, as a connection would have it."""
         settings = self.settings
-        below = self._book.below_leaf_of(rank) if self._book.leaves is not None else frozenset()
+        below = self._leaves[self.fabric.rack_of(rank)] if self._leaves else ()
         return Membership(
             job=1,
             epoch=0,
             rank=rank,
             world_size=settings.world_size,
             micro_batches=settings.micro_batches,
+            seats=settings.seats,
             lanes=settings.lanes,
             slot_base=0,
             slot_count=settings.slots,
@@ -126,21 +108,19 @@ class FlowJob:
 
     # --- sums ---------------------------------------------------------------------------------------------------------
 
-    def begin(self, rank: int, index: int, values: int) -> Operation:
+    def begin(self, rank: int, index: int, values: int, key: object) -> Operation:
         """A rank begins its n-th sum; the first one to do so brings it about."""
         operation = self._operations.get(index)
         if operation is None:
-            operation = self._operations[index] = self._new(index, values)
+            operation = self._operations[index] = self._new(index, values, key)
         operation.aggregation.begin(rank)
         return operation
 
-    def _new(self, index: int, values: int) -> Operation:
+    def _new(self, index: int, values: int, key: object) -> Operation:
         plan = plan_of(values, self.settings.lanes)
-        gathers = values not in self._answered
-        if self.settings.adds:
-            adder = self._adders.setdefault(values, Adder(values, self.map, self.settings.lanes))
-            gathers = adder.gathers
-        self._answered.add(values)
+        adds = values != self.settings.sizes_only
+        gathers = key is None or key not in self._gathered
+        self._gathered.add(key)
 
         def arrived(rank: int) -> None:
             self._results[rank] += plan.data_fragments
@@ -152,9 +132,12 @@ class FlowJob:
             self._arrived(rank, operation)
 
         def complete() -> float:
-            if not self.settings.adds:
+            if not adds:
                 return 0.0
-            operation.total = self._adders[values].add(index, operation.parts)
+            adder = self._adders.get(key) or Adder(values, self.map, self.settings.lanes)
+            if key is not None:
+                self._adders[key] = adder
+            operation.total = adder.add(index, operation.parts)
             operation.parts.clear()
             return operation.total.redone * plan.chunk_fragments * self.fragment_bytes
 
@@ -166,33 +149,22 @@ class FlowJob:
             window_bytes=self.window_bytes,
             most_bytes=self.settings.slots * self.fragment_bytes,
             gathers=gathers,
+            at_server=self.settings.at_server,
             arrived=arrived,
             complete=complete,
         )
-        operation = Operation(index, values, aggregation, waiting=self.settings.world_size)
+        operation = Operation(index, values, key, aggregation, adds, waiting=self.settings.world_size)
         return operation
 
     def keep(self, operation: Operation, parts: Mapping[int, Values]) -> None:
         """Contributions whose sum is to be added up; one that comes twice is the same."""
-        if self.settings.adds and operation.total is None:
+        if operation.total is None:
             for contribution, part in parts.items():
                 operation.parts.setdefault(contribution, part)
 
-    def counted(self) -> dict[str, int]:
-        """What the parameter server has counted of help."""
-        return {
-            "helped_micro_batches": self.ledger.helped_micro_batches,
-            "backups": self.ledger.backups,
-            "questions": self._book.stats.questions,
-        }
-
     # --- questions ----------------------------------------------------------------------------------------------------
 
-    def answer(self, rank: int, request: WorkRequest, now_us: int) -> HelpAnswer:
-        """What the parameter server says."""
-        return work_requests.answer(self._book, self._members[rank], 0, request, now_us, levels=self.fabric.levels)
-
-    def message_bytes(self, message: WorkRequest | HelpAnswer) -> int:
+    def message_bytes(self, message: Question | Answer) -> int:
         """Of a question or an answer, as it would travel: that of the first one of its kind."""
         kind = type(message)
         if kind not in self._sizes:

@@ -10,14 +10,15 @@ import numpy as np
 from sa_atp.arrays import Values
 from sa_atp.flow.aggregation import Stream
 from sa_atp.flow.fabric import SERVER
+from sa_atp.flow.help_groups import Question
 from sa_atp.flow.job import FlowJob, Operation
 from sa_atp.flow.network import BYTES_PER_US
 from sa_atp.flow.sums import Total
 from sa_atp.net.send_pacer import AHEAD_US, LEAST_BYTES
+from sa_atp.net.session import Asking
 from sa_atp.spec import HEADER_BYTES
 from sa_atp.straggler.ledger import SendProgress
-from sa_atp.transport.work_requests import WorkRequest
-from sa_atp.wire.control import AboutHelp, Claim, Granted, HelpAnswer, Idle, Offer, Work
+from sa_atp.wire.control import AboutHelp, Reply, Request
 
 T = TypeVar("T")
 
@@ -40,7 +41,7 @@ class FlowSum:
         return self.operation.total
 
 
-class FlowWorker:
+class FlowWorker(Asking):
     """See train.step.Host."""
 
     def __init__(self, job: FlowJob, rank: int) -> None:
@@ -68,7 +69,7 @@ class FlowWorker:
         return self._steps - 1
 
     def begin(self, values: int, key: object = "gradient") -> FlowSum:
-        operation = self.job.begin(self.rank, self._begun, values)
+        operation = self.job.begin(self.rank, self._begun, values, key)
         self._begun += 1
         sum_ = self._sums[operation.index] = FlowSum(operation, Future(), own=[])
         return sum_
@@ -76,8 +77,9 @@ class FlowWorker:
     def contribute(self, sum_: FlowSum, parts: Sequence[Values], bits: int, *, on_behalf: bool) -> None:
         if sum_.future.done() or sum_.own is None:
             return
-        own = bits == self._own_bits
-        self.job.keep(sum_.operation, self._by_contribution(parts, bits))
+        own = bits == self._own_bits or bool(self.membership.seats)
+        if sum_.operation.adds:
+            self.job.keep(sum_.operation, self._by_contribution(parts, bits))
         past_leaf = self.membership.levels > 1 and (on_behalf or self._past_leaf or not own)
         sum_.own.append(sum_.operation.aggregation.contribute(self.rank, bits, past_leaf=past_leaf))
 
@@ -99,25 +101,24 @@ class FlowWorker:
 
         self._fabric.message(self._up[:-1], HEADER_BYTES, asked, behind_us=self._behind_us())
 
-    def claim(self, step: int, micro_batch: int, took_us: int, *, weight: int = 1) -> "Future[bool]":
-        question = Claim(step=step, micro_batch=micro_batch, took_us=took_us, weight=weight)
-        return self._ask(question, lambda reply: isinstance(reply, Granted))
+    def ask(self, question: Request, understand: Callable[[Reply | None], T]) -> "Future[T]":
+        """Asks the parameter server."""
+        assert isinstance(question, Question)
+        future: Future[T] = Future()
+        job = self.job
 
-    def offer(
-        self, step: int, missing: int, *, took_us: int, busy_us: int, progress: SendProgress | None
-    ) -> "Future[Work | None]":
-        question = Offer(
-            step=step,
-            missing=missing,
-            took_us=took_us,
-            busy_us=busy_us,
-            pending=None if progress is None else round(1000 * progress.pending),
-            send_us=None if progress is None else progress.send_us,
-        )
-        return self._ask(question, lambda reply: reply if isinstance(reply, Work) else None)
+        def asked() -> None:
+            reply = job.help.answer(self.rank, question, self._clock.now_us)
 
-    def idle(self, step: int, took_us: int) -> "Future[None]":
-        return self._ask(Idle(step=step, took_us=took_us), lambda reply: None)
+            def answered() -> None:
+                if isinstance(reply, AboutHelp) and reply.bypass_leaf is not None:
+                    self._set_past_leaf(reply.bypass_leaf)
+                future.set_result(understand(reply))
+
+            self._fabric.message(self._down, job.message_bytes(reply), answered)
+
+        self._fabric.message(self._up, job.message_bytes(question), asked, behind_us=self._behind_us())
+        return future
 
     # --- what arrives -------------------------------------------------------------------------------------------------
 
@@ -133,27 +134,11 @@ class FlowWorker:
     # --- parts --------------------------------------------------------------------------------------------------------
 
     def _by_contribution(self, parts: Sequence[Values], bits: int) -> dict[int, Values]:
-        if not self.job.settings.adds:
-            return {}
-        numbers = [c for c in range(bits.bit_length()) if bits >> c & 1]
+        first = (bits & -bits).bit_length() - 1
+        if len(parts) == 1:
+            return {first: parts[0]}  # what it is the sum of has been added up before
+        numbers = [c for c in range(first, bits.bit_length()) if bits >> c & 1]
         return dict(zip(numbers, parts, strict=True))
-
-    def _ask(self, question: WorkRequest, understand: Callable[[HelpAnswer], T]) -> "Future[T]":
-        future: Future[T] = Future()
-        job = self.job
-
-        def asked() -> None:
-            reply = job.answer(self.rank, question, self._clock.now_us)
-
-            def answered() -> None:
-                if isinstance(reply, AboutHelp) and reply.bypass_leaf is not None:
-                    self._set_past_leaf(reply.bypass_leaf)
-                future.set_result(understand(reply))
-
-            self._fabric.message(self._down, job.message_bytes(reply), answered)
-
-        self._fabric.message(self._up, job.message_bytes(question), asked, behind_us=self._behind_us())
-        return future
 
     def _set_past_leaf(self, begun: bool) -> None:
         if begun and not self._past_leaf:

@@ -11,7 +11,7 @@ import numpy as np
 
 from sa_atp.arrays import Values
 from sa_atp.train.comm_models import parameter_shapes
-from sa_atp.train.step import Workload
+from sa_atp.train.step import Compute, Workload, gradient_of
 
 STEPS_KEPT = 8  # of gradients: whoever is late by more computes them anew, which nobody does
 
@@ -25,14 +25,15 @@ class Shared:
         """How many have been applied."""
         self.on_update: Callable[[int], None] = lambda step: None
         """Called with the number of updates before it, after each."""
-        self._gradients: dict[int, dict[tuple[int, int], tuple[Values, float]]] = {}
+        self._gradients: dict[int, dict[tuple[int, int, range | None], tuple[Values, float]]] = {}
 
-    def gradient(self, step: int, shard: int, micro_batch: int) -> tuple[Values, float]:
+    def gradient(self, work: Compute) -> tuple[Values, float]:
         """A gradient of a step that is not over, or that somebody has computed before it was."""
-        known = self._gradients.setdefault(step, {})
-        found = known.get((shard, micro_batch))
+        known = self._gradients.setdefault(work.step, {})
+        name = work.shard, work.micro_batch, work.samples
+        found = known.get(name)
         if found is None:
-            found = known[shard, micro_batch] = self.workload.gradient(step, shard, micro_batch)
+            found = known[name] = gradient_of(self.workload, work)
         return found
 
     def apply(self, gradient: Values) -> None:
@@ -52,7 +53,10 @@ class View:
         self._applied = 0
 
     def gradient(self, step: int, shard: int, micro_batch: int) -> tuple[Values, float]:
-        return self._shared.gradient(step, shard, micro_batch)
+        return self._shared.gradient(Compute(step, shard, micro_batch, None))
+
+    def gradient_of(self, step: int, shard: int, micro_batch: int, samples: range) -> tuple[Values, float]:
+        return self._shared.gradient(Compute(step, shard, micro_batch, None, samples=samples))
 
     def apply(self, gradient: Values) -> None:
         if self._applied == self._shared.updates:
@@ -70,6 +74,9 @@ class SizesOnly:
         self._nothing = np.zeros(0, np.float32)
 
     def gradient(self, step: int, shard: int, micro_batch: int) -> tuple[Values, float]:
+        return self._nothing, math.nan
+
+    def gradient_of(self, step: int, shard: int, micro_batch: int, samples: range) -> tuple[Values, float]:
         return self._nothing, math.nan
 
     def apply(self, gradient: Values) -> None:

@@ -17,9 +17,10 @@ from sa_atp.testbed.local import expected_seconds
 from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import PolicyRun
-from sa_atp.testbed.tasks import describe_step, evaluate, make_device, make_workload, straggler_pattern
+from sa_atp.testbed.tasks import describe_step, evaluate, link_contention, make_device, make_workload, straggler_pattern
 from sa_atp.train.fingerprint import Fingerprint
-from sa_atp.train.step import StepRecord, gradient_of, samples_of
+from sa_atp.train.step import StepRecord, samples_of
+from sa_atp.train.stragglers import LinkContention
 from sa_atp.train.virtual_time import Process
 
 TRAINED = ("digits-cnn",)
@@ -80,6 +81,8 @@ class _Simulation:
         ) if not self.adds else None  # fmt: skip
         workload = self.model or sizes
         assert workload is not None
+        # other sums that a policy has, of what it measures, are of numbers all the same
+        sizes_only = 0 if self.adds else workload.values
         self.shared = Shared(workload)
         self.shared.on_update = self._updated
         self.snapshots: list[tuple[int, Any]] = []
@@ -91,14 +94,44 @@ class _Simulation:
                 help_mode=policy.help_mode(plan),
                 lanes=plan.switch.lanes,
                 slots=plan.switch.quota,
-                adds=self.adds,
+                seats=policy.seats(plan),
+                at_server=policy.aggregates_at == "server",
+                sizes_only=sizes_only,
             ),
             self._arrived,
         )
-        self.hashes = _Hashes(workload.values, self.job.map.contributions) if self.adds else None
+        self.hashes = _Hashes(workload.values, policy.shards(plan) * job.micro_batches) if self.adds else None
         self.ranks = [_Rank(self, rank) for rank in range(plan.topology.workers)]
         self.left = len(self.ranks)
+        contention = link_contention(plan)
+        if contention is not None:
+            for rank in contention.workers:
+                self._contend(rank, contention)
         self.error: SaAtpError | None = None
+
+    def _contend(self, rank: int, contention: LinkContention) -> None:
+        """Changes the rate of a worker's link, both ways, when a spell of contention begins and ends."""
+        fabric, spells = self.job.fabric, contention.spells(rank)
+        links = fabric.up[rank], fabric.down[rank]
+        rates = [fabric.network.rate_mbps(link) for link in links]
+
+        def change(share: float) -> None:
+            for link, rate in zip(links, rates, strict=True):
+                fabric.network.set_rate(link, rate * share)
+
+        def begin(end_us: int) -> None:
+            change(contention.share)
+            self.clock.at(end_us, end)
+
+        def end() -> None:
+            change(1.0)
+            plan_next()
+
+        def plan_next() -> None:
+            start_us, end_us = next(spells)
+            self.clock.at(start_us, lambda: begin(end_us))
+
+        plan_next()
 
     def _updated(self, step: int) -> None:
         if self.model is not None:
@@ -133,6 +166,7 @@ class _Rank:
         self.contributed: list[tuple[int, int, int, int]] = []
         self.sums: list[tuple[int, int]] = []
         self.worker = FlowWorker(simulation.job, rank)
+        self._device = make_device(self.plan)
         self._stepper = simulation.policy.stepper(
             self.worker,
             self.workload,
@@ -143,13 +177,12 @@ class _Rank:
 
     def _start(self, step: int) -> None:
         slowdown = self.simulation.pattern.slowdown_of(step, self.rank)
-        device = make_device(self.plan)
-        device.slowdown = slowdown
+        self._device.slowdown = slowdown
         Process(
             self.simulation.clock,
             self._stepper.run(step),
-            duration_us=lambda effect: int(device.microseconds(samples_of(self.workload, effect))),
-            gradient=lambda effect: gradient_of(self.workload, effect),
+            duration_us=lambda effect: int(self._device.microseconds(samples_of(self.workload, effect))),
+            gradient=self.simulation.shared.gradient,
             finished=lambda outcome: self._finished(step, slowdown, outcome),
         )
 
@@ -184,7 +217,7 @@ class _Rank:
             "contributed": self.contributed,
             "sums": self.sums,
             "stats": dict.fromkeys(("fragments_sent", "retransmitted", "on_behalf"), 0),
-            "server": simulation.job.counted() if first else None,
+            "server": simulation.job.help.counted() if first else None,
             "evaluations": evaluate(simulation.model, simulation.snapshots) if first and simulation.model else [],
         }
 

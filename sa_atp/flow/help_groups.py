@@ -1,0 +1,106 @@
+"""The parameter server's side of help, with the ledger that real jobs have. (protocol section 10)
+
+One ledger looks at all workers of a job whenever it decides something, and a packet's bitmap has 64 bits: it is made for as
+many workers as a job has today. Larger jobs are cut into groups, each with a ledger of its own: workers help each other
+within a group. A rack is a group, or as many workers in a row.
+"""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from sa_atp.spec import CONTRIBUTION_BITS, UDP_PORT
+from sa_atp.straggler.ledger import Ledger
+from sa_atp.straggler.seats import Seats
+from sa_atp.transport import work_requests
+from sa_atp.transport.job import Job, Member
+from sa_atp.transport.work_requests import WorkRequest
+from sa_atp.wire.contributions import ContributionMap
+from sa_atp.wire.control import HelpAnswer, HelpMode, JobCounters, Offer, Seated, Taken, TakeSeat, Work
+
+GROUP = 32  # workers of a group where no rack says it
+
+Question = WorkRequest | TakeSeat
+Answer = HelpAnswer | Seated | Taken
+
+
+class _Book(Job):
+    """As much of a job as questions about work are answered from: its ledger, and who is below which leaf."""
+
+    def __init__(
+        self, ranks: Sequence[int], micro_batches: int, mode: HelpMode, leaves: Sequence[Sequence[int]]
+    ) -> None:
+        # nothing that packets need, such as a store of sums, whose bitmaps have 64 bits
+        self.world_size = len(ranks)
+        self.micro_batches = micro_batches
+        self.ledger = Ledger(len(ranks), micro_batches, mode)
+        self.seats = 0
+        place = {rank: n for n, rank in enumerate(ranks)}
+        here = [frozenset(place[rank] for rank in leaf if rank in place) for leaf in leaves]
+        self.leaves = tuple(leaf for leaf in here if leaf) if leaves else None
+        self.stats = JobCounters()
+
+
+class _Group:
+    """Some of a job's workers, and their ledger; it knows them by their places in the group."""
+
+    def __init__(self, ranks: Sequence[int], whole: ContributionMap, book: _Book) -> None:
+        self.ranks = ranks
+        self.book = book
+        self.members = [Member(n, ("", UDP_PORT), 0, 0) for n in range(len(ranks))]
+        self._whole = whole
+        self._own = ContributionMap(len(ranks), whole.micro_batches)
+
+    def answer(self, place: int, request: WorkRequest, now_us: int, levels: int) -> HelpAnswer:
+        if isinstance(request, Offer):
+            request = replace(request, missing=self._missing(request.missing))
+        found = work_requests.answer(self.book, self.members[place], 0, request, now_us, levels=levels)
+        return replace(found, shard=self.ranks[found.shard]) if isinstance(found, Work) else found
+
+    def _missing(self, bits: int) -> int:
+        """A bitmap of the whole job's contributions as one of the group's."""
+        width = self._whole.micro_batches
+        own = (1 << width) - 1
+        found = 0
+        for place, rank in enumerate(self.ranks):
+            found |= (bits >> rank * width & own) << place * width
+        return found
+
+
+class HelpGroups:
+    """Of one job."""
+
+    def __init__(self, job: ContributionMap, mode: HelpMode, leaves: Sequence[Sequence[int]]) -> None:
+        """Args: leaves: the ranks below each; none: there is one switch."""
+        self._levels = 2 if leaves else 1
+        self._seats = Seats(job.seats)
+        everybody = range(job.world_size)
+        if job.contributions <= CONTRIBUTION_BITS:
+            parts: list[Sequence[int]] = [everybody]
+        elif leaves:
+            parts = list(leaves)
+        else:
+            parts = [everybody[n : n + GROUP] for n in range(0, job.world_size, GROUP)]
+        self._groups = [_Group(ranks, job, _Book(ranks, job.micro_batches, mode, leaves)) for ranks in parts]
+        self._place = {rank: (group, n) for group in self._groups for n, rank in enumerate(group.ranks)}
+
+    @property
+    def count(self) -> int:
+        return len(self._groups)
+
+    def answer(self, rank: int, request: Question, now_us: int) -> Answer:
+        """What the parameter server says."""
+        if isinstance(request, TakeSeat):
+            seat = self._seats.take(request.step, rank)
+            return Taken() if seat is None else Seated(seat=seat)
+        group, place = self._place[rank]
+        return group.answer(place, request, now_us, self._levels)
+
+    def counted(self) -> dict[str, int]:
+        """What the parameter server has counted of help."""
+        books = [group.book for group in self._groups]
+        return {
+            "helped_micro_batches": sum(book.ledger.helped_micro_batches for book in books),
+            "backups": sum(book.ledger.backups for book in books),
+            "questions": sum(book.stats.questions for book in books),
+        }
