@@ -40,8 +40,8 @@ def adds(plan: Plan) -> bool:
     return plan.job.model in TRAINED or plan.topology.workers * plan.job.micro_batches <= CONTRIBUTION_BITS
 
 
-def fabric_of(plan: Plan, clock: Clock) -> Fabric:
-    """The links of a plan."""
+def fabric_of(plan: Plan, clock: Clock, *, server_mbps: float = 0.0) -> Fabric:
+    """The links of a plan. Args: server_mbps: of the parameter server's link, if it is not that of trunks."""
     topology = plan.topology
     return Fabric(
         clock,
@@ -50,6 +50,7 @@ def fabric_of(plan: Plan, clock: Clock) -> Fabric:
             racks=topology.racks if topology.kind == "two-level" else 0,
             link_mbps=topology.link_mbps,
             trunk_mbps=topology.trunk_mbps,
+            server_mbps=server_mbps,
             worker_mbps=topology.worker_mbps,
             delay_us=topology.delay_us,
         ),
@@ -58,27 +59,43 @@ def fabric_of(plan: Plan, clock: Clock) -> Fabric:
 
 def run(plan: Plan, policy: str, repetition: int, progress: Progress) -> PolicyRun:
     """Runs one policy once. Raises: SaAtpError."""
-    simulation = _Simulation(plan, policies.switch_policy(policy), repetition, progress)
+    simulation = _Simulation(plan, policies.switch_policy(policy), repetition, progress, fabric_of(plan, Clock()))
     found = collect(plan, policy, repetition, simulation.run())
     found.fragments = {}  # there are none
     return found
 
 
+def step_ends_us(plan: Plan, policy: str, progress: Progress, fabric: Fabric) -> list[int]:
+    """When each step of a run was over, without its records. Raises: SaAtpError."""
+    simulation = _Simulation(plan, policies.switch_policy(policy), 0, progress, fabric)
+    simulation.keeps = False
+    simulation.run()
+    return simulation.ends_us
+
+
+def sizes_of(plan: Plan) -> SizesOnly:
+    """A plan's gradients without values."""
+    job = plan.job
+    return SizesOnly(job.model, batch_size=job.batch_size, micro_batches=job.micro_batches, scale=job.model_scale)
+
+
 class _Simulation:
     """One synchronous policy, once."""
 
-    def __init__(self, plan: Plan, policy: policies.SwitchPolicy, repetition: int, progress: Progress) -> None:
+    def __init__(
+        self, plan: Plan, policy: policies.SwitchPolicy, repetition: int, progress: Progress, fabric: Fabric
+    ) -> None:
         self.plan = plan
         self.policy = policy
         self.progress = progress
         self.pattern = straggler_pattern(plan)
-        self.clock = Clock()
+        self.clock = fabric.clock
+        self.keeps = True  # what each worker did in each step
+        self.ends_us: list[int] = []  # of steps, when the first worker had the sum
         self.adds = adds(plan)
         job = plan.job
         self.model = make_workload(plan, repetition) if self.adds else None
-        sizes = SizesOnly(
-            job.model, batch_size=job.batch_size, micro_batches=job.micro_batches, scale=job.model_scale
-        ) if not self.adds else None  # fmt: skip
+        sizes = None if self.adds else sizes_of(plan)
         workload = self.model or sizes
         assert workload is not None
         # other sums that a policy has, of what it measures, are of numbers all the same
@@ -87,7 +104,7 @@ class _Simulation:
         self.shared.on_update = self._updated
         self.snapshots: list[tuple[int, Any]] = []
         self.job = FlowJob(
-            fabric_of(plan, self.clock),
+            fabric,
             JobSettings(
                 world_size=plan.topology.workers,
                 micro_batches=job.micro_batches,
@@ -136,6 +153,7 @@ class _Simulation:
     def _updated(self, step: int) -> None:
         if self.model is not None:
             self.snapshots.append((step, self.model.snapshot()))
+        self.ends_us.append(self.clock.now_us)
         self.progress.steps(step + 1, self.plan.run.steps)
 
     def _arrived(self, rank: int, operation: Operation) -> None:
@@ -191,7 +209,8 @@ class _Rank:
             self.simulation.error = outcome
             return
         record: StepRecord = outcome[0]
-        self.records.append(describe_step(record, slowdown))
+        if self.simulation.keeps:
+            self.records.append(describe_step(record, slowdown))
         if self.simulation.hashes is not None:
             self._check(record, outcome[1].finished)
         record.computed.clear()

@@ -1,6 +1,5 @@
 """What a task of a worker means: which plan, which workload, which device; and how its steps are written down."""
 
-import dataclasses
 import math
 from typing import Any, Protocol
 
@@ -102,7 +101,7 @@ def describe_step(record: StepRecord, slowdown: float) -> dict[str, Any]:
         "step": record.step,
         "start_us": record.start_us,
         "end_us": record.end_us,
-        "activities": [dataclasses.astuple(a) for a in record.activities],
+        "activities": [(a.kind, a.start_us, a.end_us, a.label) for a in record.activities],
         "loss": float(np.mean(record.losses)) if record.losses else None,
         "slowdown": slowdown,
         "micro_batches": record.micro_batches,

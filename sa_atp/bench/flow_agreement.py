@@ -1,0 +1,60 @@
+"""Both simulators side by side: `python -m sa_atp.bench.flow_agreement` writes the table of docs/flow-model.md."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sa_atp.bench.flow_settings import LONG, PLAN
+from sa_atp.report import stats
+from sa_atp.testbed import plan as plans
+from sa_atp.testbed import simulated
+from sa_atp.testbed.progress import Progress
+from sa_atp.testbed.records import PolicyRun, RunResult
+
+BEGIN, END = "<!-- agreement -->", "<!-- end of agreement -->"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One policy in one setting; mean iteration times."""
+
+    setting: str
+    policy: str
+    packets_s: float
+    flows_s: float
+
+    @property
+    def difference(self) -> float:
+        """Of the flows' time from the packets', as a share of that."""
+        return self.flows_s / self.packets_s - 1
+
+
+def compare(settings: Mapping[str, Sequence[str]]) -> list[Row]:
+    """Runs each setting on both. Raises: SaAtpError."""
+    found = []
+    for name, overrides in settings.items():
+        packets, flows = (_means(network, overrides) for network in ("packets", "flows"))
+        found += [Row(name, policy, packets[policy], flows[policy]) for policy in packets]
+    return found
+
+
+def _means(network: str, overrides: Sequence[str]) -> dict[str, float]:
+    plan = plans.parse(PLAN, "a setting", [*overrides, f"sim.network={network}"])
+    runs: list[PolicyRun] = simulated.run(plan, Progress())
+    found = stats.policies(RunResult(plan, "", "sim", "embedded", {}, runs))
+    return {each.policy: each.mean_s or 0.0 for each in found}
+
+
+def table(rows: Sequence[Row]) -> str:
+    """As Markdown."""
+    lines = ["| setting | policy | packets, ms | flows, ms | difference |", "|---|---|---|---|---|"]
+    lines += [
+        f"| {row.setting} | {row.policy} | {1e3 * row.packets_s:.2f} | {1e3 * row.flows_s:.2f} "
+        f"| {100 * row.difference:+.1f} % |"
+        for row in rows
+    ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(table(compare(LONG)) + "\n")

@@ -1,0 +1,90 @@
+"""Runs on flows: as long as on packets, the same training, the same bytes twice."""
+
+import json
+
+import pytest
+
+from sa_atp.bench.flow_agreement import compare
+from sa_atp.bench.flow_settings import SHORT
+from sa_atp.errors import UserError
+from sa_atp.report import archive
+from sa_atp.testbed import plan as plans
+from sa_atp.testbed import simulated
+from sa_atp.testbed.progress import Progress
+from sa_atp.testbed.records import PolicyRun, RunResult
+
+PLAN = """
+[run]
+steps = 3
+warm_up = 0
+backend = "sim"
+policies = ["atp", "sa-atp"]
+[switch]
+lanes = 64
+[job]
+micro_batches = 4
+batch_size = 16
+compute_us_per_sample = 1000
+[sim]
+network = "flows"
+"""
+
+
+def simulate(*overrides: str) -> list[PolicyRun]:
+    return simulated.run(plans.parse(PLAN, "here", overrides), Progress())
+
+
+@pytest.mark.parametrize("setting", SHORT)
+def test_both_simulators_agree(setting: str) -> None:
+    for row in compare({setting: SHORT[setting]}):
+        assert abs(row.difference) < 0.05, f"{row.policy}: {row.packets_s} s with packets, {row.flows_s} s with flows"
+
+
+def test_training_is_the_same_bit_for_bit() -> None:
+    """The same samples, the same exponents, the same sums: not only about the same loss."""
+    flows, packets = simulate(), simulate("sim.network=packets")
+    for one, other in zip(flows, packets, strict=True):
+        assert [(e.step, e.loss, e.accuracy) for e in one.evaluations] == [
+            (e.step, e.loss, e.accuracy) for e in other.evaluations
+        ]
+        assert one.sums_checked == other.sums_checked == 12
+        assert one.sums_wrong == 0
+    assert flows[1].help["micro_batches"] > 0
+    assert [e.loss for e in flows[0].evaluations] == [e.loss for e in flows[1].evaluations]
+
+
+def test_equal_seeds_give_equal_bytes() -> None:
+    def run() -> bytes:
+        plan = plans.parse(PLAN, "here", ["straggler.pattern=random", "topology.workers=6"])
+        result = RunResult(plan, "here", "sim", "embedded", {}, simulated.run(plan, Progress()))
+        return json.dumps(archive.encode(result)).encode()
+
+    assert run() == run()
+
+
+def test_more_workers_than_a_packet_has_bits_for() -> None:
+    many = (
+        "job.model=resnet-50", "topology.kind=two-level", "topology.workers=96", "topology.racks=3",
+        "straggler.workers=[3,40]", "sim.network=auto",
+    )  # fmt: skip
+    atp, helped = simulate(*many)
+    assert atp.sums_checked == helped.sums_checked == 0  # only sizes are on their way
+    assert atp.fragments == {}
+    slowest = [max(i.iteration_s for i in run.iterations) for run in (atp, helped)]
+    assert slowest[1] < 0.8 * slowest[0]
+    helpers = {i.worker % 3 for i in helped.iterations if i.helped}
+    assert helpers == {0, 1}  # within the racks of the two that are slow
+
+
+def test_what_packets_cannot_carry_and_flows_know_nothing_of() -> None:
+    with pytest.raises(UserError, match="at most 64 fit in the bitmap; flows have no such limit"):
+        simulate("topology.workers=32", "sim.network=packets")
+    with pytest.raises(UserError, match="flows have no packets that could be lost"):
+        simulate("network.loss=0.01")
+
+
+@pytest.mark.parametrize("policy", ["ps", "sync-opt", "boa"])
+def test_other_synchronous_policies(policy: str) -> None:
+    (found,) = simulate(f'run.policies=["{policy}"]')
+    assert found.sums_checked > 0
+    assert found.sums_wrong == 0
