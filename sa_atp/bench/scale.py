@@ -172,9 +172,8 @@ def draw(found: Sequence[Point], path: Path) -> Path:
                 axes.plot([p.workers for p in points], [p.iteration_time_s for p in points],
                           color=colours[name], marker="o", markersize=4.5, linewidth=1.8)  # fmt: skip
             bound = {p.workers: p.shortest_s for p in found if bool(p.stragglers) is slow}
-            axes.plot(
-                sorted(bound), [bound[n] for n in sorted(bound)], color=style.BOUND_COLOUR, linestyle=":", linewidth=1.4
-            )
+            numbers = sorted(bound)
+            axes.plot(numbers, [bound[n] for n in numbers], color=style.BOUND_COLOUR, linestyle=":", linewidth=1.4)
             axes.set_xscale("log", base=2)
             axes.set_yscale("log")
             axes.set_xticks(numbers, [str(n) for n in numbers])
