@@ -13,6 +13,7 @@ from sa_atp.parameters.server import ParameterServer, Snapshot
 from sa_atp.policies.parameter_virtual import VirtualParameters
 from sa_atp.policies.parameter_worker import ParameterWorker
 from sa_atp.sim.network import Clock
+from sa_atp.testbed import contention
 from sa_atp.testbed.collect import collect
 from sa_atp.testbed.local import expected_seconds
 from sa_atp.testbed.parameter_run import UpdateChecker, describe_server, digest
@@ -44,7 +45,7 @@ class _Simulation:
         self.snapshots: list[Snapshot] = []
         server = ParameterServer(rules, taken=self.checker.take, reached=self._reached)
         topology = plan.topology
-        fabric = Fabric(
+        self.fabric = Fabric(
             self.clock,
             FabricSettings(
                 workers=topology.workers,
@@ -55,10 +56,17 @@ class _Simulation:
                 delay_us=topology.delay_us,
             ),
         )
-        self.job = VirtualParameters(self.clock, fabric, server, self._samples)
+        self.rates_mbps = [self.fabric.network.rate_mbps(link) for link in self.fabric.up]
+        contention.schedule(plan, self.clock, self._contend)
+        self.job = VirtualParameters(self.clock, self.fabric, server, self._samples)
         self.outcomes: list[Any] = []
         self.records: list[list[dict[str, Any]]] = [[] for _ in range(topology.workers)]
         self.workers = [self._worker(rank) for rank in range(topology.workers)]
+
+    def _contend(self, rank: int, share: float) -> None:
+        """Changes the rate of a worker's link, both ways."""
+        for link in (self.fabric.up[rank], self.fabric.down[rank]):
+            self.fabric.network.set_rate(link, self.rates_mbps[rank] * share)
 
     def run(self) -> PolicyRun:
         limit_us = int((expected_seconds(self.plan) + 60.0) * 1e6)

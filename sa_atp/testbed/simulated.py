@@ -16,7 +16,7 @@ from sa_atp.sim.nodes import Forwarder
 from sa_atp.sim.worker import SimWorker
 from sa_atp.sim.world import SwitchPorts, World, worker_ip
 from sa_atp.softswitch.pipeline import Pipeline
-from sa_atp.testbed import flows, parameter_sim, tofino_model
+from sa_atp.testbed import contention, flows, parameter_sim, tofino_model
 from sa_atp.testbed.collect import collect
 from sa_atp.testbed.local import expected_seconds
 from sa_atp.testbed.plan import Plan, check_switch, network_of, only_mininet, too_many_for_packets
@@ -25,7 +25,6 @@ from sa_atp.testbed.records import PolicyRun
 from sa_atp.testbed.tasks import (
     describe_step,
     evaluate,
-    link_contention,
     make_device,
     make_workload,
     straggler_pattern,
@@ -33,7 +32,6 @@ from sa_atp.testbed.tasks import (
 from sa_atp.testbed.tofino_sim import ModelForwarder
 from sa_atp.testbed.worker import Checker
 from sa_atp.train.step import Compute, StepRecord, gradient_of, samples_of
-from sa_atp.train.stragglers import LinkContention
 from sa_atp.train.virtual_time import Process
 from sa_atp.transport.membership import JoinRequest
 from sa_atp.transport.server_events import ServerSettings
@@ -137,33 +135,14 @@ class _Simulation:
             ),
         )
         self.ranks = [_Rank(self, rank) for rank in range(plan.topology.workers)]
-        contention = link_contention(plan)
-        if contention is not None:
-            for rank in contention.workers:
-                self._contend(rank, contention)
+        self.rates = {ip: links[0].settings.rate_mbps for ip, links in self.world.links_of.items()}
+        contention.schedule(plan, self.world.clock, self._contend)
 
-    def _contend(self, rank: int, contention: LinkContention) -> None:
-        """Changes the rate of a worker's link, both ways, when a spell of contention begins and ends."""
-        clock, links = self.world.clock, self.world.links_of[worker_ip(rank)]
-        spells = contention.spells(rank)
-
-        def change(share: float) -> None:
-            for link in links:
-                link.settings = replace(link.settings, rate_mbps=link.settings.rate_mbps * share)
-
-        def begin(end_us: int) -> None:
-            change(contention.share)
-            clock.at(end_us, end)
-
-        def end() -> None:
-            change(1 / contention.share)
-            plan_next()
-
-        def plan_next() -> None:
-            start_us, end_us = next(spells)
-            clock.at(start_us, lambda: begin(end_us))
-
-        plan_next()
+    def _contend(self, rank: int, share: float) -> None:
+        """Changes the rate of a worker's link, both ways."""
+        ip = worker_ip(rank)
+        for link in self.world.links_of[ip]:
+            link.settings = replace(link.settings, rate_mbps=self.rates[ip] * share)
 
     def run(self) -> list[dict[str, Any]]:
         clock = self.world.clock

@@ -84,6 +84,16 @@ def test_contention_comes_and_goes() -> None:
     assert summarise(contended)["policies"]["atp"]["sums_wrong"] == 0
 
 
+def test_contention_reaches_policies_whose_parameters_are_on_a_server() -> None:
+    kept = (
+        "run.policies=['ssp']", "run.steps=12", "run.warm_up=0", "straggler.workers=[3]", "ssp.bound=0",
+        "job.model=digits-cnn", "topology.link_mbps=50",
+    )  # fmt: skip
+    plan = plans.load(TOPOLOGIES / "contended-links.toml", kept)
+    calm = plans.load(TOPOLOGIES / "contended-links.toml", [*kept, "straggler.pattern=none"])
+    assert mean_s(simulate(plan), "ssp") > 1.1 * mean_s(simulate(calm), "ssp")
+
+
 def test_a_trace_is_the_same_for_all_policies_and_travels_with_the_plan() -> None:
     plan = plans.load(TOPOLOGIES / "trace.toml", [*SHORT, "run.steps=6"])
     assert plan.straggler.rows == traces.read(TOPOLOGIES / "trace.csv")
