@@ -29,6 +29,7 @@ class ParameterWorkload(Protocol):
     """What is trained; every worker has the same."""
 
     values: int
+    micro_batch_size: int
 
     def initial(self) -> Values: ...
     def gradient_at(self, weights: Values, step: int, shard: int, micro_batch: int) -> tuple[Values, float]: ...
@@ -180,6 +181,7 @@ class ParameterWorker:
             if (yield from self._compute(task, total, record, "compute")):
                 done.append(task)
                 record.micro_batches += 1
+                record.samples += self._workload.micro_batch_size
         return False
 
     def _others(self, tasks: Tasks, record: StepRecord) -> Steps:

@@ -21,6 +21,7 @@ from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.tasks import (
     JobWorkload,
     describe_step,
+    device_slowdown,
     evaluate,
     make_device,
     make_workload,
@@ -118,8 +119,7 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
         return np.concatenate([workload.samples(t.clock, t.shard, t.micro_batch) for t in tasks])
 
     def begins(clock: int) -> None:
-        # where something real makes the worker slow, its device need not pretend
-        device.slowdown = pattern.slowdown_of(clock, rank) if plan.straggler.by == "device" else 1.0
+        device.slowdown = device_slowdown(plan, pattern, clock, rank)
 
     def ended(record: StepRecord) -> None:
         records.append(describe_step(record, pattern.slowdown_of(record.step, rank)))

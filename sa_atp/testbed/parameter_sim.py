@@ -20,7 +20,7 @@ from sa_atp.testbed.parameter_run import UpdateChecker, describe_server, digest
 from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import PolicyRun
-from sa_atp.testbed.tasks import describe_step, evaluate, make_workload, straggler_pattern
+from sa_atp.testbed.tasks import describe_step, evaluate, make_device, make_workload, straggler_pattern
 from sa_atp.train.step import Compute, StepRecord
 from sa_atp.train.virtual_time import Process
 
@@ -116,9 +116,11 @@ class _Simulation:
             ended=ended,
         )
 
+        device = make_device(self.plan)
+
         def duration_us(_: Compute) -> int:
-            slowdown = self.pattern.slowdown_of(worker.clock, rank)
-            return int(self.workload.micro_batch_size * self.plan.job.compute_us_per_sample * slowdown)
+            device.slowdown = self.pattern.slowdown_of(worker.clock, rank)
+            return int(device.microseconds(self.workload.micro_batch_size))
 
         def gradient(effect: Compute) -> tuple[Values, float]:
             assert effect.weights is not None

@@ -37,6 +37,7 @@ class Toy:
     """Gradients that depend on the weights and on the task."""
 
     values = 5
+    micro_batch_size = 1
 
     def initial(self) -> Values:
         return np.ones(self.values, np.float32)

@@ -99,6 +99,19 @@ def test_slack_and_racks() -> None:
     assert racks.step_ends_s[-1] > near.step_ends_s[-1]
 
 
+def test_links_that_others_use_and_devices_of_their_own_speed() -> None:
+    calm, *_ = simulate(plan_of("topology.link_mbps=20", "straggler.pattern=none"))
+    busy, *_ = simulate(
+        plan_of(
+            "topology.link_mbps=20", "straggler.pattern=contention", "straggler.workers=[1]", "straggler.share=0.05",
+            "straggler.calm_s=[0.001,0.002]", "straggler.spell_s=[1.0,1.0]", "ssp.bound=0",
+        )
+    )  # fmt: skip
+    assert busy.step_ends_s[-1] > 2 * calm.step_ends_s[-1]
+    fast, *_ = simulate(plan_of("straggler.pattern=none", "job.speeds=[1,1,4]", 'run.policies=["falcon"]'))
+    assert fast.step_ends_s[-1] / 4 < 0.008  # all speed is 6: 4 ms; the slow ones alone take 8
+
+
 def test_records_are_kept_and_summarised(runs: dict[str, PolicyRun]) -> None:
     plan = plan_of(f"run.policies={NAMES}")
     result = RunResult(plan, "here", "sim", "embedded", {}, list(runs.values()))
