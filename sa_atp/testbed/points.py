@@ -172,6 +172,8 @@ def _on_cores(points: Sequence[Point], folder: Path, jobs: int) -> Iterator[tupl
 
 
 def _on_cluster(points: Sequence[Point], scheduler: str) -> Iterator[tuple[Point, Any]]:
+    if not re.fullmatch(r"(\w+://)?[^:/\s]+:\d{1,5}", scheduler):
+        raise UserError(f"--scheduler {scheduler}: expected the address of a Dask scheduler, as tcp://HOST:PORT")
     needs.require_modules("--scheduler needs", "distributed")
     from distributed import CancelledError, Client, as_completed
 
@@ -188,7 +190,7 @@ def _on_cluster(points: Sequence[Point], scheduler: str) -> Iterator[tuple[Point
         futures = client.map(answer, [p.work for p in points], [p.arguments for p in points], pure=False)
         point_of = {future.key: point for future, point in zip(futures, points, strict=True)}
         try:
-            yield from _gather(as_completed(futures), point_of)
+            yield from _gather(as_completed(futures, loop=client.loop), point_of)
         except (CancelledError, OSError) as error:
             raise SaAtpError(f"--scheduler {scheduler}: it has gone away ({_line(error)})") from None
         finally:

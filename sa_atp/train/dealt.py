@@ -124,7 +124,7 @@ def measurements(told: Values, sizes: Sequence[int]) -> list[Measured | None]:
     rows = np.rint(told.astype(np.float64)).reshape(-1, NUMBERS).tolist()
     for size, (samples, upper, lower) in zip(sizes, rows, strict=True):
         took_s = (upper * _HALF + lower) / 1e6
-        found.append(Measured(size, took_s * size / samples) if samples > 0 and took_s > 0 else None)
+        found.append(Measured(size, took_s * (size / samples)) if samples > 0 and took_s > 0 else None)
     return found
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sa_atp.batching.speed import PERSISTENT, WINDOW, SpeedModel
+from sa_atp.batching.speed import PERSISTENT, SPREAD, WINDOW, SpeedModel
 from sa_atp.errors import UserError
 
 
@@ -21,8 +21,10 @@ def fed(times: list[tuple[int, float]], **settings: float) -> SpeedModel:
 def test_a_line_is_found(alpha: float, beta: float, sizes: list[int]) -> None:
     model = fed([(b, alpha * b + beta) for b in sizes])
     assert model.speed is not None
+    # sizes that are close to each other say nothing about the slope
+    rel = 1e-6 if len(set(sizes)) == 1 or min(sizes) < (1 - SPREAD) * max(sizes) else SPREAD
     for b in sizes:
-        assert model.speed.seconds(b) == pytest.approx(alpha * b + beta, rel=1e-6)
+        assert model.speed.seconds(b) == pytest.approx(alpha * b + beta, rel=rel)
     if max(sizes) > 2 * min(sizes):
         assert model.speed.alpha_s == pytest.approx(alpha, rel=1e-3, abs=1e-9 * (alpha + beta))
 

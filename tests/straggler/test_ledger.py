@@ -326,7 +326,7 @@ def test_work_is_scaled_by_the_weights_of_shards() -> None:
         assert slow.claim(0, 1, m, 100, 100 * m, weight=10)
         if m == 1:
             assert slow.claim(0, 0, m, 100, 100, weight=50)
-    assert slow.ask(0, 1, 0x0F, 100, 0, 400) is None  # five times as long as its own: the owner is done before
+    assert slow.ask(0, 1, 0x0F, 100, 0, 390) is None  # five times as long as its own: the owner is done before
 
 
 def test_what_comes_before_the_first_claim_is_the_owners() -> None:

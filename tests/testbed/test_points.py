@@ -96,10 +96,11 @@ def test_goes_on_after_an_interruption(tmp_path: Path) -> None:
     assert [next(interrupted)[1] for _ in range(2)] == [0, 1]
     interrupted.close()
     (tmp_path / "kept" / "point-3-x.json").write_text("cut o")
-    again = dict(kept.run(points))
-    assert [again[point] for point in points] == [0, 1, 4, 9]
+    assert [(point.name, result) for point, result in kept.run(points)] == [
+        ("point 0", 0), ("point 1", 1), ("point 2", 4), ("point 3", 9),
+    ]  # fmt: skip
     assert [len(begun(tmp_path, n)) for n in (0, 1, 3)] == [1, 1, 1]
-    assert list(dict(kept.run(points)).values()) == [0, 1, 4, 9]
+    assert [result for _, result in kept.run(points)] == [0, 1, 4, 9]
     assert len(begun(tmp_path, 3)) == 1
 
 
@@ -174,8 +175,11 @@ def test_errors_of_points_on_a_cluster(cluster: DaskCluster, tmp_path: Path) -> 
 
 
 @pytest.mark.needs("distributed")
-@pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nowhere"])
-def test_a_scheduler_that_is_not_there(tmp_path: Path, address: str) -> None:
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [("tcp://127.0.0.1:1", "no Dask scheduler answers there"), ("nowhere", "expected the address of a Dask scheduler")],
+)
+def test_a_scheduler_that_is_not_there(tmp_path: Path, address: str, says: str) -> None:
     """From the command line: one line, status 2."""
     plan = tmp_path / "plan.toml"
     plan.write_text('[run]\nsteps = 1\nbackend = "sim"\n[sweep]\nkey = "straggler.slowdown"\nvalues = [1.0, 2.0]\n')
@@ -184,5 +188,5 @@ def test_a_scheduler_that_is_not_there(tmp_path: Path, address: str) -> None:
         capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     assert done.returncode == 2
-    assert f"--scheduler {address}: no Dask scheduler answers there" in done.stderr
+    assert f"--scheduler {address}: {says}" in done.stderr
     assert "Traceback" not in done.stderr
