@@ -38,8 +38,17 @@ class Driver:
     Usually that is a thread of its own. Who waits for something borrows the loop and does its work meanwhile.
     """
 
-    def __init__(self, connection: Connection, socket: UdpSocket, after: Callable[[], None] = lambda: None) -> None:
-        """Args: after: called whenever the connection has been served: the place to take its events."""
+    def __init__(
+        self,
+        connection: Connection,
+        socket: UdpSocket,
+        after: Callable[[], None] = lambda: None,
+        worth_it: int = WORTH_IT,
+    ) -> None:
+        """Args:
+        after: called whenever the connection has been served: the place to take its events.
+        worth_it: datagrams that are worth a pause in which they gather.
+        """
         self.connection = connection
         self.socket = socket
         self.after = after
@@ -62,7 +71,7 @@ class Driver:
         self._due_us: int | None = UNKNOWN  # when there is something to do, seen after the last turn
         self._due_slept_us: int | None = UNKNOWN  # ... as the loop's own thread knew it when it began to wait
         self._thread: threading.Thread | None = None
-        self._coalescing = ReceiveCoalescing(LONGEST_PAUSE_US, ENOUGH, WORTH_IT)
+        self._coalescing = ReceiveCoalescing(LONGEST_PAUSE_US, ENOUGH, worth_it)
         self._pacer = SendPacer()
         self._resume_us: int | None = None  # when there may be room again for what waits to be sent
 

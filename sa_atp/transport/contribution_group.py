@@ -184,6 +184,10 @@ class ContributionGroup:
             self._remove(local, local + 1)
         return [(local, local + 1) for local in chosen]
 
+    def is_fresh(self, first: int, end: int) -> bool:
+        """Whether none of these has been sent."""
+        return first >= self.high or not self.tries[first:end].any()
+
     @property
     def has_work(self) -> bool:
         return bool(self.retransmit_queue or self._fresh)
@@ -201,19 +205,23 @@ class ContributionGroup:
         Args: answer_us: how long the network takes to answer. A gap between first transmissions that is longer was not
             sending: the window was full of fragments that wait for other workers.
         """
+        fresh = first >= self.high
         tries = self.tries[first:end]
-        if not tries.all():
+        if fresh or not tries.all():
             if self.sending and now_us - self.sending[-1][1] <= answer_us:
                 self.sending[-1] = (self.sending[-1][0], now_us)
             else:
                 self.sending.append((now_us, now_us))
-        tries[tries == 255] = 253  # however often: every second resend is another kind
-        tries += 1
         self.sent_us[first:end] = now_us
         number = self._under_way.sent
         self.order[first:end] = np.arange(number + 1, number + 1 + end - first)
         self._under_way.sent += end - first
-        self.flush[first:end] = self.held[first:end] = False
+        if fresh:
+            tries[:] = 1
+        else:
+            tries[tries == 255] = 253  # however often: every second resend is another kind
+            tries += 1
+            self.flush[first:end] = self.held[first:end] = False
         self._fly(end - first)
         self.high = max(self.high, end)
 

@@ -35,6 +35,27 @@ class _Piece(NamedTuple):
     end: int
 
 
+class _Rules:
+    """Writes packets of any kind of contribution, run by run."""
+
+    def __init__(self, packets: ByteRows, member: Membership) -> None:
+        self._head, self._lanes = headers(packets), lanes_of(packets)
+        self._bits, self._flags, self._stamp = self._head["bits"], self._head["flags"], Stamp(self._head, member)
+
+    def write(self, at: int, operation: Operation, group: ContributionGroup, run: Run) -> None:
+        """All but the flags, which may follow from what is written."""
+        rows = slice(at, at + len(run))
+        group.write_lanes(run, self._bits[rows], self._lanes[rows])
+        self._stamp.name(at, operation, run)
+
+    def write_flags(self, at: int, run: Run, flags: Numbers | int) -> None:
+        self._flags[at : at + len(run)] = flags
+
+    def finish(self) -> None:
+        self._head["first"] = first_byte(Kind.DATA)
+        self._stamp.finish()
+
+
 class Sender:
     """Shares the connection's round trip, window, recovery and counters."""
 
@@ -121,38 +142,35 @@ class Sender:
 
     def _burst(self, chosen: Sequence[_Piece], now_us: int) -> Burst:
         count = sum(piece.end - piece.first for piece in chosen)
-        room = (
-            self.room if self.room is not None and count <= len(self.room) else None
-        )  # helpers send in several windows
-        packets = np.empty((count, self._size), np.uint8) if room is None else room[:count]
-        head, lanes = headers(packets), lanes_of(packets)
-        bits, flags, stamp = head["bits"], head["flags"], Stamp(head, self._member)
-        at = by_rules = 0
+        # helpers send in several windows, together more than there is room for
+        if self.room is None or count > len(self.room):
+            packets = np.empty((count, self._size), np.uint8)
+        else:
+            packets = self.room[:count]
+        rules: _Rules | None = None
+        at = 0
         for operation, group, first, end in chosen:
             place = first
             while place < end:
                 if written := self._write_common(packets, at, operation, group, place, end):
                     at, place = at + written, place + written
                     continue
+                rules = rules or _Rules(packets, self._member)
                 run = next(operation.plan.runs(place, end))
-                by_rules += len(run)
-                rows = slice(at, at + len(run))
-                group.write_lanes(run, bits[rows], lanes[rows])
-                stamp.name(at, operation, run)
-                flags[rows] = self._flags(group, run)
+                rules.write(at, operation, group, run)
+                rules.write_flags(at, run, self._flags(group, run))
                 at, place = at + len(run), run.end
             group.on_sent(first, end, now_us, self._round_trip.answer_us)
             self._stats.on_behalf += end - first if group.on_behalf else 0
-        if by_rules:
-            head["first"] = first_byte(Kind.DATA)
-            stamp.finish()
+        if rules is not None:
+            rules.finish()
         return Burst(self._member.data_address, packets)
 
     def _write_common(
         self, packets: ByteRows, at: int, operation: Operation, group: ContributionGroup, first: int, end: int
     ) -> int:
         """Returns: how many were written, of fragments that have not been sent before."""
-        if self._common is None or group.tries[first:end].any():
+        if self._common is None or not group.is_fresh(first, end):
             return 0
         written = self._common.write(packets, at, operation, group, first, end)
         self._stats.fragments_sent += written
