@@ -67,3 +67,104 @@ def test_a_peer_that_never_stops_sending_keeps_nothing_else_from_happening(drive
         while chatter.timers == before:
             assert time.monotonic() < deadline
             time.sleep(0.01)
+
+
+class Quiet:
+    """Sends nothing, and notes in which threads it is asked."""
+
+    has_more = False
+
+    def __init__(self) -> None:
+        self.threads: set[int] = set()
+
+    def receive(self, bursts: Sequence[Burst], now_us: int) -> None:
+        self.threads.add(threading.get_ident())
+
+    def transmit(self, now_us: int, budget_bytes: int | None = None) -> list[Burst]:
+        self.threads.add(threading.get_ident())
+        return []
+
+    def next_timer_us(self) -> int | None:
+        return None
+
+    def handle_timer(self, now_us: int) -> None: ...
+
+    def may_gather(self) -> int:
+        return 0
+
+
+@pytest.fixture
+def quiet() -> Iterator[Driver]:
+    driver = Driver(Quiet(), UdpSocket(HERE))
+    driver.start("quiet")
+    yield driver
+    driver.stop()
+
+
+def ask(driver: Driver) -> int:
+    """The thread in which a call is made."""
+    seen: list[int] = []
+    made = threading.Event()
+
+    def note() -> None:
+        seen.append(threading.get_ident())
+        made.set()
+
+    driver.call(note)
+    assert made.wait(10)
+    return seen[0]
+
+
+def test_who_borrows_the_loop_does_all_of_its_work_until_it_gives_it_back(quiet: Driver) -> None:
+    own = ask(quiet)
+    assert own != threading.get_ident()
+    connection = quiet.connection
+    assert isinstance(connection, Quiet)
+    while not quiet.borrow():  # its own thread may still be at the end of the turn
+        time.sleep(0.001)
+    connection.threads.clear()
+    others: list[int] = []
+    asker = threading.Thread(target=lambda: others.append(ask(quiet)))
+    asker.start()
+    socket = UdpSocket(HERE)
+    socket.send([Burst.of(quiet.socket.address, b"something")])
+    socket.close()
+    quiet.turn_until(lambda: bool(others))
+    asker.join()
+    quiet.give_back()
+    assert others == [threading.get_ident()]
+    assert connection.threads == {threading.get_ident()}
+    assert ask(quiet) == own
+
+
+def test_the_loop_is_lent_to_one_at_a_time_and_not_when_it_is_over(quiet: Driver) -> None:
+    ask(quiet)
+    while not quiet.borrow():
+        time.sleep(0.001)
+    found: list[bool] = [quiet.borrow()]
+    other = threading.Thread(target=lambda: found.append(quiet.borrow()))
+    other.start()
+    other.join()
+    quiet.give_back()
+    assert found == [False, False]
+    quiet.stop()
+    assert not quiet.borrow()
+
+
+def test_what_goes_wrong_while_it_is_lent_ends_the_loop(quiet: Driver) -> None:
+    ask(quiet)
+    while not quiet.borrow():
+        time.sleep(0.001)
+    ended = threading.Event()
+    quiet.ended = ended.set
+
+    def fail() -> None:
+        raise KeyboardInterrupt
+
+    try:
+        quiet.call(fail)
+        with pytest.raises(KeyboardInterrupt):
+            quiet.turn_until(lambda: False)
+    finally:
+        quiet.give_back()
+    assert ended.wait(10)
