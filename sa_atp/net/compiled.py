@@ -10,6 +10,7 @@ import importlib.util
 import inspect
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -20,10 +21,23 @@ from sa_atp.folders import cache_folder
 from sa_atp.transport import kernels
 from sa_atp.transport.common_case import Kernels
 
+_LOCK = threading.Lock()
+
+
+def worker_kernels() -> Kernels:
+    """Those of a worker and a parameter server. Compiling them takes seconds, the first time; later a fraction of one."""
+    with _LOCK:
+        return _worker_kernels()
+
+
+def socket_kernels() -> Any:
+    """Those of a socket."""
+    with _LOCK:
+        return _socket_kernels()
+
 
 @lru_cache(maxsize=1)
-def worker_kernels() -> Kernels:
-    """Those of a worker. Compiling them takes seconds, the first time; later a fraction of one."""
+def _worker_kernels() -> Kernels:
     from numba import types as t
 
     def read(item: Any, dimensions: int) -> Any:
@@ -49,8 +63,7 @@ def worker_kernels() -> Kernels:
 
 
 @lru_cache(maxsize=1)
-def socket_kernels() -> Any:
-    """Those of a socket."""
+def _socket_kernels() -> Any:
     from numba import types as t
 
     from sa_atp.net import socket_kernels as plain
