@@ -15,7 +15,9 @@ BENCHMARKS = {
 
 
 def add(subparsers: Any) -> None:
-    parser = subparsers.add_parser("bench", help="measure an all-reduce, the switch, help, losses, or how a cluster scales")
+    parser = subparsers.add_parser(
+        "bench", help="measure an all-reduce, the switch, help, losses, or how a cluster scales"
+    )
     commands = parser.add_subparsers(
         title="benchmarks", dest="benchmark", required=True, metavar="BENCHMARK", parser_class=_LazyParser
     )

@@ -229,7 +229,7 @@ def test_what_cannot_be_begun_is_refused_at_once(connect: Connect) -> None:
 def test_what_cannot_be_asked_is_refused_at_once(connect: Connect) -> None:
     (comm,) = connect(1)
     for question in (Alive(oldest=0), Leave(oldest=0), "stats"):
-        with pytest.raises(UserError, match=r"cannot ask .*: expected one of Claim, Offer, Idle, AskStats"):
+        with pytest.raises(UserError, match=r"cannot ask .*: expected one of Claim, Offer, Idle, TakeSeat, AskStats"):
             comm.ask(question, lambda reply: reply)  # type: ignore[arg-type]
     for step in (-1, 1.5, "1", np.int64(1), None):
         with pytest.raises(UserError, match="Claim: "):
