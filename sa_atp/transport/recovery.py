@@ -32,6 +32,7 @@ MAX_QUESTIONS = 64  # asked for one silence: when the oldest are known those beh
 QUESTIONS_A_WINDOW, LEAST_BETWEEN = 4, 2  # questions that ride behind a window's fragments, and fragments between two
 LEAST_QUESTIONS = 32  # about late fragments may be on their way, or as many as the window has fragments
 LOSSY_TRANSMISSIONS = 4096  # after a loss, in which more of them are expected
+FOR_EVER = 1 << 62
 
 
 class Recovery:
@@ -287,7 +288,10 @@ class Recovery:
                     continue
                 if group.held[local]:
                     group.forget_held()  # it was there: slots have been given up, or a switch has forgotten all
-                lost += group.mark_lost(np.array([local]))
+                gone = np.array([local])
+                if self._leaf.may_hide(group):  # asking for the others would not tell what became of them
+                    gone = group.unknown(operation.pending, oldest, NEVER, question.behind, FOR_EVER)
+                lost += group.mark_lost(gone)
                 not_there += bits != self._member.fan_in
                 if not flows:  # what happened to it may have happened to others
                     group.late_up_to = max(group.late_up_to, question.behind)
