@@ -15,7 +15,7 @@ import numpy as np
 
 from sa_atp.arrays import ByteRows, Headers, Values
 from sa_atp.spec import HEADER_BYTES, Kind
-from sa_atp.transport import failures
+from sa_atp.transport import failures, sums
 from sa_atp.transport.common_case import CommonCase, Kernels
 from sa_atp.transport.contribution_group import ContributionGroup
 from sa_atp.transport.errors import OperationTimeoutError, ParameterServerLostError, TransportError
@@ -397,7 +397,7 @@ class Worker:
         """
         if self.error is None:
             self._open_waiting(now_us)
-            if self._operations.oldest_place() - self._said_place > TELL_FRAGMENTS:
+            if self._operations.oldest_place() - self._said_place > min(TELL_FRAGMENTS, sums.HORIZON // 2):
                 self._say_alive(now_us)  # and never so far ahead that it drops what we send
         # requests are few and small, and someone waits for the answer: they go first
         out = [Burst.of(self.membership.server_address, packet) for packet in self._requests.due(now_us)]
