@@ -1,8 +1,8 @@
 """The parameter server's side of help, with the ledger that real jobs have. (protocol section 10)
 
-One ledger looks at all workers of a job whenever it decides something, and a packet's bitmap has 64 bits: it is made for as
-many workers as a job has today. Larger jobs are cut into groups, each with a ledger of its own: workers help each other
-within a group. A rack is a group, or as many workers in a row.
+A ledger looks at all workers of a job whenever it decides something: it is made for as many as a packet's bitmap has bits
+for. Larger jobs are cut into groups of so many workers in a row, below one leaf, each with a ledger of its own: workers
+help each other within a group.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from sa_atp.transport.work_requests import WorkRequest
 from sa_atp.wire.contributions import ContributionMap
 from sa_atp.wire.control import HelpAnswer, HelpMode, JobCounters, Offer, Seated, Taken, TakeSeat, Work
 
-GROUP = 32  # workers of a group where no rack says it
+MOST = 16  # workers of a group: more would find no more to do for each other
 
 Question = WorkRequest | TakeSeat
 Answer = HelpAnswer | Seated | Taken
@@ -77,10 +77,9 @@ class HelpGroups:
         everybody = range(job.world_size)
         if job.contributions <= CONTRIBUTION_BITS:
             parts: list[Sequence[int]] = [everybody]
-        elif leaves:
-            parts = list(leaves)
         else:
-            parts = [everybody[n : n + GROUP] for n in range(0, job.world_size, GROUP)]
+            size = max(2, min(MOST, CONTRIBUTION_BITS // job.micro_batches))
+            parts = [leaf[n : n + size] for leaf in leaves or [everybody] for n in range(0, len(leaf), size)]
         self._groups = [_Group(ranks, job, _Book(ranks, job.micro_batches, mode, leaves)) for ranks in parts]
         self._place = {rank: (group, n) for group in self._groups for n, rank in enumerate(group.ranks)}
 

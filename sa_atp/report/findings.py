@@ -121,7 +121,9 @@ def device_speed(result: RunResult) -> str:
     """What the times are times of."""
     per_sample = result.plan.job.compute_us_per_sample
     if result.devices == "simulated":
-        return "Devices and network are simulated: all times are virtual, and the same for the same seed."
+        return "Devices and network are simulated: all times are virtual, and the same for the same seed." + _by_flows(
+            result
+        )
     if result.devices == "cpu":
         share = result.plan.job.cpu_share
         return (
@@ -136,6 +138,16 @@ def device_speed(result: RunResult) -> str:
     )
 
 
+def _by_flows(result: RunResult) -> str:
+    """Which policies were simulated without packets."""
+    networks = result.manifest.get("networks") or {}
+    found = [policy_name(policy) for policy, network in networks.items() if network == "flows"]
+    if not found:
+        return ""
+    whose = "" if len(found) == len(networks) else f" of {join(found)}"
+    return f" The network{whose} is one of flows that share links fairly, without packets (docs/flow-model.md)."
+
+
 def remarks(result: RunResult, summary: dict[str, Any]) -> list[Remark]:
     """What is wrong or doubtful about a run, the worst first."""
     wrong, doubt = [], []
@@ -147,7 +159,9 @@ def remarks(result: RunResult, summary: dict[str, Any]) -> list[Remark]:
                 "The gradients that were applied are not the sums they should be; do not use these results."
             )
         elif not each["sums_checked"]:
-            doubt.append(f"{names[policy]}: no sum was checked.")
+            only = (result.manifest.get("networks") or {}).get(policy) == "flows"
+            why = " Only the sizes of gradients were on their way." if only else ""
+            doubt.append(f"{names[policy]}: no sum was checked.{why}")
         if not each["iterations"]:
             wrong.append(f"{names[policy]}: not a single iteration was recorded.")
         elif each["iterations_counted"] == each["iterations"] and result.plan.run.warm_up:

@@ -23,6 +23,7 @@ case "$1 $2" in
     bench\\ allreduce) set -- "$@" --mbytes 1 --workers 2 --iterations 1 ;;
     bench\\ help) set -- "$@" --only "10G, one slow" ;;
     bench\\ loss) set -- "$@" --mbytes 0.1 ;;
+    bench\\ scale) set -- "$@" --workers 4 --steps 3 ;;
     bench\\ switch) set -- "$@" --packets 4096 ;;
 esac
 exec {sys.executable} -m sa_atp "$@"
