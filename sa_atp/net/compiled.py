@@ -69,7 +69,12 @@ def _socket_kernels() -> Any:
     from sa_atp.net import socket_kernels as plain
 
     words = t.uint64[::1]
-    return compiled(plain, receive=t.int64(t.int64, t.uint8[::1], words, words, words, words, t.int64[:, ::1]))
+    data = t.Array(t.uint8, 2, "C", readonly=True)
+    return compiled(
+        plain,
+        receive=t.int64(t.int64, t.uint8[::1], words, words, words, words, t.int64[:, ::1]),
+        send=t.int64(t.int64, data, t.int64, t.int64, words, words, words, words),
+    )
 
 
 def compiled(module: ModuleType, helpers: Sequence[str] = (), **signatures: Any) -> SimpleNamespace:

@@ -78,7 +78,7 @@ class MessageVector:
         if address is None:
             self._messages["name"], self._messages["name_length"] = 0, 0
         else:
-            self._name[:] = np.frombuffer(_socket_address(address), np.uint8)
+            self._name[:] = np.frombuffer(socket_address(address), np.uint8)
             self._messages["name"], self._messages["name_length"] = self._name.ctypes.data, 16
         return self._call(_LIBC.sendmmsg, fd, data, lengths, 0)
 
@@ -172,6 +172,6 @@ def address_of(sender: int) -> Address:
 
 
 @lru_cache(maxsize=1024)
-def _socket_address(address: Address) -> bytes:
+def socket_address(address: Address) -> bytes:
     """struct sockaddr_in."""
     return struct.pack("=H", socket.AF_INET) + struct.pack("!H4s8x", address[1], socket.inet_aton(address[0]))

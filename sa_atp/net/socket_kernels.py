@@ -13,6 +13,8 @@ carray: Any = getattr(numba, "carray")  # noqa: B009  (numba does not say what i
 recvmsg = types.ExternalFunction("recvmsg", types.intp(types.int32, types.uintp, types.int32))
 errno_location = types.ExternalFunction("__errno_location", types.CPointer(types.int32)())
 
+sendmsg = types.ExternalFunction("sendmsg", types.intp(types.int32, types.uintp, types.int32))
+
 # int64[...] for each message that came: where its bytes begin, how many there are, the size of each datagram in them, and
 # from whom, as the first half of struct sockaddr_in
 FOUND_START, FOUND_BYTES, FOUND_SEGMENT, FOUND_SENDER, FOUND_ITEMS = range(5)
@@ -63,3 +65,34 @@ def receive(fd: int, room: Any, header: Any, vector: Any, name: Any, control: An
         count += 1
         at = (at + size + 3) & ~3
     return count
+
+
+def send(fd: int, data: Any, first: int, segments: int, header: Any, vector: Any, name: Any, control: Any) -> int:
+    """Sends datagrams, so many in one segmented call.
+
+    Args:
+        data: uint8[datagrams, size]. first: where to begin. segments: of one call.
+        header, vector: see above. name: uint64[2], struct sockaddr_in. control: uint64[3].
+
+    Returns: where it has stopped: at the end, or before what the kernel refuses at the moment.
+    """
+    size = data.shape[1]
+    header[0] = name.ctypes.data
+    header[1] = 16
+    header[2] = vector.ctypes.data
+    header[3] = 1
+    header[4] = control.ctypes.data
+    header[6] = 0
+    control[0] = 18  # struct cmsghdr with a number of 16 bits
+    control[1] = 103 << 32 | 17
+    control[2] = size
+    base = data.ctypes.data
+    while first < data.shape[0]:
+        count = min(segments, data.shape[0] - first)
+        vector[0] = base + first * size
+        vector[1] = count * size
+        header[5] = 24 if count > 1 else 0
+        if sendmsg(fd, header.ctypes.data, 0) < 0:
+            return first
+        first += count
+    return first

@@ -20,8 +20,8 @@ import numpy as np
 from sa_atp.arrays import ByteRows, Octets
 from sa_atp.errors import UserError
 from sa_atp.net.clock import now_us
+from sa_atp.net.compiled_bursts import PackedReceive, SegmentedSend
 from sa_atp.net.mmsg import CONTROL_BYTES, SOL_UDP, UDP_GRO, MessageVector, address_of
-from sa_atp.net.packed_receive import PackedReceive
 from sa_atp.wire.datagrams import Address, Burst
 
 UDP_SEGMENT = 103
@@ -83,6 +83,7 @@ class UdpSocket:
         self._vector_in = MessageVector(RECEIVE_MESSAGES)
         self._rows = np.empty((RECEIVE_SINGLY + RECEIVE_MESSAGES, RECEIVE_BYTES), np.uint8)
         self._packed: PackedReceive | None = None
+        self._segmented: SegmentedSend | None = None
         self._count = array.array("i", [0])
         self.is_drained = True  # whether the last look took all that was there
         self.stats = SocketStats()
@@ -111,8 +112,9 @@ class UdpSocket:
         return self._count[0]
 
     def use(self, kernels: Any) -> None:
-        """From now on takes datagrams by compiled code, see net/socket_kernels.py."""
+        """From now on takes and gives bursts by compiled code, see net/socket_kernels.py."""
         self._packed = PackedReceive(kernels)
+        self._segmented = SegmentedSend(kernels)
         self._rows = self._rows[:0]
 
     # --- in -----------------------------------------------------------------------------------------------------------
@@ -184,7 +186,11 @@ class UdpSocket:
         for burst in bursts:
             data = np.ascontiguousarray(burst.data)
             per_call = segments(data.shape[1])
-            for first in range(0, len(data), per_call):
+            done = 0
+            if self._segmented is not None and self._segments and len(data) > 1 and not burst.urgent:
+                done = self._segmented.send(self.fileno(), burst.address, data, per_call)
+                self.stats.sent += done
+            for first in range(done, len(data), per_call):
                 self._send(burst.address, data[first : first + per_call], URGENT if burst.urgent else [])
 
     def _send(self, address: Address, data: ByteRows, control: list[tuple[int, int, bytes]]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from helpers.guarded import Guarded
 
 from sa_atp.net.compiled import socket_kernels, worker_kernels
-from sa_atp.net.packed_receive import PackedReceive
+from sa_atp.net.compiled_bursts import PackedReceive
 from sa_atp.net.udp import UdpSocket
 from sa_atp.transport import kernels as k
 from sa_atp.wire.datagrams import Burst
@@ -118,6 +118,7 @@ def test_datagrams_of_any_size_beside_one_another() -> None:
     rng = random.Random(3)
     sender, other, taker = UdpSocket(("127.0.0.1", 0)), UdpSocket(("127.0.0.1", 0)), UdpSocket(("127.0.0.1", 0))
     packed = PackedReceive(socket_kernels())
+    sender.use(socket_kernels())
     room = Guarded(packed._room.size, np.uint8)
     packed._room = room.array
     try:

@@ -1,15 +1,20 @@
-"""Takes datagrams so that those of one size and sender, coalesced or not, are one burst, without a copy."""
+"""Bursts by compiled code: what is in one call of Python's, and what of the kernel's, is decided by how large they are.
+
+Datagrams are taken so that those of one size and sender, coalesced or not, are one burst, without a copy.
+"""
 
 from typing import Any
 
 import numpy as np
 
-from sa_atp.net.mmsg import address_of
-from sa_atp.wire.datagrams import Burst
+from sa_atp.arrays import ByteRows, Words
+from sa_atp.net.mmsg import address_of, socket_address
+from sa_atp.wire.datagrams import Address, Burst
 
 ROOM_BYTES = 576 << 10  # what a look takes: it shall be in the cache when it is looked at again
 MESSAGES = 256  # of a look
 ALL = (1 << 64) - 1
+NAMES_KEPT = 256  # addresses as the kernel wants them
 
 
 class PackedReceive:
@@ -48,3 +53,19 @@ class PackedReceive:
             bursts.append(Burst(address, self._room[begin:split].reshape(whole, size)))
         if rest:
             bursts.append(Burst(address, self._room[split:end].reshape(1, rest)))
+
+
+class SegmentedSend:
+    def __init__(self, kernels: Any) -> None:
+        self._send = kernels.send
+        self._header, self._vector, self._control = (np.zeros(words, np.uint64) for words in (7, 2, 3))
+        self._names: dict[Address, Words] = {}
+
+    def send(self, fd: int, address: Address, data: ByteRows, segments: int) -> int:
+        """Sends datagrams until the kernel refuses some. Args: segments: of one call. Returns: how many it took."""
+        name = self._names.get(address)
+        if name is None:
+            if len(self._names) >= NAMES_KEPT:
+                self._names.clear()
+            name = self._names[address] = np.frombuffer(socket_address(address), np.uint64).copy()
+        return int(self._send(fd, data, 0, segments, self._header, self._vector, name, self._control))
