@@ -23,6 +23,7 @@ from sa_atp.arrays import Values
 from sa_atp.errors import UserError
 from sa_atp.net.clock import now_us
 from sa_atp.net.driver import Driver
+from sa_atp.net.helping import Helping
 from sa_atp.net.promise import Callbacks, Promise, then_at_once
 from sa_atp.net.session import Asking, Session, Sum
 from sa_atp.net.udp import UdpSocket
@@ -119,6 +120,8 @@ class Communicator(Asking):
         self.membership = membership
         self._worker = Worker(membership, now_us(), first_request=random.getrandbits(32), limits=limits)
         self._session = Session(self._worker)
+        self.helping = Helping(membership, self.ask, now_us, lambda: self._worker.answer_us)
+        self._session.revoked = self.helping.on_revoked
         self._driver = driver
         self._closed = False
         self._closing = threading.Lock()  # taken by whoever closes it, and never given back
@@ -204,9 +207,6 @@ class Communicator(Asking):
         self._call(lambda: self._session.probe(sum_, now_us()))
 
     # --- help ---------------------------------------------------------------------------------------------------------
-
-    def begin_step(self) -> int:
-        return self._session.begin_step()
 
     def ask(self, question: Request, understand: Callable[[Reply | None], T]) -> "Future[T]":
         """See Asking.ask. Raises: UserError: a question that cannot be asked."""
