@@ -17,6 +17,7 @@ from sa_atp.wire.control import AboutHelp, Claim, Granted, Idle, Nothing, Offer,
 T = TypeVar("T")
 Ask = Callable[[Request, Callable[[Reply | None], Any]], "Future[Any]"]
 STEPS_KEPT = 4  # whose shards are remembered: leaders may be ahead of a straggler whose work they do
+SLOWER = 1.5  # times as long as in the step before: that nobody can know who is not told
 MARGIN = 1.25  # a claim leaves so many round trips before what is held runs out
 
 
@@ -32,6 +33,7 @@ class OwnShard:
         self._asked = False  # whether that one is not answered yet
         # whether the parameter server knows what we hold, and how slow we are
         self._told = limit >= helping.micro_batches and not helping.was_cut_off
+        self._was_slower = False  # whether we have said so in this step
         self._since_us: int | None = None  # when the last one that was begun was begun; None: it is done
         self._waiting: Future[None] | None = None
 
@@ -41,6 +43,9 @@ class OwnShard:
             found = self._share.take()
             if found is not None:
                 self._since_us = self._helping.now_us()
+                if self._told and self._helping.is_slower and not self._was_slower:
+                    self._was_slower, self._told = True, False
+                    self._share.give_back(self._reserve())
             reserve_us = MARGIN * self._helping.answer_us()
             soon = self._share.left * self._helping.micro_batch_us <= reserve_us
             wants = not self._asked and (not self._told or (soon and self._wants_more))
@@ -139,6 +144,7 @@ class Helping:
         self._next_step = 0
         self._began_us = now_us()
         self._took_us: list[int] = []
+        self._usual_us = 0  # how long one took in the step before; 0: not known
         self._sent_us = 0
         self.was_cut_off = False
         """Others have done what we were at, and it is not known how slow we are."""
@@ -151,6 +157,7 @@ class Helping:
         with self.lock:
             self._next_step += 1
             self._began_us = self.now_us()
+            self._usual_us = self.micro_batch_us if self._next_step > 1 else 0
             return self._next_step - 1
 
     def own_shard(self, step: int) -> OwnShard:
@@ -182,6 +189,16 @@ class Helping:
     def sent(self, elapsed_us: int) -> None:
         """How long our contribution to a sum took to leave."""
         self._sent_us = elapsed_us
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether micro-batches take much longer than in the step before."""
+        return 0 < SLOWER * self._usual_us < self.micro_batch_us
+
+    @property
+    def should_not_wait(self) -> bool:
+        """Whether an answer takes longer than sending what it may add something to: each lot is sent as a whole."""
+        return self._sent_us < self.answer_us()
 
     def told(self, step: int) -> dict[str, int]:
         """What is said with every question."""

@@ -217,8 +217,8 @@ class Stepper:
             offer = self._offer(sum_, busy_us=0)
         gathered: dict[int, Values] = {}  # contribution: its gradient, computed and not sent yet
         while True:
-            if not offer.done():
-                self._send_help(sum_, gathered)  # whatever the answer will be, this need not wait for it
+            if not offer.done() and self.host.helping.should_not_wait:
+                self._send_help(sum_, gathered)
             yield Wait(_first(offer, sum_.future))  # an answer may be stuck behind the data of a congested link
             if sum_.future.done():
                 return
