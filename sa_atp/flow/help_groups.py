@@ -5,7 +5,7 @@ for. Larger jobs are cut into groups of so many workers in a row, below one leaf
 help each other within a group.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -94,6 +94,13 @@ class HelpGroups:
             return Taken() if seat is None else Seated(seat=seat)
         group, place = self._place[rank]
         return group.answer(place, request, now_us, self._levels)
+
+    def to_revoke(self) -> Iterator[tuple[int, int]]:
+        """(rank, step): who has to be asked how far it is, and for what it need not hold."""
+        for group in self._groups:
+            while group.book.ledger.to_revoke:
+                place, step = group.book.ledger.to_revoke.popleft()
+                yield group.ranks[place], step
 
     def counted(self) -> dict[str, int]:
         """What the parameter server has counted of help."""

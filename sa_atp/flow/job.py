@@ -1,5 +1,6 @@
 """A job on the flow network: its sums, and who is in it."""
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -8,7 +9,7 @@ from msgspec.structs import replace
 
 from sa_atp.arrays import Values
 from sa_atp.flow.aggregation import Aggregation
-from sa_atp.flow.fabric import FRAME_BYTES, Fabric
+from sa_atp.flow.fabric import FRAME_BYTES, SERVER, Fabric
 from sa_atp.flow.help_groups import Answer, HelpGroups, Question
 from sa_atp.flow.network import Floats
 from sa_atp.flow.sums import Adder, Total
@@ -18,7 +19,7 @@ from sa_atp.tensor.fragments import plan_of
 from sa_atp.transport.membership import Membership
 from sa_atp.transport.window import INITIAL_WINDOW
 from sa_atp.wire.contributions import ContributionMap
-from sa_atp.wire.control import HelpMode, Offer, encode
+from sa_atp.wire.control import HelpMode, Offer, Revoke, encode
 
 ALIVE_EVERY_US = 200_000
 
@@ -71,6 +72,8 @@ class FlowJob:
         self._leaves = [range(k, n, racks) for k in range(racks)]
         self.help = HelpGroups(self.map, settings.help_mode, self._leaves)
         self._arrived = arrived
+        self.revoked: dict[int, Callable[[int], None]] = {}
+        """By rank: is told the step in which the parameter server revokes what the rank holds of its own shard."""
         self._operations: dict[int, Operation] = {}
         self._adders: dict[object, Adder] = {}
         self._gathered: set[object] = set()  # keys of which a sum has been gathered
@@ -164,7 +167,13 @@ class FlowJob:
 
     # --- questions ----------------------------------------------------------------------------------------------------
 
-    def message_bytes(self, message: Question | Answer) -> int:
+    def revoke(self) -> None:
+        """Tells owners what has been revoked since the last time."""
+        for rank, step in self.help.to_revoke():
+            told = functools.partial(self.revoked[rank], step)
+            self.fabric.message(self.fabric.path(SERVER, rank), self.message_bytes(Revoke(step=step)), told)
+
+    def message_bytes(self, message: Question | Answer | Revoke) -> int:
         """Of a question or an answer, as it would travel: that of the first one of its kind."""
         kind = type(message)
         if kind not in self._sizes:

@@ -14,10 +14,12 @@ from sa_atp.flow.help_groups import Question
 from sa_atp.flow.job import FlowJob, Operation
 from sa_atp.flow.network import BYTES_PER_US
 from sa_atp.flow.sums import Total
+from sa_atp.net.helping import Helping
 from sa_atp.net.send_pacer import AHEAD_US, LEAST_BYTES
 from sa_atp.net.session import Asking
 from sa_atp.spec import HEADER_BYTES
-from sa_atp.straggler.ledger import SendProgress
+from sa_atp.straggler.progress import SendProgress
+from sa_atp.transport.requests import SMOOTHING
 from sa_atp.wire.control import AboutHelp, Reply, Request
 
 T = TypeVar("T")
@@ -52,21 +54,19 @@ class FlowWorker(Asking):
         self._clock = job.fabric.clock
         self._network = job.fabric.network
         self._begun = 0
-        self._steps = 0
         self._sums: dict[int, FlowSum] = {}
         self._past_leaf = False  # somebody helps below our leaf
         self._own_bits = self.membership.bits_of(rank)
         self._up = self._fabric.path(rank, SERVER)
         self._down = self._fabric.path(SERVER, rank)
+        self._answer_us = 0  # how long answers take, smoothed as requests.py does
+        self.helping = Helping(self.membership, self.ask, self.now_us, lambda: self._answer_us)
+        job.revoked[rank] = self.helping.on_revoked
 
     # --- the Host of a step ---------------------------------------------------------------------------------------------
 
     def now_us(self) -> int:
         return self._clock.now_us
-
-    def begin_step(self) -> int:
-        self._steps += 1
-        return self._steps - 1
 
     def begin(self, values: int, key: object = "gradient") -> FlowSum:
         operation = self.job.begin(self.rank, self._begun, values, key)
@@ -106,13 +106,17 @@ class FlowWorker(Asking):
         assert isinstance(question, Question)
         future: Future[T] = Future()
         job = self.job
+        asked_us = self._clock.now_us
 
         def asked() -> None:
             reply = job.help.answer(self.rank, question, self._clock.now_us)
+            job.revoke()
 
             def answered() -> None:
                 if isinstance(reply, AboutHelp) and reply.bypass_leaf is not None:
                     self._set_past_leaf(reply.bypass_leaf)
+                elapsed_us = max(1, self._clock.now_us - asked_us)
+                self._answer_us += (elapsed_us - self._answer_us) // SMOOTHING if self._answer_us else elapsed_us
                 future.set_result(understand(reply))
 
             self._fabric.message(self._down, job.message_bytes(reply), answered)

@@ -24,6 +24,7 @@ from sa_atp.errors import UserError
 from sa_atp.net.clock import now_us
 from sa_atp.net.compiled import socket_kernels, worker_kernels
 from sa_atp.net.driver import Driver
+from sa_atp.net.helping import Helping
 from sa_atp.net.promise import Callbacks, Promise, then_at_once
 from sa_atp.net.session import Asking, Session, Sum
 from sa_atp.net.udp import UdpSocket, segments
@@ -133,6 +134,8 @@ class Communicator(Asking):
         size = size_of(Kind.DATA, membership.lanes)
         self._worker.write_over(AT_ONCE * segments(size))
         self._session = Session(self._worker)
+        self.helping = Helping(membership, self.ask, now_us, lambda: self._worker.answer_us)
+        self._session.revoked = self.helping.on_revoked
         self._driver = driver
         self._closed = False
         self._closing = threading.Lock()  # taken by whoever closes it, and never given back
@@ -229,9 +232,6 @@ class Communicator(Asking):
         self._call(lambda: self._session.probe(sum_, now_us()))
 
     # --- help ---------------------------------------------------------------------------------------------------------
-
-    def begin_step(self) -> int:
-        return self._session.begin_step()
 
     def ask(self, question: Request, understand: Callable[[Reply | None], T]) -> "Future[T]":
         """See Asking.ask. Raises: UserError: a question that cannot be asked."""

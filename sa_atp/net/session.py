@@ -4,7 +4,6 @@ It has no thread, socket or clock. `net.Communicator` puts a thread around it, `
 between the connection and the program is the same in both.
 """
 
-import itertools
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -16,15 +15,15 @@ import numpy as np
 
 from sa_atp.arrays import Values
 from sa_atp.errors import UserError
-from sa_atp.straggler.ledger import SendProgress
+from sa_atp.net.helping import Helping
+from sa_atp.straggler.progress import SendProgress
 from sa_atp.transport.errors import TransportError
-from sa_atp.transport.events import Answer, Failed, OperationDone, WaitingFor
+from sa_atp.transport.events import Answer, Failed, OperationDone, Revoked, WaitingFor
 from sa_atp.transport.operation import Operation
 from sa_atp.transport.worker import Worker
 from sa_atp.wire.control import (
     AskStats,
     Claim,
-    Granted,
     Idle,
     JobStats,
     Offer,
@@ -33,7 +32,6 @@ from sa_atp.wire.control import (
     Seated,
     Taken,
     TakeSeat,
-    Work,
     decode_request,
     encode,
 )
@@ -75,57 +73,17 @@ class Sum:
 class Asking(ABC):
     """What a rank asks the parameter server; the answers are futures, completed where the session's others are."""
 
-    @abstractmethod
-    def begin_step(self) -> int:
-        """A number for the questions of a step: counted by the connection, so that it is the same on every rank, since all
-        do the same steps, and new however often a program gives a step the same number.
-        """
+    helping: Helping
+    """Our side of help."""
 
     @abstractmethod
     def ask(self, question: Request, understand: Callable[[Reply | None], T]) -> "Future[T]":
         """Asks until there is an answer; `understand` makes the future's result of it, or of None if none came in time."""
 
-    def claim(self, step: int, micro_batch: int, took_us: int, *, weight: int = 1) -> "Future[bool]":
-        """May I begin this micro-batch of my own shard? No answer counts as no. (protocol section 10.2)
-
-        Args:
-            step: from begin_step.
-            took_us: how long the one before it took; 0: there was none.
-            weight: how much work a micro-batch of this shard is, where shards differ; in a unit that all ranks have.
-        """
-        question = Claim(step=step, micro_batch=micro_batch, took_us=took_us, weight=weight)
-        return self.ask(question, lambda reply: isinstance(reply, Granted))
-
-    def offer(
-        self, step: int, missing: int, *, took_us: int, busy_us: int, progress: SendProgress | None
-    ) -> "Future[Work | None]":
-        """What may I compute for others? (protocol section 10.3)
-
-        Args:
-            step: see claim.
-            missing: contributions that the sums lack, as a bitmap.
-            took_us: see claim.
-            busy_us: for how long we are still at what we were given before.
-            progress: how far our own fragments are, where that is known.
-        """
-        question = Offer(
-            step=step,
-            missing=missing,
-            took_us=took_us,
-            busy_us=busy_us,
-            pending=None if progress is None else round(1000 * progress.pending),
-            send_us=None if progress is None else progress.send_us,
-        )
-        return self.ask(question, lambda reply: reply if isinstance(reply, Work) else None)
-
-    def idle(self, step: int, took_us: int) -> "Future[None]":
-        """Says that we have computed what we held; with two levels the answer decides which way our data goes."""
-        return self.ask(Idle(step=step, took_us=took_us), lambda reply: None)
-
     def take_seat(self, step: int) -> "Future[Seated | Taken | None]":
         """Am I in this step's sum? None: there was no answer in time, which says nothing. (protocol section 10.6)
 
-        Args: step: see claim.
+        Args: step: from Helping.begin_step.
         """
         return self.ask(TakeSeat(step=step), lambda reply: reply if isinstance(reply, Seated | Taken) else None)
 
@@ -140,7 +98,8 @@ class Session:
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
         self.membership = worker.membership
-        self._steps = itertools.count()
+        self.revoked: Callable[[int], None] = lambda step: None
+        """Called when the parameter server revokes what we hold of our own shard in a step."""
         self._sums: dict[int, Sum] = {}
         self._questions: dict[int, tuple[Future[Any], Callable[[Reply | None], Any]]] = {}
 
@@ -221,10 +180,6 @@ class Session:
 
     # --- questions ----------------------------------------------------------------------------------------------------
 
-    def begin_step(self) -> int:
-        """See Asking.begin_step. Called from any thread."""
-        return next(self._steps)
-
     @staticmethod
     def check_question(question: Request) -> None:
         """Raises: UserError: one that a program has no business with, or that cannot be sent. Called from any thread."""
@@ -272,6 +227,8 @@ class Session:
                     if number in self._questions:
                         future, understand = self._questions.pop(number)
                         future.set_result(understand(reply))
+                case Revoked(step):
+                    self.revoked(step)
                 case Failed(error):
                     self.fail(error)
 

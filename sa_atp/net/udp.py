@@ -23,6 +23,7 @@ from sa_atp.net.clock import now_us
 from sa_atp.net.compiled_bursts import PackedReceive, SegmentedSend
 from sa_atp.net.mmsg import CONTROL_BYTES, SOL_UDP, UDP_GRO, MessageVector, address_of
 from sa_atp.wire.datagrams import Address, Burst
+from sa_atp.wire.frames import CS5, ECT0
 
 UDP_SEGMENT = 103
 COALESCED = (SOL_UDP, UDP_GRO)  # level and kind of the control message with the size of coalesced datagrams
@@ -40,8 +41,6 @@ RECEIVE_BYTES = 65_536
 # Taken one by one, which is cheap where each message is a burst; what is left after so many is taken at once.
 RECEIVE_SINGLY = 4
 RECEIVE_MESSAGES = 64
-ECT0 = 2
-CS5 = 0b101000  # DSCP of signalling (RFC 4594)
 URGENT = [(socket.IPPROTO_IP, socket.IP_TOS, struct.pack("=i", CS5 << 2 | ECT0))]
 IP_MTU_DISCOVER, IP_PMTUDISC_PROBE = 10, 3  # "don't fragment" in every packet
 

@@ -54,7 +54,7 @@ class BackupStepper:
     def run(self, step: int) -> Steps:
         """See StepRunner. The sum in it is that over the seats; what is applied is the mean of their gradients."""
         record = StepRecord(step, self._host.now_us())
-        number = self._host.begin_step()
+        number = self._host.helping.begin_step()
         sum_ = self._host.begin(self._workload.values)
         parts = yield from self._shard(step, sum_, record)
         if parts is not None:

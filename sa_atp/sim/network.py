@@ -2,8 +2,11 @@
 
 import heapq
 import random
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+
+from sa_atp.wire.frames import is_urgent
 
 BITS_PER_MBIT = 1_000_000
 WIRE_OVERHEAD_BYTES = 24  # preamble, frame check sequence and gap around every Ethernet frame
@@ -60,7 +63,7 @@ class LinkStats:
 
 @dataclass(slots=True)
 class Link:
-    """Carries frames one way and hands them to `deliver`."""
+    """Carries frames one way and hands them to `deliver`. Urgent ones (DSCP CS5) do not wait behind others."""
 
     clock: Clock
     settings: LinkSettings
@@ -69,6 +72,8 @@ class Link:
     stats: LinkStats = field(default_factory=LinkStats)
     _wire_free_us: float = 0.0
     _last_arrival_us: int = 0
+    _urgent: deque[bytes] = field(default_factory=deque)
+    _others: deque[bytes] = field(default_factory=deque)
     _queued: int = 0
     _queued_bytes: int = 0
 
@@ -86,9 +91,17 @@ class Link:
         if self._queued >= s.queue_packets:
             self.stats.overflowed += 1
             return
+        is_free = self._queued == 0
         self._queued += 1
         self._queued_bytes += len(frame)
-        seconds = (len(frame) + WIRE_OVERHEAD_BYTES) * 8 / (s.rate_mbps * BITS_PER_MBIT)
+        (self._urgent if is_urgent(frame) else self._others).append(frame)
+        if is_free:
+            self._next()
+
+    def _next(self) -> None:
+        """Puts the next frame on the wire."""
+        frame = (self._urgent or self._others).popleft()
+        seconds = (len(frame) + WIRE_OVERHEAD_BYTES) * 8 / (self.settings.rate_mbps * BITS_PER_MBIT)
         self._wire_free_us = max(self._wire_free_us, float(self.clock.now_us)) + seconds * 1e6
         self.clock.at(int(self._wire_free_us), lambda: self._sent(frame))
 
@@ -97,6 +110,8 @@ class Link:
         s, rng = self.settings, self.rng
         self._queued -= 1
         self._queued_bytes -= len(frame)
+        if self._queued:
+            self._next()
         if s.loss and rng.random() < s.loss:
             self.stats.lost += 1
             return

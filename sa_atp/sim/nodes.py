@@ -114,7 +114,8 @@ class Host:
             if not bursts:
                 return None if budget_bytes is None else self._pacer.resume_us()
             for burst in bursts:
-                head = headers_for(self.endpoint, self._target(burst.address), burst.data.shape[1]).tobytes()
+                target, size = self._target(burst.address), burst.data.shape[1]
+                head = headers_for(self.endpoint, target, size, urgent=burst.urgent).tobytes()
                 for row in burst.data:
                     uplink.send(head + row.tobytes())
             self._pacer.wrote(sum(burst.data.size for burst in bursts), uplink.queued_bytes, now_us)

@@ -6,6 +6,7 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from sa_atp.arrays import Values
+from sa_atp.net.helping import Helping
 from sa_atp.net.session import Asking, Session, Sum
 from sa_atp.sim.network import Clock
 from sa_atp.sim.nodes import Host
@@ -70,9 +71,6 @@ class SimWorker(Asking):
         self._session.probe(sum_, self.clock.now_us)
         self._serve_soon()
 
-    def begin_step(self) -> int:
-        return self._session.begin_step()
-
     def ask(self, question: Request, understand: Callable[[Reply | None], T]) -> "Future[T]":
         future: Future[T] = Future()
         self._session.ask(question, understand, future, self.clock.now_us)
@@ -98,6 +96,10 @@ class SimWorker(Asking):
                 self.membership, self.clock.now_us, first_request=self._rng.getrandbits(32), limits=self._limits
             )
             self._session = Session(self.worker)
+            self.helping = Helping(
+                self.membership, self.ask, now_us=self.now_us, answer_us=lambda: self.worker.answer_us
+            )
+            self._session.revoked = self.helping.on_revoked
             self.host.connection = self.worker
             self.host.after = self._session.serve
             self.clock.at(self.clock.now_us, lambda: self._joined(self))

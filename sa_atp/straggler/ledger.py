@@ -2,40 +2,34 @@
 
 The parameter server keeps one for each job. Every micro-batch has at most one owner, so nothing is computed twice, with
 two exceptions that are meant to be: `clone`, where a helper computes a straggler's whole shard beside it, and backup,
-where the owner of a claimed micro-batch has not been heard of for far longer than it should take. There the contribution
-bitmap decides: whichever copy reaches a sum first is in it, the other is dropped.
+where the owner of a micro-batch has not been heard of for far longer than it should take. There the contribution bitmap
+decides: whichever copy reaches a sum first is in it, the other is dropped.
+
+At the beginning of a step every shard is its owner's, who needs to ask for nothing. It becomes somebody else's when the
+owner has said that it does not hold it: by itself, where it was advised to, or because it was asked to (`to_revoke`).
 """
 
 import math
+from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from sa_atp.straggler.assignment import Capacity, should_do, worth_helping
+from sa_atp.straggler.assignment import Capacity, makespan, should_do, worth_helping
+from sa_atp.straggler.effect import Effect
+from sa_atp.straggler.progress import NOBODY, Course, SendProgress, Step, Told, Worker
+from sa_atp.straggler.projection import LEAST_SENDING_US, Projection
 from sa_atp.wire.contributions import ContributionMap
 from sa_atp.wire.control import HelpMode
 
-NOBODY = -1
+__all__ = ["Assigned", "Ledger", "SendProgress", "Told"]
+
 STEPS_KEPT = 4  # leaders may run ahead of a straggler whose work they do
 OVERDUE = 3.0  # a holder that takes so many times as long as it should is backed up
 WORTH_RESENDING = 1.5  # data must be late by so many times what sending it anew costs
-LEAST_SENDING_US = 50_000  # below, no link is slow: a busy host is as long about its next packets
 REMEMBERED_STEPS = 8  # for which a worker whose data was late is not given its time again
-SMOOTHING = 0.5  # weight of the newest measurement of a worker's speed
-
-
-@dataclass(frozen=True, slots=True)
-class SendProgress:
-    """How far a worker's own fragments of a sum are."""
-
-    pending: float
-    """Share of the fragments whose sum is not known."""
-    send_us: int
-    """How long all of them take to the switch, at the pace of those that are there; 0: not known."""
-
-    def since(self, before: "SendProgress | None") -> "SendProgress":
-        """After an earlier answer: this one includes time in which nothing was left to send, so the shortest counts."""
-        known = [p.send_us for p in (self, before) if p is not None and p.send_us]
-        return SendProgress(self.pending, min(known, default=0))
+LEAST_POLL_US, LONGEST_POLL_US = 6_000, 50_000  # between two offers of a leader that was told there is nothing to do
+FOREVER_US = 1 << 50
+ASK_AGAIN_US = 20_000  # after which an owner that has not answered is asked once more how far it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,39 +42,6 @@ class Assigned:
     backup: bool = False  # someone else holds them, but has not been heard of
 
 
-@dataclass(slots=True)
-class _Step:
-    owner: list[list[int]]  # [shard][micro-batch]
-    backed_up: list[list[bool]]
-    began_us: int  # when the first worker told of it
-    cloned_by: dict[int, int] = field(default_factory=dict)  # shard: helper
-    ended: set[int] = field(default_factory=set)  # shards whose owner was told to stop
-    resent: set[int] = field(default_factory=set)  # shards that are computed anew because their data is late
-    sends_since_us: dict[int, int] = field(default_factory=dict)  # worker: when it began to send its own
-
-    def left(self, shard: int) -> int:
-        return self.owner[shard].count(NOBODY)
-
-    def is_shared(self, shard: int) -> bool:
-        """Whether somebody else computes a part of a shard, too or instead of its owner."""
-        return (
-            shard in self.cloned_by
-            or shard in self.resent
-            or any(self.backed_up[shard])
-            or any(owner not in (shard, NOBODY) for owner in self.owner[shard])
-        )
-
-
-@dataclass(slots=True)
-class _Worker:
-    unit_us: float | None = None  # how long it takes for a unit of work; None: not measured yet
-    weight: int = 0  # units in a micro-batch of its shard; 0: not told yet
-    holds: tuple[int, int, int] | None = None  # (step, shard, micro-batch) that it is at
-    since_us: int = 0
-    free_since_us: int = 0  # when it was last heard to be done with what it held
-    resent_in: int = -1 << 40  # the last step in which its data was late
-
-
 class Ledger:
     def __init__(self, world_size: int, micro_batches: int, mode: HelpMode) -> None:
         self.world_size = world_size
@@ -89,181 +50,312 @@ class Ledger:
         self.mode = mode
         self.helped_micro_batches = 0
         self.backups = 0
-        self._steps: dict[int, _Step] = {}
-        self._send_us: float | None = None  # how long a worker takes to send a contribution; None: not measured yet
-        self._workers = [_Worker() for _ in range(world_size)]
+        self.to_revoke: deque[tuple[int, int]] = deque()
+        """(rank, step): whom to ask how far it is, and for what it need not hold."""
+        self._steps: dict[int, Step] = {}
+        self._workers = [Worker() for _ in range(world_size)]
+        self._now = Projection(self._workers)
+        self._effect = Effect()
 
     # --- what workers say ---------------------------------------------------------------------------------------------
 
-    def claim(self, step: int, rank: int, micro_batch: int, took_us: int, now_us: int, *, weight: int = 1) -> bool:
-        """A worker wants to begin a micro-batch of its own shard.
-
-        Those before it that are nobody's have no work in them (see batching.deal): they are its own, whatever the answer.
+    def claim(
+        self, step: int, rank: int, begun: int, held: int, since_us: int | None, told: Told, now_us: int
+    ) -> tuple[int, bool]:
+        """A worker says how far it is in its own shard, and what of it it holds; and asks for more.
 
         Args:
-            took_us: how long its previous micro-batch took; 0 if there was none. If that was of another shard: how long one
-                of its own would have taken.
-            weight: how much work one of its own is, in a unit that all workers have.
+            begun: how many micro-batches it has begun. held: how many are its own, those included.
+            since_us: for how long it has been at the last that it has begun; None: that is done.
 
-        Returns: False if it must leave it, and all that follow, to others.
+        Returns: how many are its own from now on; and whether these are the last, the rest is others'.
         """
-        self._finished(rank, took_us, now_us)
-        self._workers[rank].weight = weight
-        state = self._step(step, now_us)
-        before = state.owner[rank][:micro_batch]
-        state.owner[rank][:micro_batch] = [rank if other == NOBODY else other for other in before]
-        owner = state.owner[rank][micro_batch]
-        if owner == rank:
-            return True  # a repeated question
-        if owner != NOBODY or rank in state.ended:
-            return False
-        if self.mode is HelpMode.STEAL and not self._should_go_on(state, rank, now_us):
-            state.ended.add(rank)
-            return False
-        self._hold(state, step, rank, rank, micro_batch, now_us)
-        return True
+        state, sent_us = self._hear(step, rank, told, now_us)
+        course = state.courses[rank]
+        course.begun = begun
+        course.is_at_it = since_us is not None
+        course.at_us = sent_us - (since_us or 0)
+        course.was_overdue = (since_us or 0) > (self._now.duration(state, rank) or FOREVER_US)
+        if begun == self.micro_batches and since_us is None and course.idle_us is None:
+            course.idle_us = sent_us  # what it says of that may be on its way behind its data
+        owners = state.owner[rank]
+        held = min(held, state.held(rank))  # of two claims the later may have been asked first
+        for m in range(held, self.micro_batches):
+            if owners[m] == rank and (rank, m) not in course.lot:
+                owners[m] = NOBODY
+        if rank in state.ended:
+            return held, True
+        self._project(state, now_us)
+        if self.mode is not HelpMode.STEAL or not self._effect.is_on(step):
+            until = self._grant(state, rank, held, self.micro_batches)
+            return until, until < self.micro_batches
+        if begun == 0 and since_us is None and told.spent_us == 0:
+            return held, False  # it is not in this step yet
+        return self._grant_more(state, rank, begun, held, now_us)
 
     def ask(
         self,
         step: int,
         rank: int,
         missing: int,
-        took_us: int,
+        told: Told,
         busy_us: int,
         now_us: int,
-        progress: SendProgress | None = None,
+        pending: float | None = None,
     ) -> Assigned | None:
         """A leader offers to work.
 
         Args:
             missing: contributions that it misses (a bitmap).
-            busy_us: for how long it will still be at what it was given before; 0: it is idle.
-            progress: how far its own contribution is, where that is known.
+            busy_us: for how long it will still be at what it has to do before; 0: it is idle.
+            pending: share of the sums that it misses, where that is known.
         """
-        self._finished(rank, took_us, now_us)
-        if progress is not None:
-            old_us, new_us = self._send_us, progress.send_us
-            self._send_us = new_us if old_us is None else old_us + SMOOTHING * (new_us - old_us)
-        state = self._step(step, now_us)
-        if self.mode is HelpMode.CLONE:
-            return None if busy_us else self._clone(state, step, rank, missing, now_us)
-        if self.mode is HelpMode.STEAL:
-            work = self._steal(state, step, rank, now_us, now_us + busy_us)
-            if work is not None or busy_us:
-                return work
-            return self._back_up(state, step, rank, missing, now_us) or self._resend_speculatively(
-                state, step, rank, missing, now_us, progress
-            )
-        return None
+        state, sent_us = self._hear(step, rank, told, now_us)
+        self._project(state, now_us)
+        if self.mode is HelpMode.NONE:
+            return None
+        work = self._choose(state, step, rank, missing, told, sent_us + busy_us, busy_us, now_us, pending)
+        state.is_helped |= work is not None
+        return work
 
-    def idle(self, step: int, rank: int, took_us: int, now_us: int) -> None:
+    def ask_again_us(self, step: int, rank: int, now_us: int) -> int:
+        """After how long a leader that got nothing should ask again: when something may have changed."""
+        state = self._steps[step]
+        times = []
+        for other, course in enumerate(state.courses):
+            if other == rank:
+                continue
+            answer_us = (course.asked_us or 0) + self._workers[other].answer_us
+            if course.revoked_us is not None and now_us <= answer_us:
+                # so that the question is there when the answer is
+                return max(0, answer_us - now_us - self._workers[rank].answer_us)
+            if course.idle_us is None and other not in state.ended:
+                times.append(self._now.due_us(state, other) - now_us)
+            if course.lot_until_us > now_us:
+                times.append(course.lot_until_us - now_us)
+        # by its time, everybody is done, and the sum comes; until it is there, data may be late
+        return min(max(min(times, default=0), LEAST_POLL_US), LONGEST_POLL_US)
+
+    def idle(self, step: int, rank: int, told: Told, now_us: int) -> None:
         """A worker is done with what it held, and sends what it has computed."""
-        self._finished(rank, took_us, now_us)
-        self._step(step, now_us).sends_since_us[rank] = now_us
+        state, sent_us = self._hear(step, rank, told, now_us)
+        state.courses[rank].idle_us = sent_us
 
     def shared(self, step: int) -> list[int]:
         """The shards of a step of which somebody else than the owner computes a part."""
         state = self._steps.get(step)
         return [] if state is None else [shard for shard in range(self.world_size) if state.is_shared(shard)]
 
-    # --- decisions ----------------------------------------------------------------------------------------------------
+    def advice(self, rank: int) -> tuple[int, bool]:
+        """For the steps that follow, as far as they can be foreseen.
 
-    def _should_go_on(self, state: _Step, rank: int, now_us: int) -> bool:
-        mine = self._duration(rank)
-        if mine is None:
-            return True
-        # as fast as the others but for what a busy host does to measurements: what is sent anew costs more than that
-        return should_do(now_us + mine - mine // 8, self._wanted(state, rank), self._others(state, rank, rank, now_us))
-
-    def _others(self, state: _Step, rank: int, shard: int, now_us: int) -> list[Capacity]:
-        """Everyone else, free when their own work is done; of the shard in question only what its owner is at counts."""
-        found = []
-        for other in range(self.world_size):
-            duration = self._duration(other, shard)
-            if other == rank or duration is None or (other == shard and other in state.ended):
-                continue
-            left = 0 if other == shard else state.left(other)
-            done_us = self._owner_finish(state, other, left, now_us)
-            # it can compute while its link is busy with its own
-            found.append(Capacity(max(done_us, self._link_free_us(state, other, done_us) - duration), duration))
-        return found
-
-    @property
-    def _slow_link_us(self) -> int:
-        """How long a contribution keeps a worker's link busy, where that counts; else 0."""
-        return 0 if self._send_us is None or self._send_us < LEAST_SENDING_US else int(self._send_us)
-
-    def _link_free_us(self, state: _Step, rank: int, done_us: int) -> int:
-        """When a worker's own contribution has left. What it adds for others goes the same way after that.
-
-        Args: done_us: when it will have computed its own.
+        Returns: how many of its micro-batches a worker should hold from the beginning; and whether it will have something
+        to do for others.
         """
-        return state.sends_since_us.get(rank, done_us) + self._slow_link_us if self._slow_link_us else 0
+        known = [w.micro_batch_us for w in self._workers if w.micro_batch_us is not None]
+        next_step = max(self._steps, default=-1) + 1
+        if self.mode is not HelpMode.STEAL or len(known) < self.world_size or not self._effect.is_on(next_step):
+            return self.micro_batches, False
+        times = [int(t) for t in known]
+        end_us = makespan(self.world_size * self.micro_batches, [Capacity(0, t) for t in times]) or 0
+        slow = [r for r, t in enumerate(times) if self.micro_batches * t - end_us > t]
+        if rank in slow:
+            # half of what it will do at most: the rest it asks for in time, or leaves to others
+            return end_us // times[rank] // 2, False
+        return self.micro_batches, bool(slow) and self.micro_batches * times[rank] + times[rank] <= end_us
 
-    def _steal(self, state: _Step, step: int, rank: int, now_us: int, free_us: int) -> Assigned | None:
-        """The last unclaimed micro-batch of the shard that would be finished last, if this worker is the one for it."""
-        begin_us, link_free_us = free_us, self._link_free_us(state, rank, now_us)
-        candidates: list[tuple[bool, int, int]] = []
-        for shard in range(self.world_size):
-            left = state.left(shard)
-            if left == 0:
-                continue
-            mine = self._duration(rank, shard) or self._typical(shard) or 0
-            done_us = max(begin_us + mine, link_free_us)
-            finish = self._owner_finish(state, shard, left, now_us)
-            ended = shard in state.ended
-            if not ended and not worth_helping(done_us, finish, mine):
-                continue
-            if should_do(done_us, self._wanted(state, shard), self._others(state, rank, shard, now_us)):
-                candidates.append((ended, finish, shard))
+    # --- an owner's own -----------------------------------------------------------------------------------------------
+
+    def _grant_more(self, state: Step, rank: int, begun: int, held: int, now_us: int) -> tuple[int, bool]:
+        """Gives an owner what it would do soonest, a part of that at a time: what was not given can still be others'."""
+        mine = self._now.duration(state, rank)
+        if mine is None:
+            return self._grant(state, rank, held, held + 1), False
+        answer_us = self._workers[rank].answer_us
+        left_us = (held - begun) * mine
+        begin_us = max(self._now.held_until(state, rank, now_us), now_us + answer_us // 2)
+        others = self._now.others(state, rank, rank, now_us)
+        wanted, most = self._now.wanted(state, rank), held
+        while most < self.micro_batches and state.owner[rank][most] == NOBODY:
+            finish_us = begin_us + (most - held + 1) * mine
+            # as fast as the others but for what a busy host does to measurements: what is sent anew costs more than that
+            if not should_do(finish_us - mine // 8, wanted - (most - held), others):
+                break
+            most += 1
+        if most == held:
+            if left_us > 2 * answer_us + mine:
+                return held, False  # it is early: it will ask again
+            state.ended.add(rank)
+            return held, True
+        soon = math.ceil(2 * answer_us / mine)  # what it needs until it can have asked again
+        return self._grant(state, rank, held, min(most, held + max(1, soon, (most - held) // 2))), False
+
+    def _grant(self, state: Step, rank: int, held: int, until: int) -> int:
+        owners = state.owner[rank]
+        while held < min(until, self.micro_batches) and owners[held] in (NOBODY, rank):
+            owners[held] = rank
+            held += 1
+        return held
+
+    # --- help ---------------------------------------------------------------------------------------------------------
+
+    def _choose(
+        self,
+        state: Step,
+        step: int,
+        rank: int,
+        missing: int,
+        told: Told,
+        idle_us: int,
+        busy_us: int,
+        now_us: int,
+        pending: float | None,
+    ) -> Assigned | None:
+        """What a leader is to do. Args: idle_us: when it will have done what it has to do before."""
+        free_us = max(idle_us, now_us + told.answer_us // 2)
+        work: Assigned | None = None
+        if self._effect.is_on(step):
+            if self.mode is HelpMode.CLONE:
+                work = None if busy_us else self._clone(state, step, rank, missing, free_us, now_us)
+                if work is None:
+                    self._look_into_silence(state, step, rank, now_us)
+                return work
+            work = self._steal(state, step, rank, now_us, free_us)
+            if work is None:
+                self._revoke_from_the_last(state, step, rank, free_us, now_us)
+        if work is not None or busy_us:
+            return work
+        work = self._back_up(state, step, rank, missing, free_us, now_us)
+        if work is None and self._effect.is_on(step):
+            work = self._resend_speculatively(state, step, rank, missing, now_us, pending)
+        return work
+
+    def _steal(self, state: Step, step: int, rank: int, now_us: int, free_us: int) -> Assigned | None:
+        """The last free micro-batches of the shard that would be finished last, if this worker is the one for them."""
+        link_us = self._now.link_free_us(state, rank, now_us)
+        mine_us = [self._mine(state, rank, shard) for shard in range(self.world_size)]
+        candidates = [
+            (shard in state.ended, self._now.finish_us(state, shard, now_us), shard)
+            for shard, mine in enumerate(mine_us)
+            if state.free(shard) and self._is_the_one(state, rank, shard, max(free_us + mine, link_us), mine, now_us)
+        ]
         if not candidates:
             return None
         _, _, shard = max(candidates)
-        tail = max(m for m in range(self.micro_batches) if state.owner[shard][m] == NOBODY)
-        self._hold(state, step, rank, shard, tail, begin_us)
+        mine = mine_us[shard]
+        begin_us, free_us = free_us, max(free_us, link_us - mine)
+        course = state.courses[rank]
+        most = max(1, math.ceil(self._workers[rank].answer_us / mine), state.free(shard) // (2 * self.world_size))
+        lot: list[int] = []
+        while len(lot) < most and state.free(shard):
+            if lot and not self._is_the_one(state, rank, shard, free_us + (len(lot) + 1) * mine, mine, now_us):
+                break
+            tail = state.last_free(shard)
+            state.owner[shard][tail] = rank
+            lot.append(tail)
+        course.lot, course.lot_from_us = [(shard, m) for m in lot], begin_us
+        course.lot_until_us = begin_us + len(lot) * mine
         if shard != rank:
-            self.helped_micro_batches += 1
-        return Assigned(step, shard, (tail,))
+            self.helped_micro_batches += len(lot)
+        return Assigned(step, shard, tuple(lot))
 
-    def _back_up(self, state: _Step, step: int, rank: int, missing: int, now_us: int) -> Assigned | None:
-        """A micro-batch whose holder has fallen silent, or any other that it has not sent either."""
-        for holder, worker in enumerate(self._workers):
-            if holder == rank or worker.holds is None or worker.holds[0] != step:
+    def _is_the_one(self, state: Step, rank: int, shard: int, finish_us: int, mine: int, now_us: int) -> bool:
+        """Whether a helper should do one of a shard's free micro-batches.
+
+        Args: finish_us: when it would be done with it.
+        """
+        if shard not in state.ended and not worth_helping(finish_us, self._now.finish_us(state, shard, now_us), mine):
+            return False
+        # it is here, and the others are not: a little later than they could is as good
+        return should_do(
+            finish_us - mine // 8, self._now.wanted(state, shard), self._now.others(state, rank, shard, now_us)
+        )
+
+    def _revoke_from_the_last(self, state: Step, step: int, rank: int, free_us: int, now_us: int) -> None:
+        """Asks those for what they hold that a helper would be done with clearly before them."""
+        self._look_into_silence(state, step, rank, now_us)
+        for shard in self._still_at_it(state, rank):
+            mine = self._mine(state, rank, shard)
+            course = state.courses[shard]
+            if state.held(shard) <= course.begun and course.at_us is not None:
+                continue  # it has begun all that it holds
+            back_us = now_us + self._workers[shard].answer_us
+            finish_us = self._now.held_until(state, shard, now_us)
+            if worth_helping(max(free_us, back_us) + mine, finish_us, mine):
+                self._revoke(state, step, shard, now_us)
+
+    def _look_into_silence(self, state: Step, step: int, rank: int, now_us: int) -> None:
+        """Asks those how far they are who should have been done by now."""
+        for shard in self._still_at_it(state, rank):
+            course = state.courses[shard]
+            heard_us = course.at_us or 0
+            if self._now.due_us(state, shard) < now_us and now_us - heard_us > (self._now.duration(state, shard) or 0):
+                self._revoke(state, step, shard, now_us)
+
+    def _still_at_it(self, state: Step, rank: int) -> Iterator[int]:
+        for shard, course in enumerate(state.courses):
+            if shard != rank and course.idle_us is None and shard not in state.ended:
+                yield shard
+
+    def _revoke(self, state: Step, step: int, rank: int, now_us: int) -> None:
+        course = state.courses[rank]
+        # where it has answered, there is no news before it has had time for a micro-batch
+        usual_us = (self._now.duration(state, rank) or 0) if course.revoked_us is None else ASK_AGAIN_US
+        if course.asked_us is not None and now_us - course.asked_us < max(usual_us, 2 * self._workers[rank].answer_us):
+            return
+        if course.revoked_us is None:
+            course.revoked_us = now_us
+        course.asked_us = now_us
+        self.to_revoke.append((rank, step))
+
+    def _back_up(self, state: Step, step: int, rank: int, missing: int, free_us: int, now_us: int) -> Assigned | None:
+        """Micro-batches whose holder has fallen silent."""
+        for holder, course in enumerate(state.courses):
+            if holder == rank:
                 continue
-            expected = self._duration(holder, worker.holds[1]) or self._duration(rank, worker.holds[1])
+            expected = self._now.duration(state, holder) or self._mine(state, rank, holder)
             # what it has sent, and what it says of it, may wait behind its own contribution
-            if expected is None or now_us - worker.since_us < OVERDUE * (expected + self._slow_link_us):
-                continue
-            for shard, m in self._held_by(state, holder):
-                if missing & self._map.bit(shard, m) and not state.backed_up[shard][m]:
-                    state.backed_up[shard][m] = True
-                    self.backups += 1
-                    return Assigned(step, shard, (m,), backup=True)
+            patience_us = (OVERDUE - 1) * (expected + self._now.slow_link_us(holder)) + self._workers[holder].answer_us
+            late: dict[int, list[int]] = {}
+            if course.idle_us is None and now_us - self._now.due_us(state, holder) >= patience_us:
+                late[holder] = list(range(state.held(holder)))  # what it has done it has not sent either
+            lot_us = course.lot_until_us - course.lot_from_us
+            if course.lot and now_us - course.lot_until_us >= (OVERDUE - 1) * (lot_us + self._now.slow_link_us(holder)):
+                for shard, m in course.lot:
+                    late.setdefault(shard, []).append(m)
+            for shard, micro_batches in late.items():
+                lost = [m for m in micro_batches if missing & self._map.bit(shard, m) and not state.backed_up[shard][m]]
+                if lost:
+                    chosen = lost[: max(1, len(lost) // self.world_size)]
+                    for m in chosen:
+                        state.backed_up[shard][m] = True
+                    self.backups += len(chosen)
+                    return Assigned(step, shard, tuple(chosen), backup=True)
         return None
 
     def _resend_speculatively(
-        self, state: _Step, step: int, rank: int, missing: int, now_us: int, progress: SendProgress | None
+        self, state: Step, step: int, rank: int, missing: int, now_us: int, pending: float | None
     ) -> Assigned | None:
         """What another worker has computed, and is so slow to send that computing and sending it anew is faster.
 
         Its link is slow, not its device. The whole lot goes to one helper: every helper would send as many fragments.
+        Where others have not computed theirs yet, what is missing tells nothing of it.
         """
-        if progress is None:
+        is_computed = all(c.idle_us is not None or r == rank or not state.held(r) for r, c in enumerate(state.courses))
+        if pending is None or self._now.duration(state, rank) is None or not is_computed:
             return None
-        pending, send_us = progress.pending, progress.send_us
+        send_us = self._workers[rank].send_us
         for shard, sender in enumerate(self._workers):
-            mine = self._duration(rank, shard)
-            if mine is None:
-                return None
             late = self._map.micro_batches_of(shard, missing)
-            if shard == rank or not late or shard in state.resent or shard not in state.sends_since_us:
+            idle_us = state.courses[shard].idle_us
+            if shard == rank or not late or shard in state.resent or idle_us is None:
                 continue
             if any(state.owner[shard][m] != shard for m in late):
                 continue
-            since_us = now_us - state.sends_since_us[shard]
+            since_us = now_us - idle_us
             # as slow as it was so far; nothing at all has come of it after a time in which we would have sent everything
             left_us = since_us * pending / (1 - pending) if pending < 1 else math.inf
-            cost_us = len(late) * mine + pending * send_us
+            cost_us = len(late) * self._mine(state, rank, shard) + pending * send_us
             is_known = step - sender.resent_in <= REMEMBERED_STEPS
             if left_us > WORTH_RESENDING * cost_us and (
                 is_known or since_us > WORTH_RESENDING * max(send_us, LEAST_SENDING_US)
@@ -274,87 +366,64 @@ class Ledger:
                 return Assigned(step, shard, tuple(late), backup=True)
         return None
 
-    def _clone(self, state: _Step, step: int, rank: int, missing: int, now_us: int) -> Assigned | None:
+    def _clone(self, state: Step, step: int, rank: int, missing: int, free_us: int, now_us: int) -> Assigned | None:
         """The whole shard of the worker that would be finished last, unless another helper has it."""
-        finish = {s: self._owner_finish(state, s, state.left(s), now_us) for s in range(self.world_size)}
+        finish = {s: self._now.held_until(state, s, now_us) for s in range(self.world_size)}
         for shard in sorted(finish, key=lambda s: -finish[s]):
             if shard == rank or shard in state.cloned_by or not missing & self._map.bits_of(shard):
                 continue
-            mine = self._duration(rank, shard) or 0
-            ready_us = max(now_us + self.micro_batches * mine, self._link_free_us(state, rank, now_us))
+            mine = self._mine(state, rank, shard)
+            ready_us = max(free_us + self.micro_batches * mine, self._now.link_free_us(state, rank, now_us))
             if worth_helping(ready_us, finish[shard], mine // 2):
                 state.cloned_by[shard] = rank
                 self.helped_micro_batches += self.micro_batches
                 return Assigned(step, shard, tuple(range(self.micro_batches)), backup=True)
         return None
 
+    def _mine(self, state: Step, rank: int, shard: int) -> int:
+        """How long a worker will take for a micro-batch of a shard, as far as is known of it or of the others."""
+        return self._now.duration(state, rank, shard) or self._now.typical(shard) or 1
+
     # --- projections --------------------------------------------------------------------------------------------------
 
-    def _owner_finish(self, state: _Step, rank: int, left: int, now_us: int) -> int:
-        """When a worker would be done with its own shard, if nobody helped."""
-        duration = self._duration(rank) or self._typical(rank) or 0
-        worker = self._workers[rank]
-        free = now_us
-        if worker.holds is not None:
-            # one that is overdue is taken to be as long in coming as it is late already: it may have stopped
-            held = worker.holds[1]
-            free += abs(worker.since_us + (self._duration(rank, held) or self._typical(held) or 0) - now_us)
-        else:
-            # it should claim its next one, or ask for something to do: if it does not, the same holds
-            free += max(0, now_us - max(worker.free_since_us, state.began_us) - duration)
-        return free + (0 if rank in state.ended else left * duration)
-
-    def _wanted(self, state: _Step, shard: int) -> int:
-        """Micro-batches that others could do: the unclaimed ones of a shard, and of all whose owner was told to stop.
-
-        Returns: how many of this shard's they come to.
-        """
-        each = self._weight(shard)
-        others = [state.left(other) * self._weight(other) for other in state.ended if other != shard]
-        return state.left(shard) + sum(-(-work // each) for work in others)
-
-    def _weight(self, shard: int) -> int:
-        """Of a micro-batch of it, in units of work. Of one whose owner has not told: as of the heaviest."""
-        return self._workers[shard].weight or max(1, *(worker.weight for worker in self._workers))
-
-    def _duration(self, rank: int, shard: int | None = None) -> int | None:
-        """How long a worker takes for a micro-batch of a shard, its own by default; None: it was not measured yet."""
-        measured = self._workers[rank].unit_us
-        return None if measured is None else int(measured * self._weight(rank if shard is None else shard))
-
-    def _typical(self, shard: int) -> int | None:
-        known = sorted(w.unit_us for w in self._workers if w.unit_us is not None)
-        return int(known[len(known) // 2] * self._weight(shard)) if known else None
+    def _project(self, state: Step, now_us: int) -> None:
+        """Notes how long the step would take if nobody helped from now on."""
+        last_us = max(self._now.finish_us(state, shard, now_us) for shard in range(self.world_size))
+        state.projected_us = max(state.projected_us, last_us - state.began_us)
 
     # --- bookkeeping --------------------------------------------------------------------------------------------------
 
-    def _finished(self, rank: int, took_us: int, now_us: int) -> None:
-        worker = self._workers[rank]
-        worker.free_since_us = now_us
-        worker.holds = None
-        if took_us > 0:
-            old, new = worker.unit_us, took_us / self._weight(rank)
-            worker.unit_us = new if old is None else old + SMOOTHING * (new - old)
+    def _hear(self, step: int, rank: int, told: Told, now_us: int) -> tuple[Step, int]:
+        """Notes what a worker says of itself. Returns: the step; and when it said so."""
+        self._workers[rank].learn(told)
+        sent_us = now_us - told.answer_us // 2
+        state = self._step(step, sent_us - told.spent_us)
+        course: Course = state.courses[rank]
+        if told.spent_us and course.began_us is None:
+            self._workers[rank].lagged(sent_us - told.spent_us - state.began_us)
+        course.learn(told, sent_us)
+        course.revoked_us = None
+        return state, sent_us
 
-    def _hold(self, state: _Step, step: int, rank: int, shard: int, micro_batch: int, now_us: int) -> None:
-        state.owner[shard][micro_batch] = rank
-        worker = self._workers[rank]
-        worker.holds = (step, shard, micro_batch)
-        worker.since_us = now_us
+    def _over(self, step: int, now_us: int) -> None:
+        """A step is over: what was help good for? Args: now_us: when the next one began."""
+        state = self._steps.get(step)
+        if state is None or not step:  # in the first one everything takes longer
+            return
+        took_us = now_us - state.began_us
+        network_us = max(w.send_us + w.answer_us // 2 for w in self._workers)
+        if state.is_helped:
+            self._effect.with_help(step, state.projected_us + network_us, took_us)
+            return
+        ends_us = [course.idle_us for course in state.courses]
+        if None not in ends_us:
+            computed_us = max(end_us for end_us in ends_us if end_us is not None) - state.began_us
+            self._effect.without_help(computed_us + network_us, took_us)
 
-    def _held_by(self, state: _Step, rank: int) -> Iterator[tuple[int, int]]:
-        for shard, owners in enumerate(state.owner):
-            for m, owner in enumerate(owners):
-                if owner == rank:
-                    yield shard, m
-
-    def _step(self, step: int, now_us: int) -> _Step:
+    def _step(self, step: int, began_us: int) -> Step:
         if step not in self._steps:
-            self._steps[step] = _Step(
-                owner=[[NOBODY] * self.micro_batches for _ in range(self.world_size)],
-                backed_up=[[False] * self.micro_batches for _ in range(self.world_size)],
-                began_us=now_us,
-            )
+            self._steps[step] = Step.begin(self.world_size, self.micro_batches, began_us)
+            self._over(step - 1, began_us)
             for old in [s for s in self._steps if s <= step - STEPS_KEPT]:
                 del self._steps[old]
         return self._steps[step]

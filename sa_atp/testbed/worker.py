@@ -128,7 +128,7 @@ def _meet(comm: Communicator) -> None:
     if not comm.membership.seats:
         comm.all_reduce(nothing)
         return
-    sum_, step = comm.begin(1), comm.begin_step()
+    sum_, step = comm.begin(1), comm.helping.begin_step()
     seated = comm.take_seat(step).result()
     if isinstance(seated, Seated):
         comm.contribute(sum_, [nothing], comm.membership.map.bits_of_seat(seated.seat))

@@ -14,7 +14,7 @@ from sa_atp.arrays import Values
 from sa_atp.net.clock import now_us
 from sa_atp.net.communicator import Communicator
 from sa_atp.net.session import Asking, Sum
-from sa_atp.straggler.ledger import SendProgress
+from sa_atp.straggler.progress import SendProgress
 from sa_atp.train.layout import Layout
 from sa_atp.wire.control import Reply, Request
 
@@ -70,6 +70,7 @@ class BucketedHost(Asking):
 
     def __init__(self, communicator: Communicator, layout: Layout) -> None:
         self.membership = communicator.membership
+        self.helping = communicator.helping
         self.current: SegmentedSum | None = None
         self._communicator = communicator
         self._layout = layout
@@ -114,9 +115,6 @@ class BucketedHost(Asking):
             if not part.future.done():
                 self._communicator.probe(part)
                 return
-
-    def begin_step(self) -> int:
-        return self._communicator.begin_step()
 
     def ask(self, question: Request, understand: Callable[[Reply | None], T]) -> "Future[T]":
         return self._communicator.ask(question, understand)

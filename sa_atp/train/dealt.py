@@ -20,7 +20,7 @@ from sa_atp.arrays import Values
 from sa_atp.batching.deal import Deal
 from sa_atp.batching.orchestrator import Measured, Orchestrator
 from sa_atp.net.promise import then_at_once
-from sa_atp.straggler.ledger import SendProgress
+from sa_atp.straggler.progress import SendProgress
 from sa_atp.train.step import Host, PendingSum, Stepper, StepRecord, Steps, Workload
 
 # Numbers of a worker's place: samples of its shard that it computed, and microseconds in two halves of 16 bits. Sums of
@@ -84,8 +84,7 @@ class MeasuringHost:
     def __init__(self, host: Host) -> None:
         self.membership = host.membership
         self.now_us = host.now_us
-        self.begin_step = host.begin_step
-        self.claim, self.offer, self.idle = host.claim, host.offer, host.idle
+        self.helping = host.helping
         self.take_seat = host.take_seat
         self._host = host
         self._noted: dict[int, tuple[int, int]] = {}  # contribution: samples, microseconds

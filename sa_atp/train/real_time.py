@@ -20,6 +20,7 @@ class CommunicatorHost(Asking):
 
     def __init__(self, comm: Communicator) -> None:
         self.membership = comm.membership
+        self.helping = comm.helping
         self._comm = comm
 
     def now_us(self) -> int:
@@ -33,9 +34,6 @@ class CommunicatorHost(Asking):
 
     def probe(self, sum_: Sum) -> None:
         self._comm.probe(sum_)
-
-    def begin_step(self) -> int:
-        return self._comm.begin_step()
 
     def ask(self, question: Request, understand: Callable[[Reply | None], T]) -> "Future[T]":
         return self._comm.ask(question, understand)

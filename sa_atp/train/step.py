@@ -1,15 +1,14 @@
 """One synchronous step of one worker: compute, contribute, help, take the sum. (protocol section 10)
 
-ATP is the same step without help. Under SA-ATP a worker claims its micro-batches one by one while it computes them, and
+ATP is the same step without help. Under SA-ATP a worker gives up what it has not begun when others could do it sooner, and
 when it has contributed and waits, it looks at what the switch holds, offers to work, and contributes that as well.
 
 The step is a generator, so that it runs in real and in virtual time alike: it yields what takes time (`Compute`, `Wait`)
 and is sent the outcome. Everything else it does through `Host`, whose calls return at once.
 """
 
-import contextlib
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
@@ -17,14 +16,15 @@ import numpy as np
 
 from sa_atp.arrays import Values
 from sa_atp.batching.deal import Deal
-from sa_atp.net.promise import first_of, then_at_once
-from sa_atp.straggler.ledger import SendProgress
+from sa_atp.net.helping import Helping, OwnShard
+from sa_atp.net.promise import first_of
+from sa_atp.straggler.progress import SendProgress
 from sa_atp.transport.membership import Membership
-from sa_atp.wire.control import Seated, Taken, Work
+from sa_atp.wire.control import Nothing, Seated, Taken, Work
 
 IDLE_ANSWER_US = 20_000  # for which data waits to hear which way it should go
 WEIGHT_OF_A_SAMPLE = 100  # where shards differ; micro-batches of a shard have parts of a sample more or less
-POLL_US, LONGEST_POLL_US = 3_000, 12_000  # between two offers of a leader that was told there is nothing to do
+OFFER_AHEAD = 1.25  # round trips before a worker is free that it asks for work, if there will be some
 
 
 class Workload(Protocol):
@@ -60,17 +60,12 @@ class Host(Protocol):
     """What a step needs of the worker that it runs on; no call blocks."""
 
     membership: Membership
+    helping: Helping
 
     def now_us(self) -> int: ...
-    def begin_step(self) -> int: ...
     def begin(self, values: int, key: object = "gradient") -> PendingSum: ...
     def contribute(self, sum_: Any, parts: Sequence[Values], bits: int, *, on_behalf: bool) -> None: ...
     def probe(self, sum_: Any) -> None: ...
-    def claim(self, step: int, micro_batch: int, took_us: int, *, weight: int = 1) -> "Future[bool]": ...
-    def offer(
-        self, step: int, missing: int, *, took_us: int, busy_us: int, progress: SendProgress | None
-    ) -> "Future[Work | None]": ...
-    def idle(self, step: int, took_us: int) -> "Future[None]": ...
     def take_seat(self, step: int) -> "Future[Seated | Taken | None]": ...
 
 
@@ -110,6 +105,7 @@ class Wait:
 
 Effect = Compute | Wait
 Steps = Generator[Effect, Any, Any]
+Offered = Future[Work | Nothing]
 
 
 @dataclass(slots=True)
@@ -164,7 +160,7 @@ class Stepper:
         pause_us: Callable[[int], int] = lambda step: 0,
     ) -> None:
         """Args:
-        helps: claim micro-batches, and help when waiting.
+        helps: leave micro-batches to others, and help when waiting.
         patience: share of its own compute time that a leader waits before it offers help.
         pause_us: how long to stop in the middle of a step.
         """
@@ -175,8 +171,7 @@ class Stepper:
         self.pause_us = pause_us
         self.rank = host.membership.rank
         self.micro_batches = host.membership.micro_batches
-        self._number = -1  # of the step, as the parameter server knows it: see Asking.begin_step
-        self._took_us = 0  # how long the last micro-batch took, told with the next question; as if it had been its own
+        self._number = -1  # of the step, as the parameter server knows it: see Helping.begin_step
         self._typical_us = 1
         self.deal: Deal | None = None
         """Which samples each micro-batch of the step has; None: all have the same number."""
@@ -184,13 +179,15 @@ class Stepper:
     def run(self, step: int) -> Steps:
         """See StepRunner."""
         record = StepRecord(step, self.host.now_us())
-        self._number = self.host.begin_step()
+        self._number = self.host.helping.begin_step()
+        self.host.helping.weight = self._weight(self.rank)
         sum_ = self.host.begin(self.workload.values)
-        yield from self._own_shard(step, sum_, record)
+        offer = yield from self._own_shard(step, sum_, record)
         contributed_us = self.host.now_us()
         if self.helps:
-            yield from self._help(step, sum_, record)
+            yield from self._help(step, sum_, record, offer)
         yield Wait(sum_.future)
+        self.host.helping.sent(sum(end - start for start, end in sum_.sending))
         self.workload.apply(sum_.future.result())
         record.end_us = self.host.now_us()
         account(record, contributed_us, sum_.sending)
@@ -199,41 +196,50 @@ class Stepper:
     # --- own work -------------------------------------------------------------------------------------------------------
 
     def _own_shard(self, step: int, sum_: PendingSum, record: StepRecord) -> Steps:
+        """Returns: an offer to help that was made ahead; None: there was none."""
         parts: list[Values] = []
         bits = 0
         pause_us = self.pause_us(step)
+        shard = self.host.helping.own_shard(self._number) if self.helps else None
+        offer: Offered | None = None
+        own = iter(range(self.micro_batches))
         empty = 0 if self.deal is None else self.deal.empty(self.rank)  # those without samples come first
-        for m in range(self.micro_batches):
-            if sum_.future.done():
-                break  # others have done it all
-            claim = self._claim(m) if self.helps and m >= empty else None
+        while not sum_.future.done():  # or others have done it all
+            m = next(own, None) if shard is None else shard.take()
+            if m is None:
+                more = None if shard is None else shard.more()
+                if more is None:
+                    break
+                yield Wait(first_of(more, sum_.future))
+                continue
             if pause_us and m == (empty + self.micro_batches) // 2:
                 start = self.host.now_us()
                 yield Wait(None, pause_us)
                 record.activities.append(Activity("pause", start, self.host.now_us()))
-            gradient = yield from self._compute(step, self.rank, m, record, "compute", _superfluous(claim, sum_))
+            if shard is not None and offer is None and self._should_offer_ahead(shard):
+                offer = self._offer(sum_, busy_us=shard.left_us + self._typical_us)
+            stop = sum_.future if shard is not None else None
+            gradient = yield from self._compute(step, self.rank, m, record, "compute", stop)
             if gradient is None:
                 break
-            if claim is not None:
-                if not claim.done():
-                    yield Wait(first_of(claim, sum_.future))
-                if not claim.done() or not claim.result(timeout=0):
-                    break
+            if shard is not None:
+                shard.done()
             parts.append(gradient)
             record.computed.append((self.rank, m, gradient))
             record.micro_batches += 1
             bits |= self.host.membership.bit(self.rank, m)
         if parts:
             if self.helps:  # ahead of the data: it is computed, so what is late is not the device
-                idle = self.host.idle(self._number, self._took_us)
-                self._took_us = 0
+                idle = self.host.helping.idle(self._number)
                 if self.host.membership.levels > 1:  # the answer says which way the data goes
                     yield Wait(first_of(idle, sum_.future), IDLE_ANSWER_US)
             self.host.contribute(sum_, parts, bits, on_behalf=False)
+        return offer
 
-    def _claim(self, micro_batch: int) -> "Future[bool]":
-        took_us, self._took_us = self._took_us, 0
-        return self.host.claim(self._number, micro_batch, took_us, weight=self._weight(self.rank))
+    def _should_offer_ahead(self, shard: OwnShard) -> bool:
+        """Whether there will be something to do for others, and the answer takes until we are free."""
+        helping = self.host.helping
+        return helping.helps and shard.left_us <= OFFER_AHEAD * helping.answer_us()
 
     def _weight(self, shard: int) -> int:
         """How much work a micro-batch of a shard is, in a unit that all workers have."""
@@ -245,28 +251,31 @@ class Stepper:
 
     # --- other workers' work --------------------------------------------------------------------------------------------
 
-    def _help(self, step: int, sum_: PendingSum, record: StepRecord) -> Steps:
-        """Until the sum is there: what is missing, who has work, compute it, contribute it."""
-        self.host.probe(sum_)
-        own_us = sum(a.end_us - a.start_us for a in record.activities if a.kind == "compute")
-        if (yield Wait(sum_.future, int(self.patience * own_us))):
-            return
+    def _help(self, step: int, sum_: PendingSum, record: StepRecord, offer: "Offered | None") -> Steps:
+        """Until the sum is there: what is missing, who has work, compute it, contribute it.
+
+        Args: offer: that was made while we computed our own.
+        """
+        if offer is None:
+            self.host.probe(sum_)
+            own_us = sum(a.end_us - a.start_us for a in record.activities if a.kind == "compute")
+            if (yield Wait(sum_.future, int(self.patience * own_us))):
+                return
+            offer = self._offer(sum_, busy_us=0)
         gathered: dict[int, Values] = {}  # contribution: its gradient, computed and not sent yet
-        offer = self._offer(sum_, busy_us=0)
-        poll_us = POLL_US
         while True:
+            if not offer.done() and self.host.helping.should_not_wait:
+                self._send_help(sum_, gathered)
             yield Wait(first_of(offer, sum_.future))  # an answer may be stuck behind the data of a congested link
             if sum_.future.done():
                 return
             work = offer.result(timeout=0)
-            if work is None:
+            if isinstance(work, Nothing):
                 self._send_help(sum_, gathered)
-                if not (yield Wait(sum_.future, poll_us)):
-                    poll_us = min(2 * poll_us, LONGEST_POLL_US)
+                if not work.again_us or not (yield Wait(sum_.future, work.again_us)):
                     self.host.probe(sum_)
                     offer = self._offer(sum_, busy_us=0)
                 continue
-            poll_us = POLL_US
             shard, micro_batches = work.shard, work.micro_batches
             # the next piece is asked for while this one is computed
             offer = self._offer(sum_, busy_us=len(micro_batches) * self._scaled_us(self._typical_us, self.rank, shard))
@@ -284,13 +293,11 @@ class Stepper:
             self.host.contribute(sum_, [gathered[bit] for bit in bits], sum(bits), on_behalf=True)
             gathered.clear()
 
-    def _offer(self, sum_: PendingSum, busy_us: int) -> "Future[Work | None]":
+    def _offer(self, sum_: PendingSum, busy_us: int) -> "Offered":
         missing = sum_.missing_bits
         if missing is None:
             missing = self.host.membership.fan_in & ~self.host.membership.bits_of(self.rank)
-        progress = sum_.progress if sum_.progress is not None and sum_.progress.send_us else None
-        took_us, self._took_us = self._took_us, 0
-        return self.host.offer(self._number, missing, took_us=took_us, busy_us=busy_us, progress=progress)
+        return self.host.helping.offer(self._number, missing, busy_us=busy_us, progress=sum_.progress)
 
     # --- common -----------------------------------------------------------------------------------------------------------
 
@@ -309,13 +316,17 @@ class Stepper:
             record.activities.append(Activity(kind, start, end, label + ", cancelled"))
             if kind == "compute" and end - start > self._typical_us:
                 # It would have taken longer than that. Told so, the others need not find out anew in every step.
-                self._took_us = self._typical_us = end - start
+                self._took(end - start, cut_off=True)
             return None
         gradient, loss = outcome
-        self._took_us = self._typical_us = max(1, self._scaled_us(end - start, shard, self.rank))
+        self._took(self._scaled_us(end - start, shard, self.rank))
         record.activities.append(Activity(kind, start, end, label))
         record.losses.append(loss)
         return gradient
+
+    def _took(self, elapsed_us: int, *, cut_off: bool = False) -> None:
+        self._typical_us = max(1, elapsed_us)
+        self.host.helping.took(self._typical_us, cut_off=cut_off)
 
 
 def account(record: StepRecord, contributed_us: int, sending: Sequence[tuple[int, int]]) -> None:
@@ -344,22 +355,3 @@ def account(record: StepRecord, contributed_us: int, sending: Sequence[tuple[int
 def _add(record: StepRecord, kind: str, start_us: int, end_us: int) -> None:
     if end_us > start_us:
         record.activities.append(Activity(kind, start_us, end_us))
-
-
-def _superfluous(claim: "Future[bool] | None", sum_: PendingSum) -> "Future[None] | None":
-    """A future that is done as soon as the claim is refused, or others have done the whole step's work."""
-    if claim is None:
-        return None
-    stop: Future[None] = Future()
-
-    def end() -> None:
-        with contextlib.suppress(InvalidStateError):  # the other reason came first
-            stop.set_result(None)
-
-    def check(answer: "Future[bool]") -> None:
-        if answer.exception() is not None or not answer.result():
-            end()
-
-    then_at_once(claim, check)
-    then_at_once(sum_.future, lambda _: end())
-    return stop

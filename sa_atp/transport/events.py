@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, fields
 
-from sa_atp.straggler.ledger import SendProgress
+from sa_atp.straggler.progress import SendProgress
 from sa_atp.transport.errors import TransportError
 from sa_atp.wire.control import Reply
 
@@ -78,10 +78,17 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class Revoked:
+    """The parameter server asks how far we are in a step, and for what we need not hold of our own shard."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """The connection is over: every operation, open or future, fails with this."""
 
     error: TransportError
 
 
-Event = OperationDone | WaitingFor | Answer | Failed
+Event = OperationDone | WaitingFor | Answer | Revoked | Failed

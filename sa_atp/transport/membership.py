@@ -184,7 +184,7 @@ class Joining:
             for row, header in zip(burst.data, headers(burst.data), strict=True):
                 if (
                     int(header["first"]) & 15 == Kind.CONTROL
-                    and self._requests.answered(int(header["seq"])) is not None
+                    and self._requests.answered(int(header["seq"]), now_us) is not None
                 ):
                     try:
                         self._reply(decode_reply(row.tobytes()), now_us)

@@ -12,7 +12,7 @@ import numpy as np
 
 from sa_atp.arrays import Indices
 from sa_atp.spec import Flag
-from sa_atp.straggler.ledger import SendProgress
+from sa_atp.straggler.progress import SendProgress
 from sa_atp.transport.contribution_group import NEVER, ContributionGroup
 from sa_atp.transport.events import WaitingFor, WorkerStats
 from sa_atp.transport.leaf_bypass import LeafBypass

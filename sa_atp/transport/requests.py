@@ -7,6 +7,7 @@ from sa_atp.wire.control import Request, encode
 
 FIRST_INTERVAL_US = 20_000
 LONGEST_INTERVAL_US = 200_000  # as often as a worker says that it lives
+SMOOTHING = 8  # the newest answer's weight is 1 in so many (RFC 6298)
 
 
 @dataclass(slots=True)
@@ -16,6 +17,8 @@ class _Open:
     next_us: int
     interval_us: int
     deadline_us: int
+    asked_us: int
+    sent: int = 0  # times
 
 
 class Requests:
@@ -27,18 +30,30 @@ class Requests:
         self._open: dict[int, _Open] = {}
         self.job = 0
         self.epoch = 0
+        self.answer_us = 0
+        """How long answers take to come, smoothed; 0: there was none yet."""
 
     def ask(self, request: Request, now_us: int, *, timeout_us: int) -> int:
         """Queues a request; returns its number."""
         self._number = (self._number + 1) & 0xFFFFFFFF or 1
         packet = encode(request, request=self._number, job=self.job, epoch=self.epoch)
-        self._open[self._number] = _Open(packet, request, now_us, FIRST_INTERVAL_US, now_us + timeout_us)
+        # on a long way the answer cannot be there before
+        interval_us = min(max(FIRST_INTERVAL_US, 2 * self.answer_us), LONGEST_INTERVAL_US)
+        self._open[self._number] = _Open(packet, request, now_us, interval_us, now_us + timeout_us, now_us)
         return self._number
 
-    def answered(self, number: int) -> Request | None:
+    def answered(self, number: int, now_us: int) -> Request | None:
         """The request that a reply with this number answers, once; None if it answers none."""
         found = self._open.pop(number, None)
-        return None if found is None else found.request
+        if found is None:
+            return None
+        elapsed_us = max(1, now_us - found.asked_us)
+        # of one that was repeated nobody knows which was answered (Karn); longer than all before it was not lost
+        if found.sent <= 1 or elapsed_us < self.answer_us:
+            self.answer_us += (elapsed_us - self.answer_us) // SMOOTHING if self.answer_us else elapsed_us
+        elif not self.answer_us:
+            self.answer_us = elapsed_us
+        return found.request
 
     def prolong(self, number: int, deadline_us: int) -> None:
         """Goes on asking until then, if there is no answer yet."""
@@ -53,6 +68,7 @@ class Requests:
         for each in self._open.values():
             if each.next_us <= now_us < each.deadline_us:
                 each.next_us = now_us + each.interval_us
+                each.sent += 1
                 each.interval_us = min(2 * each.interval_us, LONGEST_INTERVAL_US)
                 yield each.packet
 

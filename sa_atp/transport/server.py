@@ -285,7 +285,9 @@ class ParameterServer:
                 helped = {"helped_micro_batches": job.ledger.helped_micro_batches, "backups": job.ledger.backups}
                 return JobStats(**asdict(job.stats), **helped)
             case Claim() | Offer() | Idle():
-                return work_requests.answer(job, member, number, request, now_us, levels=self.settings.levels)
+                reply = work_requests.answer(job, member, number, request, now_us, levels=self.settings.levels)
+                self._out.extend(work_requests.revocations(job))
+                return reply
             case TakeSeat(step=step):
                 if not job.seats:
                     raise MalformedError("the job has no seats")

@@ -1,11 +1,26 @@
 """Answers workers' questions about whose work is whose: the parameter server's side of help. (protocol section 10)"""
 
+from collections.abc import Iterator
+
 from msgspec.structs import replace
 
-from sa_atp.straggler.ledger import SendProgress
+from sa_atp.straggler.ledger import Told
 from sa_atp.transport.job import Job, Member
 from sa_atp.transport.serial import serial_distance
-from sa_atp.wire.control import Claim, Granted, HelpAnswer, Idle, MalformedError, Noted, Nothing, Offer, Taken, Work
+from sa_atp.wire.control import (
+    Claim,
+    Granted,
+    HelpAnswer,
+    Idle,
+    MalformedError,
+    Noted,
+    Nothing,
+    Offer,
+    Revoke,
+    Work,
+    encode,
+)
+from sa_atp.wire.datagrams import Burst
 
 WorkRequest = Claim | Offer | Idle
 
@@ -13,40 +28,53 @@ WorkRequest = Claim | Offer | Idle
 def answer(job: Job, member: Member, number: int, request: WorkRequest, now_us: int, *, levels: int) -> HelpAnswer:
     """Args: number: of the request, 0 if it is none; levels: switches that aggregate on the way. Raises: MalformedError."""
     job.stats.questions += 1
+    if isinstance(request, Claim) and request.held > job.micro_batches:
+        raise MalformedError(f"held must be an integer from 0 to {job.micro_batches}")
     late = member.helping is not None and number > 0 and serial_distance(member.helping, number) < 0
-    reply = _decide(job, member.rank, request, now_us, late=late)
-    if late:
-        return reply
+    if late:  # it was lost, and its sender has asked something else since: what it says is not true any more
+        return _nothing(request)
     member.helping = number or member.helping
+    reply = _decide(job, member.rank, request, now_us)
+    hold, helps = job.ledger.advice(member.rank)
+    reply = replace(reply, hold=hold, helps=helps)
     if levels > 1:
         shared = job.ledger.shared(request.step)
         return replace(reply, bypass_leaf=not job.below_leaf_of(member.rank).isdisjoint(shared))
     return reply
 
 
-def _decide(job: Job, rank: int, request: WorkRequest, now_us: int, *, late: bool) -> HelpAnswer:
-    """Args: late: it was lost, and its sender has asked something else since: what it says is not true any more."""
+def revocations(job: Job) -> Iterator[Burst]:
+    """What owners have to be told since the last question."""
+    while job.ledger.to_revoke:
+        rank, step = job.ledger.to_revoke.popleft()
+        packet = encode(Revoke(step=step), request=0, job=job.number, epoch=job.epoch, reply=True)
+        yield Burst.of(job.members[rank].address, packet)
+
+
+def _nothing(request: WorkRequest) -> HelpAnswer:
     match request:
         case Idle():
-            if not late:
-                job.ledger.idle(request.step, rank, request.took_us, now_us)
             return Noted()
-        case Claim(micro_batch=micro_batch):
-            if micro_batch >= job.micro_batches:
-                raise MalformedError(f"micro_batch must be an integer from 0 to {job.micro_batches - 1}")
-            granted = not late and job.ledger.claim(
-                request.step, rank, micro_batch, request.took_us, now_us, weight=request.weight
-            )
-            return Granted() if granted else Taken()
+        case Claim(held=held):
+            return Granted(until=held)
         case Offer():
-            progress = None
-            if request.pending is not None and request.send_us is not None:
-                progress = SendProgress(request.pending / 1000, request.send_us)
-            work = None
-            if not late:
-                work = job.ledger.ask(
-                    request.step, rank, request.missing, request.took_us, request.busy_us, now_us, progress
-                )
+            return Nothing()
+
+
+def _decide(job: Job, rank: int, request: WorkRequest, now_us: int) -> HelpAnswer:
+    told = Told(request.took_us, request.spent_us, request.answer_us, request.sent_us, request.weight)
+    match request:
+        case Idle():
+            job.ledger.idle(request.step, rank, told, now_us)
+            return Noted()
+        case Claim():
+            until, over = job.ledger.claim(
+                request.step, rank, request.begun, request.held, request.since_us, told, now_us
+            )
+            return Granted(until=until, over=over)
+        case Offer():
+            pending = None if request.pending is None else request.pending / 1000
+            work = job.ledger.ask(request.step, rank, request.missing, told, request.busy_us, now_us, pending)
             if work is None:
-                return Nothing()
+                return Nothing(again_us=job.ledger.ask_again_us(request.step, rank, now_us))
             return Work(shard=work.shard, micro_batches=list(work.micro_batches), backup=work.backup)

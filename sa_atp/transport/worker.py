@@ -19,7 +19,7 @@ from sa_atp.transport import failures, sums
 from sa_atp.transport.common_case import CommonCase, Kernels
 from sa_atp.transport.contribution_group import ContributionGroup
 from sa_atp.transport.errors import OperationTimeoutError, ParameterServerLostError, TransportError
-from sa_atp.transport.events import Answer, Event, Failed, WorkerLimits, WorkerStats
+from sa_atp.transport.events import Answer, Event, Failed, Revoked, WorkerLimits, WorkerStats
 from sa_atp.transport.fetching import Fetching
 from sa_atp.transport.leaf_bypass import LeafBypass
 from sa_atp.transport.membership import Membership
@@ -43,6 +43,7 @@ from sa_atp.wire.control import (
     Reply,
     Report,
     Request,
+    Revoke,
     decode_reply,
 )
 from sa_atp.wire.datagrams import Burst, merged
@@ -274,6 +275,11 @@ class Worker:
             self.error = error
             self._events.append(Failed(error))
 
+    @property
+    def answer_us(self) -> int:
+        """How long answers of the parameter server take to come; 0: not known."""
+        return self._requests.answer_us
+
     def _give_up(self, error: failures.Reportable, now_us: int) -> None:
         """We cannot go on, and every rank must hear why: the parameter server tells all of them, us as well.
 
@@ -285,10 +291,12 @@ class Worker:
 
     def _on_control(self, number: int, reply: Reply, now_us: int) -> None:
         self._server_heard_us = now_us
-        request = self._requests.answered(number)
+        request = self._requests.answered(number, now_us)
         match reply:
             case Failure():
                 self.fail(failures.error_of(reply))
+            case Revoke(step=step):
+                self._events.append(Revoked(step))
             case Recall():
                 self._fetching.recall(reply, self._operations.overlapping)
             case Progress(passed=passed):

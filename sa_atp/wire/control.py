@@ -6,7 +6,7 @@ the bounds that its types say, is a MalformedError. Which messages there are, pr
 compares the two.
 
     match decode_request(packet):
-        case Claim(step=step, micro_batch=micro_batch): ...
+        case Claim(step=step, begun=begun): ...
 """
 
 import functools
@@ -177,42 +177,50 @@ class Fetch(Message, frozen=True, tag="fetch"):
     count: Annotated[int, Meta(ge=1, le=MAX_FETCH)]
 
 
-class Claim(Message, frozen=True, tag="claim"):
-    """May I begin this micro-batch of my own shard? (section 10.2)"""
+class AboutStep(Message, frozen=True):
+    """What questions about help have in common: how their sender is."""
 
     step: Count
-    micro_batch: Annotated[int, Meta(ge=0, le=CONTRIBUTION_BITS - 1)]
-    took_us: Microseconds
-    """How long the previous micro-batch took; 0: there was none."""
+    took_us: Microseconds = 0
+    """How long one of its micro-batches took, mean of those since it last said so; 0: there was none."""
+    spent_us: Microseconds = 0
+    """For how long it has been in this step; 0: it is not in it yet, or not any more."""
+    answer_us: Microseconds = 0
+    """How long answers to its questions take to come; 0: not known."""
+    sent_us: Microseconds = 0
+    """How long its contribution to the last sum took to leave."""
     weight: Annotated[int, Meta(ge=1, le=1 << 30)] = 1
-    """How much work a micro-batch of this shard is, beside one of another shard."""
+    """How much work a micro-batch of its shard is, beside one of another shard; took_us is what one of its own takes."""
 
 
-class Offer(Message, frozen=True, tag="ask"):
-    """I have nothing to do: what may I do for others?"""
+class Claim(AboutStep, frozen=True, kw_only=True, tag="claim"):
+    """Of my own shard I have begun so many and hold so many; the rest is yours. May I have more? (section 10.2)"""
 
-    step: Count
-    missing: Bitmap
-    """Contributions that the sums lack, as far as is known."""
-    took_us: Microseconds
-    busy_us: Microseconds
-    """For how long the sender is still at what it was given before."""
-    pending: Annotated[int, Meta(ge=0, le=1000)] | None = None
-    """Thousandths of the fragments whose sum is missing."""
-    send_us: Microseconds | None = None
-    """How long all its own fragments took to the switch."""
+    begun: Annotated[int, Meta(ge=0, le=CONTRIBUTION_BITS)]
+    held: Annotated[int, Meta(ge=0, le=CONTRIBUTION_BITS)]
+    """Its own from the first one on, those that it has begun included."""
+    since_us: Microseconds | None = None
+    """For how long it has been at the last one that it has begun; None: that one is done."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if (self.pending is None) != (self.send_us is None):
-            raise ValueError("pending and send_us come together")
+        if self.begun > self.held:
+            raise ValueError("begun must be at most held")
 
 
-class Idle(Message, frozen=True, tag="idle"):
+class Offer(AboutStep, frozen=True, kw_only=True, tag="ask"):
+    """I have nothing to do: what may I do for others?"""
+
+    missing: Bitmap
+    """Contributions that the sums lack, as far as is known."""
+    busy_us: Microseconds = 0
+    """For how long the sender is still at what it has to do before."""
+    pending: Annotated[int, Meta(ge=0, le=1000)] | None = None
+    """Thousandths of the fragments whose sum is missing."""
+
+
+class Idle(AboutStep, frozen=True, kw_only=True, tag="idle"):
     """I have computed what I held, and send it now."""
-
-    step: Count
-    took_us: Microseconds
 
 
 class TakeSeat(Message, frozen=True, tag="seat"):
@@ -301,14 +309,18 @@ class AboutHelp(Message, frozen=True):
 
     bypass_leaf: bool | None = field(default=None, name="past_leaf")
     """With two levels: whether data of this step has to pass the leaf. (section 10.5)"""
+    hold: Annotated[int, Meta(ge=0, le=CONTRIBUTION_BITS)] = CONTRIBUTION_BITS
+    """In the steps that follow, how many of its own micro-batches it should hold from the beginning."""
+    helps: bool = False
+    """In the steps that follow there will be something to do for others: it should ask before it is idle."""
 
 
-class Granted(AboutHelp, frozen=True, tag="granted"):
-    """The micro-batch is yours."""
+class Granted(AboutHelp, frozen=True, kw_only=True, tag="granted"):
+    """Of its own micro-batches so many are its sender's."""
 
-
-class Taken(AboutHelp, frozen=True, tag="taken"):
-    """The micro-batch, and all that follow, are others'."""
+    until: Annotated[int, Meta(ge=0, le=CONTRIBUTION_BITS)]
+    over: bool = False
+    """There will be no more: the rest is others'."""
 
 
 class Work(AboutHelp, frozen=True, kw_only=True, tag="work"):
@@ -322,8 +334,11 @@ class Work(AboutHelp, frozen=True, kw_only=True, tag="work"):
     """Somebody holds them, but has not been heard of."""
 
 
-class Nothing(AboutHelp, frozen=True, tag="nothing"):
+class Nothing(AboutHelp, frozen=True, kw_only=True, tag="nothing"):
     """There is nothing that you could do."""
+
+    again_us: Microseconds = 12_000
+    """When it is worth to ask again."""
 
 
 class Noted(AboutHelp, frozen=True, tag="idle"):
@@ -331,9 +346,19 @@ class Noted(AboutHelp, frozen=True, tag="idle"):
 
 
 class Seated(Message, frozen=True, tag="seated"):
-    """You are in the sum, with the contributions of this seat; who is not is told `taken`."""
+    """You are in the sum, with the contributions of this seat."""
 
     seat: Rank
+
+
+class Taken(Message, frozen=True, tag="taken"):
+    """You are not in the sum: all seats are others'."""
+
+
+class Revoke(Message, frozen=True, tag="revoke"):
+    """Say how far you are in this step, and leave to others what you need not hold: answered by a Claim. Sent once."""
+
+    step: Count
 
 
 class Recall(Message, frozen=True, tag="recall"):
@@ -438,7 +463,7 @@ class JobStats(  # type: ignore[misc]  # what is told does not change any more, 
     backups: int = 0
 
 
-HelpAnswer = Granted | Taken | Work | Nothing | Noted
+HelpAnswer = Granted | Work | Nothing | Noted
 Reply = (
     Welcome
     | Waiting
@@ -446,11 +471,12 @@ Reply = (
     | Progress
     | Left
     | Granted
-    | Taken
     | Work
     | Nothing
     | Noted
     | Seated
+    | Taken
+    | Revoke
     | Recall
     | Failure
     | Description

@@ -16,6 +16,7 @@ from sa_atp.wire.datagrams import Address
 
 HEADERS_BYTES = 14 + 20 + 8
 ECT0 = 2
+CS5 = 0b101000  # DSCP of signalling (RFC 4594): control messages
 UDP = 17  # as protocol of an IPv4 header
 _ADDRESSES = struct.Struct("!IIHHH")  # of an IPv4 header's end and the UDP header's beginning
 
@@ -51,11 +52,11 @@ def checksum(header: bytes) -> int:
 
 
 @lru_cache(maxsize=4096)
-def headers_for(source: Endpoint, target: Endpoint, payload_bytes: int) -> Octets:
-    """The 42 bytes before a payload of this size; read-only."""
+def headers_for(source: Endpoint, target: Endpoint, payload_bytes: int, *, urgent: bool = False) -> Octets:
+    """The 42 bytes before a payload of this size; read-only. Args: urgent: it should not wait behind data."""
     udp_bytes = 8 + payload_bytes
     ip = struct.pack(
-        "!BBHHHBBHII", 0x45, ECT0, 20 + udp_bytes, 0, 0x4000, 64, UDP, 0,
+        "!BBHHHBBHII", 0x45, CS5 << 2 | ECT0 if urgent else ECT0, 20 + udp_bytes, 0, 0x4000, 64, UDP, 0,
         ip_number(source.address[0]), ip_number(target.address[0]),
     )  # fmt: skip
     ip = ip[:10] + struct.pack("!H", checksum(ip)) + ip[12:]
@@ -64,6 +65,11 @@ def headers_for(source: Endpoint, target: Endpoint, payload_bytes: int) -> Octet
     found = np.frombuffer(ethernet + ip + udp, np.uint8)
     found.flags.writeable = False
     return found
+
+
+def is_urgent(frame: bytes) -> bool:
+    """Whether a frame with an IPv4 header asks not to wait behind data."""
+    return frame[15] >> 2 == CS5
 
 
 def wrap(payloads: ByteRows, source: Endpoint, target: Endpoint, out: ByteRows | None = None) -> ByteRows:

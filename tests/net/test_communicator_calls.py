@@ -19,7 +19,7 @@ from sa_atp.net.session import Sum
 from sa_atp.testbed.cluster import LocalCluster
 from sa_atp.testbed.processes import Group
 from sa_atp.transport.errors import TransportError
-from sa_atp.wire.control import Alive, AskStats, Claim, Leave
+from sa_atp.wire.control import Alive, AskStats, Claim, Idle, Leave
 
 THREADS = 8
 CALLS = 300  # of each thread
@@ -101,10 +101,13 @@ class Caller:
         self.waiting.append(sum_.future)
 
     def ask(self) -> None:
-        step = self.comm.begin_step()
-        self.waiting.append(self.comm.claim(step, 0, 0))
-        self.waiting.append(self.comm.idle(step, 0))
-        self.waiting.append(self.comm.offer(step, 0, took_us=0, busy_us=0, progress=None))
+        helping = self.comm.helping
+        step = helping.begin_step()
+        shard = helping.own_shard(step)
+        while shard.take() is not None:
+            shard.done()
+        self.waiting.append(helping.idle(step))
+        self.waiting.append(helping.offer(step, 0, busy_us=0, progress=None))
         self.waiting.append(self.comm.job_stats())
 
     def look(self) -> None:
@@ -232,7 +235,7 @@ def test_what_cannot_be_asked_is_refused_at_once(connect: Connect) -> None:
         with pytest.raises(UserError, match=r"cannot ask .*: expected one of Claim, Offer, Idle, TakeSeat, AskStats"):
             comm.ask(question, lambda reply: reply)  # type: ignore[arg-type]
     for step in (-1, 1.5, "1", np.int64(1), None):
-        with pytest.raises(UserError, match="Claim: "):
-            comm.claim(step, 0, 0)  # type: ignore[arg-type]
+        with pytest.raises(UserError, match="Idle: "):
+            comm.ask(Idle(step=step), lambda reply: reply)  # type: ignore[arg-type]
     assert comm.ask(AskStats(), lambda reply: type(reply).__name__).result(10) == "JobStats"
-    assert comm.ask(Claim(step=1, micro_batch=0, took_us=0), lambda reply: type(reply).__name__).result(10) == "Granted"
+    assert comm.ask(Claim(step=1, begun=0, held=1), lambda reply: type(reply).__name__).result(10) == "Granted"

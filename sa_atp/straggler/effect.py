@@ -1,0 +1,43 @@
+"""Whether help shortens steps: what was projected without it, beside what came. (protocol section 10.3)
+
+A projection knows devices, and how long contributions take to leave; what else a network, a switch and a parameter server
+add it learns from steps without help. Where steps with help are no shorter than what was projected without, help is left
+for some steps, and tried again after that.
+"""
+
+from dataclasses import dataclass
+
+WORTH = 0.98  # a step is shorter if it takes less than so much of what was projected
+STRIKES = 2  # steps in a row that were not shorter, after which help is left
+FIRST_PAUSE, LONGEST_PAUSE = 8, 128  # steps without help, twice as many each time
+SMOOTHING = 0.25
+
+
+@dataclass(slots=True)
+class Effect:
+    overhead_us: float = 0.0
+    """How much longer than projected steps without help take."""
+    strikes: int = 0
+    resume_step: int = 0
+    """Before that nobody is helped."""
+    _pause: int = FIRST_PAUSE
+
+    def is_on(self, step: int) -> bool:
+        """Whether leaders may help in this step."""
+        return step >= self.resume_step
+
+    def without_help(self, projected_us: int, took_us: int) -> None:
+        """A step without help is over. Args: projected_us: how long it should have taken, as everybody computed."""
+        self.overhead_us += SMOOTHING * (max(0, took_us - projected_us) - self.overhead_us)
+
+    def with_help(self, step: int, projected_us: int, took_us: int) -> None:
+        """A step with help is over. Args: projected_us: how long it would have taken without."""
+        if took_us <= WORTH * (projected_us + self.overhead_us):
+            self.strikes, self._pause = 0, FIRST_PAUSE
+            return
+        self.strikes += 1
+        if self.strikes >= STRIKES:
+            # one try at the end of it: if that is no better, it is left again at once
+            self.strikes = STRIKES - 1
+            self.resume_step = step + 1 + self._pause
+            self._pause = min(2 * self._pause, LONGEST_PAUSE)

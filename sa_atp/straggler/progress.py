@@ -1,0 +1,158 @@
+"""What is known of workers, from what they told: how fast they are, and how far in a step. (protocol section 10.2)"""
+
+from dataclasses import dataclass, field
+
+NOBODY = -1
+SMOOTHING = 0.5  # weight of the newest measurement of a worker's speed
+
+
+@dataclass(frozen=True, slots=True)
+class SendProgress:
+    """How far a worker's own fragments of a sum are."""
+
+    pending: float
+    """Share of the fragments whose sum is not known."""
+    send_us: int
+    """How long all of them take to the switch, at the pace of those that are there; 0: not known."""
+
+    def since(self, before: "SendProgress | None") -> "SendProgress":
+        """After an earlier answer: this one includes time in which nothing was left to send, so the shortest counts."""
+        known = [p.send_us for p in (self, before) if p is not None and p.send_us]
+        return SendProgress(self.pending, min(known, default=0))
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a worker says of itself with every question; see wire.control.AboutStep."""
+
+    took_us: int = 0
+    spent_us: int = 0
+    answer_us: int = 0
+    sent_us: int = 0
+    weight: int = 1
+    """How much work a micro-batch of its shard is, in a unit that all workers have."""
+
+
+@dataclass(slots=True)
+class Worker:
+    """What is known of a worker from step to step."""
+
+    unit_us: float | None = None
+    """How long it takes for a unit of work; None: not measured yet."""
+    weight: int = 1
+    """Units in a micro-batch of its shard."""
+    answer_us: int = 0
+    """How long answers take to come to it."""
+    send_us: int = 0
+    """How long its contribution keeps its link busy."""
+    lag_us: int = 0
+    """How much later than the first one it begins a step: the sum comes down its link."""
+    resent_in: int = -1 << 40
+    """The last step in which its data was late."""
+
+    @property
+    def micro_batch_us(self) -> float | None:
+        """How long it takes for one of its own; None: not measured yet."""
+        return None if self.unit_us is None else self.unit_us * self.weight
+
+    def learn(self, told: Told) -> None:
+        self.weight = told.weight
+        if told.took_us > 0:
+            old, new = self.unit_us, told.took_us / told.weight
+            self.unit_us = new if old is None else old + SMOOTHING * (new - old)
+        self.answer_us = told.answer_us
+        if told.sent_us:
+            old_us = self.send_us
+            self.send_us = int(told.sent_us if not old_us else old_us + SMOOTHING * (told.sent_us - old_us))
+
+    def lagged(self, later_us: int) -> None:
+        """It began a step so much later than the first one."""
+        self.lag_us += int(SMOOTHING * (max(0, later_us) - self.lag_us))
+
+
+@dataclass(slots=True)
+class Course:
+    """How far a worker is in a step."""
+
+    began_us: int | None = None
+    """When it began the step, as far as it has said."""
+    begun: int = 0
+    """Micro-batches of its own shard that it had begun when it last said so."""
+    at_us: int | None = None
+    """When it began the last of them, or when it said that this is done; None: it has said nothing."""
+    is_at_it: bool = False
+    """Whether that one was not done then."""
+    was_overdue: bool = False
+    """Whether it had been at that one for longer than one takes it when it said so: it may have stopped."""
+    micro_batch_us: int | None = None
+    """How long one took in this step; None: not known."""
+    idle_us: int | None = None
+    """When it said that it has computed what it held of its own; None: it has not."""
+    lot: list[tuple[int, int]] = field(default_factory=list)
+    """(shard, micro-batch) that it was given last, as a helper."""
+    lot_from_us: int = 0
+    lot_until_us: int = 0
+    """When it should be done with those."""
+    revoked_us: int | None = None
+    """When it was first asked how far it is, and has not answered; None: it owes no answer."""
+    asked_us: int | None = None
+    """... and last."""
+
+    def learn(self, told: Told, sent_us: int) -> None:
+        """Args: sent_us: when it said so."""
+        if told.spent_us:
+            self.began_us = sent_us - told.spent_us
+        if 0 < told.took_us <= told.spent_us:  # else it was in an earlier step
+            self.micro_batch_us = told.took_us
+
+
+@dataclass(slots=True)
+class Step:
+    """Whose every micro-batch of a step is. At first each is its shard's."""
+
+    owner: list[list[int]]
+    """[shard][micro-batch]: who computes it; NOBODY: it is free."""
+    backed_up: list[list[bool]]
+    began_us: int
+    """When the first worker began it, as far as is known."""
+    courses: list[Course]
+    projected_us: int = 0
+    """How long it would take without help until the last worker has computed, as far as was seen."""
+    is_helped: bool = False
+    cloned_by: dict[int, int] = field(default_factory=dict)
+    """shard: helper"""
+    ended: set[int] = field(default_factory=set)
+    """Shards whose owner was told to stop."""
+    resent: set[int] = field(default_factory=set)
+    """Shards that are computed anew because their data is late."""
+
+    @classmethod
+    def begin(cls, world_size: int, micro_batches: int, now_us: int) -> "Step":
+        return cls(
+            owner=[[rank] * micro_batches for rank in range(world_size)],
+            backed_up=[[False] * micro_batches for _ in range(world_size)],
+            began_us=now_us,
+            courses=[Course() for _ in range(world_size)],
+        )
+
+    def free(self, shard: int) -> int:
+        """How many of a shard's micro-batches are nobody's."""
+        return self.owner[shard].count(NOBODY)
+
+    def held(self, rank: int) -> int:
+        """How many micro-batches of its shard, from the first on, are its owner's."""
+        owners = self.owner[rank]
+        return next((m for m, owner in enumerate(owners) if owner != rank), len(owners))
+
+    def last_free(self, shard: int) -> int:
+        """The last micro-batch of a shard that is nobody's; there is one."""
+        return max(m for m, owner in enumerate(self.owner[shard]) if owner == NOBODY)
+
+    def is_shared(self, shard: int) -> bool:
+        """Whether somebody else computes a part of a shard, too or instead of its owner."""
+        return (
+            shard in self.cloned_by
+            or shard in self.resent
+            or any(self.backed_up[shard])
+            or any(owner not in (shard, NOBODY) for owner in self.owner[shard])
+        )

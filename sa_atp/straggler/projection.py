@@ -1,0 +1,97 @@
+"""When workers will be done: what the ledger's decisions follow from. (protocol section 10.3)
+
+All times are microseconds of the parameter server's clock.
+"""
+
+from collections.abc import Sequence
+
+from sa_atp.straggler.assignment import Capacity
+from sa_atp.straggler.progress import Step, Worker
+
+LEAST_SENDING_US = 50_000  # below, no link is slow: a busy host is as long about its next packets
+
+
+class Projection:
+    def __init__(self, workers: Sequence[Worker]) -> None:
+        """Args: workers: what is known of each, by rank."""
+        self._workers = workers
+
+    def duration(self, state: Step, rank: int, shard: int | None = None) -> int | None:
+        """How long a worker takes for a micro-batch of a shard, its own by default; in this step if that is known."""
+        worker = self._workers[rank]
+        measured = state.courses[rank].micro_batch_us or worker.micro_batch_us
+        weight = worker.weight if shard is None else self._workers[shard].weight
+        return None if measured is None else int(measured * weight / worker.weight)
+
+    def typical(self, shard: int) -> int | None:
+        """How long most workers take for a micro-batch of a shard."""
+        known = sorted(w.unit_us for w in self._workers if w.unit_us is not None)
+        return int(known[len(known) // 2] * self._workers[shard].weight) if known else None
+
+    def wanted(self, state: Step, shard: int) -> int:
+        """Micro-batches that others could do: the free ones of a shard, and of all whose owner was told to stop.
+
+        Returns: how many of this shard's they come to.
+        """
+        each = self._workers[shard].weight
+        others = [state.free(other) * self._workers[other].weight for other in state.ended if other != shard]
+        return state.free(shard) + sum(-(-work // each) for work in others)
+
+    def due_us(self, state: Step, rank: int) -> int:
+        """When a worker should be done with what it holds of its own shard."""
+        duration = self.duration(state, rank) or self.typical(rank) or 0
+        course, held = state.courses[rank], state.held(rank)
+        if course.at_us is None:
+            began_us = state.began_us + self._workers[rank].lag_us if course.began_us is None else course.began_us
+            return began_us + held * duration
+        return course.at_us + (held - course.begun + course.is_at_it) * duration
+
+    def held_until(self, state: Step, rank: int, now_us: int) -> int:
+        """When it will be, if nobody helps; one that is overdue is taken to be as long in coming as it is late already."""
+        course = state.courses[rank]
+        if course.idle_us is not None:
+            return now_us
+        if course.was_overdue and course.at_us is not None:
+            duration = self.duration(state, rank) or 0
+            late_us = max(0, now_us - course.at_us - duration)
+            return now_us + late_us + (state.held(rank) - course.begun) * duration
+        return now_us + abs(self.due_us(state, rank) - now_us)
+
+    def free_us(self, state: Step, rank: int, now_us: int) -> int:
+        """When a worker is done with its own and with what it was given."""
+        return max(self.held_until(state, rank, now_us), state.courses[rank].lot_until_us)
+
+    def finish_us(self, state: Step, shard: int, now_us: int) -> int:
+        """When a shard would be finished by its owner, who does what is free of it as well, unless it was told to stop."""
+        left = 0 if shard in state.ended else state.free(shard)
+        duration = self.duration(state, shard) or self.typical(shard) or 0
+        return self.free_us(state, shard, now_us) + left * duration
+
+    def slow_link_us(self, rank: int) -> int:
+        """How long a contribution keeps a worker's link busy, where that counts; else 0."""
+        send_us = self._workers[rank].send_us
+        return send_us if send_us >= LEAST_SENDING_US else 0
+
+    def link_free_us(self, state: Step, rank: int, done_us: int) -> int:
+        """When a worker's own contribution has left. What it adds for others goes the same way after that.
+
+        Args: done_us: when it will have computed its own.
+        """
+        link_us = self.slow_link_us(rank)
+        idle_us = state.courses[rank].idle_us
+        return (done_us if idle_us is None else idle_us) + link_us if link_us else 0
+
+    def others(self, state: Step, rank: int, shard: int, now_us: int) -> list[Capacity]:
+        """Everyone else, free when their own work is done; of the shard in question only what its owner holds counts."""
+        found = []
+        for other in range(len(self._workers)):
+            duration = self.duration(state, other, shard)
+            if other == rank or duration is None or (other == shard and other in state.ended):
+                continue
+            left = 0 if other == shard or other in state.ended else state.free(other)
+            told_us = now_us + self._workers[other].answer_us // 2  # not sooner can it hear of something to do
+            own_us = self.duration(state, other) or 0
+            done_us = max(told_us, self.free_us(state, other, now_us) + left * own_us)
+            # it can compute while its link is busy with its own
+            found.append(Capacity(max(done_us, self.link_free_us(state, other, done_us) - duration), duration))
+        return found

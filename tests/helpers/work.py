@@ -1,0 +1,220 @@
+"""Training steps without a network: real steps, real ledger, messages that take as long as a test says.
+
+Contributions count as soon as they are there; what is looked at is who computes what, and when.
+"""
+
+import random
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from sa_atp.net.helping import Helping
+from sa_atp.sim.network import Clock
+from sa_atp.straggler.progress import SendProgress
+from sa_atp.train.step import Compute, Stepper
+from sa_atp.train.virtual_time import Process
+from sa_atp.transport import work_requests
+from sa_atp.transport.job import Job, Member
+from sa_atp.transport.membership import Membership
+from sa_atp.wire.control import HelpMode, Reply, Request, Revoke, decode_reply
+
+FOR_EVER_US = 1 << 50
+ADDRESS = ("10.0.0.1", 1)
+VALUE = np.ones(1, np.float32)
+
+
+@dataclass
+class Course:
+    """What came of a step."""
+
+    end_us: int = 0
+    """When every contribution was there, since the step began."""
+    computed: dict[tuple[int, int], list[int]] = field(default_factory=lambda: defaultdict(list))
+    """(shard, micro-batch): who began to compute it."""
+
+    @property
+    def helped(self) -> int:
+        return sum(rank != shard for (shard, _), who in self.computed.items() for rank in who)
+
+    @property
+    def more_than_once(self) -> list[tuple[int, int]]:
+        return [piece for piece, who in self.computed.items() if len(who) > 1]
+
+
+class _Sum:
+    """A step's sum, as one rank sees it."""
+
+    progress: SendProgress | None = None
+    sending: tuple[tuple[int, int], ...] = ()
+
+    def __init__(self, crew: "Crew", step: int) -> None:
+        self.crew, self.step = crew, step
+        self.future: Future[Any] = Future()
+
+    @property
+    def missing_bits(self) -> int | None:
+        return self.crew.fan_in & ~self.crew.there[self.step]
+
+
+class _Host:
+    def __init__(self, crew: "Crew", rank: int) -> None:
+        self.crew = crew
+        self.membership = Membership(
+            job=1, epoch=0, rank=rank, world_size=crew.size, micro_batches=crew.micro_batches, lanes=64, slot_base=0,
+            slot_count=64, first_seq=0, data_address=ADDRESS, server_address=ADDRESS, alive_every_us=1000,
+            help_mode=crew.job.help_mode,
+        )  # fmt: skip
+        self.helping = Helping(self.membership, self._ask, crew.now_us, lambda: self._answer_us)
+        self._answer_us = 0
+        self._number = 0
+        self._step = -1
+
+    def _ask(self, question: Request, understand: Callable[[Reply | None], Any]) -> "Future[Any]":
+        future: Future[Any] = Future()
+        self._number += 1
+        number, asked_us, crew, rank = self._number, self.crew.clock.now_us, self.crew, self.membership.rank
+
+        def arrived() -> None:
+            assert isinstance(question, work_requests.WorkRequest)
+            reply = work_requests.answer(
+                crew.job, crew.job.members[rank], number, question, crew.clock.now_us, levels=1
+            )
+            for burst in work_requests.revocations(crew.job):
+                message = decode_reply(burst.data[0].tobytes())
+                assert isinstance(message, Revoke)
+                crew.later(partial(crew.hosts[burst.address[1]].helping.on_revoked, message.step))
+            crew.later(lambda: heard(reply))
+
+        def heard(reply: Reply) -> None:
+            self._answer_us = crew.clock.now_us - asked_us
+            future.set_result(understand(reply))
+
+        if not crew.is_deaf(rank):
+            crew.later(arrived)
+        return future
+
+    def now_us(self) -> int:
+        return self.crew.clock.now_us
+
+    def begin(self, values: int, key: object = "gradient") -> _Sum:
+        self._step += 1
+        return self.crew.sum_of(self._step)
+
+    def contribute(self, sum_: _Sum, parts: Sequence[Any], bits: int, *, on_behalf: bool) -> None:
+        assert len(parts) == bits.bit_count()
+        self.crew.contributed(sum_.step, bits)
+
+    def probe(self, sum_: _Sum) -> None:
+        pass
+
+    def take_seat(self, step: int) -> "Future[Any]":
+        raise NotImplementedError("no seats here")
+
+
+class _Workload:
+    values = micro_batch_size = 1
+
+    def gradient(self, step: int, shard: int, micro_batch: int) -> tuple[Any, float]:
+        return VALUE, 0.0
+
+    def apply(self, gradient: Any) -> None:
+        pass
+
+
+class Crew:
+    """The workers of a job, and its ledger."""
+
+    def __init__(
+        self,
+        size: int,
+        micro_batches: int,
+        mode: HelpMode = HelpMode.STEAL,
+        *,
+        delay_us: Callable[[], int] = lambda: 10,
+        patience: float = 0.02,
+    ) -> None:
+        """Args: delay_us: of the next message; they may overtake one another."""
+        self.size, self.micro_batches = size, micro_batches
+        self.clock = Clock()
+        self.job = Job(
+            name="job", number=1, epoch=0, world_size=size, micro_batches=micro_batches, lanes=64, slot_base=0,
+            slot_count=64, first_seq=0, help_mode=mode,
+        )  # fmt: skip
+        self.job.members = {rank: Member(rank, (ADDRESS[0], rank), 0, 0) for rank in range(size)}
+        self.fan_in = self.job.fan_in
+        self.there: dict[int, int] = defaultdict(int)  # step: contributions that have come
+        self.courses: list[Course] = []
+        self.is_deaf: Callable[[int], bool] = lambda rank: False
+        self._sums: dict[int, list[_Sum]] = defaultdict(list)
+        self._delay_us = delay_us
+        self.hosts = [_Host(self, rank) for rank in range(size)]
+        self.steppers = [Stepper(host, _Workload(), helps=True, patience=patience) for host in self.hosts]
+
+    @property
+    def ledger(self) -> Any:
+        return self.job.ledger
+
+    def now_us(self) -> int:
+        return self.clock.now_us
+
+    def later(self, action: Callable[[], None]) -> None:
+        self.clock.at(self.clock.now_us + self._delay_us(), action)
+
+    def sum_of(self, step: int) -> _Sum:
+        found = _Sum(self, step)
+        if self.there[step] == self.fan_in:
+            found.future.set_result(VALUE)
+        self._sums[step].append(found)
+        return found
+
+    def contributed(self, step: int, bits: int) -> None:
+        if self.there[step] == self.fan_in:
+            return
+        self.there[step] |= bits
+        if self.there[step] == self.fan_in:
+            for each in self._sums[step]:
+                each.future.set_result(VALUE)
+
+    def run(self, times_us: Sequence[int], stops: Callable[[int, int], bool] = lambda rank, m: False) -> Course:
+        """One step; ranks begin it together.
+
+        Args:
+            times_us: of a micro-batch, for each worker.
+            stops: whether a worker never gets done with a micro-batch of its own (rank, micro-batch).
+        """
+        course, start_us, step = Course(), self.clock.now_us, len(self.courses)
+        self.courses.append(course)
+        over: list[int] = []
+
+        def duration_us(rank: int, work: Compute) -> int:
+            course.computed[work.shard, work.micro_batch].append(rank)
+            return FOR_EVER_US if work.shard == rank and stops(rank, work.micro_batch) else times_us[rank]
+
+        for rank, stepper in enumerate(self.steppers):
+
+            def finished(outcome: Any, rank: int = rank) -> None:
+                assert not isinstance(outcome, Exception), outcome
+                over.append(rank)
+
+            Process(
+                self.clock, stepper.run(step), duration_us=partial(duration_us, rank),
+                gradient=lambda work: (VALUE, 0.0), finished=finished,
+            )  # fmt: skip
+        limit_us = start_us + 1000 * max(times_us) + 10_000_000
+        assert self.clock.run(lambda: len(over) == self.size, limit_us), "it does not end"
+        course.end_us = self.clock.now_us - start_us
+        return course
+
+
+def between(rng: random.Random, low_us: int, high_us: int) -> Callable[[], int]:
+    """Delays of messages that overtake one another."""
+    return lambda: rng.randint(low_us, high_us)
+
+
+def fluid_us(total: int, times_us: Sequence[int]) -> float:
+    return total / sum(1 / t for t in times_us)

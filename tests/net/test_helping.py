@@ -1,0 +1,147 @@
+"""A rank's side of help: what it says, and that two threads agree about what it holds. (protocol section 10.2)"""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from sa_atp.net.helping import Helping
+from sa_atp.transport.membership import Membership
+from sa_atp.wire.control import Claim, Granted, Idle, Noted, Reply, Request
+
+ADDRESS = ("10.0.0.1", 1)
+MICRO_BATCHES = 16
+
+
+class Server:
+    """Notes what is asked; a test answers."""
+
+    def __init__(self) -> None:
+        self.now_us, self.answer_us = 1_000, 0
+        self.asked: list[tuple[Request, Callable[[Reply | None], Any]]] = []
+        member = Membership(
+            job=1, epoch=0, rank=0, world_size=2, micro_batches=MICRO_BATCHES, lanes=64, slot_base=0, slot_count=64,
+            first_seq=0, data_address=ADDRESS, server_address=ADDRESS, alive_every_us=1000,
+        )  # fmt: skip
+        self.helping = Helping(member, self.ask, lambda: self.now_us, lambda: self.answer_us)
+
+    def ask(self, question: Request, understand: Callable[[Reply | None], Any]) -> "Future[Any]":
+        self.asked.append((question, understand))
+        return Future()
+
+    def claims(self) -> list[Claim]:
+        return [question for question, _ in self.asked if isinstance(question, Claim)]
+
+    def answer(self, number: int, reply: Reply | None) -> Any:
+        return self.asked[number][1](reply)
+
+
+def test_who_holds_all_asks_for_nothing() -> None:
+    server = Server()
+    shard = server.helping.own_shard(server.helping.begin_step())
+    assert [shard.take() for _ in range(MICRO_BATCHES + 1)] == [*range(MICRO_BATCHES), None]
+    assert shard.more() is None
+    assert server.asked == []
+
+
+def test_what_it_gives_back_it_does_not_begin_and_an_older_answer_does_not_count() -> None:
+    server = Server()
+    shard = server.helping.own_shard(server.helping.begin_step())
+    assert shard.take() == 0
+    server.helping.on_revoked(0)
+    assert shard.take() is None
+    more = shard.more()
+    assert more is not None
+    server.helping.on_revoked(0)
+    assert [(c.begun, c.held) for c in server.claims()] == [(1, 1), (1, 1)]
+    server.answer(0, Granted(until=9))
+    assert not more.done(), "it has said something else since"
+    server.answer(1, Granted(until=2))
+    assert more.done()
+    assert (shard.take(), shard.take()) == (1, None)
+    server.answer(2, Granted(until=2, over=True))
+    assert shard.more() is None
+
+
+def test_a_revocation_that_comes_before_the_step_leaves_nothing() -> None:
+    server = Server()
+    server.helping.on_revoked(0)
+    assert [(c.begun, c.held, c.spent_us) for c in server.claims()] == [(0, 0, 0)]
+    shard = server.helping.own_shard(server.helping.begin_step())
+    assert shard.take() is None
+    for _ in range(3):
+        server.helping.begin_step()
+    server.helping.on_revoked(0)
+    assert len(server.claims()) == 2, "and one of a step that is over says nothing"
+
+
+def test_no_answer_counts_as_no() -> None:
+    server = Server()
+    shard = server.helping.own_shard(server.helping.begin_step())
+    server.helping.on_revoked(0)
+    server.answer(0, None)
+    assert shard.more() is None
+
+
+def test_it_keeps_what_it_needs_until_an_answer_can_be_there() -> None:
+    server = Server()
+    server.answer_us = 8_000
+    shard = server.helping.own_shard(server.helping.begin_step())
+    for _ in range(3):
+        shard.take()
+        server.now_us += 2_000
+        shard.done()
+        server.helping.took(2_000)
+    shard.take()
+    server.helping.on_revoked(0)
+    assert [(c.begun, c.held, c.took_us) for c in server.claims()] == [(4, 8, 2_000)]
+
+
+def test_who_becomes_slow_says_so_once_and_leaves_what_it_has_not_begun() -> None:
+    server = Server()
+    for each_us in (1_000, 4_000):
+        shard = server.helping.own_shard(server.helping.begin_step())
+        for _ in range(3):
+            shard.take()
+            server.now_us += each_us
+            shard.done()
+            server.helping.took(each_us)
+    assert [(c.step, c.begun, c.held, c.took_us) for c in server.claims()] == [(1, 2, 2, 1_750)]
+    server.answer(0, Granted(until=16))
+    assert shard.take() == 2
+
+
+def test_advice_counts_from_the_next_step_on() -> None:
+    server = Server()
+    helping = server.helping
+    step = helping.begin_step()
+    helping.own_shard(step)
+    helping.idle(step)
+    assert isinstance(server.asked[0][0], Idle)
+    server.answer(0, Noted(hold=2, helps=True))
+    assert helping.helps
+    shard = helping.own_shard(helping.begin_step())
+    assert shard.take() == 0
+    assert [(c.begun, c.held) for c in server.claims()] == [(1, 2)], "who holds less says so at once"
+
+
+def test_two_threads_agree_about_what_is_held() -> None:
+    """One begins micro-batches, one revokes and answers: what is begun is never beyond what was told."""
+    for _ in range(50):
+        server = Server()
+        shard = server.helping.own_shard(server.helping.begin_step())
+        begun: list[int] = []
+        start = threading.Barrier(2)
+
+        def compute(shard: Any = shard, begun: list[int] = begun, start: threading.Barrier = start) -> None:
+            start.wait()
+            while (m := shard.take()) is not None:
+                begun.append(m)
+                shard.done()
+
+        thread = threading.Thread(target=compute)
+        thread.start()
+        start.wait()
+        server.helping.on_revoked(0)
+        thread.join()
+        assert len(begun) <= server.claims()[-1].held == server.claims()[0].held
