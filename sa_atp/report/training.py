@@ -1,7 +1,7 @@
 """training.png: how well the model does against wall-clock time."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PANEL_IN = 3.5
+FEW = 3  # policies whose lines can be told apart
 Series = Callable[[PolicyRun], tuple[Measurements, Measurements]]
 """Of a repetition: seconds, and what was measured then."""
 
@@ -55,12 +56,13 @@ def _held_out(result: RunResult, shown: Sequence[PolicyStats]) -> "Figure":
 
 
 def _lines(axes: "Axes", shown: Sequence[PolicyStats], series: Series, title: str) -> None:
-    for each in shown:
+    for n, each in enumerate(shown):
         width = 2.0 if len(each.runs) == 1 else 1.2
         for run in each.runs:
             times, values = series(run)
             dots = "o" if len(times) <= 1 else None
-            axes.plot(times, values, color=style.policy_colour(each.policy), lw=width, alpha=0.9, marker=dots)
+            colour, dashes = style.policy_colour(each.policy), _dashes(n, shown)
+            axes.plot(times, values, color=colour, lw=width, ls=dashes, alpha=0.9, marker=dots)
             if len(times):
                 axes.plot(times[-1:], values[-1:], "o", color=style.policy_colour(each.policy), ms=4)
     axes.set_title(title)
@@ -140,8 +142,16 @@ def _keys(shown: Sequence[PolicyStats]) -> list[object]:
     from matplotlib.lines import Line2D
 
     return [
-        Line2D([], [], color=style.policy_colour(each.policy), lw=2.5, label=policy_name(each.policy)) for each in shown
+        Line2D(
+            [], [], color=style.policy_colour(each.policy), lw=2.5, ls=_dashes(n, shown), label=policy_name(each.policy)
+        )
+        for n, each in enumerate(shown)
     ]
+
+
+def _dashes(number: int, shown: Sequence[PolicyStats]) -> Any:
+    """The line of a policy: where there are many, some may coincide, and every second one lets the one behind be seen."""
+    return (0, (4, 1.5)) if len(shown) > FEW and number % 2 else "-"
 
 
 def _legend_rows(shown: Sequence[PolicyStats]) -> int:

@@ -101,7 +101,7 @@ def test_csv_has_the_contracts_columns_and_a_row_per_worker_and_step() -> None:
     assert list(rows[0])[:10] == [
         "policy", "repetition", "step", "worker", "compute_s", "help_s", "send_s", "wait_s", "iteration_s", "loss",
     ]  # fmt: skip
-    assert list(rows[0])[10:] == ["slowdown", "micro_batches", "helped", "job", "end_s"]
+    assert list(rows[0])[10:] == ["slowdown", "micro_batches", "helped", "job", "end_s", "samples"]
     assert len(rows) == 2 * 2 * 5 * 4
     for row in rows:
         parts = sum(float(row[name]) for name in ("compute_s", "help_s", "send_s", "wait_s"))

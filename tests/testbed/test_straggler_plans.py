@@ -55,13 +55,13 @@ def test_devices_of_three_speeds() -> None:
 
 
 def test_pauses_at_random() -> None:
-    plan = plans.load(TOPOLOGIES / "random-pauses.toml", [*SHORT, "run.steps=16", "straggler.probability=0.2"])
+    plan = plans.load(TOPOLOGIES / "random-pauses.toml", [*SHORT, "run.steps=12", "straggler.probability=0.2"])
     result = simulate(plan)
     paused = {
         policy.policy: {(i.step, i.worker) for run in policy.runs for i in run.intervals if i.kind == "pause"}
         for policy in stats.policies(result)
     }
-    assert 6 <= len(paused["atp"]) <= 20
+    assert 4 <= len(paused["atp"]) <= 16
     assert paused["sa-atp"] <= paused["atp"]  # who is told to stop before the middle of its shard does not pause there
     assert mean_s(result, "sa-atp") < mean_s(result, "atp")
     assert situation(result) == "with pauses of 0.5 to 2 iterations in 20\u00a0% of all workers' steps"
@@ -86,12 +86,13 @@ def test_contention_comes_and_goes() -> None:
 
 def test_contention_reaches_policies_whose_parameters_are_on_a_server() -> None:
     kept = (
-        "run.policies=['ssp']", "run.steps=12", "run.warm_up=0", "straggler.workers=[3]", "ssp.bound=0",
-        "job.model=digits-cnn", "topology.link_mbps=50",
+        "run.policies=['ssp']", "run.steps=8", "run.warm_up=0", "straggler.workers=[3]", "ssp.bound=0",
+        "job.model=digits-cnn", "topology.link_mbps=50", "topology.trunk_mbps=1000",  # the server's is not the narrow one
+        "straggler.calm_s=[0.1, 0.2]",
     )  # fmt: skip
     plan = plans.load(TOPOLOGIES / "contended-links.toml", kept)
     calm = plans.load(TOPOLOGIES / "contended-links.toml", [*kept, "straggler.pattern=none"])
-    assert mean_s(simulate(plan), "ssp") > 1.1 * mean_s(simulate(calm), "ssp")
+    assert mean_s(simulate(plan), "ssp") > 1.3 * mean_s(simulate(calm), "ssp")
 
 
 def test_a_trace_is_the_same_for_all_policies_and_travels_with_the_plan() -> None:
