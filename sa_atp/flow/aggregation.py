@@ -13,55 +13,19 @@ Which is which is decided anew when a stream begins or ends, reaches the end of 
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from enum import IntEnum
+from collections.abc import Callable
 
 import numpy as np
 
-from sa_atp.flow.fabric import FRAME_BYTES, SERVER, Fabric
+from sa_atp.flow.fabric import FRAME_BYTES, Fabric
 from sa_atp.flow.network import Flags, Floats, Flow, Ints
+from sa_atp.flow.stream import State, Stream
+from sa_atp.flow.ways import Ways, ranks_of
 from sa_atp.sim.network import WIRE_OVERHEAD_BYTES
 from sa_atp.spec import HEADER_BYTES
-from sa_atp.transport.timing import MIN_TIMEOUT_US
 
 NEVER_US = 1 << 62
 MESSAGE_BYTES = HEADER_BYTES + FRAME_BYTES + WIRE_OVERHEAD_BYTES  # of a probe, on the wire
-
-
-class State(IntEnum):
-    """Of a stream."""
-
-    NEW = 0  # has not been looked at
-    FREE = 1  # a flow of its own
-    WAITING = 2  # at the end of its window, and the sum does not move
-    IN_STEP = 3
-    DONE = 4
-
-
-@dataclass(slots=True, eq=False)
-class Stream:
-    """A contribution under way."""
-
-    rank: int
-    bits: int
-    """Its contributions; 0: what has been sent before, without which the sum cannot be complete."""
-    past_leaf: bool
-    begun_us: int
-    end: float = math.inf
-    """Where it is done; what comes after that has left another way."""
-    state: State = State.NEW
-    sent: float = 0.0
-    """Bytes that have left, as of the last look; of what is in step, see `Aggregation.position`."""
-    flow: Flow | None = None
-    sending: list[tuple[int, int]] = field(default_factory=list)
-    """From when to when it has moved; a gap that is no longer than the network's answer is none."""
-
-    def has_moved(self, since_us: int, until_us: int) -> None:
-        if self.sending and since_us - self.sending[-1][1] <= MIN_TIMEOUT_US:
-            self.sending[-1] = self.sending[-1][0], until_us
-        else:
-            self.sending.append((since_us, until_us))
 
 
 class Aggregation:
@@ -109,7 +73,7 @@ class Aggregation:
         self._first_window = window_bytes.copy()
         self._most = most_bytes
         self._gathers = gathers
-        self._at_server = at_server
+        self._ways = Ways(fabric, fragment_bytes, at_server=at_server)
         self._flushed: set[int] = set()  # racks whose leaf has been made to pass on what it holds
         self._gathered_us: int | None = None
         self._on_arrived = arrived
@@ -121,7 +85,7 @@ class Aggregation:
         self._lagging: dict[int, Flow] = {}  # rank: its results, behind the sum
         self._in_step: Flow | None = None
         self._front: list[Stream] = []
-        self._at_us = self.clock.now_us  # when what is in step was looked at
+        self._at_us = self.clock.now_us  # when what is in step has begun to move as it does
         self._looking = False
         self._timer_us = NEVER_US
         self._redone = False
@@ -264,7 +228,9 @@ class Aggregation:
     def _gathered(self) -> bool:
         """Whether magnitudes have made their round trip, which they begin when all contributions are there."""
         if self._gathered_us is None:
-            self._gathered_us = self.clock.now_us + math.ceil(self._round_trip_us())
+            self._gathered_us = self.clock.now_us + math.ceil(
+                self._ways.round_trip_us(ranks_of(self._front or self.streams))
+            )
             self.clock.at(self._gathered_us, self._look_soon)
         if self.clock.now_us < self._gathered_us:
             return False
@@ -273,20 +239,17 @@ class Aggregation:
 
     def _free(self, stream: Stream, end: float) -> None:
         """A stream goes on as a flow of its own, up to a position."""
-        links = self.fabric.path(stream.rank, SERVER) if self._at_server else [self.fabric.up[stream.rank]]
-        if stream.past_leaf and not self._at_server:
-            links.append(self.fabric.rack_up[self.fabric.rack_of(stream.rank)])
         stream.state = State.FREE
-        begun_us = self.clock.now_us
+        stream.moves_since_us = self.clock.now_us
 
         def left() -> None:
             stream.sent, stream.flow = end, None
-            stream.has_moved(begun_us, self.clock.now_us)
+            stream.has_moved(stream.moves_since_us, self.clock.now_us)
             stream.state = State.DONE if end >= stream.end else State.WAITING
             if self.is_covered or len(self._of_rank[stream.rank]) > 1:
                 self._look_soon()
 
-        stream.flow = self.fabric.network.start(links, end - stream.sent, left)
+        stream.flow = self.fabric.network.start(self._ways.of_stream(stream), end - stream.sent, left)
 
     def _halt(self) -> None:
         """Ends all flows of this sum, and writes down how far they came."""
@@ -307,7 +270,7 @@ class Aggregation:
             if stream.flow is not None:
                 stream.sent += self._moved(stream.flow)
                 network.stop(stream.flow)
-                stream.has_moved(self._at_us, now_us)
+                stream.has_moved(stream.moves_since_us, now_us)
                 stream.flow, stream.state = None, State.WAITING
         for rank, flow in self._lagging.items():
             self.received[rank] += self._moved(flow)
@@ -337,7 +300,7 @@ class Aggregation:
             elif abs(stream.sent - self.position) < self._fragment:
                 stream.sent = self.position
                 self._front.append(stream)
-        self._last_up_us = self._up_us(np.array(sorted(last))) if last else 0.0
+        self._last_up_us = self._ways.up_us(np.array(sorted(last))) if last else 0.0
         behind = self.position - self.received
         np.copyto(self.received, self.position, where=self._began & (behind < self._fragment))
 
@@ -364,7 +327,7 @@ class Aggregation:
         if not self.is_complete:
             return
         up_us, self._last_up_us = self._last_up_us, 0.0  # what is late is late behind a sum that is there
-        down_us = self.fabric.ways_us(self._fragment)[2]
+        down_us = self._ways.down_us()
         for rank in np.flatnonzero(self._began & ~self._over & (self.received >= self.size - self._fragment)).tolist():
             self._over[rank] = True
             when_us = self.clock.now_us + math.ceil(up_us + down_us[rank])
@@ -414,7 +377,7 @@ class Aggregation:
         essential = set(map(id, self._front))
         left = min(stream.end for stream in in_step) - self.position
         while True:
-            links, weights = self._links_in_step(in_step)
+            links, weights = self._ways.in_step(in_step, np.flatnonzero(self._follows).tolist())
             self._in_step = network.start(links, left, self._look_soon, weights=weights)
             for stream in in_step:
                 stream.state = State.IN_STEP
@@ -442,8 +405,8 @@ class Aggregation:
 
         Args: rate: at which it would move. Returns: bytes; as much as there is if the window is no limit.
         """
-        round_trip_us = self._round_trip_us()
-        window = float(self._window()[self._ranks_of(self._front)].min()) if self._front else math.inf
+        round_trip_us = self._ways.round_trip_us(ranks_of(self._front or self.streams))
+        window = float(self._window()[ranks_of(self._front)].min()) if self._front else math.inf
         if rate * round_trip_us <= window:
             return math.inf
         now_us = self.clock.now_us
@@ -460,35 +423,8 @@ class Aggregation:
         """A worker's results come behind the sum: those that it has missed from the parameter server, others late."""
         if rank in self._lagging:
             return
-        links = self.fabric.path(SERVER, rank) if self._at_server else [self.fabric.down[rank]]
-        self._lagging[rank] = self.fabric.network.start(links, self.size - float(self.received[rank]), self._look_soon)
-
-    def _links_in_step(self, in_step: list[Stream]) -> tuple[Ints, Floats]:
-        """Each link that something in step uses, and how many times."""
-        if self._at_server:
-            ways = [self.fabric.path(stream.rank, SERVER) for stream in in_step]
-            ways += [self.fabric.path(SERVER, rank) for rank in np.flatnonzero(self._follows).tolist()]
-            all_links, times = np.unique([link for way in ways for link in way], return_counts=True)
-            return all_links.astype(np.int64), times.astype(np.float64)
-        fabric = self.fabric
-        used: dict[int, float] = {}
-        racks: set[int] = set()
-        for stream in in_step:
-            up = fabric.up[stream.rank]
-            used[up] = used.get(up, 0.0) + 1.0
-            if not fabric.settings.racks:
-                continue
-            trunk = fabric.rack_up[fabric.rack_of(stream.rank)]
-            if stream.past_leaf:
-                used[trunk] = used.get(trunk, 0.0) + 1.0
-            elif trunk not in racks:
-                racks.add(trunk)  # the leaf's sum is one stream, however many it is of
-                used[trunk] = used.get(trunk, 0.0) + 1.0
-        for rank in np.flatnonzero(self._follows).tolist():
-            used[fabric.down[rank]] = 1.0
-            if fabric.settings.racks:
-                used[fabric.rack_down[fabric.rack_of(rank)]] = 1.0
-        return np.fromiter(used, np.int64, len(used)), np.fromiter(used.values(), np.float64, len(used))
+        left = self.size - float(self.received[rank])
+        self._lagging[rank] = self.fabric.network.start(self._ways.of_results(rank), left, self._look_soon)
 
     def _in_the_way(self, links: Ints, in_step: list[Stream], essential: set[int]) -> list[Stream | int]:
         """Who in step should not be: a leader whose link is slow, a receiver that may come later, who could be faster."""
@@ -556,30 +492,3 @@ class Aggregation:
                 self._look_soon()
 
         self.clock.at(when_us, due)
-
-    # --- the way ------------------------------------------------------------------------------------------------------
-
-    def _up_us(self, ranks: Ints) -> float:
-        """What the last packet takes to where it is summed, after it has left; of some workers the longest."""
-        own, beyond, _ = self.fabric.ways_us(self._fragment)
-        links = np.array(self.fabric.up)[ranks]
-        first = own[ranks] - self._fragment / self.fabric.network.capacity(links)
-        return float((first + beyond[ranks]).max()) + self._server_us
-
-    def _round_trip_us(self) -> float:
-        """Of the front: from the first bit of a fragment to the last bit of its sum."""
-        ranks = self._ranks_of(self._front or self.streams)
-        own, beyond, back = self.fabric.ways_us(self._fragment)
-        return float((own + beyond + back)[ranks].max()) + self._server_us
-
-    @property
-    def _server_us(self) -> float:
-        """From the root to the parameter server and back, where that one sums."""
-        if not self._at_server:
-            return 0.0
-        links = np.array([self.fabric.server_up, self.fabric.server_down])
-        return float(self.fabric.network.packet_us(links, self._fragment).sum())
-
-    @staticmethod
-    def _ranks_of(streams: Sequence[Stream]) -> Ints:
-        return np.fromiter((stream.rank for stream in streams), np.int64, len(streams))

@@ -8,11 +8,11 @@ from typing import TypeVar
 import numpy as np
 
 from sa_atp.arrays import Values
-from sa_atp.flow.aggregation import Stream
 from sa_atp.flow.fabric import SERVER
 from sa_atp.flow.help_groups import Question
 from sa_atp.flow.job import FlowJob, Operation
 from sa_atp.flow.network import BYTES_PER_US
+from sa_atp.flow.stream import Stream
 from sa_atp.flow.sums import Total
 from sa_atp.net.helping import Helping
 from sa_atp.net.send_pacer import AHEAD_US, LEAST_BYTES

@@ -1,5 +1,6 @@
 """The simulated backend on flows: the same steps and the same ledger, on a network of fair shares. (docs/flow-model.md)"""
 
+from collections.abc import Sequence
 from typing import Any
 
 from sa_atp import policies
@@ -26,12 +27,12 @@ from sa_atp.train.virtual_time import Process
 TRAINED = ("digits-cnn",)
 
 
-def check(plan: Plan) -> None:
-    """Refuses what flows know nothing of. Raises: UserError."""
+def check(plan: Plan, names: Sequence[str]) -> None:
+    """Refuses what flows know nothing of. Args: names: of the policies that run on flows. Raises: UserError."""
     if not plan.network.is_perfect:
         raise UserError(
-            "flows have no packets that could be lost, duplicated or reordered: "
-            'set network.* to 0, or sim.network = "packets"'
+            f"the simulator has no packets of {', '.join(names)} that could be lost, duplicated or reordered: "
+            "set network.* to 0, or leave them out"
         )
 
 

@@ -52,8 +52,9 @@ def check(plan: Plan) -> None:
         )
     check_switch(plan, "sim")
     networks = {policy: network_of(plan, policy) for policy in plan.run.policies}
-    if "flows" in networks.values():
-        flows.check(plan)
+    by_flows = [policy for policy, network in networks.items() if network == "flows"]
+    if by_flows:
+        flows.check(plan, by_flows)
     problem = too_many_for_packets(plan) if "packets" in networks.values() else None
     if problem is not None:
         raise UserError(f"{problem}; flows have no such limit (sim.network)")

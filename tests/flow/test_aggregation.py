@@ -143,7 +143,7 @@ def test_nothing_is_faster_than_links_or_stands_still(
     case = Case(workers, window=window, racks=racks if racks <= workers else 0, worker_mbps=rates[:workers])
     found = case.run(starts)
     needs = [start + 8 * SIZE / rate for start, rate in zip(starts, rates, strict=False)]
-    assert min(found.values()) >= int(max(needs))
+    assert min(found.values()) >= max(needs) - 8 * FRAGMENT / min(rates)  # a fragment more or less
     rounds = SIZE / FRAGMENT / window
     slowest_us = 8 * SIZE / min(rates[:workers])
     assert max(found.values()) <= max(starts) + 1.1 * slowest_us + rounds * (100 + 6 * 8 * FRAGMENT / min(rates)) + 5000
