@@ -16,7 +16,7 @@ from sa_atp.transport import work_requests
 from sa_atp.transport.job import Job, Member
 from sa_atp.transport.work_requests import WorkRequest
 from sa_atp.wire.contributions import ContributionMap
-from sa_atp.wire.control import HelpAnswer, HelpMode, JobCounters, Offer, Seated, Taken, TakeSeat, Work
+from sa_atp.wire.control import HelpAnswer, HelpMode, JobCounters, Seated, Taken, TakeSeat, Work
 
 MOST = 16  # workers of a group: more would find no more to do for each other
 
@@ -52,12 +52,10 @@ class _Group:
         self._own = ContributionMap(len(ranks), whole.micro_batches)
 
     def answer(self, place: int, request: WorkRequest, now_us: int, levels: int) -> HelpAnswer:
-        if isinstance(request, Offer):
-            request = replace(request, missing=self._missing(request.missing))
         found = work_requests.answer(self.book, self.members[place], 0, request, now_us, levels=levels)
         return replace(found, shard=self.ranks[found.shard]) if isinstance(found, Work) else found
 
-    def _missing(self, bits: int) -> int:
+    def bits_here(self, bits: int) -> int:
         """A bitmap of the whole job's contributions as one of the group's."""
         width = self._whole.micro_batches
         own = (1 << width) - 1
@@ -78,7 +76,7 @@ class HelpGroups:
         if job.contributions <= CONTRIBUTION_BITS:
             parts: list[Sequence[int]] = [everybody]
         else:
-            size = max(2, min(MOST, CONTRIBUTION_BITS // job.micro_batches))
+            size = max(1, min(MOST, CONTRIBUTION_BITS // job.micro_batches))
             parts = [leaf[n : n + size] for leaf in leaves or [everybody] for n in range(0, len(leaf), size)]
         self._groups = [_Group(ranks, job, _Book(ranks, job.micro_batches, mode, leaves)) for ranks in parts]
         self._place = {rank: (group, n) for group in self._groups for n, rank in enumerate(group.ranks)}
@@ -87,8 +85,12 @@ class HelpGroups:
     def count(self) -> int:
         return len(self._groups)
 
+    def bits_for(self, rank: int, bits: int) -> int:
+        """A bitmap of the whole job's contributions as the ledger of a rank's group knows them; with one group the same."""
+        return bits if self.count == 1 else self._place[rank][0].bits_here(bits)
+
     def answer(self, rank: int, request: Question, now_us: int) -> Answer:
-        """What the parameter server says."""
+        """What the parameter server says. Args: request: bitmaps in it are those of `bits_for`."""
         if isinstance(request, TakeSeat):
             seat = self._seats.take(request.step, rank)
             return Taken() if seat is None else Seated(seat=seat)

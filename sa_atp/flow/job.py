@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from msgspec.structs import replace
 
 from sa_atp.arrays import Values
 from sa_atp.flow.aggregation import Aggregation
@@ -14,12 +13,12 @@ from sa_atp.flow.help_groups import Answer, HelpGroups, Question
 from sa_atp.flow.network import Floats
 from sa_atp.flow.sums import Adder, Total
 from sa_atp.sim.network import WIRE_OVERHEAD_BYTES
-from sa_atp.spec import CONTRIBUTION_BITS, HEADER_BYTES, UDP_PORT
+from sa_atp.spec import HEADER_BYTES, UDP_PORT
 from sa_atp.tensor.fragments import plan_of
 from sa_atp.transport.membership import Membership
 from sa_atp.transport.window import INITIAL_WINDOW
 from sa_atp.wire.contributions import ContributionMap
-from sa_atp.wire.control import HelpMode, Offer, Revoke, encode
+from sa_atp.wire.control import HelpMode, Revoke, encode
 
 ALIVE_EVERY_US = 200_000
 
@@ -177,7 +176,5 @@ class FlowJob:
         """Of a question or an answer, as it would travel: that of the first one of its kind."""
         kind = type(message)
         if kind not in self._sizes:
-            if isinstance(message, Offer):  # a packet's bitmap has 64 bits
-                message = replace(message, missing=message.missing & ((1 << CONTRIBUTION_BITS) - 1))
             self._sizes[kind] = len(encode(message, request=1 << 30, job=1, epoch=1))
         return self._sizes[kind]

@@ -1,5 +1,6 @@
 """A worker on the flow network: what a step needs of its host, as `sim.worker.SimWorker` is with packets."""
 
+import functools
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from sa_atp.net.session import Asking
 from sa_atp.spec import HEADER_BYTES
 from sa_atp.straggler.progress import SendProgress
 from sa_atp.transport.requests import SMOOTHING
-from sa_atp.wire.control import AboutHelp, Reply, Request
+from sa_atp.wire.control import AboutHelp, Nothing, Reply, Request, Work
 
 T = TypeVar("T")
 
@@ -43,6 +44,17 @@ class FlowSum:
         return self.operation.total
 
 
+class _Helping(Helping):
+    """Names contributions as the ledger of the rank's group does."""
+
+    bits_for: Callable[[int], int]
+
+    def offer(
+        self, step: int, missing: int, *, busy_us: int, progress: SendProgress | None
+    ) -> "Future[Work | Nothing]":
+        return super().offer(step, self.bits_for(missing), busy_us=busy_us, progress=progress)
+
+
 class FlowWorker(Asking):
     """See train.step.Host."""
 
@@ -60,7 +72,8 @@ class FlowWorker(Asking):
         self._up = self._fabric.path(rank, SERVER)
         self._down = self._fabric.path(SERVER, rank)
         self._answer_us = 0  # how long answers take, smoothed as requests.py does
-        self.helping = Helping(self.membership, self.ask, self.now_us, lambda: self._answer_us)
+        self.helping = _Helping(self.membership, self.ask, self.now_us, lambda: self._answer_us)
+        self.helping.bits_for = functools.partial(job.help.bits_for, rank)
         job.revoked[rank] = self.helping.on_revoked
 
     # --- the Host of a step ---------------------------------------------------------------------------------------------
