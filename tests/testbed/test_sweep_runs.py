@@ -59,3 +59,40 @@ def test_a_sweep_goes_on_where_it_stopped(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"job\.batch_size = 4, not 8"):
         _sweep._finished(out, other, False)
     assert _sweep._finished(out, other, True) is None
+
+
+def test_points_side_by_side(tmp_path: Path) -> None:
+    """The same numbers as one after the other, and the same folder, from which a run goes on."""
+    plan = small_plan_file(
+        tmp_path,
+        run={"backend": "sim", "policies": ["atp"]},
+        straggler={"pattern": "constant", "workers": [1]},
+        sweep={"key": "straggler.slowdown", "values": [1.0, 2.0, 3.0]},
+    )
+    alone, beside = run(plan, tmp_path / "alone"), run(plan, tmp_path / "beside", "--jobs", "2")
+    assert (alone.returncode, beside.returncode) == (0, 0), beside.stderr
+    numbers = [json.loads((tmp_path / name / "sweep.json").read_text())["points"] for name in ("alone", "beside")]
+    assert numbers[0] == numbers[1]
+    again = run(plan, tmp_path / "beside", "--jobs", "2")
+    assert again.stderr.count("was run before") == 3
+    assert json.loads(again.stdout)["points"] == json.loads(beside.stdout)["points"]
+
+
+@pytest.mark.parametrize(
+    ("backend", "sweep", "arguments", "says"),
+    [
+        ("local", True, ["--jobs", "2"], "--jobs is for --backend sim"),
+        ("local", True, ["--scheduler", "tcp://127.0.0.1:1"], "--scheduler is for --backend sim"),
+        ("sim", True, ["--jobs", "0"], "--jobs 0: expected at least 1"),
+        ("sim", False, ["--jobs", "2"], "has no [sweep]"),
+    ],
+)
+def test_what_cannot_run_side_by_side(
+    tmp_path: Path, backend: str, sweep: bool, arguments: list[str], says: str
+) -> None:
+    more = {"sweep": {"key": "straggler.slowdown", "values": [1.0]}} if sweep else {}
+    plan = small_plan_file(tmp_path, run={"backend": backend, "policies": ["atp"]}, **more)
+    done = run(plan, tmp_path / "out", *arguments)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1

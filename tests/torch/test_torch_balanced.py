@@ -23,10 +23,10 @@ def make(
 @pytest.mark.parametrize(
     ("world_size", "seconds", "bucket_mb", "dtype", "most"),
     [
-        (3, [1.0, 2.0, 5.0], 25.0, "float32", 2e-6),
-        (3, [1.0, 2.0, 5.0], 0.001, "float32", 2e-6),  # a bucket for each layer
-        (2, [1.0, 1.0], 25.0, "float32", 2e-6),
-        (3, [1.0, 2.0, 5.0], 25.0, "bfloat16", 2e-2),
+        (3, [1.0, 2.0, 5.0], 25.0, "float32", 1.5e-5),
+        (3, [1.0, 2.0, 5.0], 0.001, "float32", 1.5e-5),  # a bucket for each layer
+        (2, [1.0, 1.0], 25.0, "float32", 1.5e-5),
+        (3, [1.0, 2.0, 5.0], 25.0, "bfloat16", 4e-2),
     ],
 )
 def test_gradient_of_the_whole_batch(
