@@ -1,10 +1,14 @@
 """Decides the batch sizes of the next step from what everybody's last steps took.
 
-Every rank has one, and gives it the same measurements in the same order: so all have the same sizes without asking.
+Every rank has one, and gives it the same measurements in the same order: so all have the same sizes without asking. Where
+many ranks are in one process, as in a simulation, what follows from the same measurements is worked out once.
 """
 
-from collections.abc import Sequence
+import copy
+import weakref
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from sa_atp.batching.program import Share, check, makespan_s, solve
 from sa_atp.batching.speed import Speed, SpeedModel
@@ -22,6 +26,29 @@ class Measured:
 
     samples: int
     seconds: float
+
+
+class _Known:
+    """What is known after a step, and what was decided: it does not change. It knows what came after it."""
+
+    def __init__(self, models: Sequence[SpeedModel], sizes: tuple[int, ...]) -> None:
+        self.models = models
+        self.sizes = sizes
+        self._name: Hashable = None
+        self._after: weakref.ref[_Known] | None = None
+
+    def after(self, name: Hashable) -> "_Known | None":
+        return self._after() if self._after is not None and self._name == name else None
+
+    def keep(self, name: Hashable, after: "_Known") -> "_Known":
+        self._name, self._after = name, weakref.ref(after)
+        return after
+
+
+@lru_cache(maxsize=8)
+def _at_first(sizes: tuple[int, ...], prior_beta_s: float, settings: Hashable) -> _Known:
+    """Args: settings: whatever else decisions depend on."""
+    return _Known([SpeedModel(prior_beta_s=prior_beta_s) for _ in sizes], sizes)
 
 
 class Orchestrator:
@@ -63,11 +90,12 @@ class Orchestrator:
             raise UserError(f"bounds and offsets of batch sizes: expected one for each of {workers} workers")
         self._least_measurements = least_measurements
         self._least_gain = least_gain
-        self._models = [SpeedModel(prior_beta_s=prior_beta_s) for _ in range(workers)]
         self.granularity = granularity
         check(self._bounds, batch, granularity)
-        self.sizes = self._best([Speed(1.0)] * workers)
+        sizes = self._best([Speed(1.0)] * workers)
         self._offsets_s = offsets_s
+        settings = (batch, tuple(self._bounds), granularity, tuple(offsets_s), least_measurements, least_gain)
+        self._known = _at_first(sizes, prior_beta_s, settings)
 
     def measured(self, step: Sequence[Measured | None]) -> tuple[int, ...]:
         """Takes what each worker did in a step (None: it was not measured), and decides the sizes of the next one.
@@ -76,19 +104,46 @@ class Orchestrator:
         """
         if len(step) != self.workers:
             raise UserError(f"measurements of {len(step)} workers: expected {self.workers}")
-        for model, found in zip(self._models, step, strict=True):
+        return self.told(tuple(step), lambda: step)
+
+    def told(self, name: Hashable, measurements: Callable[[], Sequence[Measured | None]]) -> tuple[int, ...]:
+        """As `measured`, where others may have worked out already what follows.
+
+        Args: name: whoever gives the same one has the same measurements; measurements: gives them.
+        """
+        before = self._known
+        after = before.after(name)
+        if after is None:
+            after = before.keep(name, self._next(before, measurements()))
+        self.changes += after.sizes != before.sizes
+        self._known = after
+        return after.sizes
+
+    def _next(self, before: "_Known", step: Sequence[Measured | None]) -> "_Known":
+        models = []
+        for model, found in zip(before.models, step, strict=True):
             if found is not None:
+                model = copy.copy(model)
                 model.add(found.samples, found.seconds)
-        speeds = self.speeds
-        if all(m.measurements >= self._least_measurements for m in self._models):
-            known = [speed for speed in speeds if speed is not None]
-            sizes = self._best(known)
-            now_s, then_s = self._makespan_s(known, self.sizes), self._makespan_s(known, sizes)
+            models.append(model)
+        sizes = before.sizes
+        if all(m.measurements >= self._least_measurements for m in models):
+            known = [model.speed for model in models if model.speed is not None]
+            best = self._best(known)
+            now_s, then_s = self._makespan_s(known, sizes), self._makespan_s(known, best)
             error = max(speed.error for speed in known)
-            if sizes != self.sizes and now_s - then_s > now_s * max(self._least_gain, ERRORS * error):
-                self.sizes = sizes
-                self.changes += 1
-        return self.sizes
+            if best != sizes and now_s - then_s > now_s * max(self._least_gain, ERRORS * error):
+                sizes = best
+        return _Known(models, sizes)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Samples of each worker in the next step."""
+        return self._known.sizes
+
+    @property
+    def _models(self) -> Sequence[SpeedModel]:
+        return self._known.models
 
     # --- what is known ------------------------------------------------------------------------------------------------
 

@@ -55,6 +55,13 @@ class SpeedModel:
         self._speed: Speed | None = None
         self._sigma = 0.0
 
+    def __copy__(self) -> "SpeedModel":
+        """One that may learn more without this one."""
+        other = object.__new__(SpeedModel)
+        vars(other).update(vars(self))
+        other._points = self._points.copy()
+        return other
+
     def add(self, samples: int, seconds: float) -> None:
         """What was measured. Args: samples: 1 or more; seconds: that they took, more than 0. Others say nothing."""
         if samples < 1 or not 0.0 < seconds < math.inf:

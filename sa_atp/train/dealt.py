@@ -87,6 +87,7 @@ class MeasuringHost:
         self.helping = host.helping
         self.take_seat = host.take_seat
         self._host = host
+        self._nothing = np.zeros(NUMBERS * host.membership.world_size, np.float32)
         self._noted: dict[int, tuple[int, int]] = {}  # contribution: samples, microseconds
 
     def begin(self, values: int, key: object = "gradient") -> MeasuredSum:
@@ -100,7 +101,7 @@ class MeasuringHost:
 
     def contribute(self, sum_: MeasuredSum, parts: Sequence[Values], bits: int, *, on_behalf: bool) -> None:
         noted = [found for bit, found in self._noted.items() if bit & bits]
-        told = [np.zeros(NUMBERS * self.membership.world_size, np.float32) for _ in parts]
+        told = [self._nothing] * (len(parts) - 1) + [np.zeros_like(self._nothing)]
         samples, took_us = (sum(column) for column in zip(*noted, strict=True)) if noted else (0, 0)
         at = NUMBERS * self.membership.rank
         told[-1][at : at + NUMBERS] = samples, took_us // _HALF, took_us % _HALF
@@ -151,7 +152,8 @@ class DealtStepper(Stepper):
         self.deal = Deal(self.orchestrator.sizes, self.micro_batches)
         record, sum_ = yield from super().run(step)
         record.samples = self.deal.sizes[self.rank]
-        self.orchestrator.measured(measurements(sum_.measured.future.result(), self.deal.sizes))
+        told, sizes = sum_.measured.future.result(), self.deal.sizes
+        self.orchestrator.told(told.tobytes(), lambda: measurements(told, sizes))
         return record, sum_
 
     def _compute(

@@ -125,3 +125,26 @@ def test_measurements_of_another_number_of_workers() -> None:
         Orchestrator(2, 64).measured([None])
     with pytest.raises(UserError, match="workers = 0"):
         Orchestrator(0, 64)
+
+
+def test_what_others_have_worked_out_is_not_worked_out_again() -> None:
+    ranks = [Orchestrator(3, 90) for _ in range(4)]
+    asked = 0
+
+    def measurements() -> list[Measured | None]:
+        nonlocal asked
+        asked += 1
+        return [Measured(30, 0.1), Measured(30, 0.1), Measured(30, 0.4)]
+
+    for step in range(5):
+        assert len({rank.told(step, measurements) for rank in ranks}) == 1
+    assert asked == 5
+    assert {rank.sizes for rank in ranks} == {(40, 40, 10)}
+
+
+def test_ranks_that_know_something_else_are_not_mixed_up() -> None:
+    one, other = Orchestrator(2, 60), Orchestrator(2, 60)
+    for _ in range(4):
+        one.measured([Measured(30, 0.1), Measured(30, 0.2)])
+        other.measured([Measured(30, 0.2), Measured(30, 0.1)])
+    assert (one.sizes, other.sizes) == ((40, 20), (20, 40))
