@@ -1,8 +1,9 @@
 """What became of fragments whose sum does not come: lost, still waiting for others, or in the way. (sections 5.3 to 5.6)
 
-Three signs. A fragment sent later is complete: this one is lost. The switch, when asked by a probe, holds a fragment
-without our contributions: they are lost. It holds some of them and not others: someone else has contributed a part of
-what we wanted to add, so we add the rest by itself.
+The switch is asked by probes. Behind data, while no results come: what has left the network, so that more may leave. For a
+fragment of which one sent later is complete: it may be lost, or wait for another worker's. After a silence. If the switch
+holds a fragment without our contributions, they are lost. If it holds some of them and not others, someone else has
+contributed a part of what we wanted to add, so we add the rest by itself.
 """
 
 from collections import deque
@@ -286,7 +287,7 @@ class Recovery:
                     lost += group.mark_lost(np.array([local]))
                     self._ask_each(operation, group, oldest, now_us)
                     continue
-                if group.held[local]:
+                if group.held[local] and bits != self._member.fan_in:
                     group.forget_held()  # it was there: slots have been given up, or a switch has forgotten all
                 gone = np.array([local])
                 if self._leaf.may_hide(group):  # asking for the others would not tell what became of them
