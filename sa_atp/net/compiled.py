@@ -55,7 +55,7 @@ def _worker_kernels() -> Kernels:
             streams=i64(read(t.uint32, 2), numbers, table),
             take=t.boolean(
                 read(t.uint32, 2), i64, i64, numbers, mask, t.int32[::1], t.int16[::1], t.int8[::1], mask, t.int32[::1],
-                numbers, t.uint8[::1], mask, numbers, table,
+                mask, t.int16[:, ::1], numbers, t.uint8[::1], mask, numbers, table,
             ),
             dequantise=t.void(t.int32[::1], t.int16[::1], i64, i64, i64, i64, t.float32[::1]),
         ),

@@ -15,7 +15,15 @@ from numpy.typing import NDArray
 from sa_atp.arrays import ByteRows, Exponents, Integers, Values
 from sa_atp.spec import HEADER_BYTES, Flag, Kind
 from sa_atp.tensor.fragments import CHUNK_VALUES
-from sa_atp.tensor.scaling import limit_bits
+from sa_atp.tensor.scaling import (
+    COARSE_BITS,
+    HEADROOM_BITS,
+    MAX_EXPONENT,
+    MIN_EXPONENT,
+    SUM_LIMIT,
+    limit_bits,
+    target_bits,
+)
 from sa_atp.transport import kernels as k
 from sa_atp.transport.contribution_group import ContributionGroup
 from sa_atp.transport.membership import Membership
@@ -89,6 +97,9 @@ class CommonCase:
             1 << limit_bits(membership.contributions),
         )  # fmt: skip
         self._stream = np.zeros(k.T_ITEMS, np.int64)
+        self._stream[k.T_SUM_LIMIT :] = (
+            SUM_LIMIT, target_bits(membership.contributions), COARSE_BITS, HEADROOM_BITS, MIN_EXPONENT, MAX_EXPONENT,
+        )  # fmt: skip
         self._found = np.zeros(k.OUT_ITEMS, np.int64)
         self._done = np.zeros((16, 2), np.int64)
 
@@ -137,7 +148,7 @@ class CommonCase:
         if within < plan.scale_fragments or within + end - start > plan.attempt_fragments:
             return None
         what = self._stream
-        what[:] = (
+        what[: k.T_SUM_LIMIT] = (
             local, plan.data_start(attempt), plan.data_fragments, plan.chunk_fragments, attempt,
             stream[k.ROW_EXPONENT], operation.groups[0].high,
         )  # fmt: skip

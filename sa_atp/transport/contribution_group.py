@@ -103,6 +103,12 @@ class ContributionGroup:
         first, last = (base + f for f in self.plan.fragments_of(chunk))
         self._remove(first, last)
 
+    def forget_complete(self, accepted: Mask, end: int) -> None:
+        """What forget_chunk does in attempt 0, of chunks that a kernel has accepted. Args: end: of the last of them."""
+        if self._rounded or (self._fresh and self._fresh[0][0] < end):
+            for chunk in np.flatnonzero(accepted).tolist():
+                self.forget_chunk(0, chunk)
+
     def _remove(self, first: int, last: int) -> None:
         """These need not be sent for the first time any more."""
         if not any(begin < last and first < end for begin, end in self._fresh):

@@ -29,9 +29,12 @@ S_FIRST, S_JOB, S_EPOCH, S_BITS_HIGH, S_BITS_LOW, S_CONGESTION, S_COLLISION, S_R
 # a row that streams finds
 (ROW_START, ROW_END, ROW_SEQ, ROW_EXPONENT, ROW_TAG, ROW_MARKED, ROW_COLLIDED, ROW_RARE, ROW_ITEMS) = range(9)
 # take
-(T_LOCAL, T_DATA_START, T_DATA_FRAGMENTS, T_CHUNK_FRAGMENTS, T_ATTEMPT, T_EXPONENT, T_HIGH, T_ITEMS) = range(8)
+(T_LOCAL, T_DATA_START, T_DATA_FRAGMENTS, T_CHUNK_FRAGMENTS, T_ATTEMPT, T_EXPONENT, T_HIGH, T_SUM_LIMIT, T_TARGET, T_COARSE,
+ T_HEADROOM, T_LEAST, T_MOST, T_ITEMS) = range(14)  # fmt: skip
 # what take finds
-OUT_FRESH, OUT_NEWEST, OUT_FLOWN, OUT_DONE, OUT_ITEMS = range(5)
+OUT_FRESH, OUT_NEWEST, OUT_FLOWN, OUT_DONE, OUT_ACCEPTED, OUT_LAST_ACCEPTED, OUT_ITEMS = range(7)
+# of a chunk's history, see tensor.scaling.ChunkHistory
+H_EXPONENT, H_FINEST, H_PATIENCE, H_CHANGED, H_ITEMS = range(5)
 
 
 def swapped(word: Any) -> Any:
@@ -180,6 +183,8 @@ def take(
     attempts: Any,
     accepted: Any,
     sums: Any,
+    predicted: Any,
+    histories: Any,
     sent_us: Any,
     tries: Any,
     lost: Any,
@@ -192,8 +197,10 @@ def take(
         words: uint32[packets, 5 + lanes]; start, end: rows of the stream.
         what: int64[T_ITEMS].
         pending, waiting, exponents, attempts, accepted, sums: of the operation; sums: int32[fragments * lanes].
+        predicted: bool[chunks]: whose exponent is from a history, in histories: int16[chunks, H_ITEMS].
         sent_us, tries, lost: of its only group. found: int64[OUT_ITEMS].
-        done: int64[chunks or more, 2]: chunks whose last fragment this was, and the largest absolute value of each.
+        done: int64[chunks or more, 2]: chunks whose last fragment this was, and the largest absolute value of each; without
+            those whose sum is accepted here, since it is as the history foretold (ChunkHistory.too_coarse, after_sum).
 
     Returns: whether they were taken; if not, nothing has changed.
     """
@@ -221,6 +228,8 @@ def take(
     newest = np.int64(0)
     flown = 0
     complete = 0
+    taken = 0
+    last_taken = -1
     at = fragment
     while at < fragment + count:
         chunk = at // what[3]
@@ -248,14 +257,32 @@ def take(
             for i in range(whole.size):
                 high = max(high, whole[i])
                 low = min(low, whole[i])
-            done[complete, 0] = chunk
-            done[complete, 1] = max(np.int64(high), -np.int64(low))
-            complete += 1
+            top = max(np.int64(high), -np.int64(low))
+            bits = 0
+            while top >> bits:
+                bits += 1
+            lost_bits = what[8] - bits
+            coarse = lost_bits > what[9] and what[5] < what[12] and histories[chunk, 2] == 0
+            if what[4] == 0 and predicted[chunk] and top < what[7] and not coarse:
+                histories[chunk, 2] = max(0, histories[chunk, 2] - 1)
+                if top:
+                    wanted = what[5] + lost_bits
+                    histories[chunk, 0] = max(what[11], min(wanted, histories[chunk, 1] - what[10], what[12]))
+                histories[chunk, 3] = 1
+                accepted[chunk] = True
+                taken += 1
+                last_taken = chunk
+            else:
+                done[complete, 0] = chunk
+                done[complete, 1] = top
+                complete += 1
         at = stop
     found[0] = count
     found[1] = newest
     found[2] = flown
     found[3] = complete
+    found[4] = taken
+    found[5] = last_taken
     return True
 
 

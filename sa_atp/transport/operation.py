@@ -9,6 +9,7 @@ from collections.abc import Callable, MutableMapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sa_atp.arrays import Exponents, Integers, Lanes, Values
 from sa_atp.tensor.fragments import Plan, Run
@@ -24,6 +25,7 @@ from sa_atp.tensor.scaling import (
 )
 from sa_atp.transport.buffers import Buffers
 from sa_atp.transport.contribution_group import NEVER, ContributionGroup
+from sa_atp.transport.kernels import H_CHANGED
 from sa_atp.transport.under_way import UnderWay
 
 UNKNOWN = -128  # an exponent that is not known yet
@@ -41,6 +43,11 @@ def tag_of(index: int, values: int) -> int:
     """
     fragment, within = divmod(values - 1, 256)
     return (index + within + (fragment * 0x9E3779B1 >> 24)) & 0xFF
+
+
+def _row(history: ChunkHistory | None) -> tuple[int, int, int, int]:
+    """A history as kernels have it."""
+    return (0, 0, 0, 0) if history is None else (history.exponent, history.finest, history.patience, 0)
 
 
 class NotFinite(Exception):
@@ -113,6 +120,7 @@ class Operation:
             list(known) if known is not None and len(known) == plan.chunks else [None] * plan.chunks
         )
         self._from_history = np.array([h is not None for h in self._history])
+        self._table: NDArray[np.int16] | None = None  # the same for kernels, who change it
         self.predicted = bool(self._from_history.any())
         if self._from_history.all():
             self._know_all()
@@ -217,17 +225,30 @@ class Operation:
         Returns: as on_results; None if it is not common, and nothing has changed. Raises: Changed.
         """
         (group,) = self.groups
+        if self._table is None:
+            self._table = np.array([_row(history) for history in self._history], np.int16)
         if not kernels.take(
             words, start, end, what, self.pending, self._waiting, self.exponent, self.attempt, self._accepted, self._sums,
-            group.sent_us, group.tries, group.marked_lost, found, done,
+            self._from_history, self._table, group.sent_us, group.tries, group.marked_lost, found, done,
         ):  # fmt: skip
             return None
-        fresh, newest_us, flown, complete = found.tolist()
+        fresh, newest_us, flown, complete, accepted, last_accepted = found.tolist()
         self._miss(-fresh)
         group.on_taken(int(what[0]) + end - start - 1, flown, newest_us)
+        if accepted:
+            self.resolved += accepted
+            group.forget_complete(self._accepted, self.plan.data_start(0) + self.plan.fragments_of(last_accepted)[1])
         for chunk, top in done[:complete].tolist():
             self._chunk_complete(chunk, top)
         return fresh, newest_us
+
+    def histories(self) -> History:
+        """Of each chunk, what its next exponent follows from; None: nothing yet."""
+        if self._table is not None:
+            for chunk in np.flatnonzero(self._table[:, H_CHANGED]).tolist():
+                exponent, finest, patience, _ = self._table[chunk].tolist()
+                self._history[chunk] = ChunkHistory(exponent, finest, patience)
+        return self._history
 
     def _settle(self, first: int, end: int) -> int:
         """These pending fragments are known, or not needed any more. Returns: when the newest was sent."""
@@ -284,7 +305,7 @@ class Operation:
 
     def save_history(self) -> None:
         if self.key is not None:
-            self._histories[self.key] = self._history
+            self._histories[self.key] = self.histories()
 
     # --- stages of a chunk --------------------------------------------------------------------------------------------
 

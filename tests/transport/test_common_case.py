@@ -61,6 +61,7 @@ def state(worker: Worker) -> Iterator[object]:
     yield str(worker.error)
     for operation in worker._operations._open.values():
         yield operation.describe()
+        yield operation.histories()
         for name in (
             "pending",
             "missing",
@@ -70,7 +71,6 @@ def state(worker: Worker) -> Iterator[object]:
             "_accepted",
             "_waiting",
             "_low",
-            "_history",
         ):
             value = getattr(operation, name)
             yield name, value.tolist() if isinstance(value, np.ndarray) else value

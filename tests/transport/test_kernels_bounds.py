@@ -52,6 +52,7 @@ def test_results(seed: int) -> None:
             "pending": Guarded(2 * attempt, bool), "waiting": Guarded(chunks, np.int32),
             "exponents": Guarded(chunks, np.int16), "attempts": Guarded(chunks, np.int8),
             "accepted": Guarded(chunks, bool), "sums": Guarded(fragments * LANES, np.int32),
+            "predicted": Guarded(chunks, bool), "histories": Guarded((chunks, k.H_ITEMS), np.int16),
             "sent_us": Guarded(2 * attempt, np.int64), "tries": Guarded(2 * attempt, np.uint8),
             "lost": Guarded(2 * attempt, bool), "found": Guarded(k.OUT_ITEMS, np.int64),
             "done": Guarded((chunks, 2), np.int64),
@@ -59,6 +60,7 @@ def test_results(seed: int) -> None:
         arrays["pending"].array[:] = rng.random() < 0.9 or made.random(2 * attempt) < 0.9
         arrays["exponents"].array[:] = 20
         arrays["waiting"].array[:] = chunk_fragments
+        arrays["predicted"].array[:] = made.random(chunks) < 0.7
         arrays["accepted"].array[:] = made.random(chunks) < 0.05
         for _ in range(8):
             packets = batch(rng, made)
@@ -74,9 +76,10 @@ def test_results(seed: int) -> None:
                 )
                 which = rng.randrange(2)
                 given = np.array(
-                    [local, which * attempt + scales, fragments, chunk_fragments, 0, row[k.ROW_EXPONENT], 2 * attempt],
+                    [local, which * attempt + scales, fragments, chunk_fragments, 0, row[k.ROW_EXPONENT], 2 * attempt,
+                     1 << 30, 20, 7, 3, -126, 127],
                     np.int64,
-                )
+                )  # fmt: skip
                 taken += fast.take(
                     packets.array, row[k.ROW_START], row[k.ROW_END], given, *(each.array for each in arrays.values())
                 )
