@@ -157,6 +157,8 @@ class Communicator(Asking):
             key: names the tensor from call to call, which saves a round trip where its magnitude changes slowly.
             scale: the sum is multiplied by this; 1 / world_size gives the mean.
 
+        The connection's work is done in this thread meanwhile: what interrupts it, such as Ctrl-C, may end the connection.
+
         Raises: TransportError: what failed, naming the ranks that are missing; UserError: an array that cannot be sent.
         """
         # who waits does the work meanwhile: no thread has to wake another one
