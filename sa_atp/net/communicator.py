@@ -161,6 +161,8 @@ class Communicator(Asking):
 
         Raises: TransportError: what failed, naming the ranks that are missing; UserError: an array that cannot be sent.
         """
+        if self._driver.is_here():
+            raise TransportError("a signal's handler cannot wait for a sum in the middle of another one")
         # who waits does the work meanwhile: no thread has to wake another one
         borrowed = not self.is_of_another_process and self._driver.borrow()
         try:
@@ -292,6 +294,9 @@ class Communicator(Asking):
         if self.is_of_another_process or not self._closing.acquire(blocking=False):
             return
         self._closed = True
+        if self._driver.is_here():  # a signal's handler, in the middle of a sum: nobody would do what it waited for
+            self._driver.stop_soon()
+            return
         try:
             if self._worker.error is None:
                 left: Promise[None] = Promise(self._callbacks)

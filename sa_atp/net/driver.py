@@ -18,6 +18,7 @@ from sa_atp.wire.datagrams import Burst
 LONGEST_WAIT_S = 1.0
 LONGEST_PAUSE_US, ENOUGH, WORTH_IT = 8_000, 96, 8  # of datagrams that gather, see ReceiveCoalescing
 FD_SETSIZE = 1024  # descriptors from here on are beyond select()
+A_TURN_S = 0.01  # usually; whoever would borrow the loop waits so long for the turn that is under way
 UNKNOWN = -1  # of a time: nobody has looked yet
 LOOKS = 8  # at a socket in a turn: calls and timers come to their right however much arrives
 
@@ -62,6 +63,7 @@ class Driver:
         self._lock = threading.RLock()
         self._loop = threading.Lock()  # held by the thread that does what the loop does, between two waits
         self._owner = 0  # that thread; 0: none
+        self._is_lent = False  # to a thread that keeps it while it waits
         self._epoll = select.epoll()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._poll = select.poll()
@@ -91,10 +93,14 @@ class Driver:
         self._thread.start()
         return self._thread
 
-    def stop(self) -> None:
-        """Ends the loop, after what it is doing, and closes the socket."""
+    def stop_soon(self) -> None:
+        """Ends the loop, after what it is doing. Does not wait for that."""
         self._stop = True
         self._wake()
+
+    def stop(self) -> None:
+        """Ends the loop, after what it is doing, and closes the socket."""
+        self.stop_soon()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout=5)
 
@@ -107,12 +113,12 @@ class Driver:
 
         Returns: whether it could: somebody else may have it, or it may be over.
         """
-        if self._owner == threading.get_ident() or not self._loop.acquire(blocking=False):
+        if self.is_here() or self._is_lent or not self._loop.acquire(timeout=A_TURN_S):
             return False
         if self._over or self._stop:
             self._loop.release()
             return False
-        self._owner = threading.get_ident()
+        self._owner, self._is_lent = threading.get_ident(), True
         # while the loop's own thread waits for what these bring, it sleeps
         self._epoll.unregister(self.socket)
         self._epoll.unregister(self._wake_read)
@@ -134,7 +140,7 @@ class Driver:
     def give_back(self) -> None:
         self._epoll.register(self.socket, select.EPOLLIN)
         self._epoll.register(self._wake_read, select.EPOLLIN)
-        self._owner = 0
+        self._owner, self._is_lent = 0, False
         self._loop.release()
         # its own thread may sleep longer than it should, and does not know what has been called since
         due_us, slept_us = self._due_us, self._due_slept_us

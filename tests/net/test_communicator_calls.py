@@ -1,6 +1,7 @@
 """What programs may do to a connection, rightly and wrongly: many threads at once, and arguments that make no sense."""
 
 import random
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -239,3 +240,61 @@ def test_what_cannot_be_asked_is_refused_at_once(connect: Connect) -> None:
             comm.ask(Idle(step=step), lambda reply: reply)  # type: ignore[arg-type]
     assert comm.ask(AskStats(), lambda reply: type(reply).__name__).result(10) == "JobStats"
     assert comm.ask(Claim(step=1, begun=0, held=1), lambda reply: type(reply).__name__).result(10) == "Granted"
+
+
+# --- interrupts -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def alarm() -> Iterator[Callable[[Callable[[], None]], None]]:
+    """Has something called in this thread, wherever it is, half a second from now."""
+    before = signal.getsignal(signal.SIGALRM)
+
+    def set_alarm(action: Callable[[], None]) -> None:
+        signal.signal(signal.SIGALRM, lambda number, frame: action())
+        signal.setitimer(signal.ITIMER_REAL, 0.5)
+
+    yield set_alarm
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+class Interrupt(BaseException):
+    """As Ctrl-C is."""
+
+
+def test_who_is_interrupted_while_it_waits_for_a_sum_can_go_on(
+    connect: Connect, alarm: Callable[[Callable[[], None]], None]
+) -> None:
+    first, second = connect(2)
+    array, other = np.ones(10, np.float32), np.ones(10, np.float32)
+
+    def interrupt() -> None:
+        raise Interrupt
+
+    alarm(interrupt)
+    with pytest.raises(Interrupt):
+        first.all_reduce(array)
+    second.all_reduce(other)
+    first.all_reduce_async(np.ones(1, np.float32))
+    second.all_reduce(np.ones(1, np.float32))
+    assert first.stats().results
+    assert array.tolist() == other.tolist() == [2.0] * 10
+
+
+def test_a_handler_may_close_the_connection_but_not_wait_for_it(
+    connect: Connect, alarm: Callable[[Callable[[], None]], None]
+) -> None:
+    first, _ = connect(2)
+    seen: list[str] = []
+
+    def handle() -> None:
+        with pytest.raises(TransportError, match="handler"):
+            first.all_reduce(np.ones(1, np.float32))
+        seen.append(first.describe())
+        first.close()
+
+    alarm(handle)
+    with pytest.raises(TransportError, match="the connection was closed"):
+        first.all_reduce(np.ones(10, np.float32))
+    assert "rank 0" in seen[0]
