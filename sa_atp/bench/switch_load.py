@@ -14,9 +14,11 @@ def main(lanes: int, cache: str) -> None:
     from pathlib import Path
 
     from sa_atp import artefacts
+    from sa_atp.net.datapath import loop
     from sa_atp.softswitch.device import Device
 
     Device(clock=lambda: 0, cache=Path(cache)).install(artefacts.program(lanes).device_config())
+    loop.ready(Path(cache))
     print(json.dumps({"seconds": time.perf_counter() - STARTED}))
 
 
