@@ -35,12 +35,25 @@ CONTROL_ROW = 64  # room for the control messages of one message
 # PORT_COUNTERS, by port
 OVERSIZED, REFUSED, NOT_DATAGRAMS = range(3)
 # TOTALS
-PACKETS_IN, PACKETS_OUT, TO_NOWHERE, WITHOUT_PIPELINE, PUNTED, PUNTED_END, PUNTS_LOST, CALLS, IS_LARGE = range(9)
+(
+    PACKETS_IN,
+    PACKETS_OUT,
+    TO_NOWHERE,
+    WITHOUT_PIPELINE,
+    PUNTED,
+    PUNTED_END,
+    PUNTS_LOST,
+    CALLS,
+    IS_LARGE,
+    ATTENTION,
+    EVENT_FD,
+) = range(11)
 
 # --- places ---------------------------------------------------------------------------------------------------------
 
 # An item a port. MINE: 16 bytes, MAC address, IP address and port number of frames that arrive at a UDP port. JOINS:
-# how many packets of one flow leave as one, until the kernel refuses; PROVED: it has taken one. POLLS: struct pollfd.
+# how many packets of one flow leave as one, until the kernel refuses; PROVED: it has taken one. POLLS: struct pollfd, and one
+# of who wants to be let in.
 # COSTS: bytes that a frame costs an interface's socket while it waits. SLOTS: which port, by its number; -1: none.
 _PORTS = (
     PORT_NUMBERS, PORT_FDS, PORT_KINDS, PORT_JOINS, PORT_PROVED, PORT_SLOTS, PORT_MINE, PORT_POLLS, PORT_COUNTERS,
@@ -87,7 +100,7 @@ def ports(
         PORT_PROVED: _numbers(count),
         PORT_SLOTS: slots,
         PORT_MINE: np.frombuffer(b"".join(each.ljust(16, b"\0") for each in mine), np.uint8).copy(),
-        PORT_POLLS: _numbers(count),
+        PORT_POLLS: _numbers(count + 1),
         PORT_COUNTERS: np.zeros((count, 3), np.int64),
         PORT_COSTS: _numbers(count, COST_UNITS),
         PORT_FIRST_FLOW: _numbers(count, -1),
