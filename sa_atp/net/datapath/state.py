@@ -53,8 +53,9 @@ OVERSIZED, REFUSED, NOT_DATAGRAMS = range(3)
 
 # An item a port. MINE: 16 bytes, MAC address, IP address and port number of frames that arrive at a UDP port. JOINS:
 # how many packets of one flow leave as one, until the kernel refuses; PROVED: it has taken one. POLLS: struct pollfd,
-# and one of who wants to be let in. COSTS: bytes that a frame costs an interface's socket while it waits. SLOTS: which port, by its number; -1: none.
-_PORTS = (
+# and one of who wants to be let in. COSTS: bytes that a frame costs an interface's socket while it waits. SLOTS: which
+# port, by its number; -1: none.
+(
     PORT_NUMBERS, PORT_FDS, PORT_KINDS, PORT_JOINS, PORT_PROVED, PORT_SLOTS, PORT_MINE, PORT_POLLS, PORT_COUNTERS,
     PORT_COSTS, PORT_FIRST_FLOW, PORT_LAST_FLOW,
 ) = range(0, 12 * FRAME_WORDS, FRAME_WORDS)  # fmt: skip
