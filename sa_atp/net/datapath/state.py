@@ -60,17 +60,17 @@ OVERSIZED, REFUSED, NOT_DATAGRAMS = range(3)
     PORT_COSTS, PORT_FIRST_FLOW, PORT_LAST_FLOW,
 ) = range(0, 12 * FRAME_WORDS, FRAME_WORDS)  # fmt: skip
 # Messages that arrive, a row each (SLOTS: at which port), and the frames in them, as the pipeline takes them.
-_IN = (
+(
     IN_ROWS, IN_MESSAGES, IN_PARTS, IN_NAMES, IN_CONTROLS, IN_SLOTS, IN_STARTS, IN_LENGTHS, IN_PORTS, IN_HEAD_OF,
     IN_HEADS,
 ) = range(12 * FRAME_WORDS, 23 * FRAME_WORDS, FRAME_WORDS)  # fmt: skip
 # Packets that come out of the pipeline, as it gives them, and the next one of the same flow (-1: none).
-_OUT = (
+(
     OUT_BYTES, OUT_HEADS, OUT_STARTS, OUT_LENGTHS, OUT_PORTS, OUT_SOURCES, NEXT_PACKET,
 ) = range(23 * FRAME_WORDS, 30 * FRAME_WORDS, FRAME_WORDS)  # fmt: skip
 # Flows of a batch, the next one at the same port, and a hash table (flow + 1; 0: free). Messages that leave: the first
 # packet of each, and how many it stands for. PUNTED_PACKETS: for the CPU port, each its length (4 bytes) and its bytes.
-_FLOWS = (
+(
     FLOW_KEYS, FLOW_FIRSTS, FLOW_LASTS, NEXT_FLOW_OF, FLOW_TABLE, OUT_MESSAGES, OUT_PARTS, OUT_NAMES, OUT_CONTROLS,
     MESSAGE_PACKETS, MESSAGE_COUNTS, PUNTED_PACKETS, TOTALS, DEPTHS, SCRATCH, KEPT,
 ) = range(30 * FRAME_WORDS, 46 * FRAME_WORDS, FRAME_WORDS)  # fmt: skip
