@@ -68,6 +68,8 @@ class SwitchLoop:
 
     def stop(self) -> None:
         self._stop = True
+        if self._compiled is not None:
+            self._compiled.wake()
 
     def turn(self, longest_s: float) -> None:
         """Waits for packets, and takes what all ports have through the pipeline at once."""
@@ -131,6 +133,8 @@ class SwitchLoop:
 
     def close(self) -> None:
         self.device.emit = None
+        if self._compiled is not None:
+            self._compiled.close()
         self._selector.close()
         for port in self.ports.values():
             port.close()

@@ -57,6 +57,7 @@ class Device:
         self.cache = cache
         self.clock = clock
         self.emit: Callable[[Packets], None] | None = None  # what a packet-out sends to ports; None: it is lost
+        self.changed: Callable[[], None] | None = None  # called when there is another pipeline
         self.dropped_without_pipeline = 0  # packets
         self._pipeline: Pipeline | None = None
         self._listeners: tuple[PacketInListener, ...] = ()
@@ -87,6 +88,8 @@ class Device:
         if not isinstance(pipeline, Pipeline):
             raise TypeError("commit takes what prepare returned")
         self._pipeline = pipeline
+        if self.changed is not None:
+            self.changed()
 
     def install(self, device_config: bytes) -> Pipeline:
         """`prepare`, then `commit`."""

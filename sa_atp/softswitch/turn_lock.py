@@ -1,6 +1,7 @@
 """A lock whose busiest user lets others go first."""
 
 import threading
+from collections.abc import Callable
 from types import TracebackType
 
 
@@ -15,6 +16,7 @@ class TurnLock:
         self._lock = threading.RLock()
         self._count = threading.Lock()
         self.waiting = 0
+        self.wake: Callable[[], None] | None = None  # called by who has to wait; the holder may set it
 
     def __enter__(self) -> None:
         if self._lock.acquire(blocking=False):
@@ -22,6 +24,8 @@ class TurnLock:
         with self._count:
             self.waiting += 1
         try:
+            if self.wake is not None:
+                self.wake()
             self._lock.acquire()
         finally:
             with self._count:

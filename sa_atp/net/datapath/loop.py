@@ -1,6 +1,7 @@
 """The compiled loop as Python sees it: one call moves packets for as long as there are some."""
 
-import select
+import contextlib
+import os
 import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -20,7 +21,7 @@ from sa_atp.softswitch.translate import packets
 from sa_atp.softswitch.translate.packets import HEAD_BYTES
 
 MOST_SEGMENTS = 1 << 16  # as many as `leaving` wants
-GIVE_WAY_S = 0.0005  # to whoever changes tables, between turns
+GIVE_WAY_S = 0.0005  # to whoever wants the pipeline, between turns
 SOURCES = tuple(Path(__file__).with_name(f"{name}.py") for name in ("arriving", "leaving", "turn"))
 
 
@@ -43,7 +44,7 @@ def ready(cache: Path | None) -> Callable[..., int]:
     from numba import int64
 
     function: Any = compiled(cache)["run_turn"]
-    function.compile((int64,) * 6)
+    function.compile((int64,) * 7)
     return cast(Callable[..., int], function)
 
 
@@ -96,35 +97,49 @@ class CompiledLoop:
         self._program = 0
         state.point_at_rows(self._memory)
         self._new_output(state.LEAST_OUT, state.LEAST_OUT_BYTES)
-        self._readable = select.poll()
-        for port in self._of:
-            self._readable.register(port.fileno(), select.POLLIN)
+        self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._totals[state.EVENT_FD] = self._event
+        device.changed = self.wake
         self._run_turn = ready(device.cache)
 
     def turn(self, longest_s: float) -> int:
-        """Waits for packets, and moves them. Returns: how many arrived."""
-        if not self._readable.poll(longest_s * 1000):
-            return 0
+        """Waits for packets and moves them, for so long, or until somebody wants the pipeline. Returns: how many came."""
+        self._totals[state.ATTENTION] = 0
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._event)
         pipeline = self._device.pipeline
         if pipeline is None:
-            arrived = self._run(0, 0)
+            arrived = self._run(0, 0, longest_s)
             self._device.dropped_without_pipeline += int(self._totals[state.WITHOUT_PIPELINE])
             self._totals[state.WITHOUT_PIPELINE] = 0
             return arrived
+        pipeline.lock.wake = self.wake
         if pipeline.lock.waiting:
             time.sleep(GIVE_WAY_S)
         with pipeline.lock:  # tables change between batches
             self._prepare(pipeline)
             assert self._frame is not None
-            arrived = self._run(self._program, self._frame.address)
+            arrived = self._run(self._program, self._frame.address, longest_s)
         if self._totals[state.PUNTED]:
             self._hand_over()
         return arrived
 
-    def _run(self, program: int, frame: int) -> int:
+    def wake(self) -> None:
+        """Makes a turn that is under way end after its batch. From any thread."""
+        self._totals[state.ATTENTION] = 1
+        with contextlib.suppress(OSError):  # it has been closed
+            os.eventfd_write(self._event, 1)
+
+    def close(self) -> None:
+        self._device.changed = None
+        event, self._event = self._event, -1
+        os.close(event)
+
+    def _run(self, program: int, frame: int, longest_s: float) -> int:
         cpu_port = self._device.cpu_port
         cpu_port = -1 if cpu_port is None else cpu_port
-        return self._run_turn(self._state.address, program, frame, self._started_us, ROW_BYTES, cpu_port)
+        longest_us = int(longest_s * 1e6)
+        return self._run_turn(self._state.address, program, frame, self._started_us, ROW_BYTES, cpu_port, longest_us)
 
     def _prepare(self, pipeline: Pipeline) -> None:
         """Makes the frame show what the pipeline is now."""

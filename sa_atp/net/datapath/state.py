@@ -35,29 +35,42 @@ CONTROL_ROW = 64  # room for the control messages of one message
 # PORT_COUNTERS, by port
 OVERSIZED, REFUSED, NOT_DATAGRAMS = range(3)
 # TOTALS
-PACKETS_IN, PACKETS_OUT, TO_NOWHERE, WITHOUT_PIPELINE, PUNTED, PUNTED_END, PUNTS_LOST, CALLS, IS_LARGE = range(9)
+(
+    PACKETS_IN,
+    PACKETS_OUT,
+    TO_NOWHERE,
+    WITHOUT_PIPELINE,
+    PUNTED,
+    PUNTED_END,
+    PUNTS_LOST,
+    CALLS,
+    IS_LARGE,
+    ATTENTION,
+    EVENT_FD,
+) = range(11)
 
 # --- places ---------------------------------------------------------------------------------------------------------
 
 # An item a port. MINE: 16 bytes, MAC address, IP address and port number of frames that arrive at a UDP port. JOINS:
-# how many packets of one flow leave as one, until the kernel refuses; PROVED: it has taken one. POLLS: struct pollfd.
-# COSTS: bytes that a frame costs an interface's socket while it waits. SLOTS: which port, by its number; -1: none.
-_PORTS = (
+# how many packets of one flow leave as one, until the kernel refuses; PROVED: it has taken one. POLLS: struct pollfd,
+# and one of who wants to be let in. COSTS: bytes that a frame costs an interface's socket while it waits. SLOTS: which
+# port, by its number; -1: none.
+(
     PORT_NUMBERS, PORT_FDS, PORT_KINDS, PORT_JOINS, PORT_PROVED, PORT_SLOTS, PORT_MINE, PORT_POLLS, PORT_COUNTERS,
     PORT_COSTS, PORT_FIRST_FLOW, PORT_LAST_FLOW,
 ) = range(0, 12 * FRAME_WORDS, FRAME_WORDS)  # fmt: skip
 # Messages that arrive, a row each (SLOTS: at which port), and the frames in them, as the pipeline takes them.
-_IN = (
+(
     IN_ROWS, IN_MESSAGES, IN_PARTS, IN_NAMES, IN_CONTROLS, IN_SLOTS, IN_STARTS, IN_LENGTHS, IN_PORTS, IN_HEAD_OF,
     IN_HEADS,
 ) = range(12 * FRAME_WORDS, 23 * FRAME_WORDS, FRAME_WORDS)  # fmt: skip
 # Packets that come out of the pipeline, as it gives them, and the next one of the same flow (-1: none).
-_OUT = (
+(
     OUT_BYTES, OUT_HEADS, OUT_STARTS, OUT_LENGTHS, OUT_PORTS, OUT_SOURCES, NEXT_PACKET,
 ) = range(23 * FRAME_WORDS, 30 * FRAME_WORDS, FRAME_WORDS)  # fmt: skip
 # Flows of a batch, the next one at the same port, and a hash table (flow + 1; 0: free). Messages that leave: the first
 # packet of each, and how many it stands for. PUNTED_PACKETS: for the CPU port, each its length (4 bytes) and its bytes.
-_FLOWS = (
+(
     FLOW_KEYS, FLOW_FIRSTS, FLOW_LASTS, NEXT_FLOW_OF, FLOW_TABLE, OUT_MESSAGES, OUT_PARTS, OUT_NAMES, OUT_CONTROLS,
     MESSAGE_PACKETS, MESSAGE_COUNTS, PUNTED_PACKETS, TOTALS, DEPTHS, SCRATCH, KEPT,
 ) = range(30 * FRAME_WORDS, 46 * FRAME_WORDS, FRAME_WORDS)  # fmt: skip
@@ -87,7 +100,7 @@ def ports(
         PORT_PROVED: _numbers(count),
         PORT_SLOTS: slots,
         PORT_MINE: np.frombuffer(b"".join(each.ljust(16, b"\0") for each in mine), np.uint8).copy(),
-        PORT_POLLS: _numbers(count),
+        PORT_POLLS: _numbers(count + 1),
         PORT_COUNTERS: np.zeros((count, 3), np.int64),
         PORT_COSTS: _numbers(count, COST_UNITS),
         PORT_FIRST_FLOW: _numbers(count, -1),

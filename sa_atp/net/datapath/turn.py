@@ -3,9 +3,11 @@
 from typing import TYPE_CHECKING
 
 from sa_atp.net.datapath.state import (
+    ATTENTION,
     CALLS,
     COST_UNITS,
     DEPTHS,
+    EVENT_FD,
     FEW_ROWS,
     IN_MESSAGES,
     IN_SLOTS,
@@ -19,8 +21,7 @@ from sa_atp.net.datapath.state import (
     PORT_KINDS,
     PORT_NUMBERS,
     PORT_POLLS,
-    PUNTED_BYTES,
-    PUNTED_END,
+    PUNTED,
     SCRATCH,
     SENT,
     TOTALS,
@@ -43,11 +44,25 @@ if TYPE_CHECKING:
         set_frame_word,
     )
 
-LONGEST_TURN_US = 1000  # then Python has a look at what else there is to do
+
+@inner
+def look(s: int, timeout_ms: int) -> int:
+    """Asks which ports have something. Returns: how many, and 1 for somebody who waits to be let in; -1: a signal."""
+    port_fds = array_i64_1(s, PORT_FDS)
+    port_polls = array_i64_1(s, PORT_POLLS)
+    totals = array_i64_1(s, TOTALS)
+    count = len(port_fds)
+    for slot in range(count):
+        port_polls[slot] = port_fds[slot] | 1 << 32  # POLLIN
+    port_polls[count] = totals[EVENT_FD] | 1 << 32
+    found = poll(address_in(s, PORT_POLLS), count + 1, timeout_ms)
+    if found > 0 and port_polls[count] >> 48 != 0:
+        totals[ATTENTION] = 1
+    return found
 
 
 @inner
-def take(s: int) -> int:
+def take(s: int, has_looked: bool) -> int:
     """Fills rows with what ports have. Returns: how many."""
     in_slots = array_i64_1(s, IN_SLOTS)
     port_fds = array_i64_1(s, PORT_FDS)
@@ -57,9 +72,7 @@ def take(s: int) -> int:
     room = FEW_ROWS if totals[IS_LARGE] != 0 else len(in_slots)
     if count == 1:  # there is nothing to choose
         return take_rows(s, 0, 0, room)
-    for slot in range(count):
-        port_polls[slot] = port_fds[slot] | 1 << 32  # POLLIN
-    if poll(address_in(s, PORT_POLLS), count, 0) <= 0:
+    if not has_looked and look(s, 0) <= 0:
         return 0
     readable = 0
     for slot in range(count):
@@ -89,8 +102,8 @@ def look_at_queues(s: int) -> None:
 
 
 @compiled
-def run_turn(s: int, program: int, frame: int, started_us: int, most_bytes: int, cpu_port: int) -> int:
-    """Moves packets until ports have no more, or LONGEST_TURN_US have passed.
+def run_turn(s: int, program: int, frame: int, started_us: int, most_bytes: int, cpu_port: int, longest_us: int) -> int:
+    """Waits for packets and moves them, until somebody wants to be let in, there is something for Python, or it is time.
 
     Args: program, frame: addresses, see `softswitch.frame`; program 0: there is none, packets are dropped.
 
@@ -99,11 +112,19 @@ def run_turn(s: int, program: int, frame: int, started_us: int, most_bytes: int,
     totals = array_i64_1(s, TOTALS)
     in_messages = array_i64_1(s, IN_MESSAGES)
     begun = monotonic_us(address_in(s, SCRATCH))
+    now = begun
     arrived = 0
-    while True:
-        taken = take(s)
+    has_looked = False
+    while totals[ATTENTION] == 0 and totals[PUNTED] == 0:  # others may change the first at any time
+        taken = take(s, has_looked)
+        has_looked = False
         if taken == 0:
-            break
+            now = monotonic_us(address_in(s, SCRATCH))
+            left_ms = (longest_us - (now - begun)) // 1000
+            if left_ms <= 0 or look(s, left_ms) <= 0:
+                break
+            has_looked = True
+            continue
         totals[CALLS] += 1
         row, done = 0, 0
         received = 0
@@ -127,6 +148,6 @@ def run_turn(s: int, program: int, frame: int, started_us: int, most_bytes: int,
                 call_program(program, frame)
                 first = frame_word(frame, 0)
                 send_all(s, frame_word(frame, 3), cpu_port)
-        if now - begun > LONGEST_TURN_US or 2 * totals[PUNTED_END] > PUNTED_BYTES:
+        if now - begun >= longest_us:
             break
     return arrived
