@@ -64,7 +64,8 @@ def test_equal_seeds_give_equal_bytes() -> None:
 
 def test_more_workers_than_a_packet_has_bits_for() -> None:
     many = (
-        "job.model=resnet-50", "job.model_scale=0.001", "topology.kind=two-level", "topology.workers=96", "topology.racks=3",
+        "job.model=resnet-50", "job.model_scale=0.001", "topology.kind=two-level", "topology.workers=96",
+        "topology.racks=3",
         "straggler.workers=[3,40]", "sim.network=auto",
     )  # fmt: skip
     atp, helped = simulate(*many)
