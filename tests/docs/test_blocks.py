@@ -27,6 +27,7 @@ REASONS = {
     "machines": "needs several machines",
     "fragment": "a part of a program, which examples show whole; its imports are run",
     "generated": "shows what is generated",
+    "elsewhere": "a test compares it with a file that it runs",
     "changes": "changes to a file, which a test beside that file applies",
 }
 
@@ -34,6 +35,7 @@ NOT_RUN = {
     ("README.md", "./scripts/demo     # sets up"): "set-up",
     ("README.md", "+from sa_atp.ddp"): "changes",  # tests/torch/test_torch_examples.py
     ("README.md", "+from sa_atp.train"): "changes",
+    ("CONTRIBUTING.md", '"""SA-ATP with another patience'): "elsewhere",  # tests/policies/test_registry.py
     ("docs/embedded-target.md", "elif chosen"): "generated",
     ("docs/embedded-target.md", "git clone"): "p4c",
     ("docs/first-hour.md", "./scripts/demo --mininet"): "set-up",
