@@ -87,6 +87,7 @@ class Aggregation:
         self._front: list[Stream] = []
         self._at_us = self.clock.now_us  # when what is in step has begun to move as it does
         self._looking = False
+        self._missing: int | None = None
         self._timer_us = NEVER_US
         self._redone = False
         self._last_up_us = 0.0  # how long the last packet of the last contribution is on its way
@@ -170,15 +171,21 @@ class Aggregation:
         waits = sum(max(0.0, end - self.sent(stream)) for stream in mine)
         return min(waits, ahead_bytes)
 
-    def missing_at(self, place: float) -> int:
-        """Contributions that the switch lacks of the fragment at a position."""
+    def missing_for(self, rank: int) -> int:
+        """Contributions that the switch lacks of the oldest fragment whose sum a worker has not got."""
         if not self.is_covered or self._gathers:
-            return self._fan_in & ~self._covered  # nothing has come back: the place is the first one
+            return self._fan_in & ~self._covered  # nothing has come back: it is the first one
+        if self._follows[rank] and self._missing is not None:
+            return self._missing
+        place = min(self.received_by(rank) + self._fragment, self.size)
         held = 0
         for stream in self.streams:
-            if self.sent(stream) >= min(place + self._fragment, self.size):
+            if self.sent(stream) >= place:
                 held |= stream.bits
-        return self._fan_in & ~held
+        missing = self._fan_in & ~held
+        if self._follows[rank]:
+            self._missing = missing  # of all who are as far, until something else moves
+        return missing
 
     def _window(self) -> Floats:
         """float64[workers]: how far each may be ahead of its results."""
@@ -200,6 +207,7 @@ class Aggregation:
     def _look(self) -> None:
         """Sees how far everything is, and decides what moves how from now on."""
         self._looking = False
+        self._missing = None
         if not self.is_covered:
             self._send_ahead()
             return

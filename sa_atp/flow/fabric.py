@@ -149,7 +149,10 @@ class Fabric:
             behind_us: how long what its sender has written before it keeps it in the sender's own queue.
         """
         wire = size + FRAME_BYTES + WIRE_OVERHEAD_BYTES
-        when_us = self.clock.now_us + behind_us
+        if behind_us > 0:  # others come before it meanwhile
+            self.clock.at(self.clock.now_us + math.ceil(behind_us), lambda: self.message(links, size, arrived))
+            return
+        when_us = float(self.clock.now_us)
         for link in links:
             begins_us = max(when_us, self._message_free_us[link])
             self._message_free_us[link] = begins_us + self.network.transmission_us(link, wire)

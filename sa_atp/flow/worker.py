@@ -178,7 +178,7 @@ class FlowWorker(Asking):
     def _missing(self, sum_: FlowSum) -> int:
         """What the switch lacks of our oldest fragment, if all of our own contributions to it are there; else 0."""
         aggregation = sum_.operation.aggregation
-        missing = aggregation.missing_at(aggregation.received_by(self.rank))
+        missing = aggregation.missing_for(self.rank)
         own = sum_.own
         return missing if own and not any(stream.bits & missing for stream in own) else 0
 
