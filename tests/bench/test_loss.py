@@ -9,9 +9,9 @@ from sa_atp.cli import main
 
 
 def test_losses_cost_little_more_than_what_is_lost() -> None:
-    """1.5 MB, whose end weighs more than that of a large tensor; 96 %, 81 % and few questions when it was written."""
+    """0.8 MB, whose end weighs more than that of a large tensor: 94 and 77 % of the goodput without loss."""
     request = Request(
-        workers=4, bytes=1_500_000, iterations=1, lanes=256, link_mbps=100.0, delay_us=20, seed=1
+        workers=4, bytes=800_000, iterations=1, lanes=256, link_mbps=100.0, delay_us=20, seed=1
     )  # fmt: skip
     none, one, five = measure(request, [0.0, 0.01, 0.05])
     assert none.sums_wrong == one.sums_wrong == five.sums_wrong == 0
@@ -20,11 +20,11 @@ def test_losses_cost_little_more_than_what_is_lost() -> None:
     assert none.retransmitted == 0
     assert one.fraction_of_lossless is not None
     assert one.fraction_of_lossless > 0.90
-    assert one.probes < 0.15 * one.sent
+    assert one.probes < 0.12 * one.sent
     assert one.retransmitted < 0.03 * one.sent, "a result, or a fragment, and little else"
     assert five.fraction_of_lossless is not None
     assert five.fraction_of_lossless > 0.70
-    assert five.probes < 0.5 * five.sent
+    assert five.probes < 0.4 * five.sent
     assert five.retransmitted < 0.13 * five.sent
 
 
