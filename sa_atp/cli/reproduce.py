@@ -1,0 +1,58 @@
+"""`sa-atp reproduce`: the headlines of the papers, and what is found of them here."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from sa_atp.words import plural
+
+
+def add(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "reproduce",
+        help="the papers' headlines beside ours, on one page",
+        description="Runs plans for each headline in virtual time, and writes one page: the paper's figure, ours, in which "
+        "settings, and the spread over seeds. Exit status 1: a sum was wrong.",
+    )
+    parser.add_argument("--only", metavar="NAME", help="one headline: sa-atp, falcon, boa or trio-ml (default: all)")
+    parser.add_argument("--out", type=Path, default=Path("runs/reproduce"), metavar="DIR",
+                        help="folder for the page (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at a time (default: %(default)s)")
+    parser.add_argument("--scheduler", metavar="ADDRESS",
+                        help="Dask scheduler whose workers run them, for example tcp://HOST:8786")  # fmt: skip
+    parser.add_argument("--seed", type=int, default=1, metavar="S",
+                        help="of tuning; the next ones are those that count (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="seeds that count (default: %(default)s)")
+    parser.add_argument("--steps", type=int, metavar="N",
+                        help="steps of each run (default: as its setting has them)")  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print the numbers as one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from sa_atp import terminal
+    from sa_atp.bench import reproduce, reproduce_page
+    from sa_atp.cli._progress import TerminalProgress
+
+    asked = reproduce.wanted(options.only, options.seed, options.seeds, options.steps)
+    try:
+        with TerminalProgress() as progress:
+            numbers, written = reproduce.run(
+                asked, options.out, progress, jobs=options.jobs, scheduler=options.scheduler
+            )
+    except KeyboardInterrupt:
+        print(f"sa-atp: what is finished is in {options.out}: the same command goes on from there", file=sys.stderr)
+        raise
+    if options.json:
+        print(json.dumps({**numbers, "folder": str(options.out)}))
+    else:
+        terminal.print_table(terminal.console(), reproduce_page.table(numbers))
+        print(f"Page:     {written[0]}")
+        print(f"Numbers:  {written[1]}")
+        print(f"Figure:   {written[2]}")
+    if numbers["sums_wrong"]:
+        print(f"sa-atp: {plural(numbers['sums_wrong'], 'sum was', 'sums were')} wrong", file=sys.stderr)
+        return 1
+    return 0
