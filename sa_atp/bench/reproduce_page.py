@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.table import Table
 
-from sa_atp.bench.reproduce_points import Found, limit, median, sums_wrong, value, values
+from sa_atp.bench.reproduce_points import Found, bound_ratio, limit, median, sums_wrong, value, values
 from sa_atp.bench.reproduce_settings import TARGET, Claim, Headline
 from sa_atp.report.text import NBSP, digits, duration, percent, policy_name
 from sa_atp.words import join, plural
@@ -138,7 +138,7 @@ def page(
     lines = [
         "# Headlines of the papers, and what is found here",
         "",
-        f"`sa-atp reproduce` writes this page, from runs in virtual time ([the flow-level model](flow-model.md)). Seed "
+        f"`sa-atp reproduce` writes this page, from runs in virtual time (the flow-level model, docs/flow-model.md). Seed "
         f"{seed}; runs that count have the seeds {join(map(str, seeds))}"
         + (f", and {plural(steps, 'step')} each, fewer than by default." if steps else ".")
         + " The numbers behind it are in `reproduce.json`. A value is of one run: a policy and its baseline in one setting "
@@ -251,7 +251,7 @@ def why(claim: Claim, each: Found) -> str | None:
     parts = f"its steps take {digits(step, 2)} times as long, and it needs {digits(steps, 2)} times as many (medians)"
     needed = 1 / claim.paper if claim.is_speedup else 1 - claim.paper
     if step > needed:
-        bound = median(s.policy["fluid_bound_s"] / s.baseline["iteration_s"] for s in each.samples)
+        bound = bound_ratio(each)
         at_bound = "" if bound is None else f"; the fluid bound is {digits(bound, 2)} times the baseline's step"
         return f"{head}: {parts}. {paper} would take steps of {digits(needed, 2)} at as many steps{at_bound}."
     return f"{head}: {parts}. Shorter steps alone would reach {paper}; what it loses are steps to the accuracy."

@@ -13,11 +13,23 @@ from sa_atp.testbed import plan as plans
 from sa_atp.testbed import runner, tuning
 from sa_atp.testbed.points import Point
 from sa_atp.testbed.progress import Progress
+from sa_atp.transport.errors import NonFiniteError
 
 Measured = dict[str, Any]
 """Of one policy in one run: see `measure`."""
 Compute = Callable[[Sequence[Point]], Mapping[str, Any]]
 """Computes points; gives the result of each by its name."""
+DIVERGED: Measured = {
+    "iteration_s": None,
+    "fluid_bound_s": None,
+    "accuracy": 0.0,
+    "time_to_accuracy_s": None,
+    "steps_to_accuracy": None,
+    "helped": 0,
+    "sums_checked": 0,
+    "sums_wrong": 0,
+}
+"""Of a training that ended in NaN or infinity."""
 WORK = "sa_atp.bench.reproduce_points:measure"
 
 
@@ -28,8 +40,14 @@ def measure(arguments: dict[str, Any]) -> dict[str, Measured]:
     trained), `time_to_accuracy_s` and `steps_to_accuracy` (None: not reached), `helped`, `sums_checked`, `sums_wrong`.
     """
     plan = plans.parse_tables(arguments["plan"], arguments["where"])
+    try:
+        result = runner.run(plan, arguments["where"], Path(), Progress())
+    except NonFiniteError:
+        if len(plan.run.policies) > 1:
+            raise
+        return {plan.run.policies[0]: dict(DIVERGED)}  # by its learning rate: it does not get there
     found = {}
-    for policy in stats.policies(runner.run(plan, arguments["where"], Path(), Progress())):
+    for policy in stats.policies(result):
         run = policy.runs[0]
         there = next((e for e in run.evaluations if e.accuracy >= plan.run.target_accuracy), None)
         found[policy.policy] = {
@@ -188,8 +206,14 @@ def median(numbers: Iterable[float | None]) -> float | None:
 
 def limit(claim: Claim, each: Found) -> float | None:
     """What the claim's value would be at the fluid bound (all work over all speed), median over seeds."""
-    known = [s.policy["fluid_bound_s"] / s.baseline["iteration_s"] for s in each.samples if s.policy["fluid_bound_s"]]
-    return value(claim, statistics.median(known)) if known else None
+    middle = bound_ratio(each)
+    return None if middle is None else value(claim, middle)
+
+
+def bound_ratio(each: Found) -> float | None:
+    """The fluid bound of the policy over the time of the baseline's step, median over seeds."""
+    sides = [(s.policy["fluid_bound_s"], s.baseline["iteration_s"]) for s in each.samples]
+    return median(bound / step for bound, step in sides if bound and step)
 
 
 def sums_wrong(found: Iterable[Found]) -> int:

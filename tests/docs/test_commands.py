@@ -54,6 +54,7 @@ SCENES = (
     Scene(((CLI, "sa-atp run demo\n"), (CLI, "sa-atp plot"))),
     Scene(((CLI, "sa-atp run demo --set straggler"),)),
     Scene(((CLI, "sa-atp bench"),)),
+    Scene(((CLI, "sa-atp reproduce"),)),
     Scene(((CLI, "sa-atp up"),), before=(TRAIN_PY,)),
     Scene(((CLI, "sa-atp switch"),)),
     Scene(
@@ -90,7 +91,7 @@ def stays(command: str) -> bool:
     return re.match(r"sa-atp (switch|ps|params|up)\b(?!.* -- )", command) is not None
 
 
-LONG = ("sa-atp run", "sa-atp bench")
+LONG = ("sa-atp run", "sa-atp bench", "sa-atp reproduce")
 
 
 def is_long(scene: Scene) -> bool:
