@@ -79,7 +79,7 @@ PROGRAMS = {
         *_essential("bash", "bash"),
         *_essential("dash", "sh"),
         *_essential("coreutils", "cat", "chmod", "chown", "cp", "cut", "date", "dirname", "env", "id", "ln", "ls", "mkdir",
-                    "mktemp", "mv", "realpath", "rm", "sha256sum", "sleep", "stat", "true", "uname"),
+                    "mktemp", "nproc", "mv", "realpath", "rm", "sha256sum", "sleep", "stat", "true", "uname"),
         *_essential("util-linux", "flock", "setpriv"),
         *_essential("findutils", "find"),
         *_essential("grep", "grep"),

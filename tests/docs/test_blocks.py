@@ -60,6 +60,7 @@ NOT_RUN = {
 }
 SHELL = {  # run with two steps in place of a run's forty, and otherwise as they stand
     ("README.md", "sa-atp run topologies/demo.toml"),
+    ("docs/flow-model.md", "sa-atp run demo --backend sim"),
     ("docs/first-hour.md", "sa-atp stf p4src/compiled"),
 }
 SHELL_MININET = {

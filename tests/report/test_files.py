@@ -30,7 +30,8 @@ def runs(draw: st.DrawFn) -> RunResult:
     """Any RunResult, whether or not it makes sense."""
     iterations = st.builds(
         Iteration, step=COUNTS, worker=COUNTS, compute_s=NUMBERS, help_s=NUMBERS, send_s=NUMBERS, wait_s=NUMBERS,
-        iteration_s=NUMBERS, loss=NUMBERS, slowdown=NUMBERS, micro_batches=COUNTS, helped=COUNTS, end_s=NUMBERS, samples=COUNTS,
+        iteration_s=NUMBERS, loss=NUMBERS, slowdown=NUMBERS, micro_batches=COUNTS, helped=COUNTS, end_s=NUMBERS,
+        samples=COUNTS,
     )  # fmt: skip
     kinds = st.sampled_from(["compute", "help", "send", "wait", "pause"])
     intervals = st.builds(Interval, COUNTS, COUNTS, kinds, COUNTS, COUNTS, TEXTS)

@@ -43,7 +43,8 @@ class Checkout:
         shutil.copytree(ROOT / "topologies", root / "topologies")
         (root / "pyproject.toml").write_text(
             '[project]\nname = "sa_atp"\ndependencies = ["pytest>=8"]\n'
-            '[project.optional-dependencies]\ntorch = []\nreport = []\ndev = ["hypothesis>=6"]\nmininet = []\ncluster = []\n'
+            '[project.optional-dependencies]\ntorch = []\nreport = []\ndev = ["hypothesis>=6"]\n'
+            "mininet = []\ncluster = []\n"
         )
 
     def environment(self, cases: Mapping[str, str] | None = None) -> None:

@@ -79,8 +79,8 @@ def test_sweeps_of_keys_that_do_not_exist_are_refused(key: str) -> None:
 
 
 def test_sweeps_of_values_that_a_key_cannot_take_are_refused() -> None:
-    with pytest.raises(UserError, match=r"topology\.workers = 900"):
-        points(parse('[sweep]\nkey = "topology.workers"\nvalues = [4, 900]'), "test.toml")
+    with pytest.raises(UserError, match=r"topology\.workers = 9000"):
+        points(parse('[sweep]\nkey = "topology.workers"\nvalues = [4, 9000]'), "test.toml")
 
 
 def test_the_time_left_follows_from_what_points_took() -> None:
