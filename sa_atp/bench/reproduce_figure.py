@@ -52,7 +52,7 @@ def draw(headlines: Sequence[Headline], found: Mapping[str, Sequence[Sequence[Fo
                 markeredgewidth=2,
                 label="median of a setting",
             ),
-            Line2D([], [], color=style.BOUND_COLOUR, lw=1.4, ls=(0, (4, 2)), label="the paper's figure"),
+            Line2D([], [], color=style.INK, lw=1.4, ls=(0, (4, 2)), label="the paper's figure"),
             Line2D([], [], color="#999999", lw=1.0, label="as long as the baseline"),
         ]
         style.add_legend(made, keys, sum(heights))
@@ -71,7 +71,7 @@ def _panel(axes: "Axes", headline: Headline, claim: Claim, settings: Sequence[Fo
     axes.axvline(1.0, color="#999999", lw=1.0, zorder=1)
     if claim.paper is not None:
         ratio = 1 / claim.paper if claim.is_speedup else 1 - claim.paper
-        axes.axvline(ratio, color=style.BOUND_COLOUR, lw=1.4, ls=(0, (4, 2)), zorder=1)
+        axes.axvline(ratio, color=style.INK, lw=1.4, ls=(0, (4, 2)), zorder=1)
     for row, each in enumerate(settings):
         ratios = _ratios(claim, [each])
         axes.plot(ratios, [row] * len(ratios), color=colour, marker="o", ls="", markersize=4.5, alpha=0.6, zorder=2)
