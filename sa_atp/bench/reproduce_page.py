@@ -181,12 +181,7 @@ def _section(headline: Headline, claims: Sequence[Sequence[Found]]) -> list[str]
 def verdict(claim: Claim, settings: Sequence[Found]) -> str:
     """Whether the paper's figure is reached, and where."""
     found = values(claim, settings)
-    all_runs = sum(len(each.samples) for each in settings)
-    gone = (
-        f" In {all_runs - len(found)} of {all_runs} runs one of the two did not get there."
-        if len(found) < all_runs
-        else ""
-    )
+    gone = _gone(claim, settings)
     if not found:
         return f"No run got there.{gone}"
     ours = f"{shown(claim, min(found))} to {shown(claim, max(found))}, median {shown(claim, median(found))}"
@@ -199,6 +194,26 @@ def verdict(claim: Claim, settings: Sequence[Found]) -> str:
     where = [each.setting.name for each in settings if _reached(claim, values(claim, [each]))]
     in_all = "in all runs" if reached == len(found) else f"in {reached} of {len(found)} runs"
     return f"The paper's {paper} is reached {in_all} ({'; '.join(where)}). Ours: {ours}.{gone}"
+
+
+def _gone(claim: Claim, settings: Sequence[Found]) -> str:
+    """Who did not get to the accuracy, and how often: such runs are in no spread."""
+    if claim.quantity == "iteration":
+        return ""
+    samples = [sample for each in settings for sample in each.samples]
+    late = {
+        policy_name(name): sum(side["time_to_accuracy_s"] is None for side in sides)
+        for name, sides in (
+            (claim.baseline, [sample.baseline for sample in samples]),
+            (claim.policy, [sample.policy for sample in samples]),
+        )
+    }
+    said = join(f"{name} in {count}" for name, count in late.items() if count)
+    return (
+        f" Of {plural(len(samples), 'run')}, {said} did not get there in the steps that it had; these are in no spread."
+        if said
+        else ""
+    )
 
 
 def _rows(claim: Claim, settings: Sequence[Found]) -> list[str]:
@@ -283,7 +298,7 @@ def table(found: Mapping[str, Any]) -> Table:
             is_speedup = claim["figure"] == "speedup"
             ours = claim["ours"]
             cells = [
-                "–" if n is None else f"{n:.2f}×" if is_speedup else percent(n)
+                "–" if n is None else f"{n:.2f}×" if is_speedup else percent(n if abs(n) >= LEAST else 0.0)
                 for n in (claim["paper"], ours["min"], ours["median"], ours["max"])
             ]
             reached = "–" if claim["reached"] is None else f"{claim['reached']} of {ours['runs']}"

@@ -183,5 +183,5 @@ def test_runs_that_do_not_get_there_are_told_and_do_not_count() -> None:
     claim = claim_of("accuracy", paper=1.8, is_speedup=True)
     said = reproduce_page.verdict(claim, [Found(SETTING, samples, {})])
     assert "in all runs" in said
-    assert said.endswith("In 1 of 2 runs one of the two did not get there.")
+    assert said.endswith("Of 2 runs, ATP in 1 did not get there in the steps that it had; these are in no spread.")
     assert reproduce_page.verdict(claim, [Found(SETTING, samples[:1], {})]).startswith("No run got there.")
