@@ -1,7 +1,6 @@
 """Both simulators side by side: `python -m sa_atp.bench.flow_agreement` writes the table of docs/flow-model.md."""
 
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sa_atp.bench.flow_settings import LONG, PLAN
@@ -10,8 +9,6 @@ from sa_atp.testbed import plan as plans
 from sa_atp.testbed import simulated
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import PolicyRun, RunResult
-
-BEGIN, END = "<!-- agreement -->", "<!-- end of agreement -->"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +26,11 @@ class Row:
         return self.flows_s / self.packets_s - 1
 
 
-def compare(settings: Mapping[str, Sequence[str]]) -> list[Row]:
+def compare(settings: Mapping[str, Sequence[str]]) -> Iterator[Row]:
     """Runs each setting on both. Raises: SaAtpError."""
-    found = []
     for name, overrides in settings.items():
         packets, flows = (_means(network, overrides) for network in ("packets", "flows"))
-        found += [Row(name, policy, packets[policy], flows[policy]) for policy in packets]
-    return found
+        yield from (Row(name, policy, packets[policy], flows[policy]) for policy in packets)
 
 
 def _means(network: str, overrides: Sequence[str]) -> dict[str, float]:
@@ -45,16 +40,17 @@ def _means(network: str, overrides: Sequence[str]) -> dict[str, float]:
     return {each.policy: each.mean_s or 0.0 for each in found}
 
 
-def table(rows: Sequence[Row]) -> str:
-    """As Markdown."""
-    lines = ["| setting | policy | packets, ms | flows, ms | difference |", "|---|---|---|---|---|"]
-    lines += [
-        f"| {row.setting} | {row.policy} | {1e3 * row.packets_s:.2f} | {1e3 * row.flows_s:.2f} "
-        f"| {100 * row.difference:+.1f} % |"
-        for row in rows
-    ]
-    return "\n".join(lines)
+def lines(rows: Iterable[Row]) -> Iterator[str]:
+    """As a table in Markdown."""
+    yield "| setting | policy | packets, ms | flows, ms | difference |"
+    yield "|---|---|---|---|---|"
+    for row in rows:
+        yield (
+            f"| {row.setting} | {row.policy} | {1e3 * row.packets_s:.2f} | {1e3 * row.flows_s:.2f} "
+            f"| {100 * row.difference:+.1f} % |"
+        )
 
 
 if __name__ == "__main__":
-    sys.stdout.write(table(compare(LONG)) + "\n")
+    for line in lines(compare(LONG)):
+        print(line, flush=True)

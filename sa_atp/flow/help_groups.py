@@ -97,12 +97,12 @@ class HelpGroups:
         group, place = self._place[rank]
         return group.answer(place, request, now_us, self._levels)
 
-    def to_revoke(self) -> Iterator[tuple[int, int]]:
-        """(rank, step): who has to be asked how far it is, and for what it need not hold."""
-        for group in self._groups:
-            while group.book.ledger.to_revoke:
-                place, step = group.book.ledger.to_revoke.popleft()
-                yield group.ranks[place], step
+    def to_revoke(self, rank: int) -> Iterator[tuple[int, int]]:
+        """(rank, step): who has to be asked how far it is, and for what it need not hold, after a question of a rank."""
+        group, _ = self._place[rank]
+        while group.book.ledger.to_revoke:
+            place, step = group.book.ledger.to_revoke.popleft()
+            yield group.ranks[place], step
 
     def counted(self) -> dict[str, int]:
         """What the parameter server has counted of help."""

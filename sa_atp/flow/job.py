@@ -166,11 +166,11 @@ class FlowJob:
 
     # --- questions ----------------------------------------------------------------------------------------------------
 
-    def revoke(self) -> None:
-        """Tells owners what has been revoked since the last time."""
-        for rank, step in self.help.to_revoke():
-            told = functools.partial(self.revoked[rank], step)
-            self.fabric.message(self.fabric.path(SERVER, rank), self.message_bytes(Revoke(step=step)), told)
+    def revoke(self, rank: int) -> None:
+        """Tells owners what has been revoked by a rank's question."""
+        for owner, step in self.help.to_revoke(rank):
+            told = functools.partial(self.revoked[owner], step)
+            self.fabric.message(self.fabric.path(SERVER, owner), self.message_bytes(Revoke(step=step)), told)
 
     def message_bytes(self, message: Question | Answer | Revoke) -> int:
         """Of a question or an answer, as it would travel: that of the first one of its kind."""

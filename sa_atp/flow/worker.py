@@ -123,7 +123,7 @@ class FlowWorker(Asking):
 
         def asked() -> None:
             reply = job.help.answer(self.rank, question, self._clock.now_us)
-            job.revoke()
+            job.revoke(self.rank)
 
             def answered() -> None:
                 if isinstance(reply, AboutHelp) and reply.bypass_leaf is not None:
