@@ -23,7 +23,7 @@ from sa_atp.transport.probe_timer import ProbeTimer
 from sa_atp.transport.questions import Question, Questions
 from sa_atp.transport.serial import SEQ_MASK
 from sa_atp.transport.stamp import probes
-from sa_atp.transport.timing import RoundTrip
+from sa_atp.transport.timing import MIN_TIMEOUT_US, RoundTrip
 from sa_atp.transport.under_way import UnderWay
 from sa_atp.transport.window import Window
 from sa_atp.wire.datagrams import Burst
@@ -71,7 +71,8 @@ class Recovery:
         self._results_us = now_us
 
     def results_flow(self, now_us: int) -> bool:
-        return now_us - self._results_us <= self._round_trip.smoothed_us // 2
+        """Whether results come so often that they show what leaves the network; on slow links there is time between two."""
+        return now_us - self._results_us <= max(self._round_trip.smoothed_us // 2, MIN_TIMEOUT_US)
 
     @property
     def is_lossy(self) -> bool:
