@@ -64,8 +64,8 @@ def refused(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["up", "--pcap", "/dev/null/x", "--", "true"], "cannot make the folder /dev/null/x: Not a"),
         (["up", "--listen", "192.0.2.1:5"], "--listen 192.0.2.1:5: Cannot assign requested address"),
         (["dissect", "/dev/null", "--job", "999"], "--job 999: expected 0 to 255"),
-        (["run", "/"], "/: a folder, not a plan file; the project's own plans are demo, "),
-        (["run", "x" * 300], ": no such file; the project's own plans are demo, "),
+        (["run", "/"], "/: a folder, not a plan file; the project's own plans are boa, "),
+        (["run", "x" * 300], ": no such file; the project's own plans are boa, "),
     ],
 )  # fmt: skip
 def test_options(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
