@@ -72,7 +72,7 @@ def test_a_revocation_that_comes_before_the_step_leaves_nothing() -> None:
     for _ in range(3):
         server.helping.begin_step()
     server.helping.on_revoked(0)
-    assert len(server.claims()) == 2, "and one of a step that is over says nothing"
+    assert len(server.claims()) == 1, "and one of a step that is over says nothing"
 
 
 def test_no_answer_counts_as_no() -> None:
