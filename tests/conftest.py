@@ -77,5 +77,11 @@ def pipelines() -> list[Pipeline]:
 
 
 @pytest.fixture(scope="session")
+def wide_pipeline() -> Pipeline:
+    """The same with 256 lanes."""
+    return load_pipeline(256)
+
+
+@pytest.fixture(scope="session")
 def pipeline(pipelines: list[Pipeline]) -> Pipeline:
     return pipelines[0]

@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from conftest import load_pipeline
 from helpers.cluster import Cluster, Reduction
 
 from sa_atp.sim.network import LinkSettings
+from sa_atp.softswitch.pipeline import Pipeline
 from sa_atp.spec import Kind
 from sa_atp.transport.membership import Membership
 from sa_atp.transport.recovery import LEAST_QUESTIONS, QUESTIONS_A_WINDOW
@@ -220,10 +220,10 @@ FRAME_BITS = 8 * (1086 + 24)
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.01, 0.05])
-def test_leaders_send_at_the_speed_of_their_links_whoever_is_slow(loss: float) -> None:
+def test_leaders_send_at_the_speed_of_their_links_whoever_is_slow(wide_pipeline: Pipeline, loss: float) -> None:
     fragments = 256
     cluster = Cluster(
-        [load_pipeline(256)],
+        [wide_pipeline],
         seed=3,
         links=LinkSettings(rate_mbps=MBPS, loss=loss),
         settings=ServerSettings(lanes=256, slots=1024),
