@@ -9,9 +9,10 @@ from typing import Any
 
 from sa_atp import policies
 from sa_atp.errors import UserError
+from sa_atp.testbed.capabilities import check_switch, only_links, only_mininet
 from sa_atp.testbed.cluster import LOOPBACK, READY_TIMEOUT_S, LocalCluster, server_address
 from sa_atp.testbed.collect import collect
-from sa_atp.testbed.plan import Plan, check_switch, only_links, only_mininet
+from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.processes import Group, Process, ProcessError, wait_for
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import PolicyRun

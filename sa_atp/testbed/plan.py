@@ -23,7 +23,6 @@ from sa_atp.train.comm_models import COMM_MODELS
 from sa_atp.words import plural
 
 SWITCHES = ("embedded", "bmv2", "tofino-model", "tofino2-model")
-ONLY_BACKEND = {"bmv2": "mininet", "tofino-model": "sim", "tofino2-model": "sim"}  # of switches that not each one runs
 TOPOLOGIES = ("star", "two-level", "dumbbell", "file")
 DEVICES = ("emulated", "cpu")
 CAUSES = ("device", "cpu-quota", "hog", "congestion")
@@ -33,7 +32,6 @@ GRADES = ("steal", "clone")
 MODELS = ("digits-cnn", *COMM_MODELS)
 NETWORKS = ("auto", "packets", "flows")
 MOST_WORKERS, MOST_RACKS = 4096, 256
-MOST_SWITCHED_RACKS = 16  # of packets: leaves have a port each at the spine
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -382,27 +380,6 @@ def _check_together(plan: Plan, where: str) -> None:
         policies.find(policy).check(plan, where)
 
 
-def too_many_for_packets(plan: Plan) -> str | None:
-    """Why packets cannot carry a plan's sums, if they cannot."""
-    workers, micro_batches = plan.topology.workers, plan.job.micro_batches
-    if workers * micro_batches > CONTRIBUTION_BITS:
-        return (
-            f"topology.workers = {workers} with job.micro_batches = {micro_batches} makes "
-            f"{workers * micro_batches} contributions; at most {CONTRIBUTION_BITS} fit in the bitmap"
-        )
-    if plan.topology.kind == "two-level" and plan.topology.racks > MOST_SWITCHED_RACKS:
-        return f"topology.racks = {plan.topology.racks}: a spine has ports for {MOST_SWITCHED_RACKS} leaves"
-    return None
-
-
-def network_of(plan: Plan, policy: str) -> str:
-    """What the simulated backend runs a policy on: "packets" or "flows"."""
-    if plan.sim.network != "auto":
-        return plan.sim.network
-    on_server = policies.find(policy).family is policies.Family.PARAMETERS
-    return "flows" if on_server or too_many_for_packets(plan) else "packets"
-
-
 def placed(plan: Plan, backend: str = "auto", switch: str = "auto") -> Plan:
     """The plan with the backend and the switch that the command line names, so that it says what runs.
 
@@ -427,42 +404,3 @@ def differences(one: Plan, other: Plan) -> list[str]:
             if value != other_value:
                 found.append(f"{name}.{key} = {_short.repr(value)}, not {_short.repr(other_value)}")
     return found
-
-
-def only_links(plan: Plan) -> str | None:
-    """The first setting of a plan that needs links, emulated or simulated, as "table.key = value"; None: there is none."""
-    contended = plan.straggler.pattern if plan.straggler.pattern == "contention" else None
-    wanted = {
-        "topology.worker_mbps": plan.topology.worker_mbps,
-        "topology.trunk_mbps": plan.topology.trunk_mbps,
-        "straggler.pattern": contended,
-    }
-    return _first(wanted)
-
-
-def check_switch(plan: Plan, backend: str) -> None:
-    """Raises: UserError: the backend does not run the plan's switch."""
-    only = ONLY_BACKEND.get(plan.switch.program, backend)
-    if only != backend:
-        raise UserError(
-            f"the backend {backend} does not run the switch {plan.switch.program}: use --switch embedded, "
-            f"or --backend {only}"
-        )
-
-
-def only_mininet(plan: Plan) -> str | None:
-    """The first setting of a plan that only an emulated network can give, as for `only_links`."""
-    wanted = {
-        "run.policies": [p for p in plan.run.policies if policies.find(p).backends == ("mininet",)],
-        "topology.kind": plan.topology.kind if plan.topology.kind in ("dumbbell", "file") else None,
-        "job.jobs": plan.job.jobs if plan.job.jobs > 1 else None,
-        "job.device": plan.job.device if plan.job.device != "emulated" else None,
-        "straggler.by": plan.straggler.by if plan.straggler.by != "device" else None,
-        "traffic": plan.traffic if plan.traffic.is_wanted else None,
-        "switch.pcap": plan.switch.pcap,
-    }
-    return _first(wanted)
-
-
-def _first(wanted: Mapping[str, object]) -> str | None:
-    return next((f"{key} = {value!r}" for key, value in wanted.items() if value), None)

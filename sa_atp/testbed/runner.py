@@ -10,7 +10,8 @@ from typing import Any
 from sa_atp import needs, policies
 from sa_atp.errors import UserError
 from sa_atp.testbed import local, simulated
-from sa_atp.testbed.plan import Plan, network_of, too_many_for_packets
+from sa_atp.testbed.capabilities import network_of, too_many_for_packets
+from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import RunResult
 

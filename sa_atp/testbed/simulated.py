@@ -17,9 +17,10 @@ from sa_atp.sim.worker import SimWorker
 from sa_atp.sim.world import SwitchPorts, World, worker_ip
 from sa_atp.softswitch.pipeline import Pipeline
 from sa_atp.testbed import contention, flows, parameter_sim, tofino_model
+from sa_atp.testbed.capabilities import check_switch, network_of, only_mininet, too_many_for_packets
 from sa_atp.testbed.collect import collect
 from sa_atp.testbed.local import expected_seconds
-from sa_atp.testbed.plan import Plan, check_switch, network_of, only_mininet, too_many_for_packets
+from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import PolicyRun
 from sa_atp.testbed.tasks import (

@@ -8,12 +8,13 @@ from typing import Any
 from sa_atp import policies
 from sa_atp.errors import UserError
 from sa_atp.spec import Kind
+from sa_atp.testbed.capabilities import check_switch
 from sa_atp.testbed.collect import collect
 from sa_atp.testbed.local import is_summed_by_server, prepare, run_policy
 from sa_atp.testbed.mininet import parts, topologies, traffic
 from sa_atp.testbed.mininet.layout import Layout
 from sa_atp.testbed.mininet.network import READY_TIMEOUT_S, Network
-from sa_atp.testbed.plan import Plan, check_switch
+from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.processes import Process
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import PolicyRun
