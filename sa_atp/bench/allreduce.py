@@ -17,10 +17,11 @@ from rich.table import Table
 
 from sa_atp import needs, terminal
 from sa_atp.bench import allreduce_sizes
+from sa_atp.bench.all_reduce_options import tensor_bytes
 from sa_atp.bench.all_reduce_task import WARM_UP
 from sa_atp.bench.cluster import Cluster, Request
 from sa_atp.errors import UserError
-from sa_atp.spec import CONTRIBUTION_BITS, HEADER_BYTES, LANE_BUILDS
+from sa_atp.spec import HEADER_BYTES, LANE_BUILDS
 from sa_atp.testbed.cluster import LOOPBACK, READY_TIMEOUT_S, LocalCluster
 from sa_atp.testbed.processes import Group, Process, ProcessError, wait_for
 from sa_atp.words import plural
@@ -55,12 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Raises: UserError, MissingPartError, SaAtpError."""
-    if not 2 <= options.workers <= CONTRIBUTION_BITS:
-        raise UserError(f"--workers {options.workers}: expected 2 to {CONTRIBUTION_BITS}")
-    if not 4e-6 <= options.mbytes <= 4000:
-        raise UserError(f"--mbytes {options.mbytes}: expected 0.000004 (one value) to 4000")
-    if options.iterations < 1:
-        raise UserError(f"--iterations {options.iterations}: expected at least 1")
+    size = tensor_bytes(options)
     if options.link_mbps is not None and options.link_mbps <= 0:
         raise UserError(f"--link-mbps {options.link_mbps}: expected more than 0")
     if options.figure is not None and options.sizes is None:
@@ -69,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
         needs.require_modules("--against gloo needs", "torch")
     request = Request(
         workers=options.workers,
-        bytes=max(1, round(options.mbytes * 1e6 / 4)) * 4,
+        bytes=size,
         iterations=options.iterations,
         lanes=options.lanes,
         switch=options.switch,

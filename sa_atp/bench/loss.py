@@ -15,6 +15,7 @@ from rich.table import Table
 
 from sa_atp import artefacts, terminal
 from sa_atp.arrays import Values
+from sa_atp.bench.all_reduce_options import tensor_bytes
 from sa_atp.bench.all_reduce_task import contribution
 from sa_atp.bench.allreduce import payload_share
 from sa_atp.errors import SaAtpError, UserError
@@ -23,7 +24,7 @@ from sa_atp.sim.network import LinkSettings
 from sa_atp.sim.worker import SimWorker
 from sa_atp.sim.world import SERVER_IP, World
 from sa_atp.softswitch.pipeline import Pipeline
-from sa_atp.spec import CONTRIBUTION_BITS, LANE_BUILDS, UDP_PORT
+from sa_atp.spec import LANE_BUILDS, UDP_PORT
 from sa_atp.transport.membership import JoinRequest
 from sa_atp.transport.server_events import ServerSettings
 
@@ -78,12 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Raises: UserError, SaAtpError."""
-    if not 2 <= options.workers <= CONTRIBUTION_BITS:
-        raise UserError(f"--workers {options.workers}: expected 2 to {CONTRIBUTION_BITS}")
-    if not 4e-6 <= options.mbytes <= 4000:
-        raise UserError(f"--mbytes {options.mbytes}: expected 0.000004 (one value) to 4000")
-    if options.iterations < 1:
-        raise UserError(f"--iterations {options.iterations}: expected at least 1")
+    size = tensor_bytes(options)
     for loss in options.loss:
         if not 0 <= loss < 1:
             raise UserError(f"--loss {loss}: expected 0 to less than 1")
@@ -93,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(f"--delay-us {options.delay_us}: expected 0 or more")
     request = Request(
         workers=options.workers,
-        bytes=max(1, round(options.mbytes * 1e6 / 4)) * 4,
+        bytes=size,
         iterations=options.iterations,
         lanes=options.lanes,
         link_mbps=options.link_mbps,

@@ -1,6 +1,7 @@
 """The page of `sa-atp reproduce`: what the papers say, what was found, and why where it was not."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ Findings = Mapping[str, Sequence[Sequence[Found]]]
 """For each headline, for each claim, for each of its settings."""
 LEAST = 0.0005  # shorter by less than that is as long
 PLACES = 6  # of numbers in reproduce.json
+INNERMOST = re.compile(r"[\[{][^\[\]{}\"]*(?:\"[^\"]*\"[^\[\]{}\"]*)*[\]}]")
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
@@ -98,7 +100,9 @@ def _reached(claim: Claim, found: Sequence[float]) -> int:
 
 
 def as_text(found: Mapping[str, Any]) -> str:
-    return json.dumps(found, indent=1, allow_nan=False) + "\n"
+    """As JSON; lists and objects that hold no others have a line each."""
+    text = json.dumps(found, indent=1, allow_nan=False)
+    return INNERMOST.sub(lambda match: re.sub(r"\n *", " ", match[0]), text) + "\n"
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
