@@ -40,7 +40,7 @@ APART = {"star of 4, 20 Mbit/s, one much slower": "sa-atp on slow links: 13 % ap
 
 @pytest.mark.parametrize(
     "setting",
-    [pytest.param(s, marks=[pytest.mark.xfail(reason=APART[s], strict=False)] if s in APART else []) for s in SHORT],
+    [pytest.param(s, marks=[pytest.mark.xfail(reason=APART[s], strict=True)] if s in APART else []) for s in SHORT],
 )
 def test_both_simulators_agree(setting: str) -> None:
     for row in compare({setting: SHORT[setting]}):

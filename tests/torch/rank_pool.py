@@ -6,6 +6,9 @@ are there at once, so a test that kills ranks can have its own.
 
 import itertools
 import multiprocessing
+import os
+import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +21,15 @@ HERE = Path(__file__).parent
 ANSWER_TIMEOUT_S = 120.0
 MOST_RANKS = 4
 LOG_TAIL_LINES = 20
+STACKS_LINES = 80
+WRITTEN_S = 1.0  # within which a process that still runs at all has written where it is
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["sa_atp.ddp", "torch._dynamo", "torch.distributed.fsdp", "sklearn.datasets"])
+
+
+def tail(log: Path, lines: int) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
 
 
 class RankEndedError(Exception):
@@ -28,8 +37,14 @@ class RankEndedError(Exception):
 
     def __init__(self, status: int | None, log: Path) -> None:
         self.status = status
-        tail = "\n".join(log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
-        super().__init__(f"a rank ended with status {status}; its log ends with:\n{tail}")
+        super().__init__(f"a rank ended with status {status}; its log ends with:\n{tail(log, LOG_TAIL_LINES)}")
+
+
+class SilentRankError(Exception):
+    """A rank has not answered in time; the message says where its threads are."""
+
+    def __init__(self, timeout_s: float, log: Path) -> None:
+        super().__init__(f"a rank said nothing for {timeout_s:.0f} s; its log ends with:\n{tail(log, STACKS_LINES)}")
 
 
 class Rank:
@@ -46,9 +61,13 @@ class Rank:
         self._pipe.send(task)
 
     def answer(self, timeout_s: float = ANSWER_TIMEOUT_S) -> dict[str, Any]:
-        """{"result"} or {"error"}. Raises: RankEndedError."""
+        """{"result"} or {"error"}. Raises: RankEndedError, SilentRankError."""
         try:
-            assert self._pipe.poll(timeout_s), f"a rank said nothing for {timeout_s:.0f} s; its log is {self._log}"
+            if not self._pipe.poll(timeout_s):
+                assert self._process.pid is not None
+                os.kill(self._process.pid, signal.SIGUSR1)
+                time.sleep(WRITTEN_S)
+                raise SilentRankError(timeout_s, self._log)
             found: dict[str, Any] = self._pipe.recv()
         except (EOFError, ConnectionResetError):
             self._process.join()
@@ -68,8 +87,11 @@ class Ranks:
         self._folder = folder
         self._numbers = itertools.count()
         cluster = LocalCluster(group, folder, lanes=256, slots=1024)
-        self._ranks = [Rank(folder / f"rank{rank}.log") for rank in range(MOST_RANKS)]
+        self._ranks = self._begin()
         self.server = "udp://{}:{}".format(*cluster.ready())
+
+    def _begin(self) -> list[Rank]:
+        return [Rank(self._folder / f"rank{rank}.log") for rank in range(MOST_RANKS)]
 
     def run(
         self,
@@ -89,7 +111,12 @@ class Ranks:
         whole = {"SA_ATP_SERVER": self.server, "SA_ATP_JOB": f"job{number}", **(environment or {})}
         store = self._folder / f"store{number}"
         tell(self._ranks[:world_size], function, module, backend, store, whole, arguments)
-        answers = [rank.answer() for rank in self._ranks[:world_size]]
+        try:
+            answers = [rank.answer() for rank in self._ranks[:world_size]]
+        except (RankEndedError, SilentRankError):
+            self.end()  # what comes after begins with ranks that listen
+            self._ranks = self._begin()
+            raise
         failed = {rank: a["error"] for rank, a in enumerate(answers) if "error" in a}
         assert not failed, "\n".join(f"rank {rank}: {error}" for rank, error in failed.items())
         return [answer["result"] for answer in answers]

@@ -4,8 +4,10 @@ Takes tasks from a pipe: {"module", "function", "rank", "world_size", "backend",
 answers {"result"} or {"error"}. An empty backend leaves the process group to the function.
 """
 
+import faulthandler
 import importlib
 import os
+import signal
 import sys
 import time
 import traceback
@@ -62,6 +64,7 @@ def serve(tasks: Connection, log: str) -> None:
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for stream in (1, 2):
         os.dup2(file, stream)
+    faulthandler.register(signal.SIGUSR1, file=file)  # where its threads are; the pool asks one that is silent
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
     sys.setswitchinterval(0.0005)
