@@ -41,7 +41,8 @@ class Projection:
         """When a worker should be done with what it holds of its own shard."""
         duration = self.duration(state, rank) or self.typical(rank) or 0
         course, held = state.courses[rank], state.held(rank)
-        if course.at_us is None:
+        # That it is not in this step yet is no news of how far it will be: it may have stopped in the one before.
+        if course.at_us is None or course.began_us is None:
             began_us = state.began_us + self._workers[rank].lag_us if course.began_us is None else course.began_us
             return began_us + held * duration
         return course.at_us + (held - course.begun + course.is_at_it) * duration

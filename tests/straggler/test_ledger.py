@@ -274,6 +274,21 @@ def test_clone_gives_a_shard_to_one_helper_and_never_refuses_its_owner() -> None
     assert ledger.claim(1, 3, 1, 2, 0, NOTHING, 1_000_000) == (4, False)
 
 
+@pytest.mark.parametrize("mode", [HelpMode.CLONE, HelpMode.STEAL])
+def test_one_that_stopped_in_the_step_before_is_helped_though_it_still_answers(mode: HelpMode) -> None:
+    """Its connection answers whatever its program does: that it has not begun is no news of what it holds."""
+    ledger = known(2, 1, [FAST_US, FAST_US], mode)
+    leader, now = Told(FAST_US, FAST_US), 1_000_000
+    for _ in range(20):
+        now += FAST_US // 2
+        ledger.claim(1, 1, 0, 0, None, NOTHING, now)
+        work = ledger.ask(1, 0, ALL, leader, 0, now)
+        if work is not None:
+            break
+    assert work is not None
+    assert (work.shard, work.micro_batches) == (1, (0,))
+
+
 def test_a_clone_that_would_not_be_faster_is_not_made() -> None:
     crew = Crew(2, 4, HelpMode.CLONE)
     for _ in range(3):
