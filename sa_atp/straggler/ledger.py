@@ -28,6 +28,7 @@ OVERDUE = 3.0  # a holder that takes so many times as long as it should is backe
 WORTH_RESENDING = 1.5  # data must be late by so many times what sending it anew costs
 REMEMBERED_STEPS = 8  # for which a worker whose data was late is not given its time again
 LEAST_POLL_US, LONGEST_POLL_US = 6_000, 50_000  # between two offers of a leader that was told there is nothing to do
+WAITS = 1.5  # a worker that takes so many times as long as usual is late for that, not for its link
 FOREVER_US = 1 << 50
 ASK_AGAIN_US = 20_000  # after which an owner that has not answered is asked once more how far it is
 
@@ -90,7 +91,17 @@ class Ledger:
             until = self._grant(state, rank, held, self.micro_batches)
             return until, until < self.micro_batches
         if begun == 0 and since_us is None and told.spent_us == 0:
+            before = self._steps.get(step - 1)
+            each_us, usual_us = self._mine(state, rank, rank), self._now.typical(rank) or 0
+            is_done = before is not None and before.courses[rank].idle_us is not None
+            is_slow_link = self._now.slow_link_us(rank) > 0
+            if is_done and is_slow_link and course.waits_until_us is None and each_us <= WAITS * usual_us:
+                # It waits for the sum of the step before, which comes down its link: who did its work would make the next
+                # one late as well. But not for ever.
+                whole_us = self.micro_batches * each_us + self._workers[rank].send_us
+                course.waits_until_us = now_us + 2 * max(whole_us, self._workers[rank].lag_us)
             return held, False  # it is not in this step yet
+        course.waits_until_us = 0
         return self._grant_more(state, rank, begun, held, now_us)
 
     def ask(
@@ -177,7 +188,7 @@ class Ledger:
         others = self._now.others(state, rank, rank, now_us)
         wanted, most = self._now.wanted(state, rank), held
         while most < self.micro_batches and state.owner[rank][most] == NOBODY:
-            finish_us = begin_us + (most - held + 1) * mine
+            finish_us = begin_us + (most - held + 1) * mine + self._now.slow_link_us(rank)
             # as fast as the others but for what a busy host does to measurements: what is sent anew costs more than that
             if not should_do(finish_us - mine // 8, wanted - (most - held), others):
                 break
@@ -227,28 +238,35 @@ class Ledger:
             return work
         work = self._back_up(state, step, rank, missing, free_us, now_us)
         if work is None and self._effect.is_on(step):
-            work = self._resend_speculatively(state, step, rank, missing, now_us, pending)
+            work = self._resend_speculatively(state, step, rank, missing, told, now_us, pending)
         return work
 
     def _steal(self, state: Step, step: int, rank: int, now_us: int, free_us: int) -> Assigned | None:
         """The last free micro-batches of the shard that would be finished last, if this worker is the one for them."""
-        link_us = self._now.link_free_us(state, rank, now_us)
-        mine_us = [self._mine(state, rank, shard) for shard in range(self.world_size)]
+        begin_us, link_free_us = free_us, self._now.link_free_us(state, rank, now_us)
+
+        def finish_us(shard: int, number: int) -> int:
+            """When so many of a shard's would have left it."""
+            done_us = max(begin_us + number * self._mine(state, rank, shard), link_free_us)
+            return done_us + self._now.slow_link_us(rank)
+
         candidates = [
             (shard in state.ended, self._now.finish_us(state, shard, now_us), shard)
-            for shard, mine in enumerate(mine_us)
-            if state.free(shard) and self._is_the_one(state, rank, shard, max(free_us + mine, link_us), mine, now_us)
+            for shard in range(self.world_size)
+            if state.free(shard)
+            and now_us >= (state.courses[shard].waits_until_us or 0)
+            and (shard != rank or shard in state.ended)  # else it claims them
+            and self._is_the_one(state, rank, shard, finish_us(shard, 1), now_us)
         ]
         if not candidates:
             return None
         _, _, shard = max(candidates)
-        mine = mine_us[shard]
-        begin_us, free_us = free_us, max(free_us, link_us - mine)
+        mine = self._mine(state, rank, shard)
         course = state.courses[rank]
         most = max(1, math.ceil(self._workers[rank].answer_us / mine), state.free(shard) // (2 * self.world_size))
         lot: list[int] = []
         while len(lot) < most and state.free(shard):
-            if lot and not self._is_the_one(state, rank, shard, free_us + (len(lot) + 1) * mine, mine, now_us):
+            if lot and not self._is_the_one(state, rank, shard, finish_us(shard, len(lot) + 1), now_us):
                 break
             tail = state.last_free(shard)
             state.owner[shard][tail] = rank
@@ -259,12 +277,14 @@ class Ledger:
             self.helped_micro_batches += len(lot)
         return Assigned(step, shard, tuple(lot))
 
-    def _is_the_one(self, state: Step, rank: int, shard: int, finish_us: int, mine: int, now_us: int) -> bool:
+    def _is_the_one(self, state: Step, rank: int, shard: int, finish_us: int, now_us: int) -> bool:
         """Whether a helper should do one of a shard's free micro-batches.
 
-        Args: finish_us: when it would be done with it.
+        Args: finish_us: when it would have left it.
         """
-        if shard not in state.ended and not worth_helping(finish_us, self._now.finish_us(state, shard, now_us), mine):
+        mine = self._mine(state, rank, shard)
+        owner_us = self._now.finish_us(state, shard, now_us) + self._now.slow_link_us(shard)
+        if shard not in state.ended and not worth_helping(finish_us, owner_us, mine):
             return False
         # it is here, and the others are not: a little later than they could is as good
         return should_do(
@@ -288,6 +308,8 @@ class Ledger:
         """Asks those how far they are who should have been done by now."""
         for shard in self._still_at_it(state, rank):
             course = state.courses[shard]
+            if course.at_us is not None and not course.begun and not state.held(shard):
+                continue  # it is not in this step yet, and holds nothing of it
             heard_us = course.at_us or 0
             if self._now.due_us(state, shard) < now_us and now_us - heard_us > (self._now.duration(state, shard) or 0):
                 self._revoke(state, step, shard, now_us)
@@ -334,7 +356,7 @@ class Ledger:
         return None
 
     def _resend_speculatively(
-        self, state: Step, step: int, rank: int, missing: int, now_us: int, pending: float | None
+        self, state: Step, step: int, rank: int, missing: int, told: Told, now_us: int, pending: float | None
     ) -> Assigned | None:
         """What another worker has computed, and is so slow to send that computing and sending it anew is faster.
 
@@ -352,9 +374,14 @@ class Ledger:
                 continue
             if any(state.owner[shard][m] != shard for m in late):
                 continue
-            since_us = now_us - idle_us
+            # What is missing was seen as long ago as it takes to ask a switch, and us; and nothing is there at once.
+            since_us = now_us - idle_us - told.answer_us - sender.answer_us // 2
+            if since_us <= 0:
+                continue
             # as slow as it was so far; nothing at all has come of it after a time in which we would have sent everything
             left_us = since_us * pending / (1 - pending) if pending < 1 else math.inf
+            # the sum comes down its link all the same: what takes long up and down is not done sooner
+            left_us -= sender.lag_after_resending_us
             cost_us = len(late) * self._mine(state, rank, shard) + pending * send_us
             is_known = step - sender.resent_in <= REMEMBERED_STEPS
             if left_us > WORTH_RESENDING * cost_us and (
@@ -400,7 +427,7 @@ class Ledger:
         state = self._step(step, sent_us - told.spent_us)
         course: Course = state.courses[rank]
         if told.spent_us and course.began_us is None:
-            self._workers[rank].lagged(sent_us - told.spent_us - state.began_us)
+            self._workers[rank].lagged(step, sent_us - told.spent_us - state.began_us)
         course.learn(told, sent_us)
         course.revoked_us = None
         return state, sent_us

@@ -47,6 +47,8 @@ class Worker:
     """How long its contribution keeps its link busy."""
     lag_us: int = 0
     """How much later than the first one it begins a step: the sum comes down its link."""
+    lag_after_resending_us: int = 0
+    """The same in the step after one in which others sent its data anew: then only its link down holds it up."""
     resent_in: int = -1 << 40
     """The last step in which its data was late."""
 
@@ -65,8 +67,10 @@ class Worker:
             old_us = self.send_us
             self.send_us = int(told.sent_us if not old_us else old_us + SMOOTHING * (told.sent_us - old_us))
 
-    def lagged(self, later_us: int) -> None:
+    def lagged(self, step: int, later_us: int) -> None:
         """It began a step so much later than the first one."""
+        if step == self.resent_in + 1:
+            self.lag_after_resending_us = later_us
         self.lag_us += int(SMOOTHING * (max(0, later_us) - self.lag_us))
 
 
@@ -88,6 +92,8 @@ class Course:
     """How long one took in this step; None: not known."""
     idle_us: int | None = None
     """When it said that it has computed what it held of its own; None: it has not."""
+    waits_until_us: int | None = None
+    """Until then it is left its own: it waits for the sum of the step before. None: that is not known of it."""
     lot: list[tuple[int, int]] = field(default_factory=list)
     """(shard, micro-batch) that it was given last, as a helper."""
     lot_from_us: int = 0

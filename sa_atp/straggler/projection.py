@@ -94,5 +94,6 @@ class Projection:
             own_us = self.duration(state, other) or 0
             done_us = max(told_us, self.free_us(state, other, now_us) + left * own_us)
             # it can compute while its link is busy with its own
-            found.append(Capacity(max(done_us, self.link_free_us(state, other, done_us) - duration), duration))
+            free_us = max(done_us, self.link_free_us(state, other, done_us) - duration)
+            found.append(Capacity(free_us + self.slow_link_us(other), duration))
         return found

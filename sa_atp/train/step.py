@@ -239,7 +239,7 @@ class Stepper:
     def _should_offer_ahead(self, shard: OwnShard) -> bool:
         """Whether there will be something to do for others, and the answer takes until we are free."""
         helping = self.host.helping
-        return helping.helps and shard.left_us <= OFFER_AHEAD * helping.answer_us()
+        return helping.helps and not helping.is_slower and shard.left_us <= OFFER_AHEAD * helping.answer_us()
 
     def _weight(self, shard: int) -> int:
         """How much work a micro-batch of a shard is, in a unit that all workers have."""

@@ -156,11 +156,22 @@ def test_what_an_owner_has_not_given_back_nobody_gets() -> None:
     assert ledger.claim(1, 1, 3, 3, 0, NOTHING, now) == (3, True)
 
 
-def test_one_that_has_not_begun_the_step_is_granted_nothing() -> None:
+@pytest.mark.parametrize("sent_us", [1_000, 100_000])
+def test_one_that_waits_for_the_sum_before_is_left_its_own_for_a_while_if_its_link_is_slow(sent_us: int) -> None:
+    """The sum comes down its link: what others did for it would make the next one later for it."""
     ledger = known(2, 4, [FAST_US, FAST_US])
+    ledger.idle(0, 1, Told(FAST_US, 4 * FAST_US, sent_us=sent_us), 4 * FAST_US)
     assert ledger.claim(1, 1, 0, 0, None, NOTHING, 1_000_000) == (0, False)
-    work = ledger.ask(1, 0, ALL, Told(FAST_US, 4 * FAST_US), 0, 1_006_000)
-    assert work is not None
+    leader = Told(FAST_US, 4 * FAST_US)
+    assert (ledger.ask(1, 0, ALL, leader, 0, 1_006_000) is None) == (sent_us > 50_000)
+    assert ledger.ask(1, 0, ALL, leader, 0, 1_400_000) is not None, "but not for ever"
+
+
+def test_one_that_is_still_in_the_step_before_is_helped_at_once() -> None:
+    ledger = known(2, 4, [FAST_US, FAST_US])
+    ledger.idle(1, 0, Told(FAST_US, 4 * FAST_US), 1_000_000)
+    assert ledger.claim(2, 1, 0, 0, None, NOTHING, 1_003_000) == (0, False)
+    assert ledger.ask(2, 0, ALL, Told(FAST_US, 4 * FAST_US), 0, 1_006_000) is not None
 
 
 def test_without_measurements_an_owner_goes_on() -> None:
