@@ -12,9 +12,12 @@ from sa_atp import artefacts
 from sa_atp.folders import cache_folder
 from sa_atp.softswitch.pipeline import Pipeline
 
-# Tests of these folders see nothing of the machine: no process, socket, file or clock (test_needs.py looks). What they
-# find, they find everywhere; all others are marked `machine`, and run in every way that scripts/test has.
-ANYWHERE = ("batching", "flow", "parameters", "sim", "straggler", "tensor", "train", "transport")
+# Tests of these folders and files see nothing of the machine: no process, socket, file or clock (test_needs.py looks). What
+# they find, they find everywhere; all others are marked `machine`, and run in every way that scripts/test has.
+ANYWHERE = (
+    "batching", "bench/test_help_rows.py", "bench/test_loss.py", "flow", "parameters", "sim", "straggler", "tensor",
+    "testbed/test_flows.py", "testbed/test_simulated.py", "train", "transport",
+)  # fmt: skip
 
 # Where several files run at once (scripts/test): those of these folders begin first, because they take longest; and those
 # that start Mininet networks, whose interfaces have the same names, run one after another where there is Mininet.
@@ -33,7 +36,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     for item in items:
-        if item.path.relative_to(here).parts[0] not in ANYWHERE:
+        path = item.path.relative_to(here)
+        if not {path.parts[0], str(path)}.intersection(ANYWHERE):
             item.add_marker("machine")
     if "minutes" not in config.option.markexpr:  # those run where they are asked for
         late = [item for item in items if item.get_closest_marker("minutes")]

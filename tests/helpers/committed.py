@@ -1,0 +1,18 @@
+"""What is committed beside the code, and made anew by tests."""
+
+import json
+from pathlib import Path
+
+from sa_atp.bench.help import Row
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def help_rows() -> list[Row]:
+    """Of docs/help-table.json."""
+    return [Row(**row) for row in json.loads((DOCS / "help-table.json").read_text())["rows"]]
+
+
+def help_page() -> str:
+    """docs/help-table.md."""
+    return (DOCS / "help-table.md").read_text()
