@@ -28,12 +28,12 @@ from sa_atp.testbed.tasks import straggler_pattern
 
 RING = "ring"
 WORKERS = (4, 16, 64, 256, 1024)
-POLICIES = (RING, "ps", "atp", "sa-atp")
+POLICIES = (RING, "ps", "atp", "sa-atp", "sa-atp+boa")
 RACK = 32
 LINK_MBPS = 10_000
 EVERY = 32  # workers, of which one is slow
 SLOWDOWN = 4
-WARM_UP = 2  # steps that do not count: windows grow, speeds become known
+WARM_UP = 4  # steps that do not count: windows grow, speeds become known, batch sizes follow them
 FIGURE = "scale.png"
 
 
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="how many (default: %(default)s)")  # fmt: skip
     parser.add_argument("--policies", default=",".join(POLICIES), metavar="NAME,...",
                         help="ring, and synchronous policies (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--steps", type=int, default=6, metavar="N",
+    parser.add_argument("--steps", type=int, default=8, metavar="N",
                         help=f"steps of each, the first {WARM_UP} do not count (default: %(default)s)")  # fmt: skip
     parser.add_argument("--out", type=Path, metavar="DIR", help=f"write {FIGURE} and scale.json there")
     parser.add_argument("--json", action="store_true", help="print one JSON object")

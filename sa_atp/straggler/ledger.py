@@ -144,8 +144,21 @@ class Ledger:
                 times.append(self._now.due_us(state, other) - now_us)
             if course.lot_until_us > now_us:
                 times.append(course.lot_until_us - now_us)
-        # by its time, everybody is done, and the sum comes; until it is there, data may be late
+        others = [course for other, course in enumerate(state.courses) if other != rank]
+        if all(course.idle_us is not None and not course.lot for course in others):
+            # they have computed their own, and nothing else, and the sum comes, if no data is late
+            return max(self._late_us(state, step, rank) - now_us, LEAST_POLL_US)
         return min(max(min(times, default=0), LEAST_POLL_US), LONGEST_POLL_US)
+
+    def _late_us(self, state: Step, step: int, rank: int) -> int:
+        """Before that a leader that has sent everything need not ask whether somebody's data is late."""
+        patience_us = int(WORTH_RESENDING * max(self._workers[rank].send_us, LEAST_SENDING_US))
+        known = [
+            (course.idle_us or 0) + (0 if step - sender.resent_in <= REMEMBERED_STEPS else patience_us)
+            for other, (course, sender) in enumerate(zip(state.courses, self._workers, strict=True))
+            if other != rank and other not in state.resent
+        ]
+        return min(known, default=0)
 
     def idle(self, step: int, rank: int, told: Told, now_us: int) -> None:
         """A worker is done with what it held, and sends what it has computed."""

@@ -67,8 +67,8 @@ def run(plan: Plan, policy: str, repetition: int, progress: Progress) -> PolicyR
 
 
 def step_ends_us(plan: Plan, policy: str, progress: Progress, fabric: Fabric) -> list[int]:
-    """When each step of a run was over, without its records. Raises: SaAtpError."""
-    simulation = _Simulation(plan, policies.switch_policy(policy), 0, progress, fabric)
+    """When each step of a run was over, without its records, where only sizes are on their way. Raises: SaAtpError."""
+    simulation = _Simulation(plan, policies.switch_policy(policy), 0, progress, fabric, sizes_only=True)
     simulation.keeps = False
     simulation.run()
     return simulation.ends_us
@@ -84,7 +84,14 @@ class _Simulation:
     """One synchronous policy, once."""
 
     def __init__(
-        self, plan: Plan, policy: policies.SwitchPolicy, repetition: int, progress: Progress, fabric: Fabric
+        self,
+        plan: Plan,
+        policy: policies.SwitchPolicy,
+        repetition: int,
+        progress: Progress,
+        fabric: Fabric,
+        *,
+        sizes_only: bool = False,
     ) -> None:
         self.plan = plan
         self.policy = policy
@@ -93,14 +100,14 @@ class _Simulation:
         self.clock = fabric.clock
         self.keeps = True  # what each worker did in each step
         self.ends_us: list[int] = []  # of steps, when the first worker had the sum
-        self.adds = adds(plan)
+        self.adds = adds(plan) and not sizes_only
         job = plan.job
         self.model = make_workload(plan, repetition) if self.adds else None
         sizes = None if self.adds else sizes_of(plan)
         workload = self.model or sizes
         assert workload is not None
         # other sums that a policy has, of what it measures, are of numbers all the same
-        sizes_only = 0 if self.adds else workload.values
+        unadded = 0 if self.adds else workload.values
         self.shared = Shared(workload)
         self.shared.on_update = self._updated
         self.snapshots: list[tuple[int, Any]] = []
@@ -114,7 +121,7 @@ class _Simulation:
                 slots=plan.switch.quota,
                 seats=policy.seats(plan),
                 at_server=policy.aggregates_at == "server",
-                sizes_only=sizes_only,
+                sizes_only=unadded,
             ),
             self._arrived,
         )

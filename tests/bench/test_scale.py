@@ -17,15 +17,16 @@ def options(*arguments: str) -> argparse.Namespace:
 
 
 def test_who_is_faster_with_more_workers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ("--workers", "4,64", "--steps", "4", "--json", "--out", str(tmp_path))
+    arguments = ("--workers", "4,64", "--steps", "6", "--json", "--out", str(tmp_path))
     assert scale.run(options(*arguments)) == 0
     printed = json.loads(capsys.readouterr().out)
     time = {(p["policy"], p["workers"], bool(p["stragglers"])): p["iteration_time_s"] for p in printed["points"]}
-    assert len(time) == 16
+    assert len(time) == 20
     assert time["ps", 64, False] > 10 * time["ps", 4, False]  # its link carries what all send
     assert time["atp", 64, False] == pytest.approx(time["atp", 4, False], rel=0.02)  # which the switch adds up
     assert time["atp", 64, False] < time["ring", 64, False]
     assert time["sa-atp", 64, True] < 0.8 * time["atp", 64, True]
+    assert time["sa-atp+boa", 64, True] < 0.6 * time["sa-atp", 64, True]  # which has one piece a shard
     for point in printed["points"]:
         assert point["iteration_time_s"] > point["shortest_s"]
     assert (tmp_path / scale.FIGURE).read_bytes().startswith(b"\x89PNG")
@@ -37,7 +38,7 @@ def test_who_is_faster_with_more_workers(tmp_path: Path, capsys: pytest.CaptureF
     [
         (("--workers", "4,x"), "--workers x: expected whole numbers from 2 to 4096"),
         (("--policies", "gloo"), "policy 'gloo' has no sums"),
-        (("--steps", "2"), "--steps 2: expected more than 2"),
+        (("--steps", "4"), "--steps 4: expected more than 4"),
     ],
 )
 def test_wrong_input(arguments: tuple[str, ...], message: str) -> None:
