@@ -23,7 +23,7 @@ case "$1 $2" in
     bench\\ allreduce) set -- "$@" --mbytes 1 --workers 2 --iterations 1 ;;
     bench\\ help) set -- "$@" --only "10G, one slow" ;;
     bench\\ loss) set -- "$@" --mbytes 0.1 ;;
-    bench\\ scale) set -- "$@" --workers 4 --steps 3 ;;
+    bench\\ scale) set -- "$@" --workers 4 --steps 5 ;;
     bench\\ switch) set -- "$@" --packets 4096 ;;
     reproduce\\ *) set -- "$@" --steps 4 --seeds 1 ;;
 esac
