@@ -16,8 +16,9 @@ from dataclasses import dataclass
 
 from sa_atp.straggler.assignment import Capacity, makespan, should_do, worth_helping
 from sa_atp.straggler.effect import Effect
+from sa_atp.straggler.late_data import LateData
 from sa_atp.straggler.progress import NOBODY, Course, SendProgress, Step, Told, Worker
-from sa_atp.straggler.projection import LEAST_SENDING_US, Projection
+from sa_atp.straggler.projection import Projection
 from sa_atp.wire.contributions import ContributionMap
 from sa_atp.wire.control import HelpMode
 
@@ -25,8 +26,6 @@ __all__ = ["Assigned", "Ledger", "SendProgress", "Told"]
 
 STEPS_KEPT = 4  # leaders may run ahead of a straggler whose work they do
 OVERDUE = 3.0  # a holder that takes so many times as long as it should is backed up
-WORTH_RESENDING = 1.5  # data must be late by so many times what sending it anew costs
-REMEMBERED_STEPS = 8  # for which a worker whose data was late is not given its time again
 LEAST_POLL_US, LONGEST_POLL_US = 6_000, 50_000  # between two offers of a leader that was told there is nothing to do
 WAITS = 1.5  # a worker that takes so many times as long as usual is late for that, not for its link
 FOREVER_US = 1 << 50
@@ -56,6 +55,7 @@ class Ledger:
         self._steps: dict[int, Step] = {}
         self._workers = [Worker() for _ in range(world_size)]
         self._now = Projection(self._workers)
+        self._late = LateData(self._workers, self._map, self._now)
         self._effect = Effect()
 
     # --- what workers say ---------------------------------------------------------------------------------------------
@@ -91,15 +91,7 @@ class Ledger:
             until = self._grant(state, rank, held, self.micro_batches)
             return until, until < self.micro_batches
         if begun == 0 and since_us is None and told.spent_us == 0:
-            before = self._steps.get(step - 1)
-            each_us, usual_us = self._mine(state, rank, rank), self._now.typical(rank) or 0
-            is_done = before is not None and before.courses[rank].idle_us is not None
-            is_slow_link = self._now.slow_link_us(rank) > 0
-            if is_done and is_slow_link and course.waits_until_us is None and each_us <= WAITS * usual_us:
-                # It waits for the sum of the step before, which comes down its link: who did its work would make the next
-                # one late as well. But not for ever.
-                whole_us = self.micro_batches * each_us + self._workers[rank].send_us
-                course.waits_until_us = now_us + 2 * max(whole_us, self._workers[rank].lag_us)
+            self._leave_its_own(state, step, rank, now_us)
             return held, False  # it is not in this step yet
         course.waits_until_us = 0
         return self._grant_more(state, rank, begun, held, now_us)
@@ -147,18 +139,8 @@ class Ledger:
         others = [course for other, course in enumerate(state.courses) if other != rank]
         if all(course.idle_us is not None and not course.lot for course in others):
             # they have computed their own, and nothing else, and the sum comes, if no data is late
-            return max(self._late_us(state, step, rank) - now_us, LEAST_POLL_US)
+            return max(self._late.ask_at_us(state, step, rank) - now_us, LEAST_POLL_US)
         return min(max(min(times, default=0), LEAST_POLL_US), LONGEST_POLL_US)
-
-    def _late_us(self, state: Step, step: int, rank: int) -> int:
-        """Before that a leader that has sent everything need not ask whether somebody's data is late."""
-        patience_us = int(WORTH_RESENDING * max(self._workers[rank].send_us, LEAST_SENDING_US))
-        known = [
-            (course.idle_us or 0) + (0 if step - sender.resent_in <= REMEMBERED_STEPS else patience_us)
-            for other, (course, sender) in enumerate(zip(state.courses, self._workers, strict=True))
-            if other != rank and other not in state.resent
-        ]
-        return min(known, default=0)
 
     def idle(self, step: int, rank: int, told: Told, now_us: int) -> None:
         """A worker is done with what it held, and sends what it has computed."""
@@ -189,6 +171,17 @@ class Ledger:
         return self.micro_batches, bool(slow) and self.micro_batches * times[rank] + times[rank] <= end_us
 
     # --- an owner's own -----------------------------------------------------------------------------------------------
+
+    def _leave_its_own(self, state: Step, step: int, rank: int, now_us: int) -> None:
+        """A worker that is not in this step yet may wait for the sum of the one before, down a slow link. Who did its work
+        would make the next one late for it as well. So nobody does, for a while.
+        """
+        course, before = state.courses[rank], self._steps.get(step - 1)
+        is_done = before is not None and before.courses[rank].idle_us is not None
+        each_us, usual_us = self._now.mine(state, rank, rank), self._now.typical(rank) or 0
+        if is_done and self._now.slow_link_us(rank) and course.waits_until_us is None and each_us <= WAITS * usual_us:
+            whole_us = self.micro_batches * each_us + self._workers[rank].send_us
+            course.waits_until_us = now_us + 2 * max(whole_us, self._workers[rank].lag_us)
 
     def _grant_more(self, state: Step, rank: int, begun: int, held: int, now_us: int) -> tuple[int, bool]:
         """Gives an owner what it would do soonest, a part of that at a time: what was not given can still be others'."""
@@ -260,7 +253,7 @@ class Ledger:
 
         def finish_us(shard: int, number: int) -> int:
             """When so many of a shard's would have left it."""
-            done_us = max(begin_us + number * self._mine(state, rank, shard), link_free_us)
+            done_us = max(begin_us + number * self._now.mine(state, rank, shard), link_free_us)
             return done_us + self._now.slow_link_us(rank)
 
         candidates = [
@@ -274,7 +267,7 @@ class Ledger:
         if not candidates:
             return None
         _, _, shard = max(candidates)
-        mine = self._mine(state, rank, shard)
+        mine = self._now.mine(state, rank, shard)
         course = state.courses[rank]
         most = max(1, math.ceil(self._workers[rank].answer_us / mine), state.free(shard) // (2 * self.world_size))
         lot: list[int] = []
@@ -295,7 +288,7 @@ class Ledger:
 
         Args: finish_us: when it would have left it.
         """
-        mine = self._mine(state, rank, shard)
+        mine = self._now.mine(state, rank, shard)
         owner_us = self._now.finish_us(state, shard, now_us) + self._now.slow_link_us(shard)
         if shard not in state.ended and not worth_helping(finish_us, owner_us, mine):
             return False
@@ -308,7 +301,7 @@ class Ledger:
         """Asks those for what they hold that a helper would be done with clearly before them."""
         self._look_into_silence(state, step, rank, now_us)
         for shard in self._still_at_it(state, rank):
-            mine = self._mine(state, rank, shard)
+            mine = self._now.mine(state, rank, shard)
             course = state.courses[shard]
             if state.held(shard) <= course.begun and course.at_us is not None:
                 continue  # it has begun all that it holds
@@ -348,7 +341,7 @@ class Ledger:
         for holder, course in enumerate(state.courses):
             if holder == rank:
                 continue
-            expected = self._now.duration(state, holder) or self._mine(state, rank, holder)
+            expected = self._now.duration(state, holder) or self._now.mine(state, rank, holder)
             # what it has sent, and what it says of it, may wait behind its own contribution
             patience_us = (OVERDUE - 1) * (expected + self._now.slow_link_us(holder)) + self._workers[holder].answer_us
             late: dict[int, list[int]] = {}
@@ -371,40 +364,15 @@ class Ledger:
     def _resend_speculatively(
         self, state: Step, step: int, rank: int, missing: int, told: Told, now_us: int, pending: float | None
     ) -> Assigned | None:
-        """What another worker has computed, and is so slow to send that computing and sending it anew is faster.
-
-        Its link is slow, not its device. The whole lot goes to one helper: every helper would send as many fragments.
-        Where others have not computed theirs yet, what is missing tells nothing of it.
-        """
-        is_computed = all(c.idle_us is not None or r == rank or not state.held(r) for r, c in enumerate(state.courses))
-        if pending is None or self._now.duration(state, rank) is None or not is_computed:
+        """All that another worker is so slow to send that computing and sending it anew is faster."""
+        found = None if pending is None else self._late.find(state, step, rank, missing, told, now_us, pending)
+        if found is None:
             return None
-        send_us = self._workers[rank].send_us
-        for shard, sender in enumerate(self._workers):
-            late = self._map.micro_batches_of(shard, missing)
-            idle_us = state.courses[shard].idle_us
-            if shard == rank or not late or shard in state.resent or idle_us is None:
-                continue
-            if any(state.owner[shard][m] != shard for m in late):
-                continue
-            # What is missing was seen as long ago as it takes to ask a switch, and us; and nothing is there at once.
-            since_us = now_us - idle_us - told.answer_us - sender.answer_us // 2
-            if since_us <= 0:
-                continue
-            # as slow as it was so far; nothing at all has come of it after a time in which we would have sent everything
-            left_us = since_us * pending / (1 - pending) if pending < 1 else math.inf
-            # the sum comes down its link all the same: what takes long up and down is not done sooner
-            left_us -= sender.lag_after_resending_us
-            cost_us = len(late) * self._mine(state, rank, shard) + pending * send_us
-            is_known = step - sender.resent_in <= REMEMBERED_STEPS
-            if left_us > WORTH_RESENDING * cost_us and (
-                is_known or since_us > WORTH_RESENDING * max(send_us, LEAST_SENDING_US)
-            ):
-                state.resent.add(shard)
-                sender.resent_in = step
-                self.backups += len(late)
-                return Assigned(step, shard, tuple(late), backup=True)
-        return None
+        shard, micro_batches = found
+        state.resent.add(shard)
+        self._workers[shard].resent_in = step
+        self.backups += len(micro_batches)
+        return Assigned(step, shard, micro_batches, backup=True)
 
     def _clone(self, state: Step, step: int, rank: int, missing: int, free_us: int, now_us: int) -> Assigned | None:
         """The whole shard of the worker that would be finished last, unless another helper has it."""
@@ -412,17 +380,13 @@ class Ledger:
         for shard in sorted(finish, key=lambda s: -finish[s]):
             if shard == rank or shard in state.cloned_by or not missing & self._map.bits_of(shard):
                 continue
-            mine = self._mine(state, rank, shard)
+            mine = self._now.mine(state, rank, shard)
             ready_us = max(free_us + self.micro_batches * mine, self._now.link_free_us(state, rank, now_us))
             if worth_helping(ready_us, finish[shard], mine // 2):
                 state.cloned_by[shard] = rank
                 self.helped_micro_batches += self.micro_batches
                 return Assigned(step, shard, tuple(range(self.micro_batches)), backup=True)
         return None
-
-    def _mine(self, state: Step, rank: int, shard: int) -> int:
-        """How long a worker will take for a micro-batch of a shard, as far as is known of it or of the others."""
-        return self._now.duration(state, rank, shard) or self._now.typical(shard) or 1
 
     # --- projections --------------------------------------------------------------------------------------------------
 

@@ -93,7 +93,7 @@ class Course:
     idle_us: int | None = None
     """When it said that it has computed what it held of its own; None: it has not."""
     waits_until_us: int | None = None
-    """Until then it is left its own: it waits for the sum of the step before. None: that is not known of it."""
+    """Until then it is left its own: it waits for the sum of the step before. None: not known of it; 0: it is here."""
     lot: list[tuple[int, int]] = field(default_factory=list)
     """(shard, micro-batch) that it was given last, as a helper."""
     lot_from_us: int = 0

@@ -28,6 +28,10 @@ class Projection:
         known = sorted(w.unit_us for w in self._workers if w.unit_us is not None)
         return int(known[len(known) // 2] * self._workers[shard].weight) if known else None
 
+    def mine(self, state: Step, rank: int, shard: int) -> int:
+        """How long a worker will take for a micro-batch of a shard, as far as is known of it or of the others."""
+        return self.duration(state, rank, shard) or self.typical(shard) or 1
+
     def wanted(self, state: Step, shard: int) -> int:
         """Micro-batches that others could do: the free ones of a shard, and of all whose owner was told to stop.
 

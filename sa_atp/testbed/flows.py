@@ -106,8 +106,6 @@ class _Simulation:
         sizes = None if self.adds else sizes_of(plan)
         workload = self.model or sizes
         assert workload is not None
-        # other sums that a policy has, of what it measures, are of numbers all the same
-        unadded = 0 if self.adds else workload.values
         self.shared = Shared(workload)
         self.shared.on_update = self._updated
         self.snapshots: list[tuple[int, Any]] = []
@@ -121,7 +119,8 @@ class _Simulation:
                 slots=plan.switch.quota,
                 seats=policy.seats(plan),
                 at_server=policy.aggregates_at == "server",
-                sizes_only=unadded,
+                # other sums that a policy has, of what it measures, are of numbers all the same
+                sizes_only=0 if self.adds else workload.values,
             ),
             self._arrived,
         )

@@ -15,21 +15,23 @@ QUICK = (
     "100M, loss 1 %, nobody slow",
     "heterogeneous links, nobody slow",
 )
-# The committed rows were measured before windows and claims changed: most are better now, a few on slow links are worse.
-OLD_TABLE = pytest.mark.xfail(
-    reason="docs/help-table.md is from before the last change of windows and claims", strict=False
-)
+# What differs from the committed table, which was measured before windows and claims changed: a row that has become worse,
+# and the page, which says that it is old.
+OLD = pytest.mark.xfail(reason="docs/help-table.md is from before the last change of windows and claims", strict=True)
+WORSE = "round trip of 20 micro-batches, one slow"
 
 
-@OLD_TABLE
-def test_the_committed_table_has_all_settings_and_its_document_says_the_same() -> None:
+def test_the_committed_table_has_all_settings() -> None:
     assert [row.setting for row in COMMITTED] == [setting.name for setting in table()]
-    assert help_page() == markdown(COMMITTED)
     assert not any(row.sums_wrong for row in COMMITTED)
 
 
-@OLD_TABLE
-@pytest.mark.parametrize("name", QUICK)
+@OLD
+def test_its_document_says_the_same() -> None:
+    assert help_page() == markdown(COMMITTED)
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[OLD] if name == WORSE else []) for name in QUICK])
 def test_a_row_made_anew_is_not_worse_than_the_committed_one(name: str) -> None:
     (before,) = [row for row in COMMITTED if row.setting == name]
     now = measure_one(select(table(), name)[0])

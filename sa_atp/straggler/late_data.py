@@ -1,0 +1,74 @@
+"""Data that is late: computed, but so slow to arrive that others had better send it anew. (protocol section 10.3)
+
+The sender's link is slow then, not its device. The whole lot goes to one helper: every helper would send as many fragments.
+"""
+
+import math
+from collections.abc import Sequence
+
+from sa_atp.straggler.progress import Step, Told, Worker
+from sa_atp.straggler.projection import LEAST_SENDING_US, Projection
+from sa_atp.wire.contributions import ContributionMap
+
+WORTH_RESENDING = 1.5  # data must be late by so many times what sending it anew costs
+REMEMBERED_STEPS = 8  # for which a worker whose data was late is not given its time again
+
+
+class LateData:
+    def __init__(self, workers: Sequence[Worker], bits: ContributionMap, now: Projection) -> None:
+        """Args: workers: what is known of each, by rank."""
+        self._workers = workers
+        self._map = bits
+        self._now = now
+
+    def ask_at_us(self, state: Step, step: int, rank: int) -> int:
+        """Before that a leader that has sent everything need not ask, where all others have computed theirs."""
+        known = [
+            (course.idle_us or 0) + (0 if self._is_known(step, shard) else self._patience_us(rank))
+            for shard, course in enumerate(state.courses)
+            if shard != rank and shard not in state.resent
+        ]
+        return int(min(known, default=0))
+
+    def find(
+        self, state: Step, step: int, rank: int, missing: int, told: Told, now_us: int, pending: float
+    ) -> tuple[int, tuple[int, ...]] | None:
+        """A shard, and its micro-batches that a leader should compute and send anew.
+
+        Args:
+            missing: contributions that it misses (a bitmap).
+            pending: share of the sums that it misses.
+
+        Where others have not computed theirs yet, what is missing tells nothing of it.
+        """
+        is_computed = all(c.idle_us is not None or r == rank or not state.held(r) for r, c in enumerate(state.courses))
+        if self._now.duration(state, rank) is None or not is_computed:
+            return None
+        for shard, sender in enumerate(self._workers):
+            late = self._map.micro_batches_of(shard, missing)
+            idle_us = state.courses[shard].idle_us
+            if shard == rank or not late or shard in state.resent or idle_us is None:
+                continue
+            if any(state.owner[shard][m] != shard for m in late):
+                continue
+            # What is missing was seen as long ago as it takes to ask a switch, and us; and nothing is there at once.
+            since_us = now_us - idle_us - told.answer_us - sender.answer_us // 2
+            if since_us <= 0:
+                continue
+            # as slow as it was so far; nothing at all has come of it after a time in which we would have sent everything
+            left_us = since_us * pending / (1 - pending) if pending < 1 else math.inf
+            # the sum comes down its link all the same: what takes long up and down is not done sooner
+            left_us -= sender.lag_after_resending_us
+            cost_us = len(late) * self._now.mine(state, rank, shard) + pending * self._workers[rank].send_us
+            is_due = self._is_known(step, shard) or since_us > self._patience_us(rank)
+            if is_due and left_us > WORTH_RESENDING * cost_us:
+                return shard, tuple(late)
+        return None
+
+    def _is_known(self, step: int, shard: int) -> bool:
+        """Whether its data was late not long ago."""
+        return step - self._workers[shard].resent_in <= REMEMBERED_STEPS
+
+    def _patience_us(self, rank: int) -> float:
+        """How long a leader gives others the first time."""
+        return WORTH_RESENDING * max(self._workers[rank].send_us, LEAST_SENDING_US)
