@@ -52,7 +52,7 @@ def slow_rank(
         slowdown: how many times as long it takes on the slow one.
         streams: emulate the device from within the forward pass; else with an emulated device, which sends at the end.
 
-    Returns: loss and duration of each step, what this rank did, its weights, and its statistics.
+    Returns: loss of each step, what this rank did, its weights, and its statistics.
     """
     model = make_model(kind)
     if rank != slow % world_size:
@@ -67,17 +67,14 @@ def slow_rank(
     state = SaAtpState.from_env(help=help, micro_batches=micro_batches)
     backup = BackupCompute(spread, nn.functional.mse_loss, batch_of, state=state, device=device)
     optimiser = torch.optim.SGD(spread.parameters(), lr=0.05, momentum=0.5)
-    losses, times = [], []
+    losses = []
     for step in range(steps):
-        start = time.monotonic()
         optimiser.zero_grad()
         losses.append(float(backup.forward_backward(step)))
         optimiser.step()
-        times.append(time.monotonic() - start)
     state.close()
     return {
         "losses": losses,
-        "times": times,
         "stats": backup.stats.as_dict(),
         "weights": torch.cat([p.detach().reshape(-1) for p in model.parameters()]).tolist(),
         "statistics": {name: buffer.reshape(-1).tolist() for name, buffer in model.named_buffers()},
