@@ -11,7 +11,7 @@ from sa_atp.straggler.projection import LEAST_SENDING_US, Projection
 from sa_atp.wire.contributions import ContributionMap
 
 WORTH_RESENDING = 1.5  # data must be late by so many times what sending it anew costs
-REMEMBERED_STEPS = 8  # for which a worker whose data was late is not given its time again
+REMEMBERED_STEPS = 8  # for which a worker whose data was late is given less time
 
 
 class LateData:
@@ -24,7 +24,7 @@ class LateData:
     def ask_at_us(self, state: Step, step: int, rank: int) -> int:
         """Before that a leader that has sent everything need not ask, where all others have computed theirs."""
         known = [
-            (course.idle_us or 0) + (0 if self._is_known(step, shard) else self._patience_us(rank))
+            (course.idle_us or 0) + self._patience_us(rank, step, shard)
             for shard, course in enumerate(state.courses)
             if shard != rank and shard not in state.resent
         ]
@@ -60,15 +60,13 @@ class LateData:
             # the sum comes down its link all the same: what takes long up and down is not done sooner
             left_us -= sender.lag_after_resending_us
             cost_us = len(late) * self._now.mine(state, rank, shard) + pending * self._workers[rank].send_us
-            is_due = self._is_known(step, shard) or since_us > self._patience_us(rank)
-            if is_due and left_us > WORTH_RESENDING * cost_us:
+            if since_us > self._patience_us(rank, step, shard) and left_us > WORTH_RESENDING * cost_us:
                 return shard, tuple(late)
         return None
 
-    def _is_known(self, step: int, shard: int) -> bool:
-        """Whether its data was late not long ago."""
-        return step - self._workers[shard].resent_in <= REMEMBERED_STEPS
-
-    def _patience_us(self, rank: int) -> float:
-        """How long a leader gives others the first time."""
-        return WORTH_RESENDING * max(self._workers[rank].send_us, LEAST_SENDING_US)
+    def _patience_us(self, rank: int, step: int, shard: int) -> float:
+        """How long a leader gives a sender at least. Whose data was late not long ago has as long as the leader takes."""
+        send_us = self._workers[rank].send_us
+        if step - self._workers[shard].resent_in <= REMEMBERED_STEPS:
+            return send_us
+        return WORTH_RESENDING * max(send_us, LEAST_SENDING_US)

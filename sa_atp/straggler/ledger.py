@@ -18,7 +18,7 @@ from sa_atp.straggler.assignment import Capacity, makespan, should_do, worth_hel
 from sa_atp.straggler.effect import Effect
 from sa_atp.straggler.late_data import LateData
 from sa_atp.straggler.progress import NOBODY, Course, SendProgress, Step, Told, Worker
-from sa_atp.straggler.projection import Projection
+from sa_atp.straggler.projection import LEAST_SENDING_US, Projection
 from sa_atp.wire.contributions import ContributionMap
 from sa_atp.wire.control import HelpMode
 
@@ -347,8 +347,9 @@ class Ledger:
             late: dict[int, list[int]] = {}
             if course.idle_us is None and now_us - self._now.due_us(state, holder) >= patience_us:
                 late[holder] = list(range(state.held(holder)))  # what it has done it has not sent either
-            lot_us = course.lot_until_us - course.lot_from_us
-            if course.lot and now_us - course.lot_until_us >= (OVERDUE - 1) * (lot_us + self._now.slow_link_us(holder)):
+            lot_us = course.lot_until_us - course.lot_from_us + self._now.slow_link_us(holder)
+            # what it did for others, and that it is done, leave behind its own contribution, of whose pace little is known
+            if course.lot and now_us - course.lot_until_us >= max((OVERDUE - 1) * lot_us, LEAST_SENDING_US):
                 for shard, m in course.lot:
                     late.setdefault(shard, []).append(m)
             for shard, micro_batches in late.items():

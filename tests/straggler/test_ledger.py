@@ -226,6 +226,24 @@ def test_nothing_is_backed_up_before_it_is_three_times_overdue() -> None:
     assert ledger.ask(1, 0, 0b10, Told(0, 30 * FAST_US), 0, start + 30 * FAST_US) is None, "once"
 
 
+@pytest.mark.parametrize(("each_us", "patience_us"), [(FAST_US, 50_000), (40_000, 80_000)])
+def test_what_a_helper_was_given_may_be_behind_its_own_contribution(each_us: int, patience_us: int) -> None:
+    ledger = known(3, 2, [each_us, each_us, 4 * each_us])
+    start = 1_000_000
+    assert ledger.claim(1, 2, 1, 1, 0, Told(0, 1), start) == (1, True)
+    for rank in (0, 1):
+        ledger.idle(1, rank, Told(each_us, 2 * each_us), start + 2 * each_us)
+    given = ledger.ask(1, 0, ALL, Told(0, 2 * each_us), 0, start + 2 * each_us)
+    assert given is not None
+    assert (given.shard, given.micro_batches, given.backup) == (2, (1,), False)
+    late_us = 3 * each_us + patience_us
+    missing = 0b100000  # that one
+    assert ledger.ask(1, 1, missing, Told(0, late_us - 1), 0, start + late_us - 1) is None
+    work = ledger.ask(1, 1, missing, Told(0, late_us), 0, start + late_us)
+    assert work is not None
+    assert (work.shard, work.micro_batches, work.backup) == (2, (1,), True)
+
+
 def test_those_who_wait_are_told_when_to_ask_again() -> None:
     ledger = known(3, 8, [FAST_US] * 3)
     now = 1_000_000
@@ -258,6 +276,20 @@ def test_data_that_is_late_is_computed_anew_by_one_helper() -> None:
     assert (work.shard, work.micro_batches, work.backup) == (2, (0, 1), True)
     assert ask(1, 300_000, 0.9) is None, "another helper would send as much again"
     assert ledger.shared(1) == [2]
+
+
+def test_who_was_late_before_is_given_as_long_as_a_leader_takes_to_send() -> None:
+    ledger = known(3, 2, [FAST_US] * 3)
+    for step, after_us in ((1, 120_000), (2, 60_001)):
+        idle = step * 1_000_000
+        for rank in range(3):
+            ledger.idle(step, rank, Told(FAST_US, 2 * FAST_US, sent_us=60_000), idle)
+
+        def ask(after_us: int, step: int = step, idle: int = idle) -> object:
+            return ledger.ask(step, 0, 0b110000, Told(0, 2 * FAST_US + after_us), 0, idle + after_us, 1.0)
+
+        assert ask(min(60_000, after_us)) is None, "nobody's contribution could be there"
+        assert ask(after_us) is not None
 
 
 def test_what_is_missing_tells_nothing_of_links_while_somebody_computes() -> None:
