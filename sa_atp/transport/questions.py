@@ -1,12 +1,19 @@
-"""Probes that are on their way, in the order in which they left. (protocol section 5.4)"""
+"""Probes that are on their way, in the order in which they left. (protocol section 5.4)
+
+Several about one fragment may be, and what they see of it differs: each answer is to the question with its number. Waited
+for is the answer to the latest of them.
+"""
 
 from collections import OrderedDict
 from dataclasses import dataclass
 
 from sa_atp.transport.operation import Operation
+from sa_atp.transport.stamp import QUESTION_NUMBERS
+
+_Fragment = tuple[int, int]  # operation, place in it
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Question:
     operation: Operation
     local: int
@@ -16,48 +23,75 @@ class Question:
     tells: bool
     """Whether somebody wants to know whom the sum waits for."""
     again: bool
-    """Whether an earlier one about the same fragment has not been answered: which of them is, nobody knows."""
+    """Whether an earlier one with the same number has not been answered: which of them is, nobody knows."""
+    is_passed: bool = False
+    """Whether a later one has been answered: what was held before that is not of interest any more."""
 
 
 class Questions:
     def __init__(self) -> None:
-        self._open: OrderedDict[tuple[int, int], Question] = OrderedDict()
-        self._of: dict[int, set[int]] = {}  # operation: its fragments that are asked for
+        self._latest: OrderedDict[_Fragment, Question] = OrderedDict()  # whose answers are waited for
+        self._open: dict[tuple[int, int, int], Question] = {}  # by number too: all that may still be answered
+        self._counts: dict[int, dict[int, int]] = {}  # operation: how often each of its fragments has been asked for
         self.behind = 0
         """The newest transmission behind which one has left."""
 
     def __len__(self) -> int:
-        return len(self._open)
+        """Fragments of which an answer is waited for."""
+        return len(self._latest)
 
-    def ask(self, operation: Operation, local: int, asked_us: int, behind: int, *, tells: bool) -> None:
-        key = operation.index, local
-        before = self._open.pop(key, None)
+    def ask(self, operation: Operation, local: int, asked_us: int, behind: int, *, tells: bool) -> int:
+        """Returns: the number that the question has to carry."""
+        counts = self._counts.setdefault(operation.index, {})
+        count = counts.get(local, 0)
+        counts[local] = count + 1
+        number = count % QUESTION_NUMBERS
         self.behind = max(self.behind, behind)
-        if before is not None:  # the answer may be to that one, which did not see what was sent since
-            tells, behind = tells or before.tells, before.behind
-        self._open[key] = Question(operation, local, asked_us, behind, tells, before is not None)
-        self._of.setdefault(operation.index, set()).add(local)
+        fragment = operation.index, local
+        before = self._latest.pop(fragment, None)
+        same = self._open.get((*fragment, number))
+        again = same is not None and not same.is_passed  # none of all those since has been answered
+        if same is not None and again:  # the answer may be to that one, which did not see what was sent since
+            behind = same.behind
+        tells |= before is not None and before.tells
+        question = Question(operation, local, asked_us, behind, tells, again)
+        self._latest[fragment] = self._open[*fragment, number] = question
+        return number
 
-    def answered(self, operation: Operation, local: int) -> Question | None:
-        """What was asked; None: nothing, or it is not known any more."""
-        found = self._open.pop((operation.index, local), None)
-        if found is not None:
-            self._of[operation.index].discard(local)
+    def answered(self, operation: Operation, local: int, number: int) -> Question | None:
+        """What was asked; None: nothing, or it is not known any more.
+
+        One that was overdue may be answered all the same: where the switch holds nothing the parameter server answers, and
+        that comes after what the switch says to later questions.
+        """
+        fragment = operation.index, local
+        found = self._open.pop((*fragment, number), None)
+        if found is None:
+            return None
+        if self._latest.get(fragment) is found:
+            del self._latest[fragment]
+        count = self._counts[operation.index][local]
+        age = (count - 1 - number) % QUESTION_NUMBERS  # questions that were asked after it
+        for n in range(age + 1, min(count, QUESTION_NUMBERS)):
+            earlier = self._open.get((*fragment, (count - 1 - n) % QUESTION_NUMBERS))
+            if earlier is not None:
+                earlier.is_passed = True
         return found
 
     def overdue(self, asked_before_us: int) -> list[Question]:
-        """Drops those that should have been answered by now, and returns them."""
+        """Those whose answers should have come by now. They are not waited for any longer."""
         found = []
-        while self._open:
-            key, question = next(iter(self._open.items()))
+        while self._latest:
+            fragment, question = next(iter(self._latest.items()))
             if question.asked_us >= asked_before_us:
                 break
-            del self._open[key]
-            self._of[key[0]].discard(key[1])
+            del self._latest[fragment]
             found.append(question)
         return found
 
     def forget(self, operation: Operation) -> None:
         """The operation is over: answers that have not come are not waited for."""
-        for local in self._of.pop(operation.index, ()):
-            del self._open[operation.index, local]
+        for local, count in self._counts.pop(operation.index, {}).items():
+            self._latest.pop((operation.index, local), None)
+            for number in range(min(count, QUESTION_NUMBERS)):
+                self._open.pop((operation.index, local, number), None)

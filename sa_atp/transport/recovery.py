@@ -22,7 +22,7 @@ from sa_atp.transport.operation import Operation
 from sa_atp.transport.probe_timer import ProbeTimer
 from sa_atp.transport.questions import Question, Questions
 from sa_atp.transport.serial import SEQ_MASK
-from sa_atp.transport.stamp import probes
+from sa_atp.transport.stamp import probes, question_number
 from sa_atp.transport.timing import MIN_TIMEOUT_US, RoundTrip
 from sa_atp.transport.under_way import UnderWay
 from sa_atp.transport.window import Window
@@ -137,13 +137,13 @@ class Recovery:
         self._ask_for(operation, [local], now_us, tells=True)
 
     def _ask_for(self, operation: Operation, locals_: Sequence[int], now_us: int, *, tells: bool = False) -> None:
-        for local in locals_:
-            self._questions.ask(operation, local, now_us, self._under_way.sent, tells=tells)
+        sent = self._under_way.sent
+        numbers = [self._questions.ask(operation, local, now_us, sent, tells=tells) for local in locals_]
         for group in operation.groups:
             group.ask_again_us[locals_] = now_us + self._round_trip.answer_us
         self._asked_us = now_us
         self._stats.probes += len(locals_)
-        self.packets.append(Burst(self._member.data_address, probes(self._member, operation, locals_)))
+        self.packets.append(Burst(self._member.data_address, probes(self._member, operation, locals_, numbers)))
 
     def until_question(self, now_us: int) -> int | None:
         """How many fragments may leave until a question has to ride behind them; None: results show what arrives."""
@@ -234,10 +234,10 @@ class Recovery:
         Returns: that we lead, if that was asked, and all that is missing is others' work.
         """
         local = (int(head["seq"]) - operation.first_seq) & SEQ_MASK
-        question = self._questions.answered(operation, local)
+        flags = int(head["flags"])
+        question = self._questions.answered(operation, local, question_number(flags))
         if question is None:
             return None
-        flags = int(head["flags"])
         from_server = bool(flags & Flag.FROM_PS)
         elapsed_us = now_us - question.asked_us
         if from_server:
@@ -250,7 +250,7 @@ class Recovery:
         self._window.on_left(left, heard, marked, now_us, self._round_trip.smoothed_us)
         if not from_server:
             self._find_lost_questions(question, now_us)
-        if not operation.pending[local]:
+        if question.is_passed or not operation.pending[local]:
             return None
         return self._on_held(operation, local, int(head["bits"]), question, from_server, now_us)
 

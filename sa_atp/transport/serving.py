@@ -8,7 +8,7 @@ from sa_atp.arrays import Seqs
 from sa_atp.spec import UDP_PORT, Flag, Kind
 from sa_atp.transport.job import Job
 from sa_atp.transport.serial import serial_distance
-from sa_atp.transport.stamp import result_packets
+from sa_atp.transport.stamp import QUESTION_FLAGS, result_packets
 from sa_atp.transport.sums import Stored
 from sa_atp.wire.control import Fetch, Recall, encode
 from sa_atp.wire.datagrams import Address, Burst
@@ -65,7 +65,7 @@ class Serving:
         reply = np.zeros(1, HEADER)
         reply[0] = head
         reply["first"] = first_byte(Kind.PROBE_REPLY)
-        reply["flags"] = Flag.FROM_PS
+        reply["flags"] = int(Flag.FROM_PS) | int(head["flags"]) & QUESTION_FLAGS
         reply["bits"] = job.sums.bits(seq)
         self._out.append(Burst(job.members[rank].address, reply.view(np.uint8).reshape(1, -1)))
 

@@ -14,6 +14,15 @@ from sa_atp.transport.serial import SEQ_MASK, serial_distance
 from sa_atp.transport.sums import Stored
 from sa_atp.wire.header import HEADER, first_byte, headers, lanes_of, size_of
 
+# A question's number travels in flags that mean nothing in a probe, lowest bit first: what answers leaves them as they are.
+_NUMBER_BITS = (Flag.FAN_OUT, Flag.OVERFLOW, Flag.COLLISION, Flag.PARTIAL)
+QUESTION_NUMBERS = 1 << len(_NUMBER_BITS)
+QUESTION_FLAGS = int(Flag.FAN_OUT | Flag.OVERFLOW | Flag.COLLISION | Flag.PARTIAL)
+_FLAGS_OF_NUMBER = [
+    sum(int(flag) for bit, flag in enumerate(_NUMBER_BITS) if number >> bit & 1) for number in range(QUESTION_NUMBERS)
+]
+_NUMBER_OF_FLAGS = {flags: number for number, flags in enumerate(_FLAGS_OF_NUMBER)}
+
 
 class Stamp:
     """Fills the fields that name fragments. Its columns are looked up once for all runs of a burst."""
@@ -38,13 +47,21 @@ class Stamp:
         self._head["epoch"] = self._member.epoch
 
 
-def probes(member: Membership, operation: Operation, locals_: Sequence[int]) -> ByteRows:
+def question_number(flags: int) -> int:
+    """Which question about its fragment a probe is, or is answered. Args: flags: of the probe, or of the answer."""
+    return _NUMBER_OF_FLAGS[flags & QUESTION_FLAGS]
+
+
+def probes(member: Membership, operation: Operation, locals_: Sequence[int], numbers: Sequence[int]) -> ByteRows:
     """Packets that ask what is held of fragments, one in each row.
 
     Nothing of a probe is added to a sum: its bitmap names who asks, for an answer from the parameter server.
+
+    Args: numbers: of the questions, below QUESTION_NUMBERS.
     """
     head = np.zeros(len(locals_), HEADER)
     head["first"] = first_byte(Kind.PROBE)
+    head["flags"] = [_FLAGS_OF_NUMBER[number] for number in numbers]
     stamp = Stamp(head, member)
     for at, local in enumerate(locals_):
         stamp.name(at, operation, next(operation.plan.runs(local, local + 1)))

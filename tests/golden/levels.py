@@ -1,6 +1,6 @@
 """Scenarios of switches that are one of two levels, and of sums that come from another level."""
 
-from .packets import COLLISION, FAN_OUT, FROM_PS, ON_BEHALF, PARTIAL, RESEND, RESULT
+from .packets import COLLISION, FAN_OUT, FROM_PS, ON_BEHALF, OVERFLOW, PARTIAL, RESEND, RESULT
 from .scenario import Scenario, host, packet_of
 from .sites import LEAF, LEAF_OF_THREE, SERVER, SPINE, THREE, TWO, UNEVEN, W0, W1, W2
 
@@ -21,6 +21,9 @@ def leaf(lanes: int) -> Scenario:
     s.data(W1, LEAF, "answered", "worker 1 again: the sum goes up again, so the level above answers", seq=1, bits=0b10)
     s.data(W0, LEAF, "answered", "with the resend flag, which the level above sees too", seq=1, bits=0b01, flags=RESEND)
     s.probe(W0, LEAF, "probed", "complete here says nothing of the others: the probe goes up", seq=1)
+    s.probe(
+        W0, LEAF, "probed", "with the number of the question", seq=1, flags=FAN_OUT | OVERFLOW | COLLISION | PARTIAL
+    )
     s.data(W0, LEAF, "completed", "both contributions in one packet", seq=2, slot=258, bits=0b11)
     s.data(W0, LEAF, "claimed", "fragment 3", seq=3, slot=259, bits=0b01)
     s.probe(W1, LEAF, "probed", "an incomplete sum: the leaf answers", seq=3, slot=259)

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from .packets import COLLISION, ON_BEHALF, OVERFLOW, RESEND
+from .packets import COLLISION, FAN_OUT, ON_BEHALF, OVERFLOW, PARTIAL, RESEND
 from .scenario import Scenario
 from .sites import LONG_TICKS, MAX, MIN, OTHER_SERVER, SHORT_TICKS, THREE, TWO, W0, W1, W2
 
@@ -295,6 +295,7 @@ def probes(lanes: int) -> Scenario:
         lanes=lanes,
         jobs=[THREE],
     )
+    number = FAN_OUT, OVERFLOW, COLLISION, PARTIAL
     s.probe(W0, THREE, "probed", "the slot is free", seq=1)
     s.data(W0, THREE, "claimed", "worker 0", seq=1, bits=0b001)
     s.probe(W2, THREE, "probed", "only worker 0 is there", seq=1)
@@ -310,6 +311,10 @@ def probes(lanes: int) -> Scenario:
     )
     s.data(W1, THREE, "completed", "worker 1", seq=1, bits=0b010)
     s.probe(W1, THREE, "probed", "all are there", seq=1)
+    s.probe(W1, THREE, "probed", "the number of the question comes back", seq=1, flags=sum(number))
+    s.probe(W1, THREE, "probed", "and goes on", seq=2, flags=sum(number))
+    for flag in number:
+        s.probe(W0, THREE, "probed", "each bit of it", seq=1, flags=flag)
     s.check_counters()
     return s
 

@@ -12,6 +12,7 @@ from helpers.cluster import events_of
 from helpers.training import Setting, Training, lossy
 
 from sa_atp.control.events import Event
+from sa_atp.sim.network import LinkSettings
 from sa_atp.softswitch.pipeline import Pipeline
 from sa_atp.wire.control import HelpMode
 
@@ -127,6 +128,22 @@ def test_a_worker_without_a_network_is_done_without(pipelines: list[Pipeline], h
     others = [training.records[rank][1] for rank in (0, 1, 3)]
     assert max(r.end_us - r.start_us for r in others) < 300_000
     assert training.records[2][-1].end_us > 560_000
+
+
+# --- a long way -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("values", [1_000, 20_000])
+@pytest.mark.parametrize("delay_us", [10_000, 60_000, 120_000])
+def test_a_long_way_is_not_taken_for_losses(pipelines: list[Pipeline], values: int, delay_us: int) -> None:
+    """Leaders ask again before they are answered; what an answer says was so when its question passed the switch."""
+    training = train(pipelines, 1, values=values, slowdown=slow(r1=4.0), links=LinkSettings(delay_us=delay_us), steps=5)
+    for worker in training.workers:
+        stats = worker.worker.stats
+        assert (stats.retransmitted, stats.lost_by_probe, stats.lost_by_order) == (0, 0, 0)
+    to_server_and_back_us = 4 * delay_us
+    for step in range(1, training.setting.steps):
+        assert training.step_us(step) < training.setting.alone_us(step) + 3.5 * to_server_and_back_us
 
 
 # --- losses ---------------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from sa_atp.transport.operation import UNKNOWN, Operation
 from sa_atp.transport.operations import Operations
 from sa_atp.transport.probe_timer import ProbeTimer
 from sa_atp.transport.recovery import MAX_QUESTIONS, Recovery
+from sa_atp.transport.stamp import QUESTION_NUMBERS
 from sa_atp.transport.timing import INITIAL_RTT_US, RoundTrip
 from sa_atp.transport.window import INITIAL_WINDOW, Window
 from sa_atp.transport.worker import Worker
@@ -29,6 +30,7 @@ OURS, ALL = 0b1111, 0b1111_1111
 VALUES = 700  # a scale fragment, and eleven of data
 DATA = range(1, 12)
 LATER_US = INITIAL_RTT_US // 4  # this much later is sufficiently later, see section 5.3
+Questioned = np.void  # a probe's header
 
 
 class Asker:
@@ -69,10 +71,22 @@ class Asker:
     def result(self, first: int, end: int) -> None:
         self.operation.on_results(first, int(self.operation.exponent[0]), np.ones((end - first, 64), LANE))
 
-    def answer(self, local: int, held: int, now_us: int, flags: int = 0) -> WaitingFor | None:
+    def answer(
+        self, local: int, held: int, now_us: int, flags: int = 0, *, question: Questioned | None = None
+    ) -> WaitingFor | None:
+        """Args: question: that is answered; None: the first one about this fragment."""
         head = np.zeros(1, HEADER)
-        head["seq"], head["bits"], head["flags"] = self.operation.first_seq + local, held, flags
+        head["seq"], head["bits"] = self.operation.first_seq + local, held
+        head["flags"] = flags if question is None else flags | int(question["flags"])
         return self.recovery.on_answer(head[0], self.operation, now_us)
+
+    def ask(self, local: int, now_us: int) -> Questioned:
+        """Asks for a fragment of the first operation. Returns: the probe."""
+        self.asked()
+        self.recovery.ask(self.operation, local, now_us)
+        (burst,) = self.recovery.packets
+        probe: Questioned = headers(burst.data)[0]
+        return probe
 
     def asked(self) -> list[int]:
         """Sequence numbers that are asked for."""
@@ -173,9 +187,9 @@ def test_a_part_that_others_have_added_is_asked_for_everywhere_once() -> None:
     assert asker.lost() == {3, 4}
     assert asker.asked() == [], "the others have been asked a moment ago"
     asker.send(2, 21_600)
-    asker.recovery.ask(asker.operation, 3, 21_700)
+    again = asker.ask(3, 21_700)
     asker.asked()
-    asker.answer(3, 0b0001, 22_000)
+    asker.answer(3, 0b0001, 22_000, question=again)
     assert asker.asked() == []
     assert asker.lost() == {3}, "as before: our rest has not arrived"
 
@@ -208,6 +222,106 @@ def test_an_answer_about_what_is_known_tells_the_path_and_nothing_else() -> None
     asker.result(1, 2)
     assert asker.answer(1, 0, 2_500) is None
     assert (asker.lost(), asker.path.samples) == (set(), 1)
+
+
+# --- which question is answered -------------------------------------------------------------------------------------------
+
+
+def test_several_questions_about_a_fragment_are_told_apart() -> None:
+    """On a long way several are under way. Each answer tells what its own question saw, and how long that took."""
+    asker = Asker()
+    asker.send(100, 1_000)
+    first, second = asker.ask(3, 2_000), asker.ask(3, 102_000)
+    asker.answer(3, 0, 242_000, question=first)
+    assert (asker.lost(), asker.path.smoothed_us) == ({3}, 240_000)
+    asker.send(1, 243_000)
+    third = asker.ask(3, 244_000)
+    asker.answer(3, 0, 342_000, question=second)
+    assert asker.lost() == set(), "it was sent again after that question"
+    assert asker.path.smoothed_us == 240_000
+    found = asker.answer(3, OURS, 484_000, question=third)
+    assert found is not None
+    assert asker.lost() == set()
+    assert (asker.path.samples, asker.path.smoothed_us) == (3, 240_000)
+
+
+def test_what_the_server_says_after_the_switch_is_not_news() -> None:
+    """The earlier question found a free slot. Its answer comes last, and takes nothing back."""
+    asker = Asker()
+    asker.send(100, 1_000)
+    early, late = asker.ask(3, 2_000), asker.ask(3, 3_000)
+    assert asker.answer(3, OURS, 4_000, question=late) is not None
+    assert asker.answer(3, 0, 102_000, Flag.FROM_PS, question=early) is None
+    assert asker.lost() == set()
+    assert asker.groups[0].held[3]
+    assert asker.operation.held_bits == OURS
+    assert asker.path.smoothed_us == 1_000
+    assert asker.path.of_server is not None
+    assert asker.path.of_server.smoothed_us == 100_000
+
+
+def test_an_answer_that_was_not_waited_for_any_longer_is_taken_all_the_same() -> None:
+    """The parameter server's always come after the switch's to later questions, and nobody else answers these."""
+    asker = Asker()
+    asker.send(100, 1_000)
+    asked = asker.ask(3, 2_000)
+    other = asker.ask(4, 10_000)
+    asker.answer(4, OURS, 11_000, question=other)
+    again = asker.ask(3, 11_000)
+    asker.answer(3, 0, 52_000, Flag.FROM_PS, question=asked)
+    assert asker.lost() == {3}
+    asker.send(1, 53_000)
+    asker.answer(3, 0, 61_000, Flag.FROM_PS, question=again)
+    assert asker.lost() == set(), "it was sent again after that question"
+
+
+@pytest.mark.parametrize("under_way", [1, QUESTION_NUMBERS - 1, QUESTION_NUMBERS, QUESTION_NUMBERS + 1])
+def test_more_questions_than_numbers_lead_to_no_false_loss(under_way: int) -> None:
+    """Where numbers are used again, it may be the earlier question that is answered."""
+    asker = Asker()
+    asker.send(100, 1_000)
+    asked = [asker.ask(3, 2_000 + n) for n in range(under_way)]
+    assert len({int(question["flags"]) for question in asked}) == min(under_way, QUESTION_NUMBERS)
+    asker.groups[0].mark_lost(np.array([3]))
+    asker.send(1, 50_000)
+    last = asker.ask(3, 60_000)
+    asker.answer(3, 0, 70_000, question=asked[0])
+    assert asker.lost() == set()
+    asker.answer(3, 0, 100_000, question=last)
+    assert asker.lost() == ({3} if under_way < QUESTION_NUMBERS else set())
+    asker.answer(3, 0, 130_000, question=asker.ask(3, 110_000))
+    assert asker.lost() == {3}, "and where it was, the next one tells"
+
+
+def test_a_number_is_good_again_when_a_later_question_has_been_answered() -> None:
+    """The one that had it before was lost."""
+    asker = Asker()
+    asker.send(100, 1_000)
+    asker.ask(3, 2_000)
+    for n in range(1, QUESTION_NUMBERS):
+        asker.answer(3, OURS, 10_000 * n + 1_000, question=asker.ask(3, 10_000 * n))
+    asker.groups[0].mark_lost(np.array([3]))
+    asker.send(1, 200_000)
+    asker.answer(3, 0, 301_000, question=asker.ask(3, 300_000))
+    assert asker.lost() == {3}
+
+
+def test_whoever_asked_is_told_by_a_later_question_too() -> None:
+    asker = Asker()
+    asker.send(4, 1_000)
+    asker.ask(1, 2_000)
+    asker.asked()
+    asker.send(7, 3_000)
+    asker.result(8, 9)
+    asker.groups[0].ask_again_us[:] = 0
+    asker.recovery.find_losses(asker.book.active(), 50_000)
+    (again,) = [
+        row
+        for burst in asker.recovery.packets
+        for row in headers(burst.data)
+        if row["seq"] == asker.operation.first_seq + 1
+    ]
+    assert asker.answer(1, OURS, 51_000, question=again) is not None
 
 
 # --- what order tells -----------------------------------------------------------------------------------------------------

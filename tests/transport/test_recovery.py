@@ -1,6 +1,7 @@
 """What a worker asks of the switch, and when it stops asking."""
 
 import numpy as np
+import pytest
 from helpers.cluster import Cluster, Reduction
 
 from sa_atp.sim.network import LinkSettings
@@ -47,12 +48,13 @@ def test_answers_that_say_nothing_new_bring_on_no_further_questions() -> None:
         probes.append(sum(len(head) for head in asked))
         for head in asked:
             answer = np.zeros(len(head), HEADER)
-            for field in ("job", "epoch", "seq", "slot"):
+            for field in ("job", "epoch", "seq", "slot", "flags"):
                 answer[field] = head[field]
             answer["first"] = first_byte(Kind.PROBE_REPLY)
             answer["bits"] = HELD
             worker.receive([Burst(SWITCH, answer.view(np.uint8).reshape(len(head), -1))], now_us)
         if turn == 0:
+            worker.transmit(now_us)  # what it asks now does not arrive
             now_us += 200_000
             worker.handle_timer(now_us)  # silence: it begins to ask
     assert sum(probes) > 1
@@ -76,3 +78,39 @@ def test_questions_without_an_answer_are_forgotten_with_their_operation(pipeline
         stats = worker.worker.stats
         assert stats.probe_replies < stats.probes
         assert not len(worker.worker._recovery._questions)
+
+
+@pytest.mark.parametrize("holds", [False, True])
+@pytest.mark.parametrize("racks", [1, 2])
+def test_each_of_several_questions_about_a_fragment_gets_its_own_answer(
+    pipelines: list[Pipeline], holds: bool, racks: int
+) -> None:
+    """From the switch, where it holds the fragment, else from the parameter server; both say which one it is to."""
+    cluster = Cluster(pipelines[:1] if racks == 1 else pipelines, links=LinkSettings(delay_us=1_000))
+    workers = cluster.start_job(2 * racks)
+    cluster.run_until_joined(workers)
+    reduction = Reduction([[np.ones(300, np.float32)] for _ in workers])
+    for worker in workers:
+        reduction.begin(worker)
+    asker, other = workers[0], workers[racks]  # below one leaf, where there are two
+    if holds:
+        reduction.contribute(other)
+        cluster.run_for(0.01)
+    before = asker.worker.stats.probe_replies
+    for _ in range(5):
+        asker.probe(reduction.sums[asker.membership.rank])
+        cluster.run_for(0.000_1)
+    questions, path = asker.worker._recovery._questions, asker.worker.round_trip
+    assert len(questions._open) == 5
+    cluster.run_for(0.02)
+    assert asker.worker.stats.probe_replies == before + 5
+    assert not questions._open
+    timed = path if holds else path.of_server
+    assert timed is not None
+    assert timed.samples == 5
+    assert 0 < timed.deviation_us < timed.smoothed_us // 2, "all have taken the same time"
+    for worker in workers:
+        if worker is not other or not holds:
+            reduction.contribute(worker)
+    cluster.run(lambda: reduction.over, 5.0)
+    reduction.check()

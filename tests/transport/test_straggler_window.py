@@ -31,11 +31,14 @@ ONE_WAY_US = 500
 class Leader:
     """A worker, and a switch that takes what it sends and answers what it asks. The other rank never sends."""
 
-    def __init__(self, fragments: int, lost: Callable[[int, int], bool] = lambda seq, time: False) -> None:
+    def __init__(
+        self, fragments: int, lost: Callable[[int, int], bool] = lambda seq, time: False, one_way_us: int = ONE_WAY_US
+    ) -> None:
         """Args: lost: whether a fragment is lost on the way, when it is sent for the nth time, from 0."""
         self.now_us = 1_000_000
         self.worker = Worker(MEMBER, self.now_us, first_request=1)
         self.lost = lost
+        self.one_way_us = one_way_us
         self.times: dict[int, int] = {}
         self.held: set[int] = set()
         self.sent_us: list[int] = []
@@ -102,13 +105,13 @@ class Leader:
     def _answer(self, asked: np.ndarray) -> None:
         self.asked_us += [self.now_us] * len(asked)
         answer = np.zeros(len(asked), HEADER)
-        for field in ("job", "epoch", "seq", "slot"):
+        for field in ("job", "epoch", "seq", "slot", "flags"):
             answer[field] = asked[field]
         answer["first"] = first_byte(Kind.PROBE_REPLY)
         answer["bits"] = [OURS if seq in self.held else 0 for seq in asked["seq"].tolist()]
         self._count += 1
         rows = answer.view(np.uint8).reshape(len(asked), -1)
-        heapq.heappush(self._arrivals, (self.now_us + 2 * ONE_WAY_US, self._count, rows))
+        heapq.heappush(self._arrivals, (self.now_us + 2 * self.one_way_us, self._count, rows))
 
     @property
     def under_way(self) -> tuple[int, int]:
@@ -143,6 +146,21 @@ def test_the_window_grows_with_what_arrives() -> None:
         sent.append(len(leader.sent_us))
     assert sent[1] >= 2.5 * INITIAL_WINDOW
     assert leader.worker.window.network >= 3 * INITIAL_WINDOW
+
+
+@pytest.mark.parametrize("one_way_us", [20_000, 60_000, 120_000, 300_000])
+def test_a_long_way_looks_like_no_loss(one_way_us: int) -> None:
+    """Longer than the longest time-out: a fragment is asked for again before the first answer comes."""
+    leader = Leader(2 * SLOTS, one_way_us=one_way_us)
+    for _ in range(4):
+        leader.worker.window.network = 16.0  # so that it goes on sending
+        leader.run(2 * one_way_us)
+    leader.worker.window.network = float(INITIAL_WINDOW)
+    leader.run(40 * one_way_us)
+    assert set(leader.times.values()) == {1}, "nothing is sent twice"
+    assert leader.worker.stats.lost_by_probe == 0
+    assert leader.worker.window.network >= INITIAL_WINDOW
+    assert leader.worker.round_trip.smoothed_us == pytest.approx(2 * one_way_us, rel=0.01)
 
 
 @pytest.mark.parametrize("network", [MIN_WINDOW, 16, 64])
