@@ -34,14 +34,7 @@ def simulate(*overrides: str) -> list[PolicyRun]:
     return simulated.run(plans.parse(PLAN, "here", overrides), Progress())
 
 
-# Help on slow links is given otherwise since claims are not waited for: with packets a step takes an eighth longer.
-APART = {"star of 4, 20 Mbit/s, one much slower": "sa-atp on slow links: 13 % apart (docs/flow-model.md)"}
-
-
-@pytest.mark.parametrize(
-    "setting",
-    [pytest.param(s, marks=[pytest.mark.xfail(reason=APART[s], strict=True)] if s in APART else []) for s in SHORT],
-)
+@pytest.mark.parametrize("setting", SHORT)
 def test_both_simulators_agree(setting: str) -> None:
     for row in compare({setting: SHORT[setting]}):
         assert abs(row.difference) < 0.05, f"{row.policy}: {row.packets_s} s with packets, {row.flows_s} s with flows"
