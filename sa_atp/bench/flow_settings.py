@@ -44,6 +44,7 @@ SHORT = {
     "star of 4, 20 Mbit/s, one slow": (*_SLOW_LINK, *_SLOW),
     "star of 4, unequal links, one slow": (*_UNEQUAL, *_SLOW),
     "star of 4, 2 ms a link, one slow": (*_FAR, *_SLOW),
+    "star of 16, 100 Mbit/s, one slow at random": (*_SIXTEEN, "topology.link_mbps=100", *_RANDOM),
     "two racks of 4": (*_TREE, *_EIGHT),
     "two racks of 4, one slow": (*_TREE, *_EIGHT, *_SLOW),
     "four racks of 4, one slow at random": (*_FOUR_RACKS, *_RANDOM),
@@ -53,7 +54,6 @@ SHORT = {
 
 LONG = {
     **SHORT,
-    "star of 16, 100 Mbit/s, one slow at random": (*_SIXTEEN, "topology.link_mbps=100", *_RANDOM),
     "two racks of 4, 20 Mbit/s, one much slower": (*_TREE, *_EIGHT, *_SLOW_LINK, *_SLOWER),
     "two racks of 4, 100 Mbit/s, one slow": (*_TREE, *_EIGHT, "topology.link_mbps=100", *_SLOW),
     "four racks of 4, trunks of 40 Mbit/s": (*_FOUR_RACKS, "topology.link_mbps=100", "topology.trunk_mbps=40"),

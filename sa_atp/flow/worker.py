@@ -115,7 +115,7 @@ class FlowWorker(Asking):
         self._fabric.message(self._up[:-1], HEADER_BYTES, asked, behind_us=self._behind_us())
 
     def ask(self, question: Request, understand: Callable[[Reply | None], T]) -> "Future[T]":
-        """Asks the parameter server."""
+        """Asks the parameter server. Networks let questions go before data (protocol section 9)."""
         assert isinstance(question, Question)
         future: Future[T] = Future()
         job = self.job
@@ -134,7 +134,7 @@ class FlowWorker(Asking):
 
             self._fabric.message(self._down, job.message_bytes(reply), answered)
 
-        self._fabric.message(self._up, job.message_bytes(question), asked, behind_us=self._behind_us())
+        self._fabric.message(self._up, job.message_bytes(question), asked)
         return future
 
     # --- what arrives -------------------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ class FlowWorker(Asking):
         return max(float(LEAST_BYTES), AHEAD_US * self._network.rate_mbps(self._up[0]) * BYTES_PER_US)
 
     def _behind_us(self) -> float:
-        """What we have written and our link has not taken: a message leaves behind it."""
+        """What we have written and our link has not taken: a probe leaves behind it."""
         ahead = self._ahead_bytes
         open_ = [sum_.operation.aggregation for sum_ in self._sums.values() if sum_.own]
         waits = sum(aggregation.backlog_bytes(self.rank, ahead) for aggregation in open_)
