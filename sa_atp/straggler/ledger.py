@@ -25,7 +25,7 @@ from sa_atp.wire.control import HelpMode
 __all__ = ["Assigned", "Ledger", "SendProgress", "Told"]
 
 STEPS_KEPT = 4  # leaders may run ahead of a straggler whose work they do
-OVERDUE = 3.0  # a holder that takes so many times as long as it should is backed up
+OVERDUE = 3.0  # a holder that takes so many times as long as it should is backed up; sooner where that is long
 LEAST_POLL_US, LONGEST_POLL_US = 6_000, 50_000  # between two offers of a leader that was told there is nothing to do
 WAITS = 1.5  # a worker that takes so many times as long as usual is late for that, not for its link
 FOREVER_US = 1 << 50
@@ -164,7 +164,8 @@ class Ledger:
             return self.micro_batches, False
         times = [int(t) for t in known]
         end_us = makespan(self.world_size * self.micro_batches, [Capacity(0, t) for t in times]) or 0
-        slow = [r for r, t in enumerate(times) if self.micro_batches * t - end_us > t]
+        usual_us = sorted(times)[len(times) // 2]
+        slow = [r for r, t in enumerate(times) if self.micro_batches * t - end_us > usual_us]
         if rank in slow:
             # half of what it will do at most: the rest it asks for in time, or leaves to others
             return end_us // times[rank] // 2, False
@@ -341,9 +342,10 @@ class Ledger:
         for holder, course in enumerate(state.courses):
             if holder == rank:
                 continue
-            expected = self._now.duration(state, holder) or self._now.mine(state, rank, holder)
+            mine = self._now.mine(state, rank, holder)
+            overdue_us = max(mine, min((OVERDUE - 1) * mine, LEAST_SENDING_US))
             # what it has sent, and what it says of it, may wait behind its own contribution
-            patience_us = (OVERDUE - 1) * (expected + self._now.slow_link_us(holder)) + self._workers[holder].answer_us
+            patience_us = overdue_us + (OVERDUE - 1) * self._now.slow_link_us(holder) + self._workers[holder].answer_us
             late: dict[int, list[int]] = {}
             if course.idle_us is None and now_us - self._now.due_us(state, holder) >= patience_us:
                 late[holder] = list(range(state.held(holder)))  # what it has done it has not sent either

@@ -214,16 +214,22 @@ def test_one_that_does_not_answer_is_done_without() -> None:
     assert course.end_us < 100 * FAST_US
 
 
-def test_nothing_is_backed_up_before_it_is_three_times_overdue() -> None:
-    ledger = known(2, 1, [FAST_US, FAST_US])
-    start = 1_000_000
-    ledger.idle(1, 0, Told(FAST_US, FAST_US), start + FAST_US)
-    assert ledger.ask(1, 0, 0b10, Told(0, 3 * FAST_US - 1), 0, start + 3 * FAST_US - 1) is None
-    assert ledger.ask(1, 0, 0b01, Told(0, 3 * FAST_US), 0, start + 3 * FAST_US) is None, "it is not missing"
-    work = ledger.ask(1, 0, 0b10, Told(0, 3 * FAST_US), 0, start + 3 * FAST_US)
+@pytest.mark.parametrize(("each_us", "late_us"), [(FAST_US, 2 * FAST_US), (40_000, 50_000), (200_000, 200_000)])
+def test_nothing_is_backed_up_before_it_is_overdue_by_what_it_takes_a_helper(each_us: int, late_us: int) -> None:
+    ledger = known(2, 1, [each_us, each_us])
+    start, due_us = 1_000_000, each_us + late_us
+    ledger.idle(1, 0, Told(each_us, each_us), start + each_us)
+    assert ledger.ask(1, 0, 0b10, Told(0, due_us - 1), 0, start + due_us - 1) is None
+    assert ledger.ask(1, 0, 0b01, Told(0, due_us), 0, start + due_us) is None, "it is not missing"
+    work = ledger.ask(1, 0, 0b10, Told(0, due_us), 0, start + due_us)
     assert work is not None
     assert (work.shard, work.micro_batches, work.backup) == (1, (0,), True)
-    assert ledger.ask(1, 0, 0b10, Told(0, 30 * FAST_US), 0, start + 30 * FAST_US) is None, "once"
+    assert ledger.ask(1, 0, 0b10, Told(0, 30 * each_us), 0, start + 30 * each_us) is None, "once"
+
+
+def test_one_that_has_a_single_micro_batch_is_advised_not_to_begin_it_where_others_are_sooner_done() -> None:
+    assert known(4, 1, [FAST_US] * 3 + [4 * FAST_US]).advice(3) == (0, False)
+    assert known(4, 1, [FAST_US] * 3 + [2 * FAST_US]).advice(3) == (1, False)
 
 
 @pytest.mark.parametrize(("each_us", "patience_us"), [(FAST_US, 50_000), (40_000, 80_000)])
