@@ -101,7 +101,7 @@ def test_a_window_moves_once_in_a_round_trip() -> None:
 def test_leaders_wait_at_the_end_of_their_window() -> None:
     case = Case(window=20)
     case.run([0, 0, 0, 50_000])
-    leader = case.sum.streams[0]
+    leader = case.sum.streams.each[0]
     assert leader.sending[0] == (0, 160)
     assert leader.sending[1][0] == 50_000
 
