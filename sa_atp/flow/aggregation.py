@@ -20,7 +20,7 @@ import numpy as np
 
 from sa_atp.flow.fabric import FRAME_BYTES, Fabric
 from sa_atp.flow.network import Flags, Floats, Flow, Ints, Many
-from sa_atp.flow.stream import NOWHERE, State, Stream, Streams
+from sa_atp.flow.stream import DONE, FREE, IN_STEP, NOWHERE, WAITING, Stream, Streams
 from sa_atp.flow.ways import Ways
 from sa_atp.sim.network import WIRE_OVERHEAD_BYTES
 from sa_atp.spec import HEADER_BYTES
@@ -125,7 +125,7 @@ class Aggregation:
         rack = self.fabric.rack_of(rank)
         streams = self.streams
         below = np.flatnonzero(~streams.past_leaf & (streams.rank % self.fabric.settings.racks == rack))
-        streams.past_leaf[below] |= (streams.rank[below] == rank) & (streams.state[below] != State.DONE)
+        streams.past_leaf[below] |= (streams.rank[below] == rank) & (streams.state[below] != DONE)
         sent = self._sent()[below].tolist()
         held = {r: far for r, far in zip(streams.rank[below].tolist(), sent, strict=True) if far > 0}
         if held and rack not in self._flushed and not self.is_complete:
@@ -152,7 +152,7 @@ class Aggregation:
         sent, place = float(streams.sent[number]), int(streams.place[number])
         if place != NOWHERE:
             return sent + self.fabric.network.carried_at(place)
-        if self._in_step is not None and streams.state[number] == State.IN_STEP:
+        if self._in_step is not None and streams.state[number] == IN_STEP:
             return min(self.size, sent + self._moved(self._in_step))
         return sent
 
@@ -161,7 +161,7 @@ class Aggregation:
         streams = self.streams
         found = streams.sent.copy()
         if self._in_step is not None:
-            in_step = streams.state == State.IN_STEP
+            in_step = streams.state == IN_STEP
             found[in_step] = np.minimum(self.size, found[in_step] + self._moved(self._in_step))
         free = np.flatnonzero(streams.place != NOWHERE)
         found[free] += self.fabric.network.carried_by(streams.place[free])
@@ -169,11 +169,10 @@ class Aggregation:
 
     def received_by(self, rank: int) -> float:
         """How much of the results a worker has now, bytes."""
-        place = int(self._lagging[rank])
+        received, place = float(self.received[rank]), int(self._lagging[rank])
         if place != NOWHERE:
-            return float(self.received[rank]) + self.fabric.network.carried_at(place)
-        moves = self._in_step is not None and self._follows[rank]
-        return float(self.received[rank]) + (self._moved(self._in_step) if moves and self._in_step else 0.0)
+            return received + self.fabric.network.carried_at(place)
+        return received + self._moved(self._in_step) if self._in_step is not None and self._follows[rank] else received
 
     def _received(self) -> Floats:
         """float64[workers]: the same of all."""
@@ -188,7 +187,7 @@ class Aggregation:
         """What a worker has written and its link has not taken yet. Args: ahead_bytes: the most that it writes ahead."""
         if self._gathers:
             return 0.0
-        mine = [n for n in self.streams.of_rank.get(rank, ()) if self.streams.state[n] != State.DONE]
+        mine = [n for n in self.streams.of_rank.get(rank, ()) if self.streams.state[n] != DONE]
         if not mine:
             return 0.0
         end = min(self.size, self.received_by(rank) + self._window_of(rank))
@@ -250,7 +249,7 @@ class Aggregation:
         sending: set[int] = set()
         for number in self._new:
             rank = streams.each[number].rank
-            if rank in sending or any(streams.state[other] == State.FREE for other in streams.of_rank[rank]):
+            if rank in sending or any(streams.state[other] == FREE for other in streams.of_rank[rank]):
                 held.append(number)  # what a worker contributes leaves one after the other
             else:
                 sending.add(rank)
@@ -274,7 +273,7 @@ class Aggregation:
         if not len(numbers):
             return
         streams = self.streams
-        streams.state[numbers] = State.FREE
+        streams.state[numbers] = FREE
         streams.moves_since_us[numbers] = self.clock.now_us
         streams.until[numbers] = ends
         paths = self._ways.of_streams(streams.rank[numbers], streams.past_leaf[numbers])
@@ -288,7 +287,7 @@ class Aggregation:
         streams.place[numbers] = NOWHERE
         streams.have_moved(numbers, streams.moves_since_us[numbers], self.clock.now_us)
         is_done = streams.until[numbers] >= streams.end[numbers]
-        streams.state[numbers] = np.where(is_done, State.DONE, State.WAITING)
+        streams.state[numbers] = np.where(is_done, DONE, WAITING)
         if self.is_covered or any(len(streams.of_rank[rank]) > 1 for rank in streams.rank[numbers].tolist()):
             self._look_soon()
 
@@ -300,17 +299,17 @@ class Aggregation:
             moved = self._moved(self._in_step)
             network.stop(self._in_step)
             self._in_step = None
-            in_step = np.flatnonzero(streams.state == State.IN_STEP)
+            in_step = np.flatnonzero(streams.state == IN_STEP)
             streams.sent[in_step] = np.minimum(self.size, streams.sent[in_step] + moved)
             if moved > 0:
                 streams.have_moved(in_step, self._at_us, now_us)
-            streams.state[in_step] = State.WAITING
+            streams.state[in_step] = WAITING
             self.received[self._follows] += moved
         free = np.flatnonzero(streams.place != NOWHERE)
         streams.sent[free] += network.carried_by(streams.place[free])
         network.stop_many(streams.place[free])
         streams.have_moved(free, streams.moves_since_us[free], now_us)
-        streams.place[free], streams.state[free] = NOWHERE, State.WAITING
+        streams.place[free], streams.state[free] = NOWHERE, WAITING
         late = np.flatnonzero(self._lagging != NOWHERE)
         self.received[late] += network.carried_by(self._lagging[late])
         network.stop_many(self._lagging[late])
@@ -321,13 +320,13 @@ class Aggregation:
         """The sum is as far as those streams whose bits are all bits; those who are about as far are its front."""
         streams = self.streams
         sent, state = streams.sent, streams.state
-        again = ~streams.names_bits & (state != State.DONE)
+        again = ~streams.names_bits & (state != DONE)
         place = min(streams.all_have(sent), float(sent[again].min(initial=math.inf)))
         self.position = max(self.position, min(place, self.size))
         np.maximum(sent, self.received[streams.rank], out=sent)  # what others know already is not sent any more
         is_done = sent >= streams.end - self._fragment / 2
-        last = streams.rank[is_done & (state != State.DONE)]  # who has just been done
-        sent[is_done], state[is_done] = self.size, State.DONE
+        last = streams.rank[is_done & (state != DONE)]  # who has just been done
+        sent[is_done], state[is_done] = self.size, DONE
         self._front = np.flatnonzero(~is_done & (np.abs(sent - self.position) < self._fragment))
         sent[self._front] = self.position
         self._last_up_us = self._ways.up_us(last) if len(last) else 0.0
@@ -342,13 +341,13 @@ class Aggregation:
             self.position = self.size - again
             np.minimum(self.received, self.position, out=self.received)
             np.minimum(self.streams.sent, self.position, out=self.streams.sent)
-            self.streams.state[:] = State.WAITING
+            self.streams.state[:] = WAITING
             self._gathers, self._gathered_us = True, None
             self._look_soon()
             return
         self.is_complete = True
         self.position = self.size
-        self.streams.state[:] = State.DONE
+        self.streams.state[:] = DONE
 
     def _retire(self) -> None:
         """Those who have it all have it when the last packet has arrived."""
@@ -372,7 +371,7 @@ class Aggregation:
         self._new.clear()
         streams = self.streams
         sent, rank = streams.sent, streams.rank
-        waits = streams.state != State.DONE
+        waits = streams.state != DONE
         ends = (self.received + self._window() - self._fragment)[rank]
         at_end, is_front = sent >= ends, sent <= self.position
         blocked = waits & self._comes_later(waits & ~at_end)
@@ -410,7 +409,7 @@ class Aggregation:
             receivers = np.flatnonzero(self._follows)
             links, weights = self._ways.in_step(streams.rank[in_step], streams.past_leaf[in_step], receivers)
             self._in_step = network.start(links, left, self._look_soon, weights=weights)
-            streams.state[in_step] = State.IN_STEP
+            streams.state[in_step] = IN_STEP
             network.settle()
             leaders, late = self._in_the_way(links, in_step)
             if not len(leaders) and not len(late):
@@ -484,7 +483,7 @@ class Aggregation:
         if full[shared].any():
             return nobody, nobody
         busy = np.zeros(len(self._over), bool)
-        busy[streams.rank[streams.state != State.DONE]] = True
+        busy[streams.rank[streams.state != DONE]] = True
         received = self._received()
         slack = np.minimum(self._first_window + received, self._most) - (self.position - self.received)
         late = self._follows & full[self._ways.down] & (~busy | (slack > self._fragment))

@@ -65,6 +65,7 @@ class FlowNetwork:
         self.watchers: list[Callable[[], None]] = []
         """Called when rates have been worked out anew; they must not begin or end flows."""
         self._capacity: Floats = np.zeros(0)  # of each link, bytes in a microsecond
+        self._capacities: list[float] = []  # the same, for who wants to know one
         self._users: Ints = np.zeros(0, np.int64)  # of each link: flows that use it
         self._carried: Floats = np.zeros(0)  # of each link: bytes, by flows that are over
         self._places = 0  # that have been used
@@ -96,12 +97,13 @@ class FlowNetwork:
         """One direction of a link. Returns: its number."""
         self.delay_us.append(delay_us)
         self._capacity = np.append(self._capacity, rate_mbps * BYTES_PER_US)
+        self._capacities.append(rate_mbps * BYTES_PER_US)
         self._users = np.append(self._users, 0)
         self._carried = np.append(self._carried, 0.0)
         return len(self.delay_us) - 1
 
     def rate_mbps(self, link: int) -> float:
-        return float(self._capacity[link]) / BYTES_PER_US
+        return self._capacities[link] / BYTES_PER_US
 
     def capacity(self, links: Ints) -> Floats:
         """float64[links]: rates of some links, bytes in a microsecond."""
@@ -111,7 +113,7 @@ class FlowNetwork:
     def set_rate(self, link: int, rate_mbps: float) -> None:
         """From now on the link has this rate; 0: nothing gets through."""
         self._advance()
-        self._capacity[link] = rate_mbps * BYTES_PER_US
+        self._capacity[link] = self._capacities[link] = rate_mbps * BYTES_PER_US
         self.changes += 1
         if self._users[link]:
             self._unsolved = True
@@ -119,7 +121,7 @@ class FlowNetwork:
 
     def transmission_us(self, link: int, size: float) -> float:
         """How long so many bytes are on a link that nobody else uses."""
-        capacity = float(self._capacity[link])
+        capacity = self._capacities[link]
         return size / capacity if capacity else float("inf")
 
     def packet_us(self, links: Ints, size: float) -> Floats:

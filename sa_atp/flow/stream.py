@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,14 +14,12 @@ NOWHERE = -1
 NEVER_US = -(1 << 40)
 
 
-class State(IntEnum):
-    """Of a stream."""
-
-    NEW = 0  # has not been looked at
-    FREE = 1  # a flow of its own
-    WAITING = 2  # at the end of its window, and the sum does not move
-    IN_STEP = 3
-    DONE = 4
+# what a stream does
+NEW = 0  # it has not been looked at
+FREE = 1  # it is a flow of its own
+WAITING = 2  # it is at the end of its window, and the sum does not move
+IN_STEP = 3
+DONE = 4
 
 
 ROW = np.dtype(
