@@ -189,7 +189,7 @@ class Ledger:
         return self.micro_batches, bool(slow) and self.micro_batches * times[rank] + times[rank] <= end_us
 
     def _all_done_us(self, times: tuple[int, ...]) -> int:
-        """How long all micro-batches take if everybody does what it can. Speeds change far less often than this is asked."""
+        """How long all micro-batches take if everybody does what it can; made anew when speeds have changed."""
         if self._foreseen is None or self._foreseen[0] != times:
             end_us = makespan(self.world_size * self.micro_batches, [Capacity(0, t) for t in times]) or 0
             self._foreseen = times, end_us
