@@ -1,6 +1,5 @@
 """A worker on the flow network: what a step needs of its host, as `sim.worker.SimWorker` is with packets."""
 
-import functools
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -51,15 +50,16 @@ class _Helping(Helping):
     Where the sum waits for other groups alone, that ledger knows of nothing to do: an offer waits until there may be some.
     """
 
-    bits_for: Callable[[int], int]
-    when_missing: Callable[[], "Future[Work | Nothing]"]
+    def __init__(self, worker: "FlowWorker", answer_us: Callable[[], int]) -> None:
+        super().__init__(worker.membership, worker.ask, worker.now_us, answer_us)
+        self._worker = worker
 
     def offer(
         self, step: int, missing: int, *, busy_us: int, progress: SendProgress | None
     ) -> "Future[Work | Nothing]":
-        here = self.bits_for(missing)
+        here = self._worker.job.help.bits_for(self._worker.rank, missing)
         if not here and not busy_us:
-            return self.when_missing()
+            return self._worker.when_missing()
         return super().offer(step, here, busy_us=busy_us, progress=progress)
 
 
@@ -80,9 +80,7 @@ class FlowWorker(Asking):
         self._up = self._fabric.path(rank, SERVER)
         self._down = self._fabric.path(SERVER, rank)
         self._answer_us = 0  # how long answers take, smoothed as requests.py does
-        self.helping = _Helping(self.membership, self.ask, self.now_us, lambda: self._answer_us)
-        self.helping.bits_for = functools.partial(job.help.bits_for, rank)
-        self.helping.when_missing = self._when_missing
+        self.helping: Helping = _Helping(self, lambda: self._answer_us)
         job.revoked[rank] = self.helping.on_revoked
 
     # --- the Host of a step ---------------------------------------------------------------------------------------------
@@ -195,7 +193,7 @@ class FlowWorker(Asking):
         sum_.missing_bits = missing
         sum_.progress = self._progress(sum_, written).since(sum_.progress)
 
-    def _when_missing(self) -> "Future[Work | Nothing]":
+    def when_missing(self) -> "Future[Work | Nothing]":
         """A future that is done when the sums under way wait for somebody in our group; looked at now and then."""
         found: Future[Work | Nothing] = Future()
         sums = list(self._sums.values())
@@ -203,7 +201,7 @@ class FlowWorker(Asking):
         def look() -> None:
             under_way = [sum_ for sum_ in sums if not sum_.future.done()]
             missing = [self._missing(sum_) for sum_ in under_way]
-            if any(map(self.helping.bits_for, missing)):
+            if any(self.job.help.bits_for(self.rank, bits) for bits in missing):
                 for sum_, bits in zip(under_way, missing, strict=True):
                     if bits:
                         self._note(sum_, bits, self._written_bytes(sum_))
