@@ -407,7 +407,7 @@ class FlowNetwork:
         owners, names = self._owner[ended], self._name[ended]
         carried = self._remove(ended)
         self._settle_soon()
-        for owner in dict.fromkeys(owners):  # in the order of the first that each has
+        for owner in dict.fromkeys(owners.tolist()):  # in the order of the first that each has
             if isinstance(owner, Flow):
                 owner.finished()
             else:
