@@ -155,7 +155,7 @@ class Streams:
 
     def _contributors(self) -> tuple[Ints, Ints]:
         if self._pairs is None:
-            counts = [len(numbers) for numbers in self._named]
+            counts = list(map(len, self._named))
             self._pairs = np.concatenate(self._named), np.repeat(np.arange(len(counts)), counts)
         return self._pairs
 
