@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from sa_atp.batching.program import Share, check, makespan_s, solve
+from sa_atp.batching.program import Share, makespan_s, solve
 from sa_atp.batching.speed import Speed, SpeedModel
 from sa_atp.errors import UserError
 
@@ -43,6 +43,12 @@ class _Known:
     def keep(self, name: Hashable, after: "_Known") -> "_Known":
         self._name, self._after = name, weakref.ref(after)
         return after
+
+
+@lru_cache(maxsize=8)
+def _equal(bounds: tuple[tuple[int, int], ...], batch: int, granularity: int) -> tuple[int, ...]:
+    """Sizes that are as equal as the bounds allow. Raises: UserError: none fit them."""
+    return solve([Share(Speed(1.0), low, high) for low, high in bounds], batch, granularity)
 
 
 @lru_cache(maxsize=8)
@@ -84,18 +90,15 @@ class Orchestrator:
         self.changes = 0
         """How often sizes have changed."""
         self._bounds = list(bounds) if bounds is not None else [(1, batch)] * workers
-        self._offsets_s = [0.0] * workers
-        offsets_s = list(offsets_s) if offsets_s is not None else self._offsets_s
-        if len(self._bounds) != workers or len(offsets_s) != workers:
+        self._offsets_s = list(offsets_s) if offsets_s is not None else [0.0] * workers
+        if len(self._bounds) != workers or len(self._offsets_s) != workers:
             raise UserError(f"bounds and offsets of batch sizes: expected one for each of {workers} workers")
         self._least_measurements = least_measurements
         self._least_gain = least_gain
         self.granularity = granularity
-        check(self._bounds, batch, granularity)
-        sizes = self._best([Speed(1.0)] * workers)
-        self._offsets_s = offsets_s
-        settings = (batch, tuple(self._bounds), granularity, tuple(offsets_s), least_measurements, least_gain)
-        self._known = _at_first(sizes, prior_beta_s, settings)
+        limits = tuple(self._bounds)
+        settings = (batch, limits, granularity, tuple(self._offsets_s), least_measurements, least_gain)
+        self._known = _at_first(_equal(limits, batch, granularity), prior_beta_s, settings)
 
     def measured(self, step: Sequence[Measured | None]) -> tuple[int, ...]:
         """Takes what each worker did in a step (None: it was not measured), and decides the sizes of the next one.

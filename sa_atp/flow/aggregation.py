@@ -9,7 +9,8 @@ contribution of one worker (its own, or what it sends on behalf of others). Thre
             They are one flow, which takes a share of each link that any of them uses.
 
 Streams that are neither are flows of their own, and so are the results of a worker whose link is too slow to follow.
-Which is which is decided anew when a stream begins or ends, reaches the end of its window, or meets the sum.
+Which is which is decided anew when a stream begins or ends, reaches the end of its window, or meets the sum. Streams are
+named by their numbers, and what is decided is decided for all at once (sa_atp.flow.stream).
 """
 
 import math
@@ -18,9 +19,9 @@ from collections.abc import Callable
 import numpy as np
 
 from sa_atp.flow.fabric import FRAME_BYTES, Fabric
-from sa_atp.flow.network import Flags, Floats, Flow, Ints
-from sa_atp.flow.stream import State, Stream
-from sa_atp.flow.ways import Ways, ranks_of
+from sa_atp.flow.network import Flags, Floats, Flow, Ints, Many
+from sa_atp.flow.stream import DONE, FREE, IN_STEP, NOWHERE, WAITING, Stream, Streams
+from sa_atp.flow.ways import Ways
 from sa_atp.sim.network import WIRE_OVERHEAD_BYTES
 from sa_atp.spec import HEADER_BYTES
 
@@ -60,9 +61,8 @@ class Aggregation:
         self.fabric = fabric
         self.clock = fabric.clock
         self.size = size
-        self.streams: list[Stream] = []
-        self._of_rank: dict[int, list[Stream]] = {}
-        self._new: list[Stream] = []  # streams that have not begun to move
+        self.streams = Streams(fan_in, size)
+        self._new: list[int] = []  # streams that have not begun to move
         self.position = 0.0
         """Of the sum."""
         self.received: Floats = np.zeros(fabric.settings.workers)
@@ -78,13 +78,14 @@ class Aggregation:
         self._gathered_us: int | None = None
         self._on_arrived = arrived
         self._on_complete = complete
-        self._covered = 0  # bits of all streams
         self._began: Flags = np.zeros(fabric.settings.workers, bool)
         self._follows: Flags = np.zeros(fabric.settings.workers, bool)  # receives in step
         self._over: Flags = np.zeros(fabric.settings.workers, bool)
-        self._lagging: dict[int, Flow] = {}  # rank: its results, behind the sum
+        self._lagging: Ints = np.full(fabric.settings.workers, NOWHERE)  # of each: its flow of results behind the sum
         self._in_step: Flow | None = None
-        self._front: list[Stream] = []
+        self._front: Ints = np.zeros(0, np.int64)  # streams
+        self._free_flows = Many(self._have_left)
+        self._late_flows = Many(self._have_caught_up)
         self._at_us = self.clock.now_us  # when what is in step has begun to move as it does
         self._looking = False
         self._missing: int | None = None
@@ -105,20 +106,15 @@ class Aggregation:
 
     def contribute(self, rank: int, bits: int, *, past_leaf: bool) -> Stream:
         """A worker has something to send."""
-        stream = Stream(rank, bits, past_leaf, self.clock.now_us)
         if self._over[rank]:
-            stream.state = State.DONE
-            return stream
-        self._add(stream)
-        return stream
+            return Stream(self.streams, NOWHERE, rank, bits, self.clock.now_us)
+        return self._add(rank, bits, past_leaf=past_leaf)
 
-    def _add(self, stream: Stream) -> None:
-        stream.end = min(stream.end, self.size)
-        self.streams.append(stream)
-        self._new.append(stream)
-        self._of_rank.setdefault(stream.rank, []).append(stream)
-        self._covered |= stream.bits
+    def _add(self, rank: int, bits: int, *, past_leaf: bool, end: float = math.inf) -> Stream:
+        stream = self.streams.add(rank, bits, past_leaf=past_leaf, now_us=self.clock.now_us, end=end)
+        self._new.append(stream.number)
         self._look_soon()
+        return stream
 
     def pass_leaf(self, rank: int) -> None:
         """A worker hears that its leaf will not complete the sum. (protocol section 10.5)
@@ -127,10 +123,11 @@ class Aggregation:
         all of its own again, and takes the others' along.
         """
         rack = self.fabric.rack_of(rank)
-        below = [s for s in self.streams if not s.past_leaf and self.fabric.rack_of(s.rank) == rack]
-        for stream in below:
-            stream.past_leaf |= stream.rank == rank and stream.state is not State.DONE
-        held = {s.rank: self.sent(s) for s in below if self.sent(s) > 0}
+        streams = self.streams
+        below = np.flatnonzero(~streams.past_leaf & (streams.rank % self.fabric.settings.racks == rack))
+        streams.past_leaf[below] |= (streams.rank[below] == rank) & (streams.state[below] != DONE)
+        sent = self._sent()[below].tolist()
+        held = {r: far for r, far in zip(streams.rank[below].tolist(), sent, strict=True) if far > 0}
         if held and rack not in self._flushed and not self.is_complete:
             self._flushed.add(rack)
             first = min(held)
@@ -141,48 +138,70 @@ class Aggregation:
 
     def _flush(self, rank: int, end: float) -> None:
         if not self._over[rank]:
-            self._add(Stream(rank, 0, True, self.clock.now_us, end=end))
+            self._add(rank, 0, past_leaf=True, end=end)
 
     @property
     def is_covered(self) -> bool:
-        return self._covered == self._fan_in
+        return self.streams.covered == self._fan_in
 
     def sent(self, stream: Stream) -> float:
         """How far a stream is now, bytes."""
-        if stream.flow is not None:
-            return stream.sent + self._moved(stream.flow)
-        if stream.state is State.IN_STEP and self._in_step is not None:
-            return min(self.size, stream.sent + self._moved(self._in_step))
-        return stream.sent
+        if stream.number == NOWHERE:
+            return 0.0
+        streams, number = self.streams, stream.number
+        sent, place = float(streams.sent[number]), int(streams.place[number])
+        if place != NOWHERE:
+            return sent + self.fabric.network.carried_at(place)
+        if self._in_step is not None and streams.state[number] == IN_STEP:
+            return min(self.size, sent + self._moved(self._in_step))
+        return sent
+
+    def _sent(self) -> Floats:
+        """float64[streams]: the same of all."""
+        streams = self.streams
+        found = streams.sent.copy()
+        if self._in_step is not None:
+            in_step = streams.state == IN_STEP
+            found[in_step] = np.minimum(self.size, found[in_step] + self._moved(self._in_step))
+        free = np.flatnonzero(streams.place != NOWHERE)
+        found[free] += self.fabric.network.carried_by(streams.place[free])
+        return found
 
     def received_by(self, rank: int) -> float:
         """How much of the results a worker has now, bytes."""
-        flow = self._lagging.get(rank)
-        if flow is None and self._follows[rank]:
-            flow = self._in_step
-        return float(self.received[rank]) + (0.0 if flow is None else self._moved(flow))
+        received, place = float(self.received[rank]), int(self._lagging[rank])
+        if place != NOWHERE:
+            return received + self.fabric.network.carried_at(place)
+        return received + self._moved(self._in_step) if self._in_step is not None and self._follows[rank] else received
+
+    def _received(self) -> Floats:
+        """float64[workers]: the same of all."""
+        found = self.received.copy()
+        late = self._lagging != NOWHERE
+        if self._in_step is not None:
+            found[self._follows & ~late] += self._moved(self._in_step)
+        found[late] += self.fabric.network.carried_by(self._lagging[late])
+        return found
 
     def backlog_bytes(self, rank: int, ahead_bytes: float) -> float:
         """What a worker has written and its link has not taken yet. Args: ahead_bytes: the most that it writes ahead."""
         if self._gathers:
             return 0.0
+        mine = [n for n in self.streams.of_rank.get(rank, ()) if self.streams.state[n] != DONE]
+        if not mine:
+            return 0.0
         end = min(self.size, self.received_by(rank) + self._window_of(rank))
-        mine = [s for s in self._of_rank.get(rank, ()) if s.state is not State.DONE]
-        waits = sum(max(0.0, end - self.sent(stream)) for stream in mine)
+        waits = sum(max(0.0, end - self.sent(self.streams.each[n])) for n in mine)
         return min(waits, ahead_bytes)
 
     def missing_for(self, rank: int) -> int:
         """Contributions that the switch lacks of the oldest fragment whose sum a worker has not got."""
         if not self.is_covered or self._gathers:
-            return self._fan_in & ~self._covered  # nothing has come back: it is the first one
+            return self._fan_in & ~self.streams.covered  # nothing has come back: it is the first one
         if self._follows[rank] and self._missing is not None:
             return self._missing
         place = min(self.received_by(rank) + self._fragment, self.size)
-        held = 0
-        for stream in self.streams:
-            if self.sent(stream) >= place:
-                held |= stream.bits
-        missing = self._fan_in & ~held
+        missing = self._fan_in & ~self.streams.bits_of(self._sent() >= place)
         if self._follows[rank]:
             self._missing = missing  # of all who are as far, until something else moves
         return missing
@@ -225,90 +244,92 @@ class Aggregation:
         """The sum cannot move yet: everyone sends what its window allows."""
         if self._gathers:
             return
-        held = []
-        for stream in self._new:
-            if any(other.state is State.FREE for other in self._of_rank[stream.rank]):
-                held.append(stream)  # what a worker contributes leaves one after the other
+        streams = self.streams
+        held, free = [], []
+        sending: set[int] = set()
+        for number in self._new:
+            rank = streams.each[number].rank
+            if rank in sending or any(streams.state[other] == FREE for other in streams.of_rank[rank]):
+                held.append(number)  # what a worker contributes leaves one after the other
             else:
-                self._free(stream, min(stream.end, self._window_of(stream.rank)))
+                sending.add(rank)
+                free.append(number)
+        ends = [min(float(streams.end[n]), self._window_of(streams.each[n].rank)) for n in free]
+        self._free(np.array(free, np.int64), np.array(ends))
         self._new = held
 
     def _gathered(self) -> bool:
         """Whether magnitudes have made their round trip, which they begin when all contributions are there."""
         if self._gathered_us is None:
-            self._gathered_us = self.clock.now_us + math.ceil(
-                self._ways.round_trip_us(ranks_of(self._front or self.streams))
-            )
+            self._gathered_us = self.clock.now_us + math.ceil(self._round_trip_us())
             self.clock.at(self._gathered_us, self._look_soon)
         if self.clock.now_us < self._gathered_us:
             return False
         self._gathers = False
         return True
 
-    def _free(self, stream: Stream, end: float) -> None:
-        """A stream goes on as a flow of its own, up to a position."""
-        stream.state = State.FREE
-        stream.moves_since_us = self.clock.now_us
+    def _free(self, numbers: Ints, ends: Floats) -> None:
+        """Streams go on as flows of their own, each up to a position."""
+        if not len(numbers):
+            return
+        streams = self.streams
+        streams.state[numbers] = FREE
+        streams.moves_since_us[numbers] = self.clock.now_us
+        streams.until[numbers] = ends
+        paths = self._ways.of_streams(streams.rank[numbers], streams.past_leaf[numbers])
+        left = ends - streams.sent[numbers]
+        streams.place[numbers] = self.fabric.network.start_many(self._free_flows, numbers, paths, left)
 
-        def left() -> None:
-            stream.sent, stream.flow = end, None
-            stream.has_moved(stream.moves_since_us, self.clock.now_us)
-            stream.state = State.DONE if end >= stream.end else State.WAITING
-            if self.is_covered or len(self._of_rank[stream.rank]) > 1:
-                self._look_soon()
-
-        stream.flow = self.fabric.network.start(self._ways.of_stream(stream), end - stream.sent, left)
+    def _have_left(self, numbers: Ints, _: Floats) -> None:
+        """Streams with flows of their own are where those end."""
+        streams = self.streams
+        streams.sent[numbers] = streams.until[numbers]
+        streams.place[numbers] = NOWHERE
+        streams.have_moved(numbers, streams.moves_since_us[numbers], self.clock.now_us)
+        is_done = streams.until[numbers] >= streams.end[numbers]
+        streams.state[numbers] = np.where(is_done, DONE, WAITING)
+        if self.is_covered or any(len(streams.of_rank[rank]) > 1 for rank in streams.rank[numbers].tolist()):
+            self._look_soon()
 
     def _halt(self) -> None:
         """Ends all flows of this sum, and writes down how far they came."""
         now_us = self.clock.now_us
-        network = self.fabric.network
+        network, streams = self.fabric.network, self.streams
         if self._in_step is not None:
             moved = self._moved(self._in_step)
             network.stop(self._in_step)
             self._in_step = None
-            for stream in self.streams:
-                if stream.state is State.IN_STEP:
-                    stream.sent = min(self.size, stream.sent + moved)
-                    if moved > 0:
-                        stream.has_moved(self._at_us, now_us)
-                    stream.state = State.WAITING
+            in_step = np.flatnonzero(streams.state == IN_STEP)
+            streams.sent[in_step] = np.minimum(self.size, streams.sent[in_step] + moved)
+            if moved > 0:
+                streams.have_moved(in_step, self._at_us, now_us)
+            streams.state[in_step] = WAITING
             self.received[self._follows] += moved
-        for stream in self.streams:
-            if stream.flow is not None:
-                stream.sent += self._moved(stream.flow)
-                network.stop(stream.flow)
-                stream.has_moved(stream.moves_since_us, now_us)
-                stream.flow, stream.state = None, State.WAITING
-        for rank, flow in self._lagging.items():
-            self.received[rank] += self._moved(flow)
-            network.stop(flow)
-        self._lagging.clear()
+        free = np.flatnonzero(streams.place != NOWHERE)
+        streams.sent[free] += network.carried_by(streams.place[free])
+        network.stop_many(streams.place[free])
+        streams.have_moved(free, streams.moves_since_us[free], now_us)
+        streams.place[free], streams.state[free] = NOWHERE, WAITING
+        late = np.flatnonzero(self._lagging != NOWHERE)
+        self.received[late] += network.carried_by(self._lagging[late])
+        network.stop_many(self._lagging[late])
+        self._lagging[late] = NOWHERE
         self._at_us = now_us
 
     def _see_position(self) -> None:
         """The sum is as far as those streams whose bits are all bits; those who are about as far are its front."""
-        held, place = 0, 0.0
-        for stream in sorted(self.streams, key=lambda s: -s.sent):
-            held |= stream.bits
-            if held == self._fan_in:
-                place = stream.sent
-                break
-        place = min([place, *(s.sent for s in self.streams if not s.bits and s.state is not State.DONE)])
+        streams = self.streams
+        sent, state = streams.sent, streams.state
+        again = ~streams.names_bits & (state != DONE)
+        place = min(streams.all_have(sent), float(sent[again].min(initial=math.inf)))
         self.position = max(self.position, min(place, self.size))
-        self._front = []
-        last: set[int] = set()  # who has just been done
-        for stream in self.streams:
-            # what others know already is not sent any more
-            stream.sent = max(stream.sent, float(self.received[stream.rank]))
-            if stream.sent >= stream.end - self._fragment / 2:
-                if stream.state is not State.DONE:
-                    last.add(stream.rank)
-                stream.sent, stream.state = self.size, State.DONE
-            elif abs(stream.sent - self.position) < self._fragment:
-                stream.sent = self.position
-                self._front.append(stream)
-        self._last_up_us = self._ways.up_us(np.array(sorted(last))) if last else 0.0
+        np.maximum(sent, self.received[streams.rank], out=sent)  # what others know already is not sent any more
+        is_done = sent >= streams.end - self._fragment / 2
+        last = streams.rank[is_done & (state != DONE)]  # who has just been done
+        sent[is_done], state[is_done] = self.size, DONE
+        self._front = np.flatnonzero(~is_done & (np.abs(sent - self.position) < self._fragment))
+        sent[self._front] = self.position
+        self._last_up_us = self._ways.up_us(last) if len(last) else 0.0
         behind = self.position - self.received
         np.copyto(self.received, self.position, where=self._began & (behind < self._fragment))
 
@@ -319,16 +340,14 @@ class Aggregation:
             self._redone = True
             self.position = self.size - again
             np.minimum(self.received, self.position, out=self.received)
-            for stream in self.streams:
-                stream.sent = min(stream.sent, self.position)
-                stream.state = State.WAITING
+            np.minimum(self.streams.sent, self.position, out=self.streams.sent)
+            self.streams.state[:] = WAITING
             self._gathers, self._gathered_us = True, None
             self._look_soon()
             return
         self.is_complete = True
         self.position = self.size
-        for stream in self.streams:
-            stream.state = State.DONE
+        self.streams.state[:] = DONE
 
     def _retire(self) -> None:
         """Those who have it all have it when the last packet has arrived."""
@@ -350,57 +369,56 @@ class Aggregation:
             return
         network = self.fabric.network
         self._new.clear()
-        ends = self.received + self._window() - self._fragment
-        in_step: list[Stream] = []
-        ahead: list[Stream] = []
-        stuck = False  # somebody whom the sum waits for sends something else first
-        busy: set[int] = set()  # ranks with an earlier stream that has room in its window
-        for stream in self.streams:
-            if stream.state is State.DONE:
-                continue
-            at_end = stream.sent >= ends[stream.rank]
-            is_front = stream.sent <= self.position
-            if stream.rank in busy:
-                stuck |= is_front
-                continue
-            if not at_end and len(self._of_rank[stream.rank]) > 1:
-                busy.add(stream.rank)
-            (in_step if at_end or is_front else ahead).append(stream)
-        if stuck and not self.is_complete:
-            ahead += [stream for stream in in_step if stream.sent < ends[stream.rank]]
-            in_step = []
-        for stream in ahead:
-            self._free(stream, stream.end)
-        self._follows = self._began & ~self._over & (self.received >= self.position) & (not self.is_complete)
-        for rank in np.flatnonzero(self._began & ~self._over & ~self._follows).tolist():
-            self._lag(rank)
-        if in_step and not self.is_complete:
+        streams = self.streams
+        sent, rank = streams.sent, streams.rank
+        waits = streams.state != DONE
+        ends = (self.received + self._window() - self._fragment)[rank]
+        at_end, is_front = sent >= ends, sent <= self.position
+        blocked = waits & self._comes_later(waits & ~at_end)
+        goes = waits & ~blocked
+        in_step = np.flatnonzero(goes & (at_end | is_front))
+        ahead = np.flatnonzero(goes & ~(at_end | is_front))
+        if (blocked & is_front).any() and not self.is_complete:
+            # somebody whom the sum waits for sends something else first
+            ahead = np.concatenate([ahead, in_step[~at_end[in_step]]])
+            in_step = in_step[:0]
+        self._free(ahead, streams.end[ahead])
+        here = self._began & ~self._over
+        self._follows = here & (self.received >= self.position) & (not self.is_complete)
+        self._lag(np.flatnonzero(here & ~self._follows))
+        if len(in_step) and not self.is_complete:
             self._step(in_step)
         network.settle()
         self._set_timer()
 
-    def _step(self, in_step: list[Stream]) -> None:
+    def _comes_later(self, has_room: Flags) -> Flags:
+        """bool[streams]: who leaves after an earlier one of the same worker that has room in its window."""
+        streams = self.streams
+        if len(streams.of_rank) == len(streams.each):
+            return np.zeros(len(streams.each), bool)
+        numbers = np.arange(len(streams.each))
+        first = np.full(len(self._over), len(numbers))  # of each worker: the first one that has room
+        np.minimum.at(first, streams.rank[has_room], numbers[has_room])
+        return numbers > first[streams.rank]
+
+    def _step(self, in_step: Ints) -> None:
         """What is in step moves, without those who would hold it up for no need."""
-        network = self.fabric.network
-        essential = set(map(id, self._front))
-        left = min(stream.end for stream in in_step) - self.position
+        network, streams = self.fabric.network, self.streams
+        left = float(streams.end[in_step].min()) - self.position
         while True:
-            links, weights = self._ways.in_step(in_step, np.flatnonzero(self._follows).tolist())
+            receivers = np.flatnonzero(self._follows)
+            links, weights = self._ways.in_step(streams.rank[in_step], streams.past_leaf[in_step], receivers)
             self._in_step = network.start(links, left, self._look_soon, weights=weights)
-            for stream in in_step:
-                stream.state = State.IN_STEP
+            streams.state[in_step] = IN_STEP
             network.settle()
-            leaves = self._in_the_way(links, in_step, essential)
-            if not leaves:
+            leaders, late = self._in_the_way(links, in_step)
+            if not len(leaders) and not len(late):
                 break
             network.stop(self._in_step)
-            for member in leaves:
-                if isinstance(member, Stream):
-                    in_step.remove(member)
-                    self._free(member, member.end)
-                else:
-                    self._follows[member] = False
-                    self._lag(member)
+            in_step = in_step[~np.isin(in_step, leaders)]
+            self._free(leaders, streams.end[leaders])
+            self._follows[late] = False
+            self._lag(late)
         limit = self._round(network.rate(self._in_step))
         if limit < left:
             network.stop(self._in_step)
@@ -413,8 +431,8 @@ class Aggregation:
 
         Args: rate: at which it would move. Returns: bytes; as much as there is if the window is no limit.
         """
-        round_trip_us = self._ways.round_trip_us(ranks_of(self._front or self.streams))
-        window = float(self._window()[ranks_of(self._front)].min()) if self._front else math.inf
+        round_trip_us = self._round_trip_us()
+        window = float(self._window()[self.streams.rank[self._front]].min(initial=math.inf))
         if rate * round_trip_us <= window:
             return math.inf
         now_us = self.clock.now_us
@@ -427,35 +445,49 @@ class Aggregation:
             return 0.0
         return left
 
-    def _lag(self, rank: int) -> None:
-        """A worker's results come behind the sum: those that it has missed from the parameter server, others late."""
-        if rank in self._lagging:
-            return
-        left = self.size - float(self.received[rank])
-        self._lagging[rank] = self.fabric.network.start(self._ways.of_results(rank), left, self._look_soon)
+    def _round_trip_us(self) -> float:
+        """Of those whom the sum waits for, the longest."""
+        ranks = self.streams.rank
+        return self._ways.round_trip_us(ranks[self._front] if len(self._front) else ranks)
 
-    def _in_the_way(self, links: Ints, in_step: list[Stream], essential: set[int]) -> list[Stream | int]:
-        """Who in step should not be: a leader whose link is slow, a receiver that may come later, who could be faster."""
-        assert self._in_step is not None
-        full = set(links[self.fabric.network.are_full(links)].tolist())
-        if not full:
-            return []
-        fabric = self.fabric
-        needed = {fabric.up[s.rank] for s in in_step if id(s) in essential}
-        if full & needed:
-            return [s for s in in_step if id(s) in essential and fabric.up[s.rank] not in full]
-        needed.update(fabric.rack_up)
-        needed.update(fabric.rack_down)
-        needed.update((fabric.server_up, fabric.server_down))
-        if full & needed:
-            return []
-        busy = {s.rank for s in self.streams if s.state is not State.DONE}
-        slow: list[Stream | int] = [s for s in in_step if id(s) not in essential and fabric.up[s.rank] in full]
-        for rank in np.flatnonzero(self._follows).tolist():
-            slack = self._window_of(rank) - (self.position - float(self.received[rank]))
-            if fabric.down[rank] in full and (rank not in busy or slack > self._fragment):
-                slow.append(rank)
-        return slow
+    def _lag(self, ranks: Ints) -> None:
+        """Results come to some behind the sum: those that they have missed from the parameter server, others late."""
+        ranks = ranks[self._lagging[ranks] == NOWHERE]
+        if len(ranks):
+            left = self.size - self.received[ranks]
+            paths = self._ways.of_results(ranks)
+            self._lagging[ranks] = self.fabric.network.start_many(self._late_flows, ranks, paths, left)
+
+    def _have_caught_up(self, ranks: Ints, carried: Floats) -> None:
+        """Results that came behind the sum are all there."""
+        self.received[ranks] += carried
+        self._lagging[ranks] = NOWHERE
+        self._look_soon()
+
+    def _in_the_way(self, links: Ints, in_step: Ints) -> tuple[Ints, Ints]:
+        """Who in step should not be, who could be faster.
+
+        Returns: streams of leaders whose links are slow, and receivers that may come later.
+        """
+        fabric, streams = self.fabric, self.streams
+        nobody = in_step[:0]
+        full = np.zeros(len(fabric.network.delay_us), bool)
+        full[links[fabric.network.are_full(links)]] = True
+        if not full.any():
+            return nobody, nobody
+        is_slow = full[self._ways.up[streams.rank[in_step]]]
+        essential = np.isin(in_step, self._front)
+        if (is_slow & essential).any():
+            return in_step[essential & ~is_slow], nobody
+        shared = [*fabric.rack_up, *fabric.rack_down, fabric.server_up, fabric.server_down]
+        if full[shared].any():
+            return nobody, nobody
+        busy = np.zeros(len(self._over), bool)
+        busy[streams.rank[streams.state != DONE]] = True
+        received = self._received()
+        slack = np.minimum(self._first_window + received, self._most) - (self.position - self.received)
+        late = self._follows & full[self._ways.down] & (~busy | (slack > self._fragment))
+        return in_step[is_slow & ~essential], np.flatnonzero(late)
 
     # --- when to look again -------------------------------------------------------------------------------------------
 
@@ -470,24 +502,22 @@ class Aggregation:
         pace = 0.0 if self._in_step is None else network.rate(self._in_step)
         position = self.position + (0.0 if self._in_step is None else self._moved(self._in_step))
         soonest = self._timer_us - self.clock.now_us if self._timer_us < NEVER_US else math.inf
-        for stream in self.streams:
-            if stream.flow is None:
-                continue
-            rate = network.rate(stream.flow)
-            place = self.sent(stream)
-            follows = bool(self._follows[stream.rank])
-            late = self._lagging.get(stream.rank)
-            received_rate = pace if follows else 0.0 if late is None else network.rate(late)
-            room = self.received_by(stream.rank) + self._window_of(stream.rank) - place
-            if rate > received_rate:
-                soonest = min(soonest, max(0.0, room) / (rate - received_rate))
-            if pace > rate and place >= position:
-                soonest = min(soonest, (place - position) / (pace - rate))
-        for rank, flow in self._lagging.items():
-            rate = network.rate(flow)
-            gap = position - self.received_by(rank)
-            if rate > pace and not self.is_complete:
-                soonest = min(soonest, max(0.0, gap) / (rate - pace))
+        streams = self.streams
+        free = np.flatnonzero(streams.place != NOWHERE)
+        late = np.flatnonzero(self._lagging != NOWHERE)
+        if len(free) or len(late):
+            received = self._received()
+            received_rate = np.where(self._follows, pace, 0.0)
+            received_rate[late] = network.rates(self._lagging[late])
+            if len(late) and not self.is_complete:
+                gap, gains = position - received[late], received_rate[late] - pace
+                soonest = min(soonest, _soonest(gap, gains))
+            rank, rate = streams.rank[free], network.rates(streams.place[free])
+            place = streams.sent[free] + network.carried_by(streams.place[free])
+            room = (received + np.minimum(self._first_window + received, self._most))[rank] - place
+            soonest = min(soonest, _soonest(room, rate - received_rate[rank]))
+            is_ahead = place >= position
+            soonest = min(soonest, _soonest((place - position)[is_ahead], (pace - rate)[is_ahead]))
         if soonest < math.inf:
             self._look_at(self.clock.now_us + max(1, math.ceil(soonest)))
 
@@ -500,3 +530,9 @@ class Aggregation:
                 self._look_soon()
 
         self.clock.at(when_us, due)
+
+
+def _soonest(distances: Floats, gains: Floats) -> float:
+    """When the first of some distances is none, where it gets shorter; else infinite."""
+    shorter = gains > 0
+    return float((np.maximum(0.0, distances[shorter]) / gains[shorter]).min(initial=math.inf))

@@ -7,6 +7,9 @@ microsecond.
 
 A flow may use a link several times (a weight): what moves in step, like the contributions to one sum, is one flow that
 takes a share of each contributor's link.
+
+Who has many flows has them by their places in the network's arrays (`Many`): what is done with all of them at once costs as
+much as one, nearly.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,6 +23,7 @@ from sa_atp.sim.network import Clock
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
+Owners = NDArray[np.object_]
 
 BYTES_PER_US = 1 / 8  # of a megabit a second
 DONE_BYTES = 1e-3  # less than that is rounding
@@ -31,20 +35,23 @@ FULL_SHARE = 1e-9  # of a link's rate: less room than that is none
 class Flow:
     """A flow that has begun; made by `FlowNetwork.start`."""
 
-    links: Ints
-    weights: Floats
     finished: Callable[[], None]
-    serial: int
-    """Flows that end in the same microsecond end in this order."""
     index: int = -1
     """Where its numbers are; -1: it is over."""
-    first_entry: int = -1
     carried: float = 0.0
     """When it is over: the bytes that it has carried."""
 
     @property
     def is_over(self) -> bool:
         return self.index < 0
+
+
+@dataclass(slots=True, eq=False)
+class Many:
+    """Whose flows are known by their places, see `FlowNetwork.start_many`."""
+
+    finished: Callable[[Ints, Floats], None]
+    """Called with the names of those that have ended in a microsecond, and the bytes that each has carried."""
 
 
 class FlowNetwork:
@@ -58,10 +65,16 @@ class FlowNetwork:
         self.watchers: list[Callable[[], None]] = []
         """Called when rates have been worked out anew; they must not begin or end flows."""
         self._capacity: Floats = np.zeros(0)  # of each link, bytes in a microsecond
+        self._capacities: list[float] = []  # the same, for who wants to know one
         self._users: Ints = np.zeros(0, np.int64)  # of each link: flows that use it
         self._carried: Floats = np.zeros(0)  # of each link: bytes, by flows that are over
-        self._flows: list[Flow | None] = []
-        self._free: list[int] = []  # places of flows that are over
+        self._places = 0  # that have been used
+        self._free: list[int] = []  # ... by flows that are over
+        self._owner: Owners = np.full(16, None, object)  # of each flow
+        self._name: Ints = np.zeros(16, np.int64)  # by which its owner knows it
+        self._serial: Ints = np.zeros(16, np.int64)  # flows that end in the same microsecond end in this order
+        self._first_entry: Ints = np.zeros(16, np.int64)
+        self._links: Ints = np.zeros(16, np.int64)  # how many it uses
         self._left: Floats = np.zeros(16)  # of each flow: bytes
         self._size: Floats = np.zeros(16)
         self._rate: Floats = np.zeros(16)
@@ -84,12 +97,13 @@ class FlowNetwork:
         """One direction of a link. Returns: its number."""
         self.delay_us.append(delay_us)
         self._capacity = np.append(self._capacity, rate_mbps * BYTES_PER_US)
+        self._capacities.append(rate_mbps * BYTES_PER_US)
         self._users = np.append(self._users, 0)
         self._carried = np.append(self._carried, 0.0)
         return len(self.delay_us) - 1
 
     def rate_mbps(self, link: int) -> float:
-        return float(self._capacity[link]) / BYTES_PER_US
+        return self._capacities[link] / BYTES_PER_US
 
     def capacity(self, links: Ints) -> Floats:
         """float64[links]: rates of some links, bytes in a microsecond."""
@@ -99,7 +113,7 @@ class FlowNetwork:
     def set_rate(self, link: int, rate_mbps: float) -> None:
         """From now on the link has this rate; 0: nothing gets through."""
         self._advance()
-        self._capacity[link] = rate_mbps * BYTES_PER_US
+        self._capacity[link] = self._capacities[link] = rate_mbps * BYTES_PER_US
         self.changes += 1
         if self._users[link]:
             self._unsolved = True
@@ -107,7 +121,7 @@ class FlowNetwork:
 
     def transmission_us(self, link: int, size: float) -> float:
         """How long so many bytes are on a link that nobody else uses."""
-        capacity = float(self._capacity[link])
+        capacity = self._capacities[link]
         return size / capacity if capacity else float("inf")
 
     def packet_us(self, links: Ints, size: float) -> Floats:
@@ -150,23 +164,26 @@ class FlowNetwork:
             weights: how many times it uses each of them; default: once.
             cap: it is never faster, bytes in a microsecond.
         """
-        self._advance()
         path: Ints = np.asarray(links, np.int64)
         factors: Floats = np.ones(len(path)) if weights is None else np.asarray(weights, np.float64)
-        flow = Flow(path, factors, finished, self._started)
-        self._started += 1
-        index = flow.index = self._place(flow)
-        self._left[index] = self._size[index] = max(0.0, size)
-        self._cap[index], self._active[index] = cap, True
-        flow.first_entry = self._add_entries(index, path, factors)
-        self._users[path] += 1
-        if not self._unsolved and (len(path) == 0 or int(self._users[path].max()) == 1):
-            self._rate[index] = self._alone(flow, cap)  # nobody else notices
-        else:
-            self._rate[index] = 0.0
-            self._unsolved = True
-        self._settle_soon()
+        flow = Flow(finished)
+        counts = np.array([len(path)])
+        (flow.index,) = self._begin(flow, np.zeros(1, np.int64), counts, path, factors, np.array([size]), cap).tolist()
         return flow
+
+    def start_many(self, owner: Many, names: Ints, paths: Ints, sizes: Floats) -> Ints:
+        """As many flows begin, one after the other.
+
+        Args:
+            names: int64[flows], by which the owner knows them.
+            paths: int64[flows, links]: the links of each; -1: none.
+            sizes: float64[flows], bytes.
+
+        Returns: int64[flows], their places, which are theirs until they are over.
+        """
+        used = paths >= 0
+        links = paths[used]
+        return self._begin(owner, names, used.sum(1), links, np.ones(len(links)), sizes, float("inf"))
 
     def stop(self, flow: Flow) -> float:
         """Ends a flow before its time; `finished` is not called. Returns: the bytes that it has not carried."""
@@ -174,9 +191,16 @@ class FlowNetwork:
             return 0.0
         self._advance()
         left = float(self._left[flow.index])
-        self._remove(flow)
+        self._remove(np.array([flow.index]))
         self._settle_soon()
         return left
+
+    def stop_many(self, places: Ints) -> None:
+        """Ends flows that are not over, one after the other."""
+        if len(places):
+            self._advance()
+            self._remove(places)
+            self._settle_soon()
 
     def set_cap(self, flow: Flow, cap: float) -> None:
         """From now on the flow is not faster than that, bytes in a microsecond."""
@@ -197,6 +221,17 @@ class FlowNetwork:
         """Bytes that a flow has carried so far."""
         return flow.carried if flow.is_over else float(self._size[flow.index]) - self.left(flow)
 
+    def carried_at(self, place: int) -> float:
+        """Bytes that the flow at a place has carried so far."""
+        left = float(self._left[place]) - float(self._rate[place]) * (self.clock.now_us - self._at_us)
+        return float(self._size[place]) - max(0.0, left)
+
+    def carried_by(self, places: Ints) -> Floats:
+        """float64[flows]: bytes that flows which are not over have carried so far."""
+        left = self._left[places] - self._rate[places] * (self.clock.now_us - self._at_us)
+        carried: Floats = self._size[places] - np.maximum(0.0, left)
+        return carried
+
     def are_full(self, links: Ints) -> Flags:
         """bool[links]: whether flows leave nothing of a link."""
         at = slice(0, self._entries)
@@ -210,6 +245,11 @@ class FlowNetwork:
         """Bytes in a microsecond, now; what changes in this microsecond may not be in it yet."""
         return 0.0 if flow.is_over else float(self._rate[flow.index])
 
+    def rates(self, places: Ints) -> Floats:
+        """float64[flows]: the same of flows which are not over."""
+        found: Floats = self._rate[places]
+        return found
+
     def settle(self) -> None:
         """Works out at once what has changed in this microsecond, for who wants to know rates now."""
         self._advance()
@@ -218,30 +258,65 @@ class FlowNetwork:
 
     # --- places -------------------------------------------------------------------------------------------------------
 
-    def _place(self, flow: Flow) -> int:
-        if self._free:
-            index = self._free.pop()
-            self._flows[index] = flow
-            return index
-        index = len(self._flows)
-        self._flows.append(flow)
-        if index >= len(self._left):
+    def _begin(
+        self,
+        owner: "Flow | Many",
+        names: Ints,
+        counts: Ints,
+        links: Ints,
+        weights: Floats,
+        sizes: Floats,
+        cap: float,
+    ) -> Ints:
+        """Flows begin. Args: counts: links of each; links, weights: those of the first one, then of the next.
+
+        Returns: their places.
+        """
+        self._advance()
+        many = len(names)
+        places = self._find_places(many)
+        self._owner[places], self._name[places] = owner, names
+        self._serial[places] = np.arange(self._started, self._started + many)
+        self._started += many
+        self._left[places] = self._size[places] = np.maximum(0.0, sizes)
+        self._cap[places], self._active[places] = cap, True
+        self._add_entries(places, counts, links, weights)
+        np.add.at(self._users, links, 1)
+        if not self._unsolved and (len(links) == 0 or int(self._users[links].max()) == 1):
+            self._rate[places] = self._alone(counts, links, weights, cap)  # nobody else notices
+        else:
+            self._rate[places] = 0.0
+            self._unsolved = True
+        self._settle_soon()
+        return places
+
+    def _find_places(self, many: int) -> Ints:
+        again = min(many, len(self._free))
+        found = [self._free.pop() for _ in range(again)]
+        found += range(self._places, self._places + many - again)
+        self._places += many - again
+        while self._places > len(self._left):
             more = len(self._left)
             self._left, self._size, self._rate, self._cap = (
                 np.concatenate([array, np.zeros(more)]) for array in (self._left, self._size, self._rate, self._cap)
             )
+            self._name, self._serial, self._first_entry, self._links = (
+                np.concatenate([array, np.zeros(more, np.int64)])
+                for array in (self._name, self._serial, self._first_entry, self._links)
+            )
+            self._owner = np.concatenate([self._owner, np.full(more, None, object)])
             self._active = np.concatenate([self._active, np.zeros(more, bool)])
-        return index
+        return np.array(found, np.int64)
 
-    def _add_entries(self, index: int, links: Ints, weights: Floats) -> int:
+    def _add_entries(self, places: Ints, counts: Ints, links: Ints, weights: Floats) -> None:
         if self._entries + len(links) > len(self._entry_flow):
             self._make_room(len(links))
         first, end = self._entries, self._entries + len(links)
-        self._entry_flow[first:end] = index
+        self._entry_flow[first:end] = np.repeat(places, counts)
         self._entry_link[first:end] = links
         self._entry_weight[first:end] = weights
         self._entries = end
-        return first
+        self._first_entry[places], self._links[places] = end - np.cumsum(counts[::-1])[::-1], counts
 
     def _make_room(self, more: int) -> None:
         """Forgets the entries of flows that are over; doubles what is left if that is not enough."""
@@ -249,10 +324,7 @@ class FlowNetwork:
             live = np.flatnonzero(self._entry_weight[: self._entries] > 0)
             for array in (self._entry_flow, self._entry_link, self._entry_weight):
                 array[: len(live)] = array[live]
-            moved = np.searchsorted(live, [flow.first_entry if flow is not None else 0 for flow in self._flows])
-            for flow, first in zip(self._flows, moved.tolist(), strict=True):
-                if flow is not None:
-                    flow.first_entry = first
+            self._first_entry = np.searchsorted(live, self._first_entry)
             self._entries, self._dead_entries = len(live), 0
         while 2 * (self._entries + more) > len(self._entry_flow):
             size = len(self._entry_flow)
@@ -260,27 +332,34 @@ class FlowNetwork:
             self._entry_link = np.concatenate([self._entry_link, np.zeros(size, np.int64)])
             self._entry_weight = np.concatenate([self._entry_weight, np.zeros(size)])
 
-    def _remove(self, flow: Flow) -> None:
-        index = flow.index
-        flow.carried = float(self._size[index] - self._left[index])
-        self._carried[flow.links] += flow.weights * flow.carried
-        self._users[flow.links] -= 1
-        self._unsolved = self._unsolved or bool(self._users[flow.links].any())
-        span = slice(flow.first_entry, flow.first_entry + len(flow.links))
-        self._entry_weight[span] = 0.0
-        self._dead_entries += len(flow.links)
-        self._left[index] = self._rate[index] = 0.0
-        self._active[index] = False
-        self._flows[index] = None
-        self._free.append(index)
-        flow.index = -1
+    def _remove(self, places: Ints) -> Floats:
+        """Flows are over. Returns: float64[flows]: the bytes that they have carried."""
+        carried: Floats = self._size[places] - self._left[places]
+        counts = self._links[places]
+        before = np.cumsum(counts) - counts
+        entries = np.arange(counts.sum()) + np.repeat(self._first_entry[places] - before, counts)
+        links = self._entry_link[entries]
+        np.add.at(self._carried, links, self._entry_weight[entries] * np.repeat(carried, counts))
+        # whom one of them leaves a link to will be faster
+        self._unsolved = self._unsolved or bool((self._users[links] > 1).any())
+        np.subtract.at(self._users, links, 1)
+        self._entry_weight[entries] = 0.0
+        self._dead_entries += len(entries)
+        self._left[places] = self._rate[places] = 0.0
+        self._active[places] = False
+        for owner, moved in zip(self._owner[places], carried.tolist(), strict=True):
+            if isinstance(owner, Flow):
+                owner.index, owner.carried = -1, moved
+        self._owner[places] = None
+        self._free += places.tolist()
+        return carried
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def _advance(self) -> None:
         passed = self.clock.now_us - self._at_us
         if passed:
-            many = len(self._flows)
+            many = self._places
             self._left[:many] -= self._rate[:many] * passed
             np.maximum(self._left[:many], 0.0, out=self._left[:many])
             self._at_us = self.clock.now_us
@@ -301,7 +380,7 @@ class FlowNetwork:
 
     def _plan_next(self) -> None:
         """Puts the next end of a flow on the clock."""
-        many = len(self._flows)
+        many = self._places
         left, rate, active = self._left[:many], self._rate[:many], self._active[:many]
         moving = rate > 0  # of active flows only
         if (active & (left <= DONE_BYTES)).any():
@@ -322,26 +401,33 @@ class FlowNetwork:
             return  # something has changed since
         self._next_us = None
         self._advance()
-        many = len(self._flows)
+        many = self._places
         ended = np.flatnonzero(self._active[:many] & (self._left[:many] <= DONE_BYTES))
-        done = sorted((f for i in ended.tolist() if (f := self._flows[i]) is not None), key=lambda flow: flow.serial)
-        for flow in done:
-            self._remove(flow)
+        ended = ended[np.argsort(self._serial[ended])]
+        owners, names = self._owner[ended], self._name[ended]
+        carried = self._remove(ended)
         self._settle_soon()
-        for flow in done:
-            flow.finished()
+        for owner in dict.fromkeys(owners.tolist()):  # in the order of the first that each has
+            if isinstance(owner, Flow):
+                owner.finished()
+            else:
+                its = owners == owner
+                owner.finished(names[its], carried[its])
 
     # --- shares -------------------------------------------------------------------------------------------------------
 
-    def _alone(self, flow: Flow, cap: float) -> float:
-        if len(flow.links) == 0:
-            return min(cap, UNBOUNDED)
-        return min(cap, float((self._capacity[flow.links] / flow.weights).min()))
+    def _alone(self, counts: Ints, links: Ints, weights: Floats, cap: float) -> Floats:
+        """float64[flows]: their rates, where no link has another flow."""
+        if len(links) == 0:
+            return np.full(len(counts), min(cap, UNBOUNDED))
+        first = np.cumsum(counts) - counts
+        slowest: Floats = np.minimum.reduceat(self._capacity[links] / weights, first)
+        return np.minimum(cap, slowest)
 
     def _solve(self) -> None:
         """Works out all rates."""
         self._unsolved = False
-        many = len(self._flows)
+        many = self._places
         at = slice(0, self._entries)
         live = self._entry_weight[at] > 0
         flow, link, weight = self._entry_flow[at][live], self._entry_link[at][live], self._entry_weight[at][live]

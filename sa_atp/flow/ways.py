@@ -1,17 +1,11 @@
 """Which links a sum uses: to where it is added up, and back to everybody."""
 
-from collections.abc import Iterable, Sequence
-
 import numpy as np
 
-from sa_atp.flow.fabric import SERVER, Fabric
-from sa_atp.flow.network import Floats, Ints
-from sa_atp.flow.stream import Stream
+from sa_atp.flow.fabric import Fabric
+from sa_atp.flow.network import Flags, Floats, Ints
 
-
-def ranks_of(streams: Sequence[Stream]) -> Ints:
-    """int64[streams]: whose they are."""
-    return np.fromiter((stream.rank for stream in streams), np.int64, len(streams))
+NONE = -1  # where there is no link
 
 
 class Ways:
@@ -22,55 +16,50 @@ class Ways:
         self._fabric = fabric
         self._fragment = fragment_bytes
         self._at_server = at_server
+        racks = fabric.settings.racks
+        self.up, self.down = np.array(fabric.up), np.array(fabric.down)
+        rack = np.arange(len(self.up)) % max(1, racks)
+        self._trunk_up, self._trunk_down = (
+            np.array(trunks or [NONE])[rack] for trunks in (fabric.rack_up, fabric.rack_down)
+        )
 
     # --- links --------------------------------------------------------------------------------------------------------
 
-    def of_stream(self, stream: Stream) -> list[int]:
-        """The links that a contribution has to itself; a leaf's sum, which crosses its trunk, is nobody's."""
-        fabric = self._fabric
+    def of_streams(self, ranks: Ints, past_leaf: Flags) -> Ints:
+        """int64[streams, links]: the links that contributions have to themselves, -1: none.
+
+        A leaf's sum, which crosses its trunk, is nobody's.
+        """
+        up, trunk = self.up[ranks], self._trunk_up[ranks]
         if self._at_server:
-            return fabric.path(stream.rank, SERVER)
-        up = fabric.up[stream.rank]
-        return [up, fabric.rack_up[fabric.rack_of(stream.rank)]] if stream.past_leaf else [up]
+            return np.stack([up, trunk, np.full(len(ranks), self._fabric.server_down)], 1)
+        return np.stack([up, np.where(past_leaf, trunk, NONE)], 1)
 
-    def of_results(self, rank: int) -> list[int]:
-        """The links of results that come to one worker later than to the others."""
-        return self._fabric.path(SERVER, rank) if self._at_server else [self._fabric.down[rank]]
+    def of_results(self, ranks: Ints) -> Ints:
+        """int64[ranks, links]: the links of results that come to some later than to the others."""
+        down = self.down[ranks]
+        if self._at_server:
+            return np.stack([np.full(len(ranks), self._fabric.server_up), self._trunk_down[ranks], down], 1)
+        return down[:, None]
 
-    def in_step(self, streams: Iterable[Stream], receivers: Iterable[int]) -> tuple[Ints, Floats]:
-        """Each link that something uses which moves in step, and how many times. Args: receivers: ranks."""
-        fabric = self._fabric
-        used: dict[int, float] = {}
+    def in_step(self, ranks: Ints, past_leaf: Flags, receivers: Ints) -> tuple[Ints, Floats]:
+        """Each link that something uses which moves in step, and how many times.
 
-        def use(link: int) -> None:
-            used[link] = used.get(link, 0.0) + 1.0
-
-        has_racks = bool(fabric.settings.racks) and not self._at_server
-        racks: set[int] = set()  # whose leaves add up, and pass on what they added up
-        for stream in streams:
-            for link in self.of_stream(stream):
-                use(link)
-            if has_racks and not stream.past_leaf:
-                racks.add(fabric.rack_of(stream.rank))
-        receiving: set[int] = set()
-        for rank in receivers:
-            for link in self.of_results(rank):
-                use(link)
-            if has_racks:
-                receiving.add(fabric.rack_of(rank))
-        for rack in sorted(racks):
-            use(fabric.rack_up[rack])
-        for rack in sorted(receiving):
-            use(fabric.rack_down[rack])
-        return np.fromiter(used, np.int64, len(used)), np.fromiter(used.values(), np.float64, len(used))
+        Args: ranks, past_leaf: of the streams. receivers: ranks.
+        """
+        paths = [self.of_streams(ranks, past_leaf).ravel(), self.of_results(receivers).ravel()]
+        if not self._at_server:  # leaves add up, and pass on what they added up
+            paths += [np.unique(self._trunk_up[ranks[~past_leaf]]), np.unique(self._trunk_down[receivers])]
+        used = np.concatenate(paths)
+        links, times = np.unique(used[used != NONE], return_counts=True)
+        return links, times.astype(np.float64)
 
     # --- times --------------------------------------------------------------------------------------------------------
 
     def up_us(self, ranks: Ints) -> float:
         """What the last packet takes to where it is summed, after it has left; of some workers the longest."""
         own, beyond, _ = self._fabric.ways_us(self._fragment)
-        links = np.array(self._fabric.up)[ranks]
-        first = own[ranks] - self._fragment / self._fabric.network.capacity(links)
+        first = own[ranks] - self._fragment / self._fabric.network.capacity(self.up[ranks])
         return float((first + beyond[ranks]).max()) + self._server_us
 
     def down_us(self) -> Floats:

@@ -1,6 +1,5 @@
 """A worker on the flow network: what a step needs of its host, as `sim.worker.SimWorker` is with packets."""
 
-import functools
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from sa_atp.net.helping import Helping
 from sa_atp.net.send_pacer import AHEAD_US, LEAST_BYTES
 from sa_atp.net.session import Asking
 from sa_atp.spec import HEADER_BYTES
+from sa_atp.straggler.ledger import LONGEST_POLL_US
 from sa_atp.straggler.progress import SendProgress
 from sa_atp.transport.requests import SMOOTHING
 from sa_atp.wire.control import AboutHelp, Nothing, Reply, Request, Work
@@ -45,14 +45,22 @@ class FlowSum:
 
 
 class _Helping(Helping):
-    """Names contributions as the ledger of the rank's group does."""
+    """Names contributions as the ledger of the rank's group does.
 
-    bits_for: Callable[[int], int]
+    Where the sum waits for other groups alone, that ledger knows of nothing to do: an offer waits until there may be some.
+    """
+
+    def __init__(self, worker: "FlowWorker", answer_us: Callable[[], int]) -> None:
+        super().__init__(worker.membership, worker.ask, worker.now_us, answer_us)
+        self._worker = worker
 
     def offer(
         self, step: int, missing: int, *, busy_us: int, progress: SendProgress | None
     ) -> "Future[Work | Nothing]":
-        return super().offer(step, self.bits_for(missing), busy_us=busy_us, progress=progress)
+        here = self._worker.job.help.bits_for(self._worker.rank, missing)
+        if not here and not busy_us:
+            return self._worker.when_missing()
+        return super().offer(step, here, busy_us=busy_us, progress=progress)
 
 
 class FlowWorker(Asking):
@@ -72,8 +80,7 @@ class FlowWorker(Asking):
         self._up = self._fabric.path(rank, SERVER)
         self._down = self._fabric.path(SERVER, rank)
         self._answer_us = 0  # how long answers take, smoothed as requests.py does
-        self.helping = _Helping(self.membership, self.ask, self.now_us, lambda: self._answer_us)
-        self.helping.bits_for = functools.partial(job.help.bits_for, rank)
+        self.helping: Helping = _Helping(self, lambda: self._answer_us)
         job.revoked[rank] = self.helping.on_revoked
 
     # --- the Host of a step ---------------------------------------------------------------------------------------------
@@ -107,8 +114,7 @@ class FlowWorker(Asking):
 
             def answered() -> None:
                 if missing and not sum_.future.done():
-                    sum_.missing_bits = missing
-                    sum_.progress = self._progress(sum_, written).since(sum_.progress)
+                    self._note(sum_, missing, written)
 
             self._fabric.message(self._down[1:], HEADER_BYTES, answered)
 
@@ -181,6 +187,30 @@ class FlowWorker(Asking):
         missing = aggregation.missing_for(self.rank)
         own = sum_.own
         return missing if own and not any(stream.bits & missing for stream in own) else 0
+
+    def _note(self, sum_: FlowSum, missing: int, written: float) -> None:
+        """What is missing of a sum, and how far we are in it. Args: written: see _progress."""
+        sum_.missing_bits = missing
+        sum_.progress = self._progress(sum_, written).since(sum_.progress)
+
+    def when_missing(self) -> "Future[Work | Nothing]":
+        """A future that is done when the sums under way wait for somebody in our group; looked at now and then."""
+        found: Future[Work | Nothing] = Future()
+        sums = list(self._sums.values())
+
+        def look() -> None:
+            under_way = [sum_ for sum_ in sums if not sum_.future.done()]
+            missing = [self._missing(sum_) for sum_ in under_way]
+            if any(self.job.help.bits_for(self.rank, bits) for bits in missing):
+                for sum_, bits in zip(under_way, missing, strict=True):
+                    if bits:
+                        self._note(sum_, bits, self._written_bytes(sum_))
+                found.set_result(Nothing())
+            elif under_way:
+                self._clock.at(self._clock.now_us + LONGEST_POLL_US, look)
+
+        self._clock.at(self._clock.now_us + LONGEST_POLL_US, look)
+        return found
 
     def _written_bytes(self, sum_: FlowSum) -> float:
         """How far our first contribution is, with what has been written and has not left."""

@@ -57,6 +57,7 @@ class Ledger:
         self._now = Projection(self._workers)
         self._late = LateData(self._workers, self._map, self._now)
         self._effect = Effect()
+        self._foreseen: tuple[tuple[int, ...], int] | None = None  # speeds, and what follows from them
 
     # --- what workers say ---------------------------------------------------------------------------------------------
 
@@ -150,7 +151,7 @@ class Ledger:
     def shared(self, step: int) -> list[int]:
         """The shards of a step of which somebody else than the owner computes a part."""
         state = self._steps.get(step)
-        return [] if state is None else [shard for shard in range(self.world_size) if state.is_shared(shard)]
+        return [] if state is None else sorted(state.shared)
 
     def advice(self, rank: int) -> tuple[int, bool]:
         """For the steps that follow, as far as they can be foreseen.
@@ -158,18 +159,24 @@ class Ledger:
         Returns: how many of its micro-batches a worker should hold from the beginning; and whether it will have something
         to do for others.
         """
-        known = [w.micro_batch_us for w in self._workers if w.micro_batch_us is not None]
         next_step = max(self._steps, default=-1) + 1
-        if self.mode is not HelpMode.STEAL or len(known) < self.world_size or not self._effect.is_on(next_step):
+        times = self._now.times() if self.mode is HelpMode.STEAL and self._effect.is_on(next_step) else None
+        if times is None:
             return self.micro_batches, False
-        times = [int(t) for t in known]
-        end_us = makespan(self.world_size * self.micro_batches, [Capacity(0, t) for t in times]) or 0
+        end_us = self._all_done_us(times)
         usual_us = sorted(times)[len(times) // 2]
         slow = [r for r, t in enumerate(times) if self.micro_batches * t - end_us > usual_us]
         if rank in slow:
             # half of what it will do at most: the rest it asks for in time, or leaves to others
             return end_us // times[rank] // 2, False
         return self.micro_batches, bool(slow) and self.micro_batches * times[rank] + times[rank] <= end_us
+
+    def _all_done_us(self, times: tuple[int, ...]) -> int:
+        """How long all micro-batches take if everybody does what it can; made anew when speeds have changed."""
+        if self._foreseen is None or self._foreseen[0] != times:
+            end_us = makespan(self.world_size * self.micro_batches, [Capacity(0, t) for t in times]) or 0
+            self._foreseen = times, end_us
+        return self._foreseen[1]
 
     # --- an owner's own -----------------------------------------------------------------------------------------------
 
@@ -281,6 +288,7 @@ class Ledger:
         course.lot, course.lot_from_us = [(shard, m) for m in lot], begin_us
         course.lot_until_us = begin_us + len(lot) * mine
         if shard != rank:
+            state.shared.add(shard)
             self.helped_micro_batches += len(lot)
         return Assigned(step, shard, tuple(lot))
 
@@ -340,7 +348,7 @@ class Ledger:
     def _back_up(self, state: Step, step: int, rank: int, missing: int, free_us: int, now_us: int) -> Assigned | None:
         """Micro-batches whose holder has fallen silent."""
         for holder, course in enumerate(state.courses):
-            if holder == rank:
+            if holder == rank or (course.idle_us is not None and not course.lot):
                 continue
             mine = self._now.mine(state, rank, holder)
             overdue_us = max(mine, min((OVERDUE - 1) * mine, LEAST_SENDING_US))
@@ -360,6 +368,7 @@ class Ledger:
                     chosen = lost[: max(1, len(lost) // self.world_size)]
                     for m in chosen:
                         state.backed_up[shard][m] = True
+                    state.shared.add(shard)
                     self.backups += len(chosen)
                     return Assigned(step, shard, tuple(chosen), backup=True)
         return None
@@ -373,6 +382,7 @@ class Ledger:
             return None
         shard, micro_batches = found
         state.resent.add(shard)
+        state.shared.add(shard)
         self._workers[shard].resent_in = step
         self.backups += len(micro_batches)
         return Assigned(step, shard, micro_batches, backup=True)
@@ -387,6 +397,7 @@ class Ledger:
             ready_us = max(free_us + self.micro_batches * mine, self._now.link_free_us(state, rank, now_us))
             if worth_helping(ready_us, finish[shard], mine // 2):
                 state.cloned_by[shard] = rank
+                state.shared.add(shard)
                 self.helped_micro_batches += self.micro_batches
                 return Assigned(step, shard, tuple(range(self.micro_batches)), backup=True)
         return None
@@ -395,7 +406,10 @@ class Ledger:
 
     def _project(self, state: Step, now_us: int) -> None:
         """Notes how long the step would take if nobody helped from now on."""
-        last_us = max(self._now.finish_us(state, shard, now_us) for shard in range(self.world_size))
+        # who is done, and of whose nothing is nobody's, is at what it was given at most
+        lots_us = max(course.lot_until_us for course in state.courses)
+        at_it_us = [self._now.finish_us(state, shard, now_us) for shard in state.unfinished]
+        last_us = max(now_us, lots_us, *at_it_us) if len(at_it_us) < self.world_size else max(at_it_us)
         state.projected_us = max(state.projected_us, last_us - state.began_us)
 
     # --- bookkeeping --------------------------------------------------------------------------------------------------

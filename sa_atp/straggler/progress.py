@@ -131,6 +131,8 @@ class Step:
     """Shards whose owner was told to stop."""
     resent: set[int] = field(default_factory=set)
     """Shards that are computed anew because their data is late."""
+    shared: set[int] = field(default_factory=set)
+    """Shards of which somebody else computes a part, too or instead of their owner: what is shared stays so."""
 
     @classmethod
     def begin(cls, world_size: int, micro_batches: int, now_us: int) -> "Step":
@@ -154,11 +156,8 @@ class Step:
         """The last micro-batch of a shard that is nobody's; there is one."""
         return max(m for m, owner in enumerate(self.owner[shard]) if owner == NOBODY)
 
-    def is_shared(self, shard: int) -> bool:
-        """Whether somebody else computes a part of a shard, too or instead of its owner."""
-        return (
-            shard in self.cloned_by
-            or shard in self.resent
-            or any(self.backed_up[shard])
-            or any(owner not in (shard, NOBODY) for owner in self.owner[shard])
-        )
+    @property
+    def unfinished(self) -> list[int]:
+        """Shards whose owner has not said that it has computed what it held, or of which something is nobody's."""
+        owned = zip(self.courses, self.owner, strict=True)
+        return [shard for shard, (course, owner) in enumerate(owned) if course.idle_us is None or NOBODY in owner]

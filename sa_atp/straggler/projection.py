@@ -23,6 +23,11 @@ class Projection:
         weight = worker.weight if shard is None else self._workers[shard].weight
         return None if measured is None else int(measured * weight / worker.weight)
 
+    def times(self) -> tuple[int, ...] | None:
+        """How long each takes for one of its own; None: not all are known."""
+        known = [w.unit_us * w.weight for w in self._workers if w.unit_us is not None]
+        return tuple(map(int, known)) if len(known) == len(self._workers) else None
+
     def typical(self, shard: int) -> int | None:
         """How long most workers take for a micro-batch of a shard."""
         known = sorted(w.unit_us for w in self._workers if w.unit_us is not None)

@@ -1,6 +1,8 @@
 """The simulated backend on flows: the same steps and the same ledger, on a network of fair shares. (docs/flow-model.md)"""
 
-from collections.abc import Sequence
+import contextlib
+import gc
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sa_atp import policies
@@ -25,6 +27,7 @@ from sa_atp.train.stragglers import LinkContention
 from sa_atp.train.virtual_time import Process
 
 TRAINED = ("digits-cnn",)
+NEW_OBJECTS = 100_000  # after which Python looks for those that nobody can reach any more
 
 
 def check(plan: Plan, names: Sequence[str]) -> None:
@@ -169,7 +172,8 @@ class _Simulation:
     def run(self) -> list[dict[str, Any]]:
         """Returns: what testbed.worker.train does, for each rank."""
         limit_us = int((expected_seconds(self.plan) + 60.0) * 1e6)
-        over = self.clock.run(lambda: self.left == 0 or self.error is not None, limit_us)
+        with _collected_seldom():
+            over = self.clock.run(lambda: self.left == 0 or self.error is not None, limit_us)
         if self.error is not None:
             raise self.error
         if not over:
@@ -177,6 +181,19 @@ class _Simulation:
                 f"policy {self.policy.name}: not finished after {self.clock.now_us / 1e6:.0f} simulated seconds"
             )
         return [rank.raw() for rank in self.ranks]
+
+
+@contextlib.contextmanager
+def _collected_seldom() -> Iterator[None]:
+    """Of a thousand workers, thousands of events are waiting at any time: to look through them as often as usual would take
+    as long as the run itself.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(NEW_OBJECTS, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 class _Rank:

@@ -75,4 +75,5 @@ class ContributionMap:
 
     def micro_batches_of(self, rank: int, bits: int) -> list[int]:
         """The micro-batches of a rank's shard that are in a bitmap."""
-        return [m for m in range(self.micro_batches) if bits & self.bit(rank, m)]
+        own = bits >> self.number(rank, 0)
+        return [m for m in range(self.micro_batches) if own >> m & 1] if own else []

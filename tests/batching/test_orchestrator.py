@@ -1,6 +1,7 @@
 """Decisions: the optimum where speeds are known, nothing for noise, again when speeds drift."""
 
 import random
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -148,3 +149,16 @@ def test_ranks_that_know_something_else_are_not_mixed_up() -> None:
         one.measured([Measured(30, 0.1), Measured(30, 0.2)])
         other.measured([Measured(30, 0.2), Measured(30, 0.1)])
     assert (one.sizes, other.sizes) == ((40, 20), (20, 40))
+
+
+def test_equal_sizes_are_worked_out_once_for_all_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    solved = []
+
+    def counting(shares: Sequence[Share], batch: int, granularity: int = 1) -> tuple[int, ...]:
+        solved.append(batch)
+        return solve(shares, batch, granularity)
+
+    monkeypatch.setattr("sa_atp.batching.orchestrator.solve", counting)
+    sizes = {Orchestrator(7, 7 * 1013, offsets_s=[0.001 * rank] * 7).sizes for rank in range(7)}
+    assert sizes == {(1013,) * 7}
+    assert len(solved) <= 1

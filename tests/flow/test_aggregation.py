@@ -1,6 +1,7 @@
 """A sum as flows: what holds it up, and what does not."""
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -101,7 +102,7 @@ def test_a_window_moves_once_in_a_round_trip() -> None:
 def test_leaders_wait_at_the_end_of_their_window() -> None:
     case = Case(window=20)
     case.run([0, 0, 0, 50_000])
-    leader = case.sum.streams[0]
+    leader = case.sum.streams.each[0]
     assert leader.sending[0] == (0, 160)
     assert leader.sending[1][0] == 50_000
 
@@ -147,3 +148,40 @@ def test_nothing_is_faster_than_links_or_stands_still(
     rounds = SIZE / FRAGMENT / window
     slowest_us = 8 * SIZE / min(rates[:workers])
     assert max(found.values()) <= max(starts) + 1.1 * slowest_us + rounds * (100 + 6 * 8 * FRAGMENT / min(rates)) + 5000
+
+
+def calls_of(work: Callable[[], object]) -> int:
+    """How many functions are called, Python's and C's."""
+    calls = 0
+
+    def count(_: object, event: str, __: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_looking_at_many_contributions_is_as_much_work_as_at_a_few() -> None:
+    """What is missing while some are ahead, and what moves how: the same calls for 8 workers and for 256."""
+
+    def work(workers: int) -> tuple[int, int]:
+        case = Case(workers=workers)
+        for rank in range(workers):
+            case.sum.begin(rank)
+            case.clock.at(3 * (rank % 2), lambda rank=rank: case._contribute(rank, rank))  # type: ignore[misc]
+        case.clock.at(400, lambda: None)
+        case.clock.run(lambda: False, 400)
+        assert case.sum.is_covered
+        assert case.sum.received_by(0) > 0
+        assert not case.arrived
+        missing = calls_of(lambda: case.sum.missing_for(0))
+        return missing, calls_of(case.sum._look)
+
+    few, many = work(8), work(256)
+    assert many[0] <= few[0] + 2
+    assert many[1] <= 2 * few[1]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sa_atp.flow.network import FlowNetwork, fair_rates
+from sa_atp.flow.network import Floats, Flow, FlowNetwork, Ints, Many, fair_rates
 from sa_atp.sim.network import Clock
 
 GBIT = 125.0  # bytes in a microsecond
@@ -181,3 +181,65 @@ def test_the_same_twice() -> None:
 
     assert run() == run()
     assert len(run()) == 200
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 20), st.lists(st.tuples(st.integers(0, 5), st.integers(-1, 2), st.integers(0, 9_000)))
+        ),
+        max_size=5,
+    ),
+    st.integers(0, 40),
+)
+def test_many_at_once_are_the_same_as_one_after_the_other(
+    batches: list[tuple[int, list[tuple[int, int, int]]]], stop_us: int
+) -> None:
+    """Flows over links of their own and shared ones, begun and stopped together: what each has carried, and when."""
+
+    def run(*, together: bool) -> tuple[list[object], list[float], list[float]]:
+        clock = Clock()
+        network = FlowNetwork(clock)
+        links = [network.add_link(100.0 + 10 * n, 0) for n in range(9)]
+        seen: list[object] = []
+        carried: list[float] = []
+
+        def begin(flows: list[tuple[int, int, int]]) -> None:
+            paths = [[links[own]] if other < 0 else [links[own], links[6 + other]] for own, other, _ in flows]
+            alive: dict[int, Flow | int] = {}
+
+            def ended(names: Ints, _: Floats) -> None:
+                for name in names.tolist():
+                    del alive[name]
+                    seen.append((clock.now_us, name))
+
+            if together:
+                padded = np.array([[*path, -1][:2] for path in paths], np.int64).reshape(-1, 2)
+                sizes = np.array([float(size) for _, _, size in flows])
+                places = network.start_many(Many(ended), np.arange(len(flows)), padded, sizes)
+                alive.update(enumerate(places.tolist()))
+            else:
+                for name, (path, (_, _, size)) in enumerate(zip(paths, flows, strict=True)):
+                    alive[name] = network.start(path, size, lambda name=name: ended(np.array([name]), np.zeros(1)))  # type: ignore[misc]
+            if stop_us:
+                clock.at(clock.now_us + stop_us, lambda: stop(alive))
+
+        def stop(alive: dict[int, Flow | int]) -> None:
+            places = np.array([flow for flow in alive.values() if isinstance(flow, int)], np.int64)
+            if together:
+                carried.extend(network.carried_by(places).tolist())
+                network.stop_many(places)
+            for flow in alive.values():
+                if isinstance(flow, Flow):
+                    carried.append(network.carried(flow))
+            for flow in alive.values():
+                if isinstance(flow, Flow):
+                    network.stop(flow)
+            alive.clear()
+
+        for when_us, flows in batches:
+            clock.at(when_us, lambda flows=flows: begin(flows) if flows else None)  # type: ignore[misc]
+        clock.run(lambda: False, 10**9)
+        return seen, carried, [network.carried_bytes(link) for link in links]
+
+    assert run(together=True) == run(together=False)

@@ -1,6 +1,7 @@
 """The ledger: who may compute what, by steps of real workers. (protocol sections 10.2 and 10.3)"""
 
 import random
+from collections.abc import Iterable
 
 import pytest
 from helpers.work import Crew, between, fluid_us
@@ -355,3 +356,23 @@ def test_old_steps_are_forgotten() -> None:
     for step in range(3 * STEPS_KEPT):
         ledger.idle(step, 0, NOTHING, step)
     assert len(ledger._steps) == STEPS_KEPT
+
+
+def test_what_follows_from_speeds_is_worked_out_when_they_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every answer carries advice: with as many questions as workers its cost would grow with their square."""
+    worked_out = []
+
+    def counting(tasks: int, capacities: Iterable[Capacity]) -> int | None:
+        worked_out.append(tasks)
+        return makespan(tasks, capacities)
+
+    monkeypatch.setattr("sa_atp.straggler.ledger.makespan", counting)
+    ledger = Ledger(16, 4, HelpMode.STEAL)
+    for rank in range(16):
+        ledger.idle(0, rank, Told(took_us=FAST_US * (1 + rank // 15), spent_us=9_000), 10_000)
+    advice = [ledger.advice(rank) for rank in range(16)]
+    assert advice[15] != advice[0]
+    assert len(worked_out) == 1
+    ledger.idle(0, 3, Told(took_us=5 * FAST_US, spent_us=9_000), 10_000)
+    assert ledger.advice(3) != advice[3]
+    assert len(worked_out) == 2

@@ -79,6 +79,17 @@ def test_more_workers_than_a_packet_has_bits_for() -> None:
     assert helpers <= groups - {3, 40}
 
 
+def test_whoever_can_only_wait_for_other_groups_does_not_ask_for_work() -> None:
+    """80 of 96 workers have nobody slow among those whom they could help."""
+    (found,) = simulate(
+        'run.policies=["sa-atp"]', "job.model=resnet-50", "job.model_scale=0.001", "topology.kind=two-level",
+        "topology.workers=96", "topology.racks=3", "straggler.workers=[3]", "straggler.slowdown=100",
+    )  # fmt: skip
+    assert found.help["micro_batches"] > 0
+    # all say in each step that they are idle, and ask once until they know what is missing; 16 look for work
+    assert found.help["questions"] < (2 * 96 + 3 * 16) * 3
+
+
 def test_what_packets_cannot_carry_and_flows_know_nothing_of() -> None:
     with pytest.raises(UserError, match="at most 64 fit in the bitmap; flows have no such limit"):
         simulate("topology.workers=32", "sim.network=packets")
