@@ -35,6 +35,7 @@ class FlowSum:
     missing_bits: int | None = None
     progress: SendProgress | None = None
     sending: tuple[tuple[int, int], ...] = ()
+    sent_share: float = 1.0
     own: list[Stream] | None = None
     """What this worker contributes, in the order in which it began."""
 

@@ -64,6 +64,8 @@ class Sum:
     sending: tuple[tuple[int, int], ...] = ()
     """After it is done: from when to when our first contribution left; without what was sent again, and without waiting for
     others before more could leave."""
+    sent_share: float = 1.0
+    """After it is done: how much of that contribution has left."""
     finished: Operation | None = None
     """After it is done: the sums as integers (`finished.integers()`)."""
     session: "Session | None" = field(default=None, repr=False)
@@ -235,6 +237,7 @@ class Session:
     def _finish(self, sum_: Sum) -> None:
         try:
             sum_.sending = self.worker.sending(sum_.operation)
+            sum_.sent_share = self.worker.sent_share(sum_.operation)
             sum_.finished = self.worker.result(sum_.operation, sum_.out)
             if sum_.scale != 1.0:
                 sum_.out *= np.float32(sum_.scale)

@@ -64,6 +64,10 @@ class SegmentedSum:
     def sending(self) -> tuple[tuple[int, int], ...]:
         return tuple(sorted(stretch for s in self.sums for stretch in s.sending))
 
+    @property
+    def sent_share(self) -> float:
+        return sum(s.sent_share * s.values for s in self.sums) / sum(s.values for s in self.sums)
+
 
 class BucketedHost(Asking):
     """A communicator as a step of segmented sums sees it (see step.Host)."""

@@ -73,6 +73,11 @@ class MeasuredSum:
         return sending
 
     @property
+    def sent_share(self) -> float:
+        share: float = self.gradient.sent_share
+        return share
+
+    @property
     def finished(self) -> Any:
         """The gradient's sum as integers; see net.session.Sum."""
         return self.gradient.finished

@@ -24,6 +24,7 @@ from sa_atp.wire.control import Nothing, Seated, Taken, Work
 
 IDLE_ANSWER_US = 20_000  # for which data waits to hear which way it should go
 WEIGHT_OF_A_SAMPLE = 100  # where shards differ; micro-batches of a shard have parts of a sample more or less
+LEAST_SENT = 1 / 8  # of a contribution: that tells how long all of it takes to leave, less does not
 OFFER_AHEAD = 1.25  # round trips before a worker is free that it asks for work, if there will be some
 
 
@@ -52,6 +53,8 @@ class PendingSum(Protocol):
     def progress(self) -> SendProgress | None: ...
     @property
     def sending(self) -> tuple[tuple[int, int], ...]: ...
+    @property
+    def sent_share(self) -> float: ...
     @property
     def future(self) -> "Future[Values]": ...
 
@@ -187,7 +190,9 @@ class Stepper:
         if self.helps:
             yield from self._help(step, sum_, record, offer)
         yield Wait(sum_.future)
-        self.host.helping.sent(sum(end - start for start, end in sum_.sending))
+        if sum_.sent_share >= LEAST_SENT:
+            took_us = sum(end - start for start, end in sum_.sending)
+            self.host.helping.sent(round(took_us / sum_.sent_share))
         self.workload.apply(sum_.future.result())
         record.end_us = self.host.now_us()
         account(record, contributed_us, sum_.sending)

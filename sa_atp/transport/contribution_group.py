@@ -203,6 +203,12 @@ class ContributionGroup:
         """Fragments that could be sent, and have not been."""
         return sum(end - first for first, end in self._fresh)
 
+    @property
+    def sent_share(self) -> float:
+        """How much of the data has been sent, of the first attempt."""
+        start, count = self.plan.data_start(0), self.plan.data_fragments
+        return np.count_nonzero(self.tries[start : start + count]) / count
+
     # --- bookkeeping --------------------------------------------------------------------------------------------------
 
     def on_sent(self, first: int, end: int, now_us: int, answer_us: int) -> None:

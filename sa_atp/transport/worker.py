@@ -174,6 +174,11 @@ class Worker:
         groups = self._operations[operation].groups
         return tuple(groups[0].sending) if groups else ()
 
+    def sent_share(self, operation: int) -> float:
+        """How much of our first contribution to an operation has left: others may have done the rest."""
+        groups = self._operations[operation].groups
+        return groups[0].sent_share if groups else 0.0
+
     def result(self, operation: int, out: Values) -> Operation:
         """Writes the sums of a done operation into float32[values]."""
         done = self._operations.take(operation, out, None if self._common is None else self._common.write_values)

@@ -51,6 +51,7 @@ class _Sum:
 
     progress: SendProgress | None = None
     sending: tuple[tuple[int, int], ...] = ()
+    sent_share: float = 1.0
 
     def __init__(self, crew: "Crew", step: int) -> None:
         self.crew, self.step = crew, step

@@ -3,6 +3,7 @@
 import itertools
 
 import pytest
+from helpers.work import Crew
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,6 +45,18 @@ def test_what_can_only_leave_when_others_have_sent_is_waited_for() -> None:
 def test_others_did_all_of_it(sending: Sending) -> None:
     record = StepRecord(0, 0, 100, [Activity("compute", 0, 40)])
     assert filled(record, 40, sending) == [("compute", 0, 40), ("wait", 40, 100)]
+
+
+@pytest.mark.parametrize(("share", "told_us"), [(1.0, 30_000), (0.5, 60_000), (0.125, 240_000), (0.1, 0), (0.0, 0)])
+def test_what_had_not_left_when_the_sum_came_is_counted_in_how_long_sending_takes(
+    share: float, told_us: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others did the rest. The ledger would take a slow link for a fast one, and count on it."""
+    monkeypatch.setattr("helpers.work._Sum.sending", ((0, 10_000), (40_000, 60_000)))
+    monkeypatch.setattr("helpers.work._Sum.sent_share", share)
+    crew = Crew(2, 4)
+    crew.run([1_000, 1_000])
+    assert [host.helping.told(1)["sent_us"] for host in crew.hosts] == [told_us, told_us]
 
 
 @given(

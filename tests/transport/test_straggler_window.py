@@ -131,6 +131,15 @@ def test_what_has_arrived_is_not_in_the_network() -> None:
     assert leader.under_way == (len(leader.held), 0)
 
 
+def test_how_much_of_a_contribution_has_left() -> None:
+    leader = Leader(2 * SLOTS)
+    assert leader.worker.sent_share(0) == 0
+    leader.run(1)
+    assert leader.worker.sent_share(0) == INITIAL_WINDOW / (2 * SLOTS)
+    leader.run(100_000)
+    assert leader.worker.sent_share(0) == 0.5
+
+
 def test_it_sends_up_to_the_slots_without_a_single_result() -> None:
     leader = Leader(2 * SLOTS)
     leader.run(20 * ONE_WAY_US)
