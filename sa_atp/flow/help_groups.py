@@ -49,7 +49,8 @@ class _Group:
         self.book = book
         self.members = [Member(n, ("", UDP_PORT), 0, 0) for n in range(len(ranks))]
         self._whole = whole
-        self._own = ContributionMap(len(ranks), whole.micro_batches)
+        self.bits = whole.summed_below(ranks)
+        """Its contributions, as the whole job names them."""
 
     def answer(self, place: int, request: WorkRequest, now_us: int, levels: int) -> HelpAnswer:
         found = work_requests.answer(self.book, self.members[place], 0, request, now_us, levels=levels)
@@ -88,6 +89,10 @@ class HelpGroups:
     def bits_for(self, rank: int, bits: int) -> int:
         """A bitmap of the whole job's contributions as the ledger of a rank's group knows them; with one group the same."""
         return bits if self.count == 1 else self._place[rank][0].bits_here(bits)
+
+    def concerns(self, rank: int, bits: int) -> bool:
+        """Whether something in a bitmap is the work of a rank's group; with one group everything is."""
+        return self.count == 1 or bool(bits & self._place[rank][0].bits)
 
     def answer(self, rank: int, request: Question, now_us: int) -> Answer:
         """What the parameter server says. Args: request: bitmaps in it are those of `bits_for`."""

@@ -58,10 +58,10 @@ class _Helping(Helping):
     def offer(
         self, step: int, missing: int, *, busy_us: int, progress: SendProgress | None
     ) -> "Future[Work | Nothing]":
-        here = self._worker.job.help.bits_for(self._worker.rank, missing)
-        if not here and not busy_us:
+        help_, rank = self._worker.job.help, self._worker.rank
+        if not busy_us and not help_.concerns(rank, missing):
             return self._worker.when_missing()
-        return super().offer(step, here, busy_us=busy_us, progress=progress)
+        return super().offer(step, help_.bits_for(rank, missing), busy_us=busy_us, progress=progress)
 
 
 class FlowWorker(Asking):
@@ -202,7 +202,7 @@ class FlowWorker(Asking):
         def look() -> None:
             under_way = [sum_ for sum_ in sums if not sum_.future.done()]
             missing = [self._missing(sum_) for sum_ in under_way]
-            if any(self.job.help.bits_for(self.rank, bits) for bits in missing):
+            if any(bits and self.job.help.concerns(self.rank, bits) for bits in missing):
                 for sum_, bits in zip(under_way, missing, strict=True):
                     if bits:
                         self._note(sum_, bits, self._written_bytes(sum_))

@@ -64,7 +64,8 @@ def fabric_of(plan: Plan, clock: Clock, *, server_mbps: float = 0.0) -> Fabric:
 def run(plan: Plan, policy: str, repetition: int, progress: Progress) -> PolicyRun:
     """Runs one policy once. Raises: SaAtpError."""
     simulation = _Simulation(plan, policies.switch_policy(policy), repetition, progress, fabric_of(plan, Clock()))
-    found = collect(plan, policy, repetition, simulation.run())
+    with _collected_seldom():
+        found = collect(plan, policy, repetition, simulation.run())
     found.fragments = {}  # there are none
     return found
 
@@ -73,7 +74,8 @@ def step_ends_us(plan: Plan, policy: str, progress: Progress, fabric: Fabric) ->
     """When each step of a run was over, without its records, where only sizes are on their way. Raises: SaAtpError."""
     simulation = _Simulation(plan, policies.switch_policy(policy), 0, progress, fabric, sizes_only=True)
     simulation.keeps = False
-    simulation.run()
+    with _collected_seldom():
+        simulation.run()
     return simulation.ends_us
 
 
@@ -172,8 +174,7 @@ class _Simulation:
     def run(self) -> list[dict[str, Any]]:
         """Returns: what testbed.worker.train does, for each rank."""
         limit_us = int((expected_seconds(self.plan) + 60.0) * 1e6)
-        with _collected_seldom():
-            over = self.clock.run(lambda: self.left == 0 or self.error is not None, limit_us)
+        over = self.clock.run(lambda: self.left == 0 or self.error is not None, limit_us)
         if self.error is not None:
             raise self.error
         if not over:
