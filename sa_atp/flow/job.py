@@ -10,7 +10,7 @@ from sa_atp.arrays import Values
 from sa_atp.flow.aggregation import Aggregation
 from sa_atp.flow.fabric import FRAME_BYTES, SERVER, Fabric
 from sa_atp.flow.help_groups import Answer, HelpGroups, Question
-from sa_atp.flow.network import Floats
+from sa_atp.flow.network import BYTES_PER_US, Floats
 from sa_atp.flow.sums import Adder, Total
 from sa_atp.sim.network import WIRE_OVERHEAD_BYTES
 from sa_atp.spec import HEADER_BYTES, UDP_PORT
@@ -84,6 +84,13 @@ class FlowJob:
     def fragment_bytes(self) -> float:
         """One fragment on the wire, with every header and gap."""
         return float(4 * self.settings.lanes + HEADER_BYTES + FRAME_BYTES + WIRE_OVERHEAD_BYTES)
+
+    def one_after_the_other_us(self, values: int) -> float:
+        """How long a sum would take if everybody's contribution had the slowest link to itself, there and back."""
+        network = self.fabric.network
+        slowest = min(filter(None, map(network.rate_mbps, range(len(network.delay_us)))))
+        size = plan_of(values, self.settings.lanes).data_fragments * self.fragment_bytes
+        return 2 * self.settings.world_size * size / (slowest * BYTES_PER_US)
 
     def membership(self, rank: int) -> Membership:
         """A rank's place in the job, as a connection would have it."""

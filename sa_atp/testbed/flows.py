@@ -173,7 +173,8 @@ class _Simulation:
 
     def run(self) -> list[dict[str, Any]]:
         """Returns: what testbed.worker.train does, for each rank."""
-        limit_us = int((expected_seconds(self.plan) + 60.0) * 1e6)
+        sums_us = self.plan.run.steps * self.job.one_after_the_other_us(self.shared.workload.values)
+        limit_us = int((expected_seconds(self.plan) + 60.0) * 1e6 + sums_us)
         over = self.clock.run(lambda: self.left == 0 or self.error is not None, limit_us)
         if self.error is not None:
             raise self.error

@@ -33,6 +33,12 @@ def test_who_is_faster_with_more_workers(tmp_path: Path, capsys: pytest.CaptureF
     assert json.loads((tmp_path / "scale.json").read_text()) == printed
 
 
+def test_a_parameter_server_of_hundreds_is_waited_for() -> None:
+    """Its one link carries what all of them send: a step takes longer than everything else in a plan would have it."""
+    point = scale.measure("ps", 256, scale.WARM_UP + 1, stragglers=False)
+    assert point.iteration_time_s > 20
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
