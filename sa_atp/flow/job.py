@@ -86,7 +86,9 @@ class FlowJob:
         return float(4 * self.settings.lanes + HEADER_BYTES + FRAME_BYTES + WIRE_OVERHEAD_BYTES)
 
     def one_after_the_other_us(self, values: int) -> float:
-        """How long a sum would take if everybody's contribution had the slowest link to itself, there and back."""
+        """How long a sum takes if all contributions, and then all results, cross the slowest link one after the other, at
+        the rate that it has now.
+        """
         network = self.fabric.network
         slowest = min(filter(None, map(network.rate_mbps, range(len(network.delay_us)))))
         size = plan_of(values, self.settings.lanes).data_fragments * self.fragment_bytes

@@ -8,8 +8,8 @@ microsecond.
 A flow may use a link several times (a weight): what moves in step, like the contributions to one sum, is one flow that
 takes a share of each contributor's link.
 
-Who has many flows has them by their places in the network's arrays (`Many`): what is done with all of them at once costs as
-much as one, nearly.
+Who has many flows has them by their places in the network's arrays (`Many`): what is done with all of them at once costs
+little more than with one.
 """
 
 from collections.abc import Callable, Sequence
@@ -172,11 +172,11 @@ class FlowNetwork:
         return flow
 
     def start_many(self, owner: Many, names: Ints, paths: Ints, sizes: Floats) -> Ints:
-        """As many flows begin, one after the other.
+        """Flows begin.
 
         Args:
             names: int64[flows], by which the owner knows them.
-            paths: int64[flows, links]: the links of each; -1: none.
+            paths: int64[flows, links]: the links of each, at least one; -1: no more.
             sizes: float64[flows], bytes.
 
         Returns: int64[flows], their places, which are theirs until they are over.
@@ -196,7 +196,7 @@ class FlowNetwork:
         return left
 
     def stop_many(self, places: Ints) -> None:
-        """Ends flows that are not over, one after the other."""
+        """Ends flows that are not over."""
         if len(places):
             self._advance()
             self._remove(places)

@@ -10,17 +10,15 @@ from sa_atp.flow.network import Flags, Floats, Ints
 from sa_atp.transport.timing import MIN_TIMEOUT_US
 
 States = NDArray[np.int8]
-NOWHERE = -1
-NEVER_US = -(1 << 40)
+NOWHERE = -1  # no number of a stream, or place of a flow
+LONG_AGO_US = -(1 << 40)  # that is, never
 
-
-# what a stream does
+# `state`: what a stream does
 NEW = 0  # it has not been looked at
 FREE = 1  # it is a flow of its own
 WAITING = 2  # it is at the end of its window, and the sum does not move
 IN_STEP = 3
 DONE = 4
-
 
 ROW = np.dtype(
     [
@@ -92,7 +90,7 @@ class Streams:
         self._pairs = None
         row = self._rows[number]
         row["rank"], row["past_leaf"], row["names_bits"] = rank, past_leaf, bits != 0
-        row["end"], row["place"], row["sending_until_us"] = min(end, self._size), NOWHERE, NEVER_US
+        row["end"], row["place"], row["sending_until_us"] = min(end, self._size), NOWHERE, LONG_AGO_US
         self.each.append(stream)
         self.of_rank.setdefault(rank, []).append(number)
         return stream
@@ -167,7 +165,7 @@ class Streams:
         since = np.broadcast_to(since_us, numbers.shape)
         anew = since - ended[numbers] > MIN_TIMEOUT_US
         for number, from_us in zip(numbers[anew].tolist(), since[anew].tolist(), strict=True):
-            if ended[number] != NEVER_US:
+            if ended[number] != LONG_AGO_US:
                 self._sent_before.setdefault(number, []).append((int(started[number]), int(ended[number])))
             started[number] = from_us
         ended[numbers] = until_us
@@ -175,6 +173,6 @@ class Streams:
     def sending(self, number: int) -> list[tuple[int, int]]:
         """See `Stream.sending`."""
         row = self._rows[number]
-        if row["sending_until_us"] == NEVER_US:
+        if row["sending_until_us"] == LONG_AGO_US:
             return []
         return [*self._sent_before.get(number, ()), (int(row["sending_from_us"]), int(row["sending_until_us"]))]

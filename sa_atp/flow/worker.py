@@ -35,7 +35,8 @@ class FlowSum:
     missing_bits: int | None = None
     progress: SendProgress | None = None
     sending: tuple[tuple[int, int], ...] = ()
-    sent_share: float = 1.0
+    sent_share: float = 0.0
+    """How much of our contribution `sending` is of; with flows all of it, or none."""
     own: list[Stream] | None = None
     """What this worker contributes, in the order in which it began."""
 
@@ -150,7 +151,7 @@ class FlowWorker(Asking):
         """The whole sum is here."""
         sum_ = self._sums.pop(operation.index)
         if sum_.own:
-            sum_.sending = tuple(sum_.own[0].sending)
+            sum_.sending, sum_.sent_share = tuple(sum_.own[0].sending), 1.0
         total = operation.total
         nothing = np.broadcast_to(np.float32(0), operation.values)
         sum_.future.set_result(nothing if total is None else total.values)
@@ -195,7 +196,7 @@ class FlowWorker(Asking):
         sum_.progress = self._progress(sum_, written).since(sum_.progress)
 
     def when_missing(self) -> "Future[Work | Nothing]":
-        """A future that is done when the sums under way wait for somebody in our group; looked at now and then."""
+        """A future that is done when the sums under way wait for somebody in our group; never, if they are done first."""
         found: Future[Work | Nothing] = Future()
         sums = list(self._sums.values())
 

@@ -13,7 +13,16 @@ import numpy as np
 
 from sa_atp.arrays import Indices, Numbers
 from sa_atp.net.capture_file import Batch, CaptureFile
-from sa_atp.net.packet_text import CONTROL, FLAG_TEXTS, HAS_LANES, IS_KNOWN, KIND_TEXTS, control_text, looks_like_one
+from sa_atp.net.packet_text import (
+    CONTROL,
+    FLAG_TEXTS,
+    HAS_LANES,
+    IS_KNOWN,
+    KIND_TEXTS,
+    control_text,
+    flags_text,
+    looks_like_one,
+)
 from sa_atp.net.unwrap import UNCLEAR, Datagrams, find_datagrams
 from sa_atp.spec import HEADER_BYTES, UDP_PORT
 from sa_atp.tensor.scaling import SUM_LIMIT
@@ -128,7 +137,7 @@ def _describe(batch: Batch, found: Datagrams) -> dict[int, tuple[str, int | None
             rest = f" ({plural(missing, 'more byte was', 'more bytes were')} not captured)" if missing > 0 else ""
             lines[row] = (
                 f"{source} > {target}  {KIND_TEXTS[byte]} job={job} epoch={epoch} seq={seq} slot={slot} bits={bits:#x} "
-                f"flags={FLAG_TEXTS[flags]} exponent={exponent} tag={tag}{lanes.get(number, '')}{rest}",
+                f"{flags_text(byte & 15, flags)} exponent={exponent} tag={tag}{lanes.get(number, '')}{rest}",
                 job,
             )
     return lines

@@ -9,7 +9,7 @@ from scapy.layers.inet import IP, UDP
 from scapy.packet import Raw
 
 from sa_atp.net.layer import SaAtp
-from sa_atp.net.packet_text import FLAG_TEXTS, control_text, looks_like_one
+from sa_atp.net.packet_text import control_text, flags_text, looks_like_one
 from sa_atp.spec import HEADER_BYTES, UDP_PORT, Kind
 from sa_atp.tensor.scaling import SUM_LIMIT
 from sa_atp.words import plural
@@ -61,7 +61,7 @@ def describe(packet: Any, udp: Any) -> str:
         parts.append(f"request={packet.seq}")
     else:
         parts += [f"seq={packet.seq}", f"slot={packet.slot}", f"bits={packet.bits:#x}"]
-    parts.append(f"flags={FLAG_TEXTS[int(packet.flags)]}")
+    parts.append(flags_text(int(packet.kind), int(packet.flags)))
     if packet.kind == Kind.CONTROL:
         return " ".join([*parts, control_text(bytes(packet.payload))])
     parts.append(f"exponent={packet.exponent} tag={packet.tag}")

@@ -40,12 +40,13 @@ class OwnShard:
     def take(self) -> int | None:
         """Begins the next micro-batch; None: it is not ours, or not yet. Asks for more before there is none left."""
         with self._lock:
+            if self._told and self._helping.is_slower and not self._was_slower:
+                # nobody knows it yet: others may be about to do what we would begin
+                self._was_slower, self._told = True, False
+                self._share.give_back(self._reserve())
             found = self._share.take()
             if found is not None:
                 self._since_us = self._helping.now_us()
-                if self._told and self._helping.is_slower and not self._was_slower:
-                    self._was_slower, self._told = True, False
-                    self._share.give_back(self._reserve())
             reserve_us = MARGIN * self._helping.answer_us()
             soon = self._share.left * self._helping.micro_batch_us <= reserve_us
             wants = not self._asked and (not self._told or (soon and self._wants_more))
@@ -61,7 +62,8 @@ class OwnShard:
     def more(self) -> "Future[None] | None":
         """A future that is done when there may be another one to take; None: there will be none."""
         with self._lock:
-            if self._share.left == 0 and not self._wants_more:
+            # what we have given back is lost unless the parameter server knows of it: so its answer is waited for
+            if self._share.left == 0 and not self._wants_more and (self._share.is_whole or not self._asked):
                 return None
             found = self._waiting = Future()
             if self._share.left > 0:

@@ -4,6 +4,7 @@ import numpy as np
 
 from sa_atp.arrays import AnyIntegers, Lengths, Mask
 from sa_atp.spec import HEADER_BYTES, LANE_BUILDS, WITH_LANES, Flag, Kind
+from sa_atp.transport.stamp import QUESTION_FLAGS, question_number
 from sa_atp.wire.header import first_byte, size_of
 
 MAX_BODY = 160  # characters of a control message that are shown
@@ -28,6 +29,13 @@ def looks_like_one(first: AnyIntegers, sizes: Lengths, behind: AnyIntegers) -> M
     is_control = first == CONTROL
     found: Mask = np.where(is_control, (sizes > HEADER_BYTES) & (behind == ord("{")), expected) & IS_KNOWN[first]
     return found
+
+
+def flags_text(kind: int, flags: int) -> str:
+    """Flags by their names; four of a probe's, and of its answer's, are a number."""
+    if kind not in (Kind.PROBE, Kind.PROBE_REPLY):
+        return f"flags={FLAG_TEXTS[flags]}"
+    return f"question={question_number(flags)} flags={FLAG_TEXTS[flags & ~QUESTION_FLAGS]}"
 
 
 def control_text(body: bytes) -> str:

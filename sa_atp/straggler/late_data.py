@@ -38,8 +38,9 @@ class LateData:
         Args:
             missing: contributions that it misses (a bitmap).
             pending: share of the sums that it misses.
+            told: what it says of itself. now_us: when that came.
 
-        Where others have not computed theirs yet, what is missing tells nothing of it.
+        Returns: None: nothing is late; or not everybody has computed, and then what is missing tells nothing.
         """
         is_computed = all(c.idle_us is not None or r == rank or not state.held(r) for r, c in enumerate(state.courses))
         if self._now.duration(state, rank) is None or not is_computed:

@@ -25,7 +25,7 @@ from sa_atp.wire.control import HelpMode
 __all__ = ["Assigned", "Ledger", "SendProgress", "Told"]
 
 STEPS_KEPT = 4  # leaders may run ahead of a straggler whose work they do
-OVERDUE = 3.0  # a holder that takes so many times as long as it should is backed up; sooner where that is long
+OVERDUE = 3.0  # what takes so many times as long as it should is backed up
 LEAST_POLL_US, LONGEST_POLL_US = 6_000, 50_000  # between two offers of a leader that was told there is nothing to do
 WAITS = 1.5  # a worker that takes so many times as long as usual is late for that, not for its link
 FOREVER_US = 1 << 50
@@ -351,7 +351,7 @@ class Ledger:
             if holder == rank or (course.idle_us is not None and not course.lot):
                 continue
             mine = self._now.mine(state, rank, holder)
-            overdue_us = max(mine, min((OVERDUE - 1) * mine, LEAST_SENDING_US))
+            overdue_us = max(mine, LEAST_SENDING_US)
             # what it has sent, and what it says of it, may wait behind its own contribution
             patience_us = overdue_us + (OVERDUE - 1) * self._now.slow_link_us(holder) + self._workers[holder].answer_us
             late: dict[int, list[int]] = {}

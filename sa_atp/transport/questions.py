@@ -22,8 +22,11 @@ class Question:
     """The newest transmission when it left: an answer shows that this one, and all before, are not in the network."""
     tells: bool
     """Whether somebody wants to know whom the sum waits for."""
+    reused: bool
+    """Whether an earlier one with the same number has not been answered. The parameter server's answer to that may be under
+    way however much the switch has answered since."""
     again: bool
-    """Whether an earlier one with the same number has not been answered: which of them is, nobody knows."""
+    """... nor any later one: whoever answers, which of the two is answered, nobody knows."""
     is_passed: bool = False
     """Whether a later one has been answered: what was held before that is not of interest any more."""
 
@@ -50,11 +53,11 @@ class Questions:
         fragment = operation.index, local
         before = self._latest.pop(fragment, None)
         same = self._open.get((*fragment, number))
-        again = same is not None and not same.is_passed  # none of all those since has been answered
+        again = same is not None and not same.is_passed
         if same is not None and again:  # the answer may be to that one, which did not see what was sent since
             behind = same.behind
         tells |= before is not None and before.tells
-        question = Question(operation, local, asked_us, behind, tells, again)
+        question = Question(operation, local, asked_us, behind, tells, same is not None, again)
         self._latest[fragment] = self._open[*fragment, number] = question
         return number
 
@@ -70,6 +73,8 @@ class Questions:
             return None
         if self._latest.get(fragment) is found:
             del self._latest[fragment]
+        if found.again:
+            return found  # perhaps it is the earlier one that is answered, and those since are not passed
         count = self._counts[operation.index][local]
         age = (count - 1 - number) % QUESTION_NUMBERS  # questions that were asked after it
         for n in range(age + 1, min(count, QUESTION_NUMBERS)):

@@ -241,16 +241,17 @@ class Recovery:
         from_server = bool(flags & Flag.FROM_PS)
         elapsed_us = now_us - question.asked_us
         if from_server:
-            self._round_trip.answer_of_server(elapsed_us)
+            if not question.reused or elapsed_us >= self._round_trip.smoothed_us:
+                self._round_trip.answer_of_server(elapsed_us)
         elif not question.again or elapsed_us >= self._round_trip.smoothed_us:
             self._round_trip.answer(elapsed_us)
         left = self._under_way.has_left(question.behind)
         heard = max(left, 1)
         marked = heard if flags & Flag.CONGESTION else 0
         self._window.on_left(left, heard, marked, now_us, self._round_trip.smoothed_us)
-        if not from_server:
+        if not from_server and not question.again:
             self._find_lost_questions(question, now_us)
-        if question.is_passed or not operation.pending[local]:
+        if question.is_passed or (from_server and question.reused) or not operation.pending[local]:
             return None
         return self._on_held(operation, local, int(head["bits"]), question, from_server, now_us)
 

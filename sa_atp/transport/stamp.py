@@ -17,10 +17,10 @@ from sa_atp.wire.header import HEADER, first_byte, headers, lanes_of, size_of
 # A question's number travels in flags that mean nothing in a probe, lowest bit first: what answers leaves them as they are.
 _NUMBER_BITS = (Flag.FAN_OUT, Flag.OVERFLOW, Flag.COLLISION, Flag.PARTIAL)
 QUESTION_NUMBERS = 1 << len(_NUMBER_BITS)
-QUESTION_FLAGS = int(Flag.FAN_OUT | Flag.OVERFLOW | Flag.COLLISION | Flag.PARTIAL)
 _FLAGS_OF_NUMBER = [
     sum(int(flag) for bit, flag in enumerate(_NUMBER_BITS) if number >> bit & 1) for number in range(QUESTION_NUMBERS)
 ]
+QUESTION_FLAGS = _FLAGS_OF_NUMBER[-1]
 _NUMBER_OF_FLAGS = {flags: number for number, flags in enumerate(_FLAGS_OF_NUMBER)}
 
 

@@ -188,7 +188,7 @@ class AboutStep(Message, frozen=True):
     answer_us: Microseconds = 0
     """How long answers to its questions take to come; 0: not known."""
     sent_us: Microseconds = 0
-    """How long its contribution to the last sum took to leave."""
+    """How long its whole contribution takes to leave, by the last sum to which it had sent an eighth or more."""
     weight: Annotated[int, Meta(ge=1, le=1 << 30)] = 1
     """How much work a micro-batch of its shard is, beside one of another shard; took_us is what one of its own takes."""
 

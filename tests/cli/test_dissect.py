@@ -121,7 +121,7 @@ def test_one_line_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
         '{"type":"alive","oldest":5}',
         "    0.002000  10.0.0.9:4242 > 10.0.0.1:5000  RESULT      job=8 epoch=0 seq=0 slot=0 bits=0x3 "
         "flags=OVERFLOW,FAN_OUT exponent=0 tag=0 lanes=64 min=-2147483648 max=0 zero=63 poisoned=1",
-        "    0.003000  10.0.0.1:5000 > 10.0.0.9:21313  PROBE       job=7 epoch=0 seq=1 slot=0 bits=0x2 flags=- "
+        "    0.003000  10.0.0.1:5000 > 10.0.0.9:21313  PROBE       job=7 epoch=0 seq=1 slot=0 bits=0x2 question=0 flags=- "
         "exponent=0 tag=0",
         "    0.004000  10.0.0.1:5000 > 10.0.0.9:21313  not SA-ATP: 9 bytes are too few for a header",
         "    0.005000  10.0.0.1:5000 > 10.0.0.9:21313  not SA-ATP: version 2, kind 15",

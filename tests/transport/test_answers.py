@@ -289,8 +289,33 @@ def test_more_questions_than_numbers_lead_to_no_false_loss(under_way: int) -> No
     assert asker.lost() == set()
     asker.answer(3, 0, 100_000, question=last)
     assert asker.lost() == ({3} if under_way < QUESTION_NUMBERS else set())
-    asker.answer(3, 0, 130_000, question=asker.ask(3, 110_000))
-    assert asker.lost() == {3}, "and where it was, the next one tells"
+    for n in range(QUESTION_NUMBERS):
+        asker.answer(3, 0, 130_000 + 20_000 * n, question=asker.ask(3, 110_000 + 20_000 * n))
+    assert asker.lost() == {3}, "and where it was, one tells whose number nobody else has"
+
+
+def test_numbers_that_may_still_be_answered_are_not_passed_by_an_answer_that_may_be_to_another() -> None:
+    asker = Asker()
+    asker.send(100, 1_000)
+    asked = [asker.ask(3, 2_000 + n) for n in range(QUESTION_NUMBERS + 1)]
+    asker.answer(3, 0, 250_000, question=asked[0])
+    asker.groups[0].mark_lost(np.array([3]))
+    asker.send(1, 251_000)
+    asker.ask(3, 252_000)  # it has the number of the second one
+    asker.answer(3, 0, 253_000, question=asked[1])
+    assert asker.lost() == set()
+
+
+def test_the_parameter_servers_late_answer_is_not_taken_for_one_to_a_later_question() -> None:
+    """The switch has answered all others in the meantime, so that the number is in use again."""
+    asker = Asker()
+    asker.send(100, 1_000)
+    first = asker.ask(3, 2_000)
+    for n in range(1, QUESTION_NUMBERS):
+        asker.answer(3, OURS, 10_000 * n + 1_000, question=asker.ask(3, 10_000 * n))
+    asker.ask(3, 200_000)
+    asker.answer(3, 0, 201_000, int(Flag.FROM_PS), question=first)
+    assert asker.lost() == set()
 
 
 def test_a_number_is_good_again_when_a_later_question_has_been_answered() -> None:
