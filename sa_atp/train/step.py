@@ -22,7 +22,7 @@ from sa_atp.straggler.progress import SendProgress
 from sa_atp.transport.membership import Membership
 from sa_atp.wire.control import Nothing, Seated, Taken, Work
 
-IDLE_ANSWER_US = 20_000  # for which data waits to hear which way it should go
+IDLE_ANSWER_US = 20_000  # for which data waits to hear which way it should go, if answers take no longer
 WEIGHT_OF_A_SAMPLE = 100  # where shards differ; micro-batches of a shard have parts of a sample more or less
 LEAST_SENT = 1 / 8  # of a contribution: that tells how long all of it takes to leave, less does not
 OFFER_AHEAD = 1.25  # round trips before a worker is free that it asks for work, if there will be some
@@ -236,7 +236,8 @@ class Stepper:
         if parts:
             if self.helps:  # ahead of the data: it is computed, so what is late is not the device
                 idle = self.host.helping.idle(self._number)
-                if self.host.membership.levels > 1:  # the answer says which way the data goes
+                is_near = self.host.helping.answer_us() <= IDLE_ANSWER_US
+                if self.host.membership.levels > 1 and is_near:  # the answer says which way the data goes
                     yield Wait(first_of(idle, sum_.future), IDLE_ANSWER_US)
             self.host.contribute(sum_, parts, bits, on_behalf=False)
         return offer

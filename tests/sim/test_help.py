@@ -146,6 +146,13 @@ def test_a_long_way_is_not_taken_for_losses(pipelines: list[Pipeline], values: i
         assert training.step_us(step) < training.setting.alone_us(step) + 3.5 * to_server_and_back_us
 
 
+def test_where_answers_take_long_nobody_waits_to_hear_which_way_to_send(pipelines: list[Pipeline]) -> None:
+    delay_us = 10_000
+    training = train(pipelines, 2, links=LinkSettings(delay_us=delay_us), steps=4)
+    for step in range(1, training.setting.steps):
+        assert training.step_us(step) < training.setting.alone_us(step) + 4 * delay_us + 5_000
+
+
 # --- losses ---------------------------------------------------------------------------------------------------------------
 
 

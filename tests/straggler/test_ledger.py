@@ -215,12 +215,16 @@ def test_one_that_does_not_answer_is_done_without() -> None:
     assert course.end_us < 100 * FAST_US
 
 
+@pytest.mark.parametrize("answer_us", [0, 30_000])
 @pytest.mark.parametrize(("each_us", "late_us"), [(FAST_US, 50_000), (200_000, 200_000)])
-def test_nothing_is_backed_up_before_it_is_overdue_by_what_it_takes_a_helper(each_us: int, late_us: int) -> None:
+def test_nothing_is_backed_up_before_it_is_overdue_by_what_it_takes_a_helper(
+    each_us: int, late_us: int, answer_us: int
+) -> None:
     ledger = known(2, 1, [each_us, each_us])
-    start, due_us = 1_000_000, each_us + late_us
+    start, due_us = 1_000_000, each_us + late_us + answer_us
     ledger.idle(1, 0, Told(each_us, each_us), start + each_us)
-    assert ledger.ask(1, 0, 0b10, Told(0, due_us - 1), 0, start + due_us - 1) is None
+    early = Told(0, due_us - 1 - answer_us // 2, answer_us)
+    assert ledger.ask(1, 0, 0b10, early, 0, start + due_us - 1) is None
     assert ledger.ask(1, 0, 0b01, Told(0, due_us), 0, start + due_us) is None, "it is not missing"
     work = ledger.ask(1, 0, 0b10, Told(0, due_us), 0, start + due_us)
     assert work is not None
