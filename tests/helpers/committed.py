@@ -16,3 +16,8 @@ def help_rows() -> list[Row]:
 def help_page() -> str:
     """docs/help-table.md."""
     return (DOCS / "help-table.md").read_text()
+
+
+def flow_page() -> str:
+    """docs/flow-model.md."""
+    return (DOCS / "flow-model.md").read_text()
