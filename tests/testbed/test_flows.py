@@ -96,7 +96,7 @@ def test_whoever_can_only_wait_for_other_groups_does_not_ask_for_work() -> None:
     )  # fmt: skip
     assert found.help["micro_batches"] > 0
     # all say in each step that they are idle, and ask once until they know what is missing; 16 look for work
-    assert found.help["questions"] < (2 * 96 + 3 * 16) * 3
+    assert found.help["questions"] < (2 * 96 + 8 * 16) * 3
 
 
 def test_what_packets_cannot_carry_and_flows_know_nothing_of() -> None:
