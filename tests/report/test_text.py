@@ -172,6 +172,15 @@ def test_remarks_put_wrong_sums_first() -> None:
     assert "not committed" in remarks[2].text
 
 
+def test_who_goes_on_at_its_own_pace_may_be_faster_than_the_fluid_bound() -> None:
+    found = with_means((1.0, 1.0))
+    for run, policy in zip(found.runs, ("atp", "ssp"), strict=True):
+        run.policy, run.fluid_bound_s = policy, 1.1
+    atp, ssp = (plain(r.text) for r in findings.remarks(found, summarise(found)) if "fluid bound" in r.text)
+    assert atp == "ATP: faster than the fluid bound, which cannot be; the emulation is off."
+    assert ssp.startswith("SSP: faster than the fluid bound, as a short run can be")
+
+
 @pytest.mark.parametrize(
     ("name", "part"),
     [
