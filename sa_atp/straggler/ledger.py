@@ -354,19 +354,13 @@ class Ledger:
             # what it has sent, and what it says of it, may wait behind its own contribution
             link_us = (OVERDUE - 1) * self._now.slow_link_us(holder)
             # what we know of it, and what the helper knows to be missing, was so a while ago
-            old_us = self._workers[holder].answer_us + self._workers[rank].answer_us
+            seen_us = now_us - link_us - self._workers[holder].answer_us - self._workers[rank].answer_us
             late: dict[int, list[int]] = {}
-            if (
-                course.idle_us is None
-                and now_us - self._now.due_us(state, holder) >= max(mine, LEAST_SENDING_US) + link_us + old_us
-            ):
+            if course.idle_us is None and seen_us - self._now.due_us(state, holder) >= max(mine, LEAST_SENDING_US):
                 late[holder] = list(range(state.held(holder)))  # what it has done it has not sent either
             lot_us = course.lot_until_us - course.lot_from_us
             # of the pace of its own contribution, behind which this leaves, little is known
-            if (
-                course.lot
-                and now_us - course.lot_until_us >= max((OVERDUE - 1) * lot_us, LEAST_SENDING_US) + link_us + old_us
-            ):
+            if course.lot and seen_us - course.lot_until_us >= max((OVERDUE - 1) * lot_us, LEAST_SENDING_US):
                 for shard, m in course.lot:
                     late.setdefault(shard, []).append(m)
             for shard, micro_batches in late.items():
