@@ -37,7 +37,7 @@ class _Book(Job):
         self.seats = 0
         place = {rank: n for n, rank in enumerate(ranks)}
         here = [frozenset(place[rank] for rank in leaf if rank in place) for leaf in leaves]
-        self.leaves = tuple(leaf for leaf in here if leaf) if leaves else None
+        self.attach(tuple(leaf for leaf in here if leaf) if leaves else None)
         self.stats = JobCounters()
 
 

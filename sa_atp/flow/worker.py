@@ -78,7 +78,7 @@ class FlowWorker(Asking):
         self._begun = 0
         self._sums: dict[int, FlowSum] = {}
         self._past_leaf = False  # somebody helps below our leaf
-        self._own_bits = self.membership.bits_of(rank)
+        self._below_bits = self.membership.leaf_bits
         self._up = self._fabric.path(rank, SERVER)
         self._down = self._fabric.path(SERVER, rank)
         self._answer_us = 0  # how long answers take, smoothed as requests.py does
@@ -99,10 +99,10 @@ class FlowWorker(Asking):
     def contribute(self, sum_: FlowSum, parts: Sequence[Values], bits: int, *, on_behalf: bool) -> None:
         if sum_.future.done() or sum_.own is None:
             return
-        own = bits == self._own_bits or bool(self.membership.seats)
+        below = bits & ~self._below_bits == 0 and not self.membership.seats  # what our leaf sums
         if sum_.operation.adds:
             self.job.keep(sum_.operation, self._by_contribution(parts, bits))
-        past_leaf = self.membership.levels > 1 and (on_behalf or self._past_leaf or not own)
+        past_leaf = self.membership.levels > 1 and (self._past_leaf or not below)
         sum_.own.append(sum_.operation.aggregation.contribute(self.rank, bits, past_leaf=past_leaf))
 
     def probe(self, sum_: FlowSum) -> None:

@@ -19,6 +19,7 @@ from sa_atp.straggler.effect import Effect
 from sa_atp.straggler.late_data import LateData
 from sa_atp.straggler.progress import NOBODY, Course, SendProgress, Step, Told, Worker
 from sa_atp.straggler.projection import LEAST_SENDING_US, Projection
+from sa_atp.straggler.racks import Racks
 from sa_atp.wire.contributions import ContributionMap
 from sa_atp.wire.control import HelpMode
 
@@ -56,6 +57,7 @@ class Ledger:
         self._workers = [Worker() for _ in range(world_size)]
         self._now = Projection(self._workers)
         self._late = LateData(self._workers, self._map, self._now)
+        self.racks = Racks(self._workers, self._now)
         self._effect = Effect()
         self._foreseen: tuple[tuple[int, ...], int] | None = None  # speeds, and what follows from them
 
@@ -148,10 +150,12 @@ class Ledger:
         state, sent_us = self._hear(step, rank, told, now_us)
         state.courses[rank].idle_us = sent_us
 
-    def shared(self, step: int) -> list[int]:
-        """The shards of a step of which somebody else than the owner computes a part."""
+    def crossed(self, step: int) -> list[int]:
+        """The shards of a step of which somebody from elsewhere, or somebody besides the owner, computes a part: their
+        owner's leaf will not complete their sum. (protocol section 10.5)
+        """
         state = self._steps.get(step)
-        return [] if state is None else sorted(state.shared)
+        return [] if state is None else sorted(state.crossed)
 
     def advice(self, rank: int) -> tuple[int, bool]:
         """For the steps that follow, as far as they can be foreseen.
@@ -199,8 +203,9 @@ class Ledger:
         answer_us = self._workers[rank].answer_us
         left_us = (held - begun) * mine
         begin_us = max(self._now.held_until(state, rank, now_us), now_us + answer_us // 2)
-        others = self._now.others(state, rank, rank, now_us)
-        wanted, most = self._now.wanted(state, rank), held
+        helpers = self.racks.helpers_of(state, rank, now_us)
+        others = self._now.others(state, rank, rank, helpers, now_us)
+        wanted, most = self._now.wanted(state, rank, helpers), held
         while most < self.micro_batches and state.owner[rank][most] == NOBODY:
             finish_us = begin_us + (most - held + 1) * mine + self._now.slow_link_us(rank)
             # as fast as the others but for what a busy host does to measurements: what is sent anew costs more than that
@@ -288,7 +293,8 @@ class Ledger:
         course.lot, course.lot_from_us = [(shard, m) for m in lot], begin_us
         course.lot_until_us = begin_us + len(lot) * mine
         if shard != rank:
-            state.shared.add(shard)
+            if rank not in self.racks.leaf_of(shard):
+                state.crossed.add(shard)
             self.helped_micro_batches += len(lot)
         return Assigned(step, shard, tuple(lot))
 
@@ -297,14 +303,15 @@ class Ledger:
 
         Args: finish_us: when it would have left it.
         """
-        mine = self._now.mine(state, rank, shard)
+        mine, helpers = self._now.mine(state, rank, shard), self.racks.helpers_of(state, shard, now_us)
         owner_us = self._now.finish_us(state, shard, now_us) + self._now.slow_link_us(shard)
+        if rank not in helpers:
+            return False
         if shard not in state.ended and not worth_helping(finish_us, owner_us, mine):
             return False
         # it is here, and the others are not: a little later than they could is as good
-        return should_do(
-            finish_us - mine // 8, self._now.wanted(state, shard), self._now.others(state, rank, shard, now_us)
-        )
+        others = self._now.others(state, rank, shard, helpers, now_us)
+        return should_do(finish_us - mine // 8, self._now.wanted(state, shard, helpers), others)
 
     def _revoke_from_the_last(self, state: Step, step: int, rank: int, free_us: int, now_us: int) -> None:
         """Asks those for what they hold that a helper would be done with clearly before them."""
@@ -316,7 +323,8 @@ class Ledger:
                 continue  # it has begun all that it holds
             back_us = now_us + self._workers[shard].answer_us
             finish_us = self._now.held_until(state, shard, now_us)
-            if worth_helping(max(free_us, back_us) + mine, finish_us, mine):
+            is_worth_it = worth_helping(max(free_us, back_us) + mine, finish_us, mine)
+            if is_worth_it and rank in self.racks.helpers_of(state, shard, now_us):
                 self._revoke(state, step, shard, now_us)
 
     def _look_into_silence(self, state: Step, step: int, rank: int, now_us: int) -> None:
@@ -369,7 +377,7 @@ class Ledger:
                     chosen = lost[: max(1, len(lost) // self.world_size)]
                     for m in chosen:
                         state.backed_up[shard][m] = True
-                    state.shared.add(shard)
+                    state.crossed.add(shard)
                     self.backups += len(chosen)
                     return Assigned(step, shard, tuple(chosen), backup=True)
         return None
@@ -383,7 +391,7 @@ class Ledger:
             return None
         shard, micro_batches = found
         state.resent.add(shard)
-        state.shared.add(shard)
+        state.crossed.add(shard)
         self._workers[shard].resent_in = step
         self.backups += len(micro_batches)
         return Assigned(step, shard, micro_batches, backup=True)
@@ -398,7 +406,7 @@ class Ledger:
             ready_us = max(free_us + self.micro_batches * mine, self._now.link_free_us(state, rank, now_us))
             if worth_helping(ready_us, finish[shard], mine // 2):
                 state.cloned_by[shard] = rank
-                state.shared.add(shard)
+                state.crossed.add(shard)
                 self.helped_micro_batches += self.micro_batches
                 return Assigned(step, shard, tuple(range(self.micro_batches)), backup=True)
         return None

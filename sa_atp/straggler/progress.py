@@ -131,8 +131,8 @@ class Step:
     """Shards whose owner was told to stop."""
     resent: set[int] = field(default_factory=set)
     """Shards that are computed anew because their data is late."""
-    shared: set[int] = field(default_factory=set)
-    """Shards of which somebody else computes a part, too or instead of their owner: what is shared stays so."""
+    crossed: set[int] = field(default_factory=set)
+    """Shards that their owner's leaf will not complete: somebody elsewhere, or somebody too, computes a part of them."""
 
     @classmethod
     def begin(cls, world_size: int, micro_batches: int, now_us: int) -> "Step":

@@ -3,7 +3,7 @@
 All times are microseconds of the parameter server's clock.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from sa_atp.straggler.assignment import Capacity
 from sa_atp.straggler.progress import Step, Worker
@@ -37,13 +37,15 @@ class Projection:
         """How long a worker will take for a micro-batch of a shard, as far as is known of it or of the others."""
         return self.duration(state, rank, shard) or self.typical(shard) or 1
 
-    def wanted(self, state: Step, shard: int) -> int:
+    def wanted(self, state: Step, shard: int, among: Collection[int]) -> int:
         """Micro-batches that others could do: the free ones of a shard, and of all whose owner was told to stop.
+
+        Args: among: ranks whose shards count.
 
         Returns: how many of this shard's they come to.
         """
         each = self._workers[shard].weight
-        others = [state.free(other) * self._workers[other].weight for other in state.ended if other != shard]
+        others = [state.free(other) * self._workers[other].weight for other in state.ended if other != shard and other in among]
         return state.free(shard) + sum(-(-work // each) for work in others)
 
     def due_us(self, state: Step, rank: int) -> int:
@@ -91,10 +93,10 @@ class Projection:
         idle_us = state.courses[rank].idle_us
         return (done_us if idle_us is None else idle_us) + link_us if link_us else 0
 
-    def others(self, state: Step, rank: int, shard: int, now_us: int) -> list[Capacity]:
-        """Everyone else, free when their own work is done; of the shard in question only what its owner holds counts."""
+    def others(self, state: Step, rank: int, shard: int, among: Collection[int], now_us: int) -> list[Capacity]:
+        """The others of some ranks, free when their own is done; of the shard in question only what its owner holds counts."""
         found = []
-        for other in range(len(self._workers)):
+        for other in among:
             duration = self.duration(state, other, shard)
             if other == rank or duration is None or (other == shard and other in state.ended):
                 continue

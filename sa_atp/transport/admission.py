@@ -92,7 +92,7 @@ class Admission:
         job = self.jobs[event.number]
         if job.state is not State.ADMITTING or job.epoch != event.epoch:
             return
-        job.leaves = None if leaves is None else tuple(frozenset(leaf) for leaf in leaves)
+        job.attach(None if leaves is None else tuple(frozenset(leaf) for leaf in leaves))
         job.state = State.RUNNING
         job.refusal = None
         for member in job.members.values():

@@ -206,6 +206,11 @@ class Job:
         """Ranks that have not joined."""
         return [rank for rank in range(self.world_size) if rank not in self.members]
 
+    def attach(self, leaves: tuple[frozenset[int], ...] | None) -> None:
+        """The control plane says which ranks are below which leaf; None: it does not know."""
+        self.leaves = leaves
+        self.ledger.racks.leaves = leaves or ()
+
     def below_leaf_of(self, rank: int) -> frozenset[int]:
         """The ranks that are attached to the same leaf; none if the rank is attached to the root."""
         if self.leaves is None:

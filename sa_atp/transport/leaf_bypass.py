@@ -31,10 +31,15 @@ class LeafBypass:
         self._begun = begun
         return news
 
-    def applies_to(self, bits: int) -> bool:
-        """Whether new contributions pass the leaf: all do once help has begun, and a part of a shard always does."""
-        own = self._member.bits_of(self._member.rank)
-        return self._begun or (self._member.levels > 1 and bits != own)
+    def applies_to(self, bits: int, *, on_behalf: bool) -> bool:
+        """Whether new contributions pass the leaf: all do once help from elsewhere has begun, and those always do that are not
+        of a worker below it. With one switch there is nothing to pass, and the flag says whose they are.
+        """
+        member = self._member
+        if member.levels == 1:
+            return on_behalf
+        summed_below = member.leaf_bits | member.bits_of(member.rank)
+        return self._begun or bool(member.seats) or bits & ~summed_below != 0
 
     # --- in packets ---------------------------------------------------------------------------------------------------
 

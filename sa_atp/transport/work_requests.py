@@ -38,8 +38,8 @@ def answer(job: Job, member: Member, number: int, request: WorkRequest, now_us: 
     hold, helps = job.ledger.advice(member.rank)
     reply = replace(reply, hold=hold, helps=helps)
     if levels > 1:
-        shared = job.ledger.shared(request.step)
-        return replace(reply, bypass_leaf=not job.below_leaf_of(member.rank).isdisjoint(shared))
+        crossed = job.ledger.crossed(request.step)
+        return replace(reply, bypass_leaf=not job.below_leaf_of(member.rank).isdisjoint(crossed))
     return reply
 
 

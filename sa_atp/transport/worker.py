@@ -150,7 +150,7 @@ class Worker:
             on_behalf=on_behalf,
             under_way=self._operations.under_way,
         )
-        group.bypass_leaf |= self._leaf.applies_to(bits)
+        group.bypass_leaf = self._leaf.applies_to(bits, on_behalf=on_behalf)
         group.sending.append((now_us, now_us))
         self._probe_timer.on_values(now_us)
         self._operations.add(operation, group)

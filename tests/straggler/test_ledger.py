@@ -99,7 +99,7 @@ def test_workers_that_are_equally_fast_do_not_help(workers: int, micro_batches: 
     crew = Crew(workers, micro_batches)
     for _ in range(3):
         assert crew.run([FAST_US] * workers).helped == 0
-    assert crew.ledger.shared(2) == []
+    assert crew.ledger.crossed(2) == []
 
 
 def test_one_fast_worker_does_not_take_on_more_than_it_can_do() -> None:
@@ -137,11 +137,11 @@ def test_a_claim_is_refused_where_the_rest_is_done_sooner_without() -> None:
     assert ledger.claim(1, 3, 1, 1, 0, NOTHING, now) == (2, False)
     assert ledger.claim(1, 3, 2, 2, 0, Told(4 * FAST_US, 4 * FAST_US), now + 4 * FAST_US) == (2, True)
     assert ledger.claim(1, 3, 2, 2, None, NOTHING, now + 8 * FAST_US) == (2, True), "told once, told always"
-    assert ledger.shared(1) == []
+    assert ledger.crossed(1) == []
     work = ledger.ask(1, 0, ALL, Told(FAST_US, 8 * FAST_US), 0, now + 8 * FAST_US)
     assert work is not None
     assert (work.shard, work.micro_batches, work.backup) == (3, (7,), False), "helpers take from the end"
-    assert ledger.shared(1) == [3]
+    assert ledger.crossed(1) == [3]
 
 
 def test_what_an_owner_has_not_given_back_nobody_gets() -> None:
@@ -203,7 +203,7 @@ def test_what_a_worker_holds_that_has_stopped_is_computed_by_others(
     course = crew.run(times_us, lambda rank, m: (rank, m) == (stopped, at))
     assert all(piece[0] == stopped for piece in course.more_than_once)
     assert course.end_us <= 3 * micro_batches * max(times_us) + 80_000
-    assert stopped in crew.ledger.shared(2)
+    assert stopped in crew.ledger.crossed(2)
 
 
 def test_one_that_does_not_answer_is_done_without() -> None:
@@ -286,7 +286,7 @@ def test_data_that_is_late_is_computed_anew_by_one_helper() -> None:
     assert work is not None
     assert (work.shard, work.micro_batches, work.backup) == (2, (0, 1), True)
     assert ask(1, 300_000, 0.9) is None, "another helper would send as much again"
-    assert ledger.shared(1) == [2]
+    assert ledger.crossed(1) == [2]
 
 
 def test_who_was_late_before_is_given_as_long_as_a_leader_takes_to_send() -> None:

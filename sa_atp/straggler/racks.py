@@ -1,0 +1,49 @@
+"""Help below one leaf, and help across racks, which costs more than a contribution. (protocol section 10.5)
+
+What helpers below the same leaf do is summed there, and the trunk carries one sum as it always does. Once somebody from
+elsewhere has done a part of it, the leaf cannot complete the sum, and each of its workers' contributions crosses the trunk.
+"""
+
+from collections.abc import Collection, Sequence
+
+from sa_atp.straggler.assignment import Capacity, makespan
+from sa_atp.straggler.progress import Step, Worker
+from sa_atp.straggler.projection import Projection
+
+
+class Racks:
+    def __init__(self, workers: Sequence[Worker], now: Projection) -> None:
+        """Args: workers: what is known of each, by rank."""
+        self._workers = workers
+        self._now = now
+        self._everybody = range(len(workers))
+        self.leaves: tuple[frozenset[int], ...] = ()
+        """The ranks below each leaf; none where one switch sums everything, or nothing is known of them."""
+
+    def leaf_of(self, rank: int) -> frozenset[int]:
+        """The ranks below the same leaf: what they do for each other is summed there. None: it is not known to be below one."""
+        return next((leaf for leaf in self.leaves if rank in leaf), frozenset())
+
+    def helpers_of(self, state: Step, shard: int, now_us: int) -> Collection[int]:
+        """Who may work on a shard now. Those of other racks may once one of them has, or where they save more than it costs
+        that everything below the leaf crosses the trunk by itself.
+        """
+        leaf = self.leaf_of(shard)
+        if len(leaf) in (0, len(self._workers)) or not state.crossed.isdisjoint(leaf):
+            return self._everybody
+        send_us = [self._workers[rank].send_us for rank in leaf]
+        if min(send_us) == 0:
+            return leaf  # it is not known yet what that would cost
+        saved_us = self._done_us(state, leaf, now_us) - self._done_us(state, self._everybody, now_us)
+        return self._everybody if saved_us > sum(send_us) else leaf
+
+    def _done_us(self, state: Step, ranks: Collection[int], now_us: int) -> int:
+        """When some workers could have done all that is left of their shards."""
+        left, capacities = 0, []
+        for rank in ranks:
+            course, each_us = state.courses[rank], self._now.mine(state, rank, rank)
+            held = 0 if course.idle_us is not None else state.held(rank) - course.begun
+            left += held + state.free(rank)
+            free_us = self._now.free_us(state, rank, now_us) - held * each_us
+            capacities.append(Capacity(max(now_us, free_us), each_us))
+        return max(makespan(left, capacities) or 0, max(c.free_us for c in capacities))
