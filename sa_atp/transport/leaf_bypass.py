@@ -70,6 +70,12 @@ class LeafBypass:
         leaf_bits = self._member.leaf_bits if self._member.levels > 1 else 0
         return bits & ~leaf_bits == 0 and bits not in (0, leaf_bits)
 
+    def missing_of(self, bits: int) -> int:
+        """What is known to be missing where a switch holds these contributions. A leaf knows of its own workers' only: what
+        those of other racks have sent it never sees.
+        """
+        return (self._member.leaf_bits if self.may_be_leaf(bits) else self._member.fan_in) & ~bits
+
     def may_hide(self, group: ContributionGroup) -> bool:
         """Whether a leaf may answer for what was sent past it, so that asking does not tell what became of that."""
         return self._member.levels > 1 and group.bypass_leaf

@@ -314,7 +314,7 @@ class Recovery:
         if not question.tells:
             return None
         operation.held_bits = bits
-        missing = self._member.fan_in & ~bits
+        missing = self._leaf.missing_of(bits)
         if not held or not operation.groups or not missing:
             return None
         first = operation.groups[0]
