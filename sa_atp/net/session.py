@@ -178,7 +178,7 @@ class Session:
     def probe(self, sum_: Sum, now_us: int) -> None:
         """Asks the switch what it holds of a sum; the answer appears in `sum_.missing_bits`."""
         if not sum_.future.done():
-            self.worker.probe(sum_.operation, now_us)
+            self.worker.probe(sum_.operation)
 
     # --- questions ----------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from sa_atp.straggler.progress import Step, Told, Worker
 from sa_atp.straggler.projection import LEAST_SENDING_US, Projection
+from sa_atp.straggler.racks import Racks
 from sa_atp.wire.contributions import ContributionMap
 
 WORTH_RESENDING = 1.5  # data must be late by so many times what sending it anew costs
@@ -15,9 +16,10 @@ REMEMBERED_STEPS = 8  # for which a worker whose data was late is given less tim
 
 
 class LateData:
-    def __init__(self, workers: Sequence[Worker], bits: ContributionMap, now: Projection) -> None:
+    def __init__(self, workers: Sequence[Worker], bits: ContributionMap, now: Projection, racks: Racks) -> None:
         """Args: workers: what is known of each, by rank."""
         self._workers = workers
+        self._racks = racks
         self._map = bits
         self._now = now
 
@@ -49,6 +51,8 @@ class LateData:
             late = self._map.micro_batches_of(shard, missing)
             idle_us = state.courses[shard].idle_us
             if shard == rank or not late or shard in state.resent or idle_us is None:
+                continue
+            if not self._racks.sees(state, rank, shard):
                 continue
             if any(state.owner[shard][m] != shard for m in late):
                 continue

@@ -56,8 +56,8 @@ class Ledger:
         self._steps: dict[int, Step] = {}
         self._workers = [Worker() for _ in range(world_size)]
         self._now = Projection(self._workers)
-        self._late = LateData(self._workers, self._map, self._now)
         self.racks = Racks(self._workers, self._now)
+        self._late = LateData(self._workers, self._map, self._now, self.racks)
         self._effect = Effect()
         self._foreseen: tuple[tuple[int, ...], int] | None = None  # speeds, and what follows from them
 
@@ -117,6 +117,7 @@ class Ledger:
             pending: share of the sums that it misses, where that is known.
         """
         state, sent_us = self._hear(step, rank, told, now_us)
+        state.courses[rank].hears_us = 0
         self._project(state, now_us)
         if self.mode is HelpMode.NONE:
             return None
@@ -125,8 +126,14 @@ class Ledger:
         return work
 
     def ask_again_us(self, step: int, rank: int, now_us: int) -> int:
-        """After how long a leader that got nothing should ask again: when something may have changed."""
-        state = self._steps[step]
+        """After how long a leader that got nothing should ask again: when something may have changed. Nobody counts on it
+        before that.
+        """
+        again_us = self._when_to_ask(self._steps[step], step, rank, now_us)
+        self._steps[step].courses[rank].hears_us = now_us + again_us + self._workers[rank].answer_us
+        return again_us
+
+    def _when_to_ask(self, state: Step, step: int, rank: int, now_us: int) -> int:
         times = []
         for other, course in enumerate(state.courses):
             if other == rank:

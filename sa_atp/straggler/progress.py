@@ -99,6 +99,8 @@ class Course:
     lot_from_us: int = 0
     lot_until_us: int = 0
     """When it should be done with those."""
+    hears_us: int = 0
+    """Before that it will not hear of something to do: it was told to ask again then."""
     revoked_us: int | None = None
     """When it was first asked how far it is, and has not answered; None: it owes no answer."""
     asked_us: int | None = None

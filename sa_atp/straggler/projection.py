@@ -101,7 +101,8 @@ class Projection:
             if other == rank or duration is None or (other == shard and other in state.ended):
                 continue
             left = 0 if other == shard or other in state.ended else state.free(other)
-            told_us = now_us + self._workers[other].answer_us // 2  # not sooner can it hear of something to do
+            # not sooner can it hear of something to do
+            told_us = max(now_us + self._workers[other].answer_us // 2, state.courses[other].hears_us)
             own_us = self.duration(state, other) or 0
             done_us = max(told_us, self.free_us(state, other, now_us) + left * own_us)
             # it can compute while its link is busy with its own

@@ -24,6 +24,13 @@ class Racks:
         """The ranks below the same leaf: what they do for each other is summed there. None: it is not known to be below one."""
         return next((leaf for leaf in self.leaves if rank in leaf), frozenset())
 
+    def sees(self, state: Step, rank: int, shard: int) -> bool:
+        """Whether a worker is told by switches what has come of a shard: one below another leaf stays there until all of
+        that leaf's are.
+        """
+        leaf = self.leaf_of(shard)
+        return not leaf or rank in leaf or not state.crossed.isdisjoint(leaf)
+
     def helpers_of(self, state: Step, shard: int, now_us: int) -> Collection[int]:
         """Who may work on a shard now. Those of other racks may once one of them has, or where they save more than it costs
         that everything below the leaf crosses the trunk by itself.

@@ -24,6 +24,7 @@ from sa_atp.wire.control import Nothing, Seated, Taken, Work
 
 IDLE_ANSWER_US = 20_000  # for which data waits to hear which way it should go, if answers take no longer
 WEIGHT_OF_A_SAMPLE = 100  # where shards differ; micro-batches of a shard have parts of a sample more or less
+WRITTEN_AHEAD_US = 25_000  # a link may be busy for so long with what has been written (net.send_pacer)
 LEAST_SENT = 1 / 8  # of a contribution: that tells how long all of it takes to leave, less does not
 OFFER_AHEAD = 1.25  # round trips before a worker is free that it asks for work, if there will be some
 
@@ -190,13 +191,24 @@ class Stepper:
         if self.helps:
             yield from self._help(step, sum_, record, offer)
         yield Wait(sum_.future)
-        if sum_.sent_share >= LEAST_SENT:
-            took_us = sum(end - start for start, end in sum_.sending)
-            self.host.helping.sent(round(took_us / sum_.sent_share))
+        self._note_sent(sum_)
         self.workload.apply(sum_.future.result())
         record.end_us = self.host.now_us()
         account(record, contributed_us, sum_.sending)
         return record, sum_
+
+    def _note_sent(self, sum_: PendingSum) -> None:
+        """How long our contribution kept our link busy."""
+        if sum_.sent_share < LEAST_SENT:
+            return
+        helping, progress = self.host.helping, sum_.progress
+        written_us = round(sum(end - start for start, end in sum_.sending) / sum_.sent_share)
+        if progress is not None and progress.send_us:
+            # what was written ahead left later; but an answer may be late for other reasons
+            there_us = progress.send_us - helping.answer_us()
+            helping.sent(max(1, written_us, min(there_us, written_us + WRITTEN_AHEAD_US)))
+        elif written_us > WRITTEN_AHEAD_US:
+            helping.sent(written_us)
 
     # --- own work -------------------------------------------------------------------------------------------------------
 
@@ -262,8 +274,8 @@ class Stepper:
 
         Args: offer: that was made while we computed our own.
         """
+        self.host.probe(sum_)
         if offer is None:
-            self.host.probe(sum_)
             own_us = sum(a.end_us - a.start_us for a in record.activities if a.kind == "compute")
             if (yield Wait(sum_.future, int(self.patience * own_us))):
                 return

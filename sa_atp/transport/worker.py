@@ -106,6 +106,7 @@ class Worker:
         self._requests = Requests(first_number=first_request)
         self._requests.job, self._requests.epoch = membership.job, membership.epoch
         self._alive_at_us = now_us
+        self._to_probe: list[int] = []  # operations that are asked for behind what is sent next
         self._said_place = 0  # how far we were when we last told
         self._server_heard_us = now_us
         self._leaving = 0  # number of the request to leave
@@ -155,16 +156,13 @@ class Worker:
         self._probe_timer.on_values(now_us)
         self._operations.add(operation, group)
 
-    def probe(self, operation: int, now_us: int) -> None:
-        """Asks what the switch holds of an operation's oldest fragment, without waiting for silence.
+    def probe(self, operation: int) -> None:
+        """Asks what the switch holds of an operation's oldest fragment, without waiting for silence: behind what can be sent
+        of it now.
 
         The answer comes as a WaitingFor event, if all of our own contributions are there and others are missing.
         """
-        found = self._operations.get(operation)
-        if found is not None and not found.is_done():
-            oldest = found.oldest_pending()
-            if oldest is not None:
-                self._recovery.ask(found, oldest, now_us)
+        self._to_probe.append(operation)
 
     def sending(self, operation: int) -> tuple[tuple[int, int], ...]:
         """From when to when our first contribution to an operation left for the first time.
@@ -422,11 +420,20 @@ class Worker:
                 self._probe_timer.on_sent(now_us)
                 out.append(burst)
         # what asks after fragments leaves behind them
+        self._probe_now(now_us)
         out.extend(self._recovery.packets)
         out.extend(self._fetching.packets)
         self._recovery.packets.clear()
         self._fetching.packets.clear()
         return out
+
+    def _probe_now(self, now_us: int) -> None:
+        for number in self._to_probe:
+            operation = self._operations.get(number)
+            oldest = None if operation is None or operation.is_done() else operation.oldest_pending()
+            if operation is not None and oldest is not None:
+                self._recovery.ask(operation, oldest, now_us)
+        self._to_probe.clear()
 
     @property
     def has_more(self) -> bool:
