@@ -47,17 +47,20 @@ class LateData:
         is_computed = all(c.idle_us is not None or r == rank or not state.held(r) for r, c in enumerate(state.courses))
         if self._now.duration(state, rank) is None or not is_computed:
             return None
+        computed_us = max(max(c.idle_us or 0, c.lot_until_us) for c in state.courses)
         for shard, sender in enumerate(self._workers):
             late = self._map.micro_batches_of(shard, missing)
             idle_us = state.courses[shard].idle_us
             if shard == rank or not late or shard in state.resent or idle_us is None:
                 continue
-            if not self._racks.sees(state, rank, shard):
+            # losses make data late, too, and sending more of it loses more: so the sender's link has to be the slower one
+            has_slow_link = sender.send_us >= WORTH_RESENDING * self._workers[rank].send_us
+            if not has_slow_link or not self._racks.sees(state, rank, shard):
                 continue
             if any(state.owner[shard][m] != shard for m in late):
                 continue
             # What is missing was seen as long ago as it takes to ask a switch, and us; and nothing is there at once.
-            since_us = now_us - idle_us - told.answer_us - sender.answer_us // 2
+            since_us = now_us - computed_us - told.answer_us - sender.answer_us // 2
             if since_us <= 0:
                 continue
             # as slow as it was so far; nothing at all has come of it after a time in which we would have sent everything

@@ -27,6 +27,7 @@ __all__ = ["Assigned", "Ledger", "SendProgress", "Told"]
 
 STEPS_KEPT = 4  # leaders may run ahead of a straggler whose work they do
 OVERDUE = 3.0  # what takes so many times as long as it should is backed up
+PATIENCE_WITHOUT_HELP = 8  # while help does not make steps shorter, silence is so much longer
 LEAST_POLL_US, LONGEST_POLL_US = 6_000, 50_000  # between two offers of a leader that was told there is nothing to do
 WAITS = 1.5  # a worker that takes so many times as long as usual is late for that, not for its link
 FOREVER_US = 1 << 50
@@ -89,7 +90,6 @@ class Ledger:
                 owners[m] = NOBODY
         if rank in state.ended:
             return held, True
-        self._project(state, now_us)
         if self.mode is not HelpMode.STEAL or not self._effect.is_on(step):
             until = self._grant(state, rank, held, self.micro_batches)
             return until, until < self.micro_batches
@@ -118,7 +118,6 @@ class Ledger:
         """
         state, sent_us = self._hear(step, rank, told, now_us)
         state.courses[rank].hears_us = 0
-        self._project(state, now_us)
         if self.mode is HelpMode.NONE:
             return None
         work = self._choose(state, step, rank, missing, told, sent_us + busy_us, busy_us, now_us, pending)
@@ -158,8 +157,8 @@ class Ledger:
         state.courses[rank].idle_us = sent_us
 
     def crossed(self, step: int) -> list[int]:
-        """The shards of a step of which somebody from elsewhere, or somebody besides the owner, computes a part: their
-        owner's leaf will not complete their sum. (protocol section 10.5)
+        """The shards of a step that their owner's leaf will not complete: somebody who is not below it computes a part of
+        them. (protocol section 10.5)
         """
         state = self._steps.get(step)
         return [] if state is None else sorted(state.crossed)
@@ -262,7 +261,8 @@ class Ledger:
                 self._revoke_from_the_last(state, step, rank, free_us, now_us)
         if work is not None or busy_us:
             return work
-        work = self._back_up(state, step, rank, missing, free_us, now_us)
+        is_silent = pending is None or pending == 1  # else everybody's have been seen, for some fragments
+        work = self._back_up(state, step, rank, missing, now_us) if is_silent else None
         if work is None and self._effect.is_on(step):
             work = self._resend_speculatively(state, step, rank, missing, told, now_us, pending)
         return work
@@ -300,8 +300,7 @@ class Ledger:
         course.lot, course.lot_from_us = [(shard, m) for m in lot], begin_us
         course.lot_until_us = begin_us + len(lot) * mine
         if shard != rank:
-            if rank not in self.racks.leaf_of(shard):
-                state.crossed.add(shard)
+            self.racks.note(state, rank, shard)
             self.helped_micro_batches += len(lot)
         return Assigned(step, shard, tuple(lot))
 
@@ -360,22 +359,24 @@ class Ledger:
         course.asked_us = now_us
         self.to_revoke.append((rank, step))
 
-    def _back_up(self, state: Step, step: int, rank: int, missing: int, free_us: int, now_us: int) -> Assigned | None:
+    def _back_up(self, state: Step, step: int, rank: int, missing: int, now_us: int) -> Assigned | None:
         """Micro-batches whose holder has fallen silent."""
+        patience = 1 if self._effect.is_on(step) else PATIENCE_WITHOUT_HELP
         for holder, course in enumerate(state.courses):
             if holder == rank or (course.idle_us is not None and not course.lot):
                 continue
             mine = self._now.mine(state, rank, holder)
+            least_us = patience * LEAST_SENDING_US
             # what it has sent, and what it says of it, may wait behind its own contribution
             link_us = (OVERDUE - 1) * self._now.slow_link_us(holder)
             # what we know of it, and what the helper knows to be missing, was so a while ago
             seen_us = now_us - link_us - self._workers[holder].answer_us - self._workers[rank].answer_us
             late: dict[int, list[int]] = {}
-            if course.idle_us is None and seen_us - self._now.due_us(state, holder) >= max(mine, LEAST_SENDING_US):
+            if course.idle_us is None and seen_us - self._now.due_us(state, holder) >= max(mine, least_us):
                 late[holder] = list(range(state.held(holder)))  # what it has done it has not sent either
             lot_us = course.lot_until_us - course.lot_from_us
             # of the pace of its own contribution, behind which this leaves, little is known
-            if course.lot and seen_us - course.lot_until_us >= max((OVERDUE - 1) * lot_us, LEAST_SENDING_US):
+            if course.lot and seen_us - course.lot_until_us >= max((OVERDUE - 1) * lot_us, least_us):
                 for shard, m in course.lot:
                     late.setdefault(shard, []).append(m)
             for shard, micro_batches in late.items():
@@ -384,7 +385,7 @@ class Ledger:
                     chosen = lost[: max(1, len(lost) // self.world_size)]
                     for m in chosen:
                         state.backed_up[shard][m] = True
-                    state.crossed.add(shard)
+                    self.racks.note(state, rank, shard)
                     self.backups += len(chosen)
                     return Assigned(step, shard, tuple(chosen), backup=True)
         return None
@@ -398,7 +399,7 @@ class Ledger:
             return None
         shard, micro_batches = found
         state.resent.add(shard)
-        state.crossed.add(shard)
+        self.racks.note(state, rank, shard)
         self._workers[shard].resent_in = step
         self.backups += len(micro_batches)
         return Assigned(step, shard, micro_batches, backup=True)
@@ -413,20 +414,29 @@ class Ledger:
             ready_us = max(free_us + self.micro_batches * mine, self._now.link_free_us(state, rank, now_us))
             if worth_helping(ready_us, finish[shard], mine // 2):
                 state.cloned_by[shard] = rank
-                state.crossed.add(shard)
+                self.racks.note(state, rank, shard)
                 self.helped_micro_batches += self.micro_batches
                 return Assigned(step, shard, tuple(range(self.micro_batches)), backup=True)
         return None
 
-    # --- projections --------------------------------------------------------------------------------------------------
+    def _without_help_us(self, state: Step, end_us: int) -> int:
+        """How long the step would have taken without help until the last one had computed, as it is seen afterwards.
 
-    def _project(self, state: Step, now_us: int) -> None:
-        """Notes how long the step would take if nobody helped from now on."""
-        # who is done, and of whose nothing is nobody's, is at what it was given at most
-        lots_us = max(course.lot_until_us for course in state.courses)
-        at_it_us = [self._now.finish_us(state, shard, now_us) for shard in state.unfinished]
-        last_us = max(now_us, lots_us, *at_it_us) if len(at_it_us) < self.world_size else max(at_it_us)
-        state.projected_us = max(state.projected_us, last_us - state.began_us)
+        Args: end_us: when it was over.
+        """
+        last_us = state.began_us
+        for rank, course in enumerate(state.courses):
+            held = state.held(rank)
+            if course.idle_us is not None:
+                done_us = course.idle_us
+            elif course.began_us is None:
+                continue  # it was in an earlier step: what it would have been without help nobody knows
+            else:
+                done_us = self._now.due_us(state, rank)
+                if held and done_us < end_us:
+                    done_us = end_us  # it was overdue with what it held
+            last_us = max(last_us, done_us + (self.micro_batches - held) * self._now.mine(state, rank, rank))
+        return last_us - state.began_us
 
     # --- bookkeeping --------------------------------------------------------------------------------------------------
 
@@ -448,9 +458,9 @@ class Ledger:
         if state is None or not step:  # in the first one everything takes longer
             return
         took_us = now_us - state.began_us
-        network_us = max(w.send_us + w.answer_us // 2 for w in self._workers)
+        network_us = max(w.least_send_us + w.answer_us // 2 for w in self._workers)
         if state.is_helped:
-            self._effect.with_help(step, state.projected_us + network_us, took_us)
+            self._effect.with_help(step, self._without_help_us(state, now_us) + network_us, took_us)
             return
         ends_us = [course.idle_us for course in state.courses]
         if None not in ends_us:

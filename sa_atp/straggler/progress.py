@@ -45,6 +45,8 @@ class Worker:
     """How long answers take to come to it."""
     send_us: int = 0
     """How long its contribution keeps its link busy."""
+    least_send_us: int = 0
+    """The shortest that this took: what sending more makes of it is no reason to send more."""
     lag_us: int = 0
     """How much later than the first one it begins a step: the sum comes down its link."""
     lag_after_resending_us: int = 0
@@ -65,6 +67,7 @@ class Worker:
         self.answer_us = told.answer_us
         if told.sent_us:
             old_us = self.send_us
+            self.least_send_us = min(self.least_send_us or told.sent_us, told.sent_us)
             self.send_us = int(told.sent_us if not old_us else old_us + SMOOTHING * (told.sent_us - old_us))
 
     def lagged(self, step: int, later_us: int) -> None:
@@ -124,8 +127,6 @@ class Step:
     began_us: int
     """When the first worker began it, as far as is known."""
     courses: list[Course]
-    projected_us: int = 0
-    """How long it would take without help until the last worker has computed, as far as was seen."""
     is_helped: bool = False
     cloned_by: dict[int, int] = field(default_factory=dict)
     """shard: helper"""
@@ -134,7 +135,7 @@ class Step:
     resent: set[int] = field(default_factory=set)
     """Shards that are computed anew because their data is late."""
     crossed: set[int] = field(default_factory=set)
-    """Shards that their owner's leaf will not complete: somebody elsewhere, or somebody too, computes a part of them."""
+    """Shards that their owner's leaf will not complete: somebody who is not below it computes a part of them."""
 
     @classmethod
     def begin(cls, world_size: int, micro_batches: int, now_us: int) -> "Step":

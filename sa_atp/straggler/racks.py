@@ -24,6 +24,11 @@ class Racks:
         """The ranks below the same leaf: what they do for each other is summed there. None: it is not known to be below one."""
         return next((leaf for leaf in self.leaves if rank in leaf), frozenset())
 
+    def note(self, state: Step, rank: int, shard: int) -> None:
+        """A worker is given something of a shard."""
+        if rank not in self.leaf_of(shard):
+            state.crossed.add(shard)
+
     def sees(self, state: Step, rank: int, shard: int) -> bool:
         """Whether a worker is told by switches what has come of a shard: one below another leaf stays there until all of
         that leaf's are.

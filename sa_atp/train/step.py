@@ -198,17 +198,19 @@ class Stepper:
         return record, sum_
 
     def _note_sent(self, sum_: PendingSum) -> None:
-        """How long our contribution kept our link busy."""
+        """How long our contribution kept our link busy, or the switch's slots: a round trip for so many fragments at a time."""
         if sum_.sent_share < LEAST_SENT:
             return
         helping, progress = self.host.helping, sum_.progress
         written_us = round(sum(end - start for start, end in sum_.sending) / sum_.sent_share)
+        member = self.host.membership
+        slots_us = round((self.workload.values / member.lanes / member.slot_count - 1) * helping.answer_us())
         if progress is not None and progress.send_us:
             # what was written ahead left later; but an answer may be late for other reasons
             there_us = progress.send_us - helping.answer_us()
-            helping.sent(max(1, written_us, min(there_us, written_us + WRITTEN_AHEAD_US)))
-        elif written_us > WRITTEN_AHEAD_US:
-            helping.sent(written_us)
+            helping.sent(max(1, written_us, slots_us, min(there_us, written_us + WRITTEN_AHEAD_US)))
+        elif max(written_us, slots_us) > WRITTEN_AHEAD_US:
+            helping.sent(max(written_us, slots_us))
 
     # --- own work -------------------------------------------------------------------------------------------------------
 
