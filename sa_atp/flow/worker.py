@@ -77,7 +77,8 @@ class FlowWorker(Asking):
         self._network = job.fabric.network
         self._begun = 0
         self._sums: dict[int, FlowSum] = {}
-        self._past_leaf = False  # somebody helps below our leaf
+        self._past_leaf = False  # somebody from elsewhere helps below our leaf
+        self._step = -1  # the newest that we have asked about
         self._below_bits = self.membership.leaf_bits
         self._up = self._fabric.path(rank, SERVER)
         self._down = self._fabric.path(SERVER, rank)
@@ -128,13 +129,15 @@ class FlowWorker(Asking):
         future: Future[T] = Future()
         job = self.job
         asked_us = self._clock.now_us
+        if question.step > self._step:
+            self._step, self._past_leaf = question.step, False
 
         def asked() -> None:
             reply = job.help.answer(self.rank, question, self._clock.now_us)
             job.revoke(self.rank)
 
             def answered() -> None:
-                if isinstance(reply, AboutHelp) and reply.bypass_leaf is not None:
+                if isinstance(reply, AboutHelp) and reply.bypass_leaf is not None and question.step == self._step:
                     self._set_past_leaf(reply.bypass_leaf)
                 elapsed_us = max(1, self._clock.now_us - asked_us)
                 self._answer_us += (elapsed_us - self._answer_us) // SMOOTHING if self._answer_us else elapsed_us

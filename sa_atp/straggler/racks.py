@@ -43,7 +43,7 @@ class Racks:
         leaf = self.leaf_of(shard)
         if len(leaf) in (0, len(self._workers)) or not state.crossed.isdisjoint(leaf):
             return self._everybody
-        send_us = [self._workers[rank].send_us for rank in leaf]
+        send_us = [self._workers[rank].least_send_us for rank in leaf]
         if min(send_us) == 0:
             return leaf  # it is not known yet what that would cost
         saved_us = self._done_us(state, leaf, now_us) - self._done_us(state, self._everybody, now_us)

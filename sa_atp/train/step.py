@@ -23,6 +23,7 @@ from sa_atp.transport.membership import Membership
 from sa_atp.wire.control import Nothing, Seated, Taken, Work
 
 IDLE_ANSWER_US = 20_000  # for which data waits to hear which way it should go, if answers take no longer
+IDLE_ANSWERS = 4  # ... nor longer than so many answers take
 WEIGHT_OF_A_SAMPLE = 100  # where shards differ; micro-batches of a shard have parts of a sample more or less
 WRITTEN_AHEAD_US = 25_000  # a link may be busy for so long with what has been written (net.send_pacer)
 LEAST_SENT = 1 / 8  # of a contribution: that tells how long all of it takes to leave, less does not
@@ -250,9 +251,10 @@ class Stepper:
         if parts:
             if self.helps:  # ahead of the data: it is computed, so what is late is not the device
                 idle = self.host.helping.idle(self._number)
-                is_near = self.host.helping.answer_us() <= IDLE_ANSWER_US
-                if self.host.membership.levels > 1 and is_near:  # the answer says which way the data goes
-                    yield Wait(first_of(idle, sum_.future), IDLE_ANSWER_US)
+                answer_us = self.host.helping.answer_us()
+                if self.host.membership.levels > 1 and answer_us <= IDLE_ANSWER_US:
+                    # the answer says which way the data goes; one that is lost is not worth waiting for
+                    yield Wait(first_of(idle, sum_.future), min(IDLE_ANSWER_US, IDLE_ANSWERS * answer_us + 1_000))
             self.host.contribute(sum_, parts, bits, on_behalf=False)
         return offer
 

@@ -34,6 +34,7 @@ from sa_atp.transport.timing import RoundTrip
 from sa_atp.transport.window import Window
 from sa_atp.wire.control import (
     AboutHelp,
+    AboutStep,
     Alive,
     Failure,
     Leave,
@@ -107,6 +108,7 @@ class Worker:
         self._requests.job, self._requests.epoch = membership.job, membership.epoch
         self._alive_at_us = now_us
         self._to_probe: list[int] = []  # operations that are asked for behind what is sent next
+        self._step = -1  # the newest that we have asked about
         self._said_place = 0  # how far we were when we last told
         self._server_heard_us = now_us
         self._leaving = 0  # number of the request to leave
@@ -259,6 +261,9 @@ class Worker:
 
         Returns: the number by which the event names it.
         """
+        if isinstance(request, AboutStep) and request.step > self._step:
+            self._step = request.step
+            self._leaf.set_begun(False)  # nobody has helped in this step, as far as is known
         return self._requests.ask(request, now_us, timeout_us=timeout_us)
 
     def leave(self, now_us: int) -> int:
@@ -317,6 +322,8 @@ class Worker:
             self.fail(self._giving_up)  # nobody else will tell us
             return
         told = reply.bypass_leaf if isinstance(reply, AboutHelp) else None
+        if isinstance(request, AboutStep) and request.step < self._step:
+            told = None
         if told is not None and self._leaf.set_begun(told):
             for operation in self._operations.active():
                 self._recovery.leave_leaf(operation, now_us)
