@@ -191,15 +191,16 @@ class Ledger:
     # --- an owner's own -----------------------------------------------------------------------------------------------
 
     def _leave_its_own(self, state: Step, step: int, rank: int, now_us: int) -> None:
-        """A worker that is not in this step yet may wait for the sum of the one before, down a slow link. Who did its work
-        would make the next one late for it as well. So nobody does, for a while.
+        """A worker that is not in this step yet may wait for the sum of the one before, which was lost, or comes down a slow
+        link. Who did its work would make the next one late for it as well. So nobody does, for a while.
         """
         course, before = state.courses[rank], self._steps.get(step - 1)
         is_done = before is not None and before.courses[rank].idle_us is not None
         each_us, usual_us = self._now.mine(state, rank, rank), self._now.typical(rank) or 0
-        if is_done and self._now.slow_link_us(rank) and course.waits_until_us is None and each_us <= WAITS * usual_us:
-            whole_us = self.micro_batches * each_us + self._workers[rank].send_us
-            course.waits_until_us = now_us + 2 * max(whole_us, self._workers[rank].lag_us)
+        if is_done and course.waits_until_us is None and each_us <= WAITS * usual_us:
+            worker = self._workers[rank]
+            whole_us = self.micro_batches * each_us + worker.send_us
+            course.waits_until_us = now_us + 2 * max(whole_us, worker.lag_us, 2 * worker.answer_us)
 
     def _grant_more(self, state: Step, rank: int, begun: int, held: int, now_us: int) -> tuple[int, bool]:
         """Gives an owner what it would do soonest, a part of that at a time: what was not given can still be others'."""
@@ -419,24 +420,32 @@ class Ledger:
                 return Assigned(step, shard, tuple(range(self.micro_batches)), backup=True)
         return None
 
-    def _without_help_us(self, state: Step, end_us: int) -> int:
+    def _without_help_us(self, step: int, end_us: int) -> int:
         """How long the step would have taken without help until the last one had computed, as it is seen afterwards.
 
         Args: end_us: when it was over.
         """
+        state = self._steps[step]
         last_us = state.began_us
         for rank, course in enumerate(state.courses):
             held = state.held(rank)
             if course.idle_us is not None:
                 done_us = course.idle_us
             elif course.began_us is None:
-                continue  # it was in an earlier step: what it would have been without help nobody knows
+                if self._has_computed(rank, step):
+                    continue  # the sum before has not come to it, which may be help's own doing
+                done_us = end_us
             else:
                 done_us = self._now.due_us(state, rank)
                 if held and done_us < end_us:
                     done_us = end_us  # it was overdue with what it held
             last_us = max(last_us, done_us + (self.micro_batches - held) * self._now.mine(state, rank, rank))
         return last_us - state.began_us
+
+    def _has_computed(self, rank: int, before: int) -> bool:
+        """Whether a worker said of the last step that it was in, of those before some step, that it had computed its part."""
+        known = [self._steps[step].courses[rank] for step in range(before - 1, before - STEPS_KEPT, -1) if step in self._steps]
+        return next((course.idle_us is not None for course in known if course.began_us is not None), False)
 
     # --- bookkeeping --------------------------------------------------------------------------------------------------
 
@@ -460,7 +469,7 @@ class Ledger:
         took_us = now_us - state.began_us
         network_us = max(w.least_send_us + w.answer_us // 2 for w in self._workers)
         if state.is_helped:
-            self._effect.with_help(step, self._without_help_us(state, now_us) + network_us, took_us)
+            self._effect.with_help(step, self._without_help_us(step, now_us) + network_us, took_us)
             return
         ends_us = [course.idle_us for course in state.courses]
         if None not in ends_us:
