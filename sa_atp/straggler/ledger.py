@@ -420,10 +420,10 @@ class Ledger:
                 return Assigned(step, shard, tuple(range(self.micro_batches)), backup=True)
         return None
 
-    def _without_help_us(self, step: int, end_us: int) -> int:
+    def _without_help_us(self, step: int, end_us: int) -> int | None:
         """How long the step would have taken without help until the last one had computed, as it is seen afterwards.
 
-        Args: end_us: when it was over.
+        Args: end_us: when it was over. Returns: None: longer than it took, nobody knows how long: somebody has stopped.
         """
         state = self._steps[step]
         last_us = state.began_us
@@ -431,21 +431,26 @@ class Ledger:
             held = state.held(rank)
             if course.idle_us is not None:
                 done_us = course.idle_us
-            elif course.began_us is None:
-                if self._has_computed(rank, step):
-                    continue  # the sum before has not come to it, which may be help's own doing
-                done_us = end_us
             else:
+                if course.began_us is None:
+                    was_done = self._has_computed(rank, step)
+                    if was_done:
+                        continue  # the sum before has not come to it, which may be help's own doing
+                    if was_done is not None:
+                        return None
                 done_us = self._now.due_us(state, rank)
                 if held and done_us < end_us:
-                    done_us = end_us  # it was overdue with what it held
+                    return None
             last_us = max(last_us, done_us + (self.micro_batches - held) * self._now.mine(state, rank, rank))
         return last_us - state.began_us
 
-    def _has_computed(self, rank: int, before: int) -> bool:
-        """Whether a worker said of the last step that it was in, of those before some step, that it had computed its part."""
+    def _has_computed(self, rank: int, before: int) -> bool | None:
+        """Whether a worker said of the last step that it was in, of those before some step, that it had computed its part.
+
+        Returns: None: it has said nothing of them.
+        """
         known = [self._steps[step].courses[rank] for step in range(before - 1, before - STEPS_KEPT, -1) if step in self._steps]
-        return next((course.idle_us is not None for course in known if course.began_us is not None), False)
+        return next((course.idle_us is not None for course in known if course.began_us is not None), None)
 
     # --- bookkeeping --------------------------------------------------------------------------------------------------
 
@@ -469,7 +474,9 @@ class Ledger:
         took_us = now_us - state.began_us
         network_us = max(w.least_send_us + w.answer_us // 2 for w in self._workers)
         if state.is_helped:
-            self._effect.with_help(step, self._without_help_us(step, now_us) + network_us, took_us)
+            computed_us = self._without_help_us(step, now_us)
+            if computed_us is not None:
+                self._effect.with_help(step, computed_us + network_us, took_us)
             return
         ends_us = [course.idle_us for course in state.courses]
         if None not in ends_us:
