@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from sa_atp.straggler.assignment import Capacity, makespan, should_do, worth_helping
 from sa_atp.straggler.effect import Effect
+from sa_atp.straggler.hindsight import Hindsight
 from sa_atp.straggler.late_data import LateData
 from sa_atp.straggler.progress import NOBODY, Course, SendProgress, Step, Told, Worker
 from sa_atp.straggler.projection import LEAST_SENDING_US, Projection
@@ -60,6 +61,7 @@ class Ledger:
         self.racks = Racks(self._workers, self._now)
         self._late = LateData(self._workers, self._map, self._now, self.racks)
         self._effect = Effect()
+        self._hindsight = Hindsight(self._steps, self._workers, self._now, self._effect)
         self._foreseen: tuple[tuple[int, ...], int] | None = None  # speeds, and what follows from them
 
     # --- what workers say ---------------------------------------------------------------------------------------------
@@ -191,7 +193,7 @@ class Ledger:
     # --- an owner's own -----------------------------------------------------------------------------------------------
 
     def _leave_its_own(self, state: Step, step: int, rank: int, now_us: int) -> None:
-        """A worker that is not in this step yet may wait for the sum of the one before, which was lost, or comes down a slow
+        """A worker that is not in this step yet may wait for the sum of the one before: it was lost, or comes down a slow
         link. Who did its work would make the next one late for it as well. So nobody does, for a while.
         """
         course, before = state.courses[rank], self._steps.get(step - 1)
@@ -420,38 +422,6 @@ class Ledger:
                 return Assigned(step, shard, tuple(range(self.micro_batches)), backup=True)
         return None
 
-    def _without_help_us(self, step: int, end_us: int) -> int | None:
-        """How long the step would have taken without help until the last one had computed, as it is seen afterwards.
-
-        Args: end_us: when it was over. Returns: None: longer than it took, nobody knows how long: somebody has stopped.
-        """
-        state = self._steps[step]
-        last_us = state.began_us
-        for rank, course in enumerate(state.courses):
-            held = state.held(rank)
-            if course.idle_us is not None:
-                done_us = course.idle_us
-            else:
-                if course.began_us is None:
-                    was_done = self._has_computed(rank, step)
-                    if was_done:
-                        continue  # the sum before has not come to it, which may be help's own doing
-                    if was_done is not None:
-                        return None
-                done_us = self._now.due_us(state, rank)
-                if held and done_us < end_us:
-                    return None
-            last_us = max(last_us, done_us + (self.micro_batches - held) * self._now.mine(state, rank, rank))
-        return last_us - state.began_us
-
-    def _has_computed(self, rank: int, before: int) -> bool | None:
-        """Whether a worker said of the last step that it was in, of those before some step, that it had computed its part.
-
-        Returns: None: it has said nothing of them.
-        """
-        known = [self._steps[step].courses[rank] for step in range(before - 1, before - STEPS_KEPT, -1) if step in self._steps]
-        return next((course.idle_us is not None for course in known if course.began_us is not None), None)
-
     # --- bookkeeping --------------------------------------------------------------------------------------------------
 
     def _hear(self, step: int, rank: int, told: Told, now_us: int) -> tuple[Step, int]:
@@ -466,27 +436,10 @@ class Ledger:
         course.revoked_us = None
         return state, sent_us
 
-    def _over(self, step: int, now_us: int) -> None:
-        """A step is over: what was help good for? Args: now_us: when the next one began."""
-        state = self._steps.get(step)
-        if state is None or not step:  # in the first one everything takes longer
-            return
-        took_us = now_us - state.began_us
-        network_us = max(w.least_send_us + w.answer_us // 2 for w in self._workers)
-        if state.is_helped:
-            computed_us = self._without_help_us(step, now_us)
-            if computed_us is not None:
-                self._effect.with_help(step, computed_us + network_us, took_us)
-            return
-        ends_us = [course.idle_us for course in state.courses]
-        if None not in ends_us:
-            computed_us = max(end_us for end_us in ends_us if end_us is not None) - state.began_us
-            self._effect.without_help(computed_us + network_us, took_us)
-
     def _step(self, step: int, began_us: int) -> Step:
         if step not in self._steps:
             self._steps[step] = Step.begin(self.world_size, self.micro_batches, began_us)
-            self._over(step - 1, began_us)
+            self._hindsight.judge(step - 1, began_us)
             for old in [s for s in self._steps if s <= step - STEPS_KEPT]:
                 del self._steps[old]
         return self._steps[step]

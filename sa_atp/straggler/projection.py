@@ -45,7 +45,11 @@ class Projection:
         Returns: how many of this shard's they come to.
         """
         each = self._workers[shard].weight
-        others = [state.free(other) * self._workers[other].weight for other in state.ended if other != shard and other in among]
+        others = [
+            state.free(other) * self._workers[other].weight
+            for other in state.ended
+            if other != shard and other in among
+        ]
         return state.free(shard) + sum(-(-work // each) for work in others)
 
     def due_us(self, state: Step, rank: int) -> int:
@@ -94,7 +98,7 @@ class Projection:
         return (done_us if idle_us is None else idle_us) + link_us if link_us else 0
 
     def others(self, state: Step, rank: int, shard: int, among: Collection[int], now_us: int) -> list[Capacity]:
-        """The others of some ranks, free when their own is done; of the shard in question only what its owner holds counts."""
+        """The others of some ranks, free when their own is done; of the shard in question what its owner holds counts."""
         found = []
         for other in among:
             duration = self.duration(state, other, shard)

@@ -21,7 +21,7 @@ class Racks:
         """The ranks below each leaf; none where one switch sums everything, or nothing is known of them."""
 
     def leaf_of(self, rank: int) -> frozenset[int]:
-        """The ranks below the same leaf: what they do for each other is summed there. None: it is not known to be below one."""
+        """The ranks below the same leaf: what they do for each other is summed there. None: it is below none, or unknown."""
         return next((leaf for leaf in self.leaves if rank in leaf), frozenset())
 
     def note(self, state: Step, rank: int, shard: int) -> None:
@@ -43,11 +43,11 @@ class Racks:
         leaf = self.leaf_of(shard)
         if len(leaf) in (0, len(self._workers)) or not state.crossed.isdisjoint(leaf):
             return self._everybody
-        send_us = [self._workers[rank].least_send_us for rank in leaf]
-        if min(send_us) == 0:
+        send_us = max(self._workers[rank].least_send_us for rank in leaf)
+        if not send_us:
             return leaf  # it is not known yet what that would cost
         saved_us = self._done_us(state, leaf, now_us) - self._done_us(state, self._everybody, now_us)
-        return self._everybody if saved_us > sum(send_us) else leaf
+        return self._everybody if saved_us > len(leaf) * send_us else leaf
 
     def _done_us(self, state: Step, ranks: Collection[int], now_us: int) -> int:
         """When some workers could have done all that is left of their shards."""

@@ -199,7 +199,7 @@ class Stepper:
         return record, sum_
 
     def _note_sent(self, sum_: PendingSum) -> None:
-        """How long our contribution kept our link busy, or the switch's slots: a round trip for so many fragments at a time."""
+        """How long our contribution kept our link busy, or the slots: a round trip for so many fragments at a time."""
         if sum_.sent_share < LEAST_SENT:
             return
         helping, progress = self.host.helping, sum_.progress
@@ -249,7 +249,9 @@ class Stepper:
             record.micro_batches += 1
             bits |= self.host.membership.bit(self.rank, m)
         if parts:
-            if self.helps and not sum_.future.done():  # ahead of the data: it is computed, so what is late is not the device
+            if (
+                self.helps and not sum_.future.done()
+            ):  # ahead of the data: it is computed, so what is late is not the device
                 idle = self.host.helping.idle(self._number)
                 answer_us = self.host.helping.answer_us()
                 if self.host.membership.levels > 1 and answer_us <= IDLE_ANSWER_US:

@@ -32,8 +32,8 @@ class LeafBypass:
         return news
 
     def applies_to(self, bits: int, *, on_behalf: bool) -> bool:
-        """Whether new contributions pass the leaf: all do once help from elsewhere has begun, and those always do that are not
-        of a worker below it. With one switch there is nothing to pass, and the flag says whose they are.
+        """Whether new contributions pass the leaf: all do once help from elsewhere has begun, and those of workers that are
+        not below it always do. With one switch there is nothing to pass, and the flag says whose they are.
         """
         member = self._member
         if member.levels == 1:

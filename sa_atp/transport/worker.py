@@ -159,8 +159,8 @@ class Worker:
         self._operations.add(operation, group)
 
     def probe(self, operation: int) -> None:
-        """Asks what the switch holds of an operation's oldest fragment, without waiting for silence: behind what can be sent
-        of it now.
+        """Asks what the switch holds of an operation's oldest fragment, without waiting for silence, and behind what can be
+        sent of it now.
 
         The answer comes as a WaitingFor event, if all of our own contributions are there and others are missing.
         """

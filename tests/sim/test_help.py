@@ -51,7 +51,7 @@ def test_steal_computes_everything_once(pipelines: list[Pipeline], levels: int, 
     assert training.helped > 0
     assert training.backups == 0
     assert sum(w.worker.stats.retransmitted for w in training.workers) <= 30 * setting.steps * (levels - 1)
-    for step in range(1, setting.steps):
+    for step in range(levels, setting.steps):  # what help across racks costs is not known in step 1
         best_us = setting.fluid_us(step)
         # a slow worker's last micro-batch may end so much after the others are done
         assert training.step_us(step) < best_us + 0.7 * max(stragglers.values()) * MICRO_BATCH_US

@@ -10,6 +10,7 @@ from helpers.cluster import Cluster, Reduction
 from sa_atp.sim.network import LinkSettings
 from sa_atp.softswitch.pipeline import Pipeline
 from sa_atp.spec import Kind
+from sa_atp.transport.events import WaitingFor
 from sa_atp.transport.membership import Membership
 from sa_atp.transport.recovery import LEAST_QUESTIONS, QUESTIONS_A_WINDOW
 from sa_atp.transport.server_events import ServerSettings
@@ -129,6 +130,17 @@ def test_what_has_arrived_is_not_in_the_network() -> None:
     assert in_flight > in_network > 0
     leader.run(100_000)
     assert leader.under_way == (len(leader.held), 0)
+
+
+def test_a_question_that_is_put_with_a_contribution_leaves_behind_it() -> None:
+    """Else its answer says that nothing is there, and not how long it took."""
+    leader = Leader(INITIAL_WINDOW)
+    leader.worker.probe(0)
+    leader.run(3 * ONE_WAY_US)
+    waiting = leader.worker.next_event()
+    assert isinstance(waiting, WaitingFor)
+    assert waiting.missing_bits & OURS == 0
+    assert waiting.progress.send_us >= 2 * ONE_WAY_US
 
 
 def test_how_much_of_a_contribution_has_left() -> None:

@@ -1,0 +1,102 @@
+"""Help below one leaf and across racks: what the ledger gives whom. (protocol sections 10.3 and 10.5)"""
+
+import pytest
+
+from sa_atp.straggler.ledger import Assigned, Ledger, Told
+from sa_atp.wire.control import HelpMode
+
+FAST_US = 1_000
+SLOW_US = 8 * FAST_US
+ALL = (1 << 64) - 1
+SLOW = 7  # below the first leaf, with 1, 3 and 5
+LEAVES = (frozenset({1, 3, 5, 7}), frozenset({0, 2, 4, 6}))
+PIECES = 8
+BEGAN_US = 1_000_000
+
+
+def ledger_of(leaves: tuple[frozenset[int], ...], send_us: int) -> Ledger:
+    """Eight workers whose contributions take so long to leave; one of them is slow, and has left all but its first piece."""
+    ledger = Ledger(8, PIECES, HelpMode.STEAL)
+    ledger.racks.leaves = leaves
+    for rank in range(8):
+        each_us = SLOW_US if rank == SLOW else FAST_US
+        ledger.idle(0, rank, Told(each_us, PIECES * each_us, sent_us=send_us), PIECES * each_us)
+    for rank in range(7):
+        ledger.idle(1, rank, Told(FAST_US, PIECES * FAST_US, sent_us=send_us), BEGAN_US + PIECES * FAST_US)
+    told = Told(SLOW_US, SLOW_US, sent_us=send_us)
+    ledger.claim(1, SLOW, 1, 1, None, told, BEGAN_US + SLOW_US)
+    return ledger
+
+
+def ask(
+    ledger: Ledger, rank: int, missing: int = ALL, pending: float | None = None, after_us: int = 0
+) -> Assigned | None:
+    told = Told(0, PIECES * FAST_US + after_us)
+    return ledger.ask(1, rank, missing, told, 0, BEGAN_US + PIECES * FAST_US + after_us, pending)
+
+
+def test_help_below_the_same_leaf_is_summed_there() -> None:
+    ledger = ledger_of(LEAVES, send_us=1)
+    work = ask(ledger, 1)
+    assert work is not None
+    assert work.shard == SLOW
+    assert ledger.crossed(1) == []
+
+
+def test_help_across_racks_passes_the_leaf() -> None:
+    ledger = ledger_of(LEAVES, send_us=1)
+    work = ask(ledger, 2)
+    assert work is not None
+    assert work.shard == SLOW
+    assert ledger.crossed(1) == [SLOW]
+
+
+def test_nobody_helps_across_racks_where_the_trunk_would_be_busier_than_that_saves() -> None:
+    """Three others below the leaf do the rest in three of their micro-batches' time, all seven in one or two."""
+    ledger = ledger_of(LEAVES, send_us=FAST_US)
+    assert ask(ledger, 2) is None
+    assert ask(ledger, 3) is not None
+    assert ledger.crossed(1) == []
+
+
+def test_once_a_rack_is_crossed_everybody_may_help_in_it() -> None:
+    ledger = ledger_of(LEAVES, send_us=1)
+    assert ask(ledger, 2) is not None
+    for rank in range(8):
+        ledger.idle(1, rank, Told(sent_us=10 * FAST_US), BEGAN_US + PIECES * FAST_US)
+    assert ask(ledger, 4) is not None
+
+
+def test_before_anybody_has_said_how_long_sending_takes_racks_help_themselves() -> None:
+    ledger = ledger_of(LEAVES, send_us=0)
+    assert ask(ledger, 2) is None
+    assert ask(ledger, 3) is not None
+
+
+@pytest.mark.parametrize("leaves", [(), (frozenset(range(8)),)])
+def test_with_one_switch_everybody_helps(leaves: tuple[frozenset[int], ...]) -> None:
+    ledger = ledger_of(leaves, send_us=FAST_US)
+    assert ask(ledger, 2) is not None
+
+
+def test_where_the_leaves_are_not_known_all_help_passes_them() -> None:
+    ledger = ledger_of((), send_us=1)
+    assert ask(ledger, 2) is not None
+    assert ledger.crossed(1) == [SLOW]
+
+
+def test_data_that_waits_in_another_leaf_is_not_late() -> None:
+    """What leaders see at the root lacks all of a rack until that rack's leaf is complete."""
+    ledger = Ledger(4, 1, HelpMode.STEAL)
+    ledger.racks.leaves = (frozenset({0, 2}), frozenset({1, 3}))
+    for step in range(2):
+        for rank in range(4):
+            sent_us = 200_000 if rank == 3 else 60_000
+            ledger.idle(step, rank, Told(FAST_US, FAST_US, sent_us=sent_us), step * 1_000_000 + FAST_US)
+    late_of_3 = 0b1000
+    told = Told(0, 401_000, sent_us=60_000)
+    assert ledger.ask(1, 0, late_of_3, told, 0, 1_401_000, 0.9) is None
+    work = ledger.ask(1, 1, late_of_3, told, 0, 1_401_000, 0.9)
+    assert work is not None
+    assert (work.shard, work.backup) == (3, True)
+    assert ledger.crossed(1) == [], "it is sent anew below the same leaf"

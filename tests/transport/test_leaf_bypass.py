@@ -1,0 +1,48 @@
+"""Which contributions pass a leaf, and what a leaf's answer tells. (protocol section 10.5)"""
+
+from dataclasses import replace
+
+import pytest
+
+from sa_atp.transport.leaf_bypass import LeafBypass
+from sa_atp.transport.membership import Membership
+from sa_atp.wire.control import HelpMode
+
+MEMBER = Membership(
+    job=1, epoch=0, rank=0, world_size=4, micro_batches=2, lanes=64, slot_base=0, slot_count=64, first_seq=0,
+    data_address=("", 0), server_address=("", 0), alive_every_us=1, help_mode=HelpMode.STEAL, levels=2, leaf_ranks=0b0101,
+)  # fmt: skip
+OWN, NEIGHBOURS, ELSEWHERE = 0b11, 0b11_0000, 0b1100
+
+
+@pytest.mark.parametrize(
+    ("bits", "passes"),
+    [(OWN, False), (0b01, False), (NEIGHBOURS, False), (ELSEWHERE, True), (NEIGHBOURS | ELSEWHERE, True)],
+)
+def test_what_is_below_the_leaf_is_summed_there_whoever_computes_it(bits: int, passes: bool) -> None:
+    leaf = LeafBypass(MEMBER)
+    assert leaf.applies_to(bits, on_behalf=bits != OWN) == passes
+    leaf.set_begun(True)
+    assert leaf.applies_to(bits, on_behalf=bits != OWN)
+    leaf.set_begun(False)
+    assert leaf.applies_to(bits, on_behalf=bits != OWN) == passes
+
+
+def test_with_one_switch_the_flag_says_whose_it_is_and_with_seats_nothing_is_the_leafs() -> None:
+    one = LeafBypass(replace(MEMBER, levels=1, leaf_ranks=0))
+    assert one.applies_to(NEIGHBOURS, on_behalf=True)
+    assert not one.applies_to(OWN, on_behalf=False)
+    assert LeafBypass(replace(MEMBER, seats=3, micro_batches=1)).applies_to(0b1, on_behalf=False)
+
+
+@pytest.mark.parametrize(
+    ("held", "missing"),
+    [
+        (OWN, NEIGHBOURS),  # the leaf: it knows nothing of other racks
+        (OWN | NEIGHBOURS, 0b1100_1100),  # the root: the leaf's are all there
+        (OWN | ELSEWHERE, 0b1111_0000),
+        (0, 0b1111_1111),
+    ],
+)
+def test_a_leaf_tells_of_its_own_workers_only(held: int, missing: int) -> None:
+    assert LeafBypass(MEMBER).missing_of(held) == missing
