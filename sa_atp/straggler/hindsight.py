@@ -9,14 +9,18 @@ from collections.abc import Mapping, Sequence
 from sa_atp.straggler.effect import Effect
 from sa_atp.straggler.progress import Step, Worker
 from sa_atp.straggler.projection import Projection
+from sa_atp.straggler.racks import Racks
 
 
 class Hindsight:
-    def __init__(self, steps: Mapping[int, Step], workers: Sequence[Worker], now: Projection, effect: Effect) -> None:
+    def __init__(
+        self, steps: Mapping[int, Step], workers: Sequence[Worker], now: Projection, racks: Racks, effect: Effect
+    ) -> None:
         """Args: steps: those that are remembered, by number. workers: what is known of each, by rank."""
         self._steps = steps
         self._workers = workers
         self._now = now
+        self._racks = racks
         self._effect = effect
 
     def judge(self, step: int, now_us: int) -> None:
@@ -26,6 +30,7 @@ class Hindsight:
             return
         took_us = now_us - state.began_us
         network_us = max(w.least_send_us + w.answer_us // 2 for w in self._workers)
+        self._racks.learn(state, took_us, network_us)
         if state.is_helped:
             computed_us = self._computed_us(step, now_us)
             if computed_us is not None:

@@ -61,7 +61,7 @@ class Ledger:
         self.racks = Racks(self._workers, self._now)
         self._late = LateData(self._workers, self._map, self._now, self.racks)
         self._effect = Effect()
-        self._hindsight = Hindsight(self._steps, self._workers, self._now, self._effect)
+        self._hindsight = Hindsight(self._steps, self._workers, self._now, self.racks, self._effect)
         self._foreseen: tuple[tuple[int, ...], int] | None = None  # speeds, and what follows from them
 
     # --- what workers say ---------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from sa_atp.straggler.assignment import Capacity, makespan
 from sa_atp.straggler.progress import Step, Worker
 from sa_atp.straggler.projection import Projection
 
+FORGOTTEN = 0.98  # of what crossing racks cost, in each step: links change
 
 class Racks:
     def __init__(self, workers: Sequence[Worker], now: Projection) -> None:
@@ -19,6 +20,7 @@ class Racks:
         self._everybody = range(len(workers))
         self.leaves: tuple[frozenset[int], ...] = ()
         """The ranks below each leaf; none where one switch sums everything, or nothing is known of them."""
+        self._cost_us = 0.0  # what crossing was seen to cost
 
     def leaf_of(self, rank: int) -> frozenset[int]:
         """The ranks below the same leaf: what they do for each other is summed there. None: it is below none, or unknown."""
@@ -47,7 +49,17 @@ class Racks:
         if not send_us:
             return leaf  # it is not known yet what that would cost
         saved_us = self._done_us(state, leaf, now_us) - self._done_us(state, self._everybody, now_us)
-        return self._everybody if saved_us > len(leaf) * send_us else leaf
+        return self._everybody if saved_us > max(len(leaf) * send_us, self._cost_us) else leaf
+
+    def learn(self, state: Step, took_us: int, network_us: int) -> None:
+        """A step is over. Args: network_us: what it takes beside computing where nobody helps."""
+        if not self.leaves:
+            return
+        if not state.crossed:
+            self._cost_us *= FORGOTTEN
+            return
+        computed_us = max(max(c.idle_us or 0, c.lot_until_us) for c in state.courses) - state.began_us
+        self._cost_us = max(0.0, took_us - computed_us - network_us, FORGOTTEN * self._cost_us)
 
     def _done_us(self, state: Step, ranks: Collection[int], now_us: int) -> int:
         """When some workers could have done all that is left of their shards."""
