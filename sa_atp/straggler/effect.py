@@ -15,8 +15,10 @@ SMOOTHING = 0.25
 
 @dataclass(slots=True)
 class Effect:
-    overhead_us: float = 0.0
-    """How much longer than projected steps without help take."""
+    overhead_us: float | None = None
+    """How much longer than projected steps without help take; None: there was none."""
+    least_overhead_us: float | None = None
+    """... and steps with help, at least, after everything was computed."""
     strikes: int = 0
     resume_step: int = 0
     """Before that nobody is helped."""
@@ -28,11 +30,19 @@ class Effect:
 
     def without_help(self, projected_us: int, took_us: int) -> None:
         """A step without help is over. Args: projected_us: how long it should have taken, as everybody computed."""
-        self.overhead_us += SMOOTHING * (max(0, took_us - projected_us) - self.overhead_us)
+        over_us, old_us = max(0, took_us - projected_us), self.overhead_us
+        self.overhead_us = over_us if old_us is None else old_us + SMOOTHING * (over_us - old_us)
 
-    def with_help(self, step: int, projected_us: int, took_us: int) -> None:
-        """A step with help is over. Args: projected_us: how long it would have taken without."""
-        if took_us <= WORTH * (projected_us + self.overhead_us):
+    def with_help(self, step: int, projected_us: int, took_us: int, overhead_us: int = 0) -> None:
+        """A step with help is over.
+
+        Args: projected_us: how long it would have taken without. overhead_us: how much longer it took than computing and
+            sending did.
+        """
+        least_us = overhead_us if self.least_overhead_us is None else min(self.least_overhead_us, overhead_us)
+        self.least_overhead_us = max(0, least_us)
+        known_us = self.least_overhead_us if self.overhead_us is None else self.overhead_us
+        if took_us <= WORTH * (projected_us + known_us):
             self.strikes, self._pause = 0, FIRST_PAUSE
             return
         self.strikes += 1

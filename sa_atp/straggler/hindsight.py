@@ -30,11 +30,13 @@ class Hindsight:
             return
         took_us = now_us - state.began_us
         network_us = max(w.least_send_us + w.answer_us // 2 for w in self._workers)
-        self._racks.learn(state, took_us, network_us)
+        done_us = max(max(c.idle_us or 0, c.lot_until_us) for c in state.courses) - state.began_us
+        overhead_us = took_us - done_us - network_us
+        self._racks.learn(state, overhead_us)
         if state.is_helped:
             computed_us = self._computed_us(step, now_us)
             if computed_us is not None:
-                self._effect.with_help(step, computed_us + network_us, took_us)
+                self._effect.with_help(step, computed_us + network_us, took_us, overhead_us)
             return
         ends_us = [course.idle_us for course in state.courses]
         if None not in ends_us:

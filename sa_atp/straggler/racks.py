@@ -51,15 +51,14 @@ class Racks:
         saved_us = self._done_us(state, leaf, now_us) - self._done_us(state, self._everybody, now_us)
         return self._everybody if saved_us > max(len(leaf) * send_us, self._cost_us) else leaf
 
-    def learn(self, state: Step, took_us: int, network_us: int) -> None:
-        """A step is over. Args: network_us: what it takes beside computing where nobody helps."""
+    def learn(self, state: Step, overhead_us: int) -> None:
+        """A step is over. Args: overhead_us: how much longer it took than computing, and sending where nobody helps."""
         if not self.leaves:
             return
         if not state.crossed:
             self._cost_us *= FORGOTTEN
             return
-        computed_us = max(max(c.idle_us or 0, c.lot_until_us) for c in state.courses) - state.began_us
-        self._cost_us = max(0.0, took_us - computed_us - network_us, FORGOTTEN * self._cost_us)
+        self._cost_us = max(0.0, overhead_us, FORGOTTEN * self._cost_us)
 
     def _done_us(self, state: Step, ranks: Collection[int], now_us: int) -> int:
         """When some workers could have done all that is left of their shards."""

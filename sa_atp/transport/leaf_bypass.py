@@ -15,7 +15,8 @@ from sa_atp.transport.contribution_group import RESEND_AFTER_TRIES, Contribution
 from sa_atp.transport.membership import Membership
 from sa_atp.wire.control import HelpMode
 
-PATIENCE = 2  # probe time-outs, after which what a leaf holds is not trusted to be on its way
+PATIENCE = 2  # probe time-outs, after which what a leaf says of groups that passed it is taken for what became of them
+STUCK = 5  # ... after which a leaf that says the same is made to pass on what it holds, though nobody has told us to
 
 
 class LeafBypass:
@@ -90,7 +91,7 @@ class LeafBypass:
         One of those who have contributions there does it. Args: same: it held the same when it was last asked; then it may
         wait for what a helper has sent another way.
         """
-        stuck = same and self._member.help_mode is not HelpMode.NONE and probe_timeouts >= PATIENCE
+        stuck = same and self._member.help_mode is not HelpMode.NONE and probe_timeouts >= STUCK
         return bool(bits & -bits & group.bits) and (group.bypass_leaf or stuck)
 
     def to_flush(self, group: ContributionGroup, waiting: Indices, probe_timeouts: int) -> Indices:
