@@ -33,15 +33,21 @@ class SimWorker(Asking):
         rng: random.Random,
         *,
         joined: Callable[["SimWorker"], None],
+        failed: Callable[["SimWorker"], None] = lambda worker: None,
         limits: WorkerLimits | None = None,
     ) -> None:
-        """Args: joined: called once, when the job has been admitted."""
+        """Args:
+        joined: called once, when the job has been admitted.
+        failed: called once, when the connection has ended with an error, or was not made (`error`).
+        """
         self.host = host
         self.clock = clock
         self.membership: Membership  # after it has joined
         self.worker: Worker
         self._rng = rng
         self._joined = joined
+        self._failed = failed
+        self._has_failed = False
         self._limits = limits
         self._session: Session
         self._joining = Joining(
@@ -101,9 +107,20 @@ class SimWorker(Asking):
             )
             self._session.revoked = self.helping.on_revoked
             self.host.connection = self.worker
-            self.host.after = self._session.serve
+            self.host.after = self._serve
             self.clock.at(self.clock.now_us, lambda: self._joined(self))
             self._serve_soon()
+
+        self._tell_failure()
+
+    def _serve(self) -> None:
+        self._session.serve()
+        self._tell_failure()
+
+    def _tell_failure(self) -> None:
+        if not self._has_failed and self.error is not None:
+            self._has_failed = True
+            self.clock.at(self.clock.now_us, lambda: self._failed(self))
 
     @property
     def error(self) -> TransportError | None:
