@@ -279,7 +279,8 @@ class ParameterServer:
                 self._fail_for(job, failures.verdict(request, job.owing(member)))
                 return None
             case Fetch():
-                self._serving.fetch(job, member.rank, request)
+                if job.state is State.RUNNING:  # else it was overtaken, and nobody asks for results any more
+                    self._serving.fetch(job, member.rank, request)
                 return None
             case AskStats():
                 helped = {"helped_micro_batches": job.ledger.helped_micro_batches, "backups": job.ledger.backups}

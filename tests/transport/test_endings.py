@@ -12,6 +12,8 @@ from sa_atp.transport.errors import WorkerLostError
 from sa_atp.transport.job import Job, State
 from sa_atp.transport.server_events import ServerSettings
 from sa_atp.transport.sums import HORIZON
+from sa_atp.wire.control import Fetch, encode
+from sa_atp.wire.datagrams import Burst
 
 DEAD_AFTER_US = 2 * SECOND_US
 
@@ -89,6 +91,22 @@ def test_a_job_that_has_ended_keeps_no_sums(cluster: Cluster) -> None:
     assert sum(len(member.replies) for member in job.members.values()) <= 1  # that to who left last
     assert job.stats.results_kept == kept > 0
     next_epoch_sums(cluster, epoch, oldest)
+
+
+def test_a_question_for_results_that_comes_late_finds_a_job_that_has_ended(cluster: Cluster) -> None:
+    """Leaving has overtaken it. Nobody is there who could be asked for them, and nobody waits for them."""
+    workers, job = job_with_sums(cluster)
+    for worker in workers:
+        worker.worker.leave(cluster.clock.now_us)
+        worker.host.serve()
+    cluster.run(lambda: job.state is State.ENDED, 1.0)
+    server, sent = cluster.world.server, job.stats.served
+    server.transmit(cluster.clock.now_us)
+    late = encode(Fetch(first=job.first_seq, count=5), request=0, job=job.number, epoch=job.epoch)
+    server.receive([Burst.of(workers[0].host.endpoint.address, late)], cluster.clock.now_us)
+    assert not job.recalled
+    assert server.transmit(cluster.clock.now_us) == []
+    assert job.stats.served == sent
 
 
 def test_a_job_ends_once_whoever_says_again_that_it_leaves(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
