@@ -16,11 +16,12 @@ from sa_atp.testbed.progress import Progress
 class TerminalProgress(Progress):
     """Use as a context manager."""
 
-    def __init__(self) -> None:
+    def __init__(self, unit: str = "steps") -> None:
+        """Args: unit: what is counted."""
         self._console = terminal.console(sys.stderr)
         self._start = time.monotonic()
         self._bar = Bar(
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"),
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit),
             TimeElapsedColumn(), TimeRemainingColumn(), console=self._console, transient=True,
         )  # fmt: skip
         self._task: int | None = None

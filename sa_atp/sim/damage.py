@@ -1,8 +1,9 @@
 """Damage by accident that the protocol can see, of frames on their way. (protocol section 13)
 
-Nearly all damage is found by the frame check sequence of a link, which is a loss like any other. This is what gets through:
-bits of the fields that are checked, and frames that are cut short. Bits that make another valid packet of it (lanes, sequence
-number, exponent, tag, bits of the fan-in) are left alone: nothing in such a packet tells that it was another one.
+Nearly all damage is found by the frame check sequence of a link, which is a loss like any other. This is what gets
+through: bits of the fields that are checked, and frames that are cut short. Bits that make another valid packet of it
+(lanes, sequence number, exponent, tag, bits of the fan-in) are left alone: nothing in such a packet tells that it was
+another one.
 """
 
 import random
@@ -30,7 +31,7 @@ LENGTH = range(8 * 38, 8 * 39)  # the upper half of the UDP length: it says many
 
 
 def damaged(frame: bytes, rng: random.Random) -> bytes | None:
-    """The frame as it arrives; None: a receiver's UDP checksum finds it, because no switch changes that of such a packet."""
+    """The frame as it arrives; None: a receiver's UDP checksum finds it, because no switch changes such a packet."""
     if is_urgent(frame) or len(frame) <= HEADERS_BYTES:
         return None
     choice = rng.randrange(5)
