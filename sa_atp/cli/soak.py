@@ -19,7 +19,7 @@ def add(subparsers: Any) -> None:
         help="look for what breaks the protocol, in thousands of simulated worlds",
         description="Draws a world from each seed: jobs, networks that lose, double, reorder and damage packets, and "
         "faults of switches, links, workers and the parameter server. Runs it in virtual time and checks what the protocol "
-        "promises: every sum is exactly right and the same for all ranks, nothing hangs, every error has a reason, nothing is "
+        "promises: every sum is exactly right and the same for all ranks, nothing hangs, errors have a reason, nothing is "
         "left over. A world that fails is made smaller. Exit status 1: something failed.",
     )
     parser.add_argument("--seeds", type=int, default=100, metavar="N", help="how many worlds (default: %(default)s)")

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from sa_atp.sim.network import LinkSettings
 from sa_atp.soak.invariants import Broken
-from sa_atp.soak.scene import OF_SWITCHES, OF_WORKERS, PLAIN, Fault, JobScene, Kind, Scene
+from sa_atp.soak.scene import OF_WORKERS, PLAIN, Fault, JobScene, Kind, Scene
 from sa_atp.wire.control import HelpMode
 
 MOST_RUNS = 250
@@ -94,11 +94,11 @@ def _without_job(scene: Scene, number: int) -> Scene:
 
 
 def _with_leaves(scene: Scene, leaves: int) -> Scene:
+    """With other leaves; what befalls one that is not there any more befalls the last that is, or the root."""
     faults = tuple(
-        fault
+        replace(fault, switch=min(fault.switch, leaves))
         for fault in scene.faults
-        if fault.kind not in OF_SWITCHES
-        or (fault.switch <= leaves and not (fault.kind is Kind.CUT_LEAF and not leaves))
+        if leaves or fault.kind is not Kind.CUT_LEAF
     )
     return replace(scene, leaves=leaves, faults=faults)
 
