@@ -49,6 +49,11 @@ class TerminalProgress(Progress):
         else:
             self._console.print(f"[{time.monotonic() - self._start:5.1f} s] {stage}")
 
+    def say(self, text: str) -> None:
+        """A line that stays, above the bar."""
+        with contextlib.suppress(OSError):
+            self._console.print(text)
+
     def steps(self, done: int, of: int) -> None:
         if self._console.is_terminal and self._task is not None:
             self._bar.update(self._bar.task_ids[0], completed=done, total=of)

@@ -10,6 +10,7 @@ from sa_atp.words import plural
 if TYPE_CHECKING:
     from sa_atp.soak.run import Failure, Result
 
+NEW_LINE = "\n"
 LINES = 10  # that say how far it is, where there is no terminal
 
 
@@ -39,14 +40,16 @@ def run(options: argparse.Namespace) -> int:
     soak.check(options.first, options.seeds, options.minutes, options.jobs)
     if options.list:
         return _list(options)
-    said = 0
+    said, failed = 0, 0
     with TerminalProgress("seeds") as progress:
         progress("running worlds")
 
         def told(result: "Result") -> None:
-            nonlocal said
-            progress.steps(result.seeds, options.seeds)
+            nonlocal said, failed
+            for failure in result.total.failures[failed:]:
+                progress.say(f"seed {failure.seed} failed: {failure.what}: {failure.detail.partition(NEW_LINE)[0]}")
             failed = len(result.total.failures)
+            progress.steps(result.seeds, options.seeds)
             if LINES * result.seeds // options.seeds > said and not sys.stderr.isatty():
                 said = LINES * result.seeds // options.seeds
                 progress(f"{result.seeds} of {options.seeds} seeds, {failed} failed")

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -11,21 +11,33 @@ from sa_atp.arrays import Exponents, Integers, Values
 from sa_atp.net.session import Sum
 from sa_atp.sim.nodes import Host
 from sa_atp.sim.worker import SimWorker
+from sa_atp.sim.world import World
 from sa_atp.soak import invariants, values
 from sa_atp.soak.invariants import Broken
-from sa_atp.soak.scene import JobScene
+from sa_atp.soak.scene import JobScene, Scene
 from sa_atp.train.step import Compute, Stepper
 from sa_atp.train.virtual_time import Process
 from sa_atp.transport.errors import NonFiniteError, TransportError
 from sa_atp.transport.membership import JoinRequest
 from sa_atp.wire.control import HelpMode
 
-if TYPE_CHECKING:
-    from sa_atp.soak.world import SoakWorld
-
 MOST_TRIES = 3  # that a rank makes to join; each may take it 30 s
 PATIENCE = 0.02
 AGAIN_US = 300_000  # within which a program joins again that has been told to
+
+
+class Surroundings(Protocol):
+    """What a rank tells the world that it is in, and asks of it."""
+
+    scene: Scene
+    network: World
+    left: list[SimWorker]
+
+    def progress(self) -> None: ...
+    def rank_joined(self) -> None: ...
+    def summed(self, worker: SimWorker) -> None: ...
+    def later(self, delay_us: int, action: Callable[[], None]) -> None: ...
+    def guarded(self, action: Callable[[], None]) -> None: ...
 
 
 class JobState:
@@ -92,7 +104,7 @@ class _Workload:
 
 
 class Rank:
-    def __init__(self, world: "SoakWorld", job: JobState, rank: int, host: Host) -> None:
+    def __init__(self, world: Surroundings, job: JobState, rank: int, host: Host) -> None:
         self.world = world
         self.job = job
         self.rank = rank
