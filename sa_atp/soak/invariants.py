@@ -11,7 +11,7 @@ import numpy as np
 from sa_atp.control import jobs
 from sa_atp.sim.worker import SimWorker
 from sa_atp.sim.world import Rack, World
-from sa_atp.soak.scene import END_JOBS, JobScene, Kind, Scene
+from sa_atp.soak.scene import Kind, Scene
 from sa_atp.softswitch.pipeline import Pipeline
 from sa_atp.transport.errors import (
     JobRestartedError,
@@ -31,7 +31,6 @@ from sa_atp.words import plural
 TIME_OUT_US = 50_000_000  # apart for so long, sums may time out (protocol section 11: 60 s without progress)
 NOT_JOINED = re.compile(r"these ranks have not joined: ([\d, ]+)$")
 OCCUPIED = re.compile(r"is there already, from ")
-NO_SERVER = re.compile(r"no parameter server answers at ")
 
 
 class Broken(Exception):
@@ -99,32 +98,29 @@ def check_error(scene: Scene, number: int, error: TransportError, gone: Iterable
         if (error.operation, error.ranks) != (step, (rank,)):
             raise Broken("error", f"the NaN is rank {rank}'s, in operation {step}, but a rank hears: {error}")
         return
-    if not scene.may_fail:
+    if not (scene.has_end(number) or scene.is_apart(number)):
         raise Broken("error", f"nothing in this world justifies {type(error).__name__}: {error}")
-    if not _is_possible(scene, job, error):
+    if not _is_possible(scene, number, error):
         raise Broken("error", f"no fault of this world leads to {type(error).__name__}: {error}")
-    if isinstance(error, WorkerLostError):
-        known = set(gone)
-        if not known.issuperset(error.ranks) and not _is_apart(scene):
-            raise Broken("error", f"{error}; but those who were away are {describe_ranks(known)}")
+    known = set(gone)
+    if scene.is_apart(number) or scene.has_end(number, (Kind.RESTART_SERVER,)):
+        return
+    if isinstance(error, WorkerLostError) and not known.issuperset(error.ranks):
+        raise Broken("error", f"{error}; but those who were away are {describe_ranks(known)}")
+    missing = NOT_JOINED.search(str(error))
+    if missing is not None and not known.intersection(map(int, missing[1].split(", "))):
+        raise Broken("error", f"{error}; but those who were away, or have all their sums, are {describe_ranks(known)}")
 
 
-def _is_apart(scene: Scene) -> bool:
-    """Whether faults that end no job by themselves keep hosts apart for too long, or the server forgets everybody."""
-    if any(fault.kind is Kind.RESTART_SERVER for fault in scene.faults):
-        return True
-    return Scene(seed=0, links=scene.links, trunk=scene.trunk, jobs=scene.jobs, faults=tuple(
-        fault for fault in scene.faults if fault.kind not in END_JOBS
-    )).may_fail  # fmt: skip
-
-
-def _is_possible(scene: Scene, job: JobScene, error: TransportError) -> bool:
+def _is_possible(scene: Scene, number: int, error: TransportError) -> bool:
+    is_apart = scene.is_apart(number)
     if isinstance(error, JobRestartedError):
-        return True
+        return is_apart or scene.has_end(number, (Kind.RESTART_SERVER, Kind.RESTART_WORKER))
     if isinstance(error, WorkerLostError):
-        return bool(error.ranks) and max(error.ranks) < job.ranks and "left the job" not in str(error)
+        is_sound = bool(error.ranks) and max(error.ranks) < scene.jobs[number].ranks
+        return is_sound and "left the job" not in str(error)
     if isinstance(error, ParameterServerLostError):
-        return _is_apart(scene)
+        return is_apart
     if isinstance(error, OperationTimeoutError):
         return scene.apart_us > TIME_OUT_US
     if isinstance(error, RefusedError):

@@ -1,5 +1,6 @@
 """What a world is, as plain data: the network, the jobs in it, and what goes wrong when."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any
@@ -146,10 +147,23 @@ class Scene:
 
     @property
     def may_fail(self) -> bool:
-        """Whether jobs may end with an error: a rank or the server is gone, or out of reach for too long."""
-        loss = max([self.links.loss, self.trunk.loss, *(max(job.loss) for job in self.jobs if job.lossy)])
-        bound_us = SILENCE_US if loss < MUCH_LOSS else SILENCE_WITH_LOSS_US
-        return self.apart_us > bound_us or any(fault.kind in END_JOBS for fault in self.faults)
+        """Whether any job may end with an error: a rank or the server is gone, or out of reach for too long."""
+        return any(self.has_end(number) or self.is_apart(number) for number in range(len(self.jobs)))
+
+    def faults_for(self, number: int) -> list[Fault]:
+        """Those that a job may notice: all but those of other jobs' workers."""
+        return [fault for fault in self.faults if fault.kind not in OF_WORKERS or fault.job == number]
+
+    def has_end(self, number: int, kinds: Sequence[Kind] = END_JOBS) -> bool:
+        """Whether one of these befalls a job, which ends it."""
+        return any(fault.kind in kinds for fault in self.faults_for(number))
+
+    def is_apart(self, number: int) -> bool:
+        """Whether a job's hosts may be out of reach for one another for longer than a bound."""
+        job = self.jobs[number]
+        loss = max(self.links.loss, self.trunk.loss, *(job.loss if job.lossy else ()))
+        silence_us = SILENCE_US if loss < MUCH_LOSS else SILENCE_WITH_LOSS_US
+        return sum(fault.for_us for fault in self.faults_for(number)) > silence_us
 
     def words(self) -> list[str]:
         """It, in lines for people."""

@@ -244,6 +244,7 @@ class ParameterServer:
 
     def _on_message(self, job: Job, member: Member, head: np.void, request: Request, now_us: int) -> None:
         member.heard_us = now_us
+        member.has_spoken = True
         if job.state is State.FAILED and job.failure is not None:
             self._reply(member.address, head, job.failure)
             return
