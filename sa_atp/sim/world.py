@@ -16,6 +16,7 @@ from sa_atp.sim.network import Clock, Link, LinkSettings
 from sa_atp.sim.nodes import Forwarder, Host, Switch
 from sa_atp.softswitch.pipeline import Pipeline
 from sa_atp.spec import UDP_PORT
+from sa_atp.transport.common_case import Kernels
 from sa_atp.transport.server import ParameterServer
 from sa_atp.transport.server_events import Admit, Retire, ServerSettings
 from sa_atp.wire.frames import mac_for
@@ -74,6 +75,7 @@ class World:
         ttl_ticks: int = 50,
         trunk: LinkSettings | None = None,
         ports: SwitchPorts | None = None,
+        kernels: Kernels | None = None,
     ) -> None:
         """Args:
         pipelines: one for a star; for two levels the spine's, then one for each leaf. They are reset. What is no
@@ -81,6 +83,7 @@ class World:
         links: of every link, both directions; `add_worker` may say otherwise for one.
         trunk: of those between switches, and of the parameter server's, if they are others.
         ports: where what is no worker is attached.
+        kernels: of the parameter server; None: it has only the rules.
         """
         self.clock = Clock()
         self.random = random.Random(seed)
@@ -89,7 +92,8 @@ class World:
         self.ttl_ticks = ttl_ticks
         self.ports = ports or SwitchPorts()
         self._settings = replace(settings, levels=1 if len(pipelines) == 1 else 2)
-        self.server = ParameterServer(self._settings, self.random.getrandbits)
+        self._kernels = kernels
+        self.server = self._new_server()
         self.all_links: list[Link] = []
         for pipeline in pipelines:
             pipeline.reset()
@@ -104,6 +108,9 @@ class World:
         self.server_host = self.attach(*self.server_address, self.root, self.ports.server, self.trunk)
         self.server_host.connection = self.server
         self.server_host.after = self._server_events
+
+    def _new_server(self) -> ParameterServer:
+        return ParameterServer(self._settings, self.random.getrandbits, self._kernels)
 
     # --- building -----------------------------------------------------------------------------------------------------
 
@@ -248,7 +255,7 @@ class World:
 
     def restart_server(self, down_us: int) -> None:
         """The parameter server is gone, and comes back knowing nothing. Switches keep what they were told last."""
-        self.server = ParameterServer(self._settings, self.random.getrandbits)
+        self.server = self._new_server()
         self.server_host.connection = None
         for rack in self.racks:
             rack.installed.clear()

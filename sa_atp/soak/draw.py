@@ -21,7 +21,7 @@ MOST_TRUNK_LOSS = 0.1  # on each link of a way with several, beside what workers
 SLOTS = (1, 2, 4, 16, 64, 256, 1024)
 LENGTHS = (1, 2, 63, 64, 65, 127, 128, 129, 200, 500, 1000, 8000)
 CHUNK_EDGES = (CHUNK_VALUES - 1, CHUNK_VALUES, CHUNK_VALUES + 1)
-PACKETS = (20, 50, 50, 100, 100, 200, 200, 600)  # contributions' fragments of all sums and ranks, about
+PACKETS = (20, 20, 50, 50, 100, 100, 200, 400)  # contributions' fragments of all sums and ranks, about
 MANY_PACKETS = 2000
 SHORT_US, LONG_US = (1, 2_000_000), (2_000_000, 20_000_000)
 
@@ -50,6 +50,8 @@ def draw(seed: int) -> Scene:
         trunk=trunk,
         jobs=jobs,
         faults=tuple(_fault(rng, leaves, jobs) for _ in range(_weighted(rng, ((0, 5), (1, 3), (2, 2), (4, 1))))),
+        compiled=rng.random() < 0.6,
+        gather_us=_weighted(rng, ((0, 2), (10, 1), (200, 1), (1000, 1))),
     )
 
 

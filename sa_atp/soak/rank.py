@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from sa_atp.arrays import Exponents, Integers, Values
+from sa_atp.net.compiled import worker_kernels
 from sa_atp.net.session import Sum
 from sa_atp.sim.nodes import Host
 from sa_atp.sim.worker import SimWorker
@@ -148,6 +149,7 @@ class Rank:
             world.random,
             joined=self._if_current(self._joined),
             failed=self._if_current(self._failed),
+            kernels=worker_kernels() if self.world.scene.compiled else None,
         )
 
     def die(self, restart_us: int | None) -> None:

@@ -134,6 +134,10 @@ class Scene:
     quota: int = 1024
     """Slots of a job."""
     ttl_ticks: int = 50
+    compiled: bool = False
+    """Whether connections have kernels for the common case, as they have in real time."""
+    gather_us: int = 0
+    """For so long packets wait at hosts for others, to be taken together."""
     links: LinkSettings = PLAIN
     trunk: LinkSettings = PLAIN
     """Between switches, and of the parameter server."""
@@ -172,6 +176,7 @@ class Scene:
         lines = [
             f"network: {shape}{sums}; {self.lanes} lanes, {self.slots} slots, {self.quota} a job, "
             f"time to live {plural(self.ttl_ticks, 'tick')}",
+            f"hosts: {'with' if self.compiled else 'without'} kernels, packets wait {self.gather_us} us for others",
             f"links: {_link(self.links)}",
         ]
         if self.trunk != self.links:

@@ -63,6 +63,8 @@ def smaller(scene: Scene) -> Iterator[Scene]:
         replace(scene, slots=1024),
         replace(scene, slots=1024, quota=1024),
         replace(scene, ttl_ticks=50),
+        replace(scene, compiled=False),
+        replace(scene, gather_us=0),
     ):
         if plain != scene:
             yield plain

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from sa_atp.net.compiled import worker_kernels
 from sa_atp.sim.network import Link
 from sa_atp.sim.worker import SimWorker
 from sa_atp.sim.world import World
@@ -64,6 +65,7 @@ class SoakWorld:
                 lanes=scene.lanes, slots=scene.slots, slots_per_job=scene.quota, aggregates=scene.aggregates
             ),
             ttl_ticks=scene.ttl_ticks,
+            kernels=worker_kernels() if scene.compiled else None,
         )
         self.left: list[SimWorker] = []
         """Connections that ended as they should, with all sums."""
@@ -72,13 +74,15 @@ class SoakWorld:
         self._problem: Exception | None = None
         self._sums = self._results = 0
         self._progress_us = self._longest_us = self._over_us = 0
-        self._has_begun = False
+        self._has_begun = self._are_over = False
         fragments = sum(
             job.ranks
             * sum(length // scene.lanes + 2 for length in job.lengths)
             * (1 if job.help is HelpMode.NONE else 2)
             for job in scene.jobs
         )
+        for host in self.network.hosts.values():
+            host.gather_us = scene.gather_us
         self._most_events = EVENTS + EVENTS_A_PACKET * fragments
         if watch is not None:
             watch(self.network)
@@ -105,6 +109,7 @@ class SoakWorld:
         now_us = self.network.clock.now_us
         self._longest_us = max(self._longest_us, now_us - self._progress_us)
         self._progress_us = max(self._progress_us, now_us)
+        self._are_over = all(rank.is_over for rank in self.ranks)
 
     def rank_joined(self) -> None:
         self.progress()
@@ -219,7 +224,7 @@ class SoakWorld:
         invariants.check_left(self.network, self.left, orderly=orderly)
 
     def _is_over(self) -> bool:
-        if self._problem is not None or all(rank.is_over for rank in self.ranks):
+        if self._problem is not None or self._are_over:
             return True
         clock = self.network.clock
         if clock.scheduled > self._most_events + EVENTS_A_SECOND * len(self.ranks) * clock.now_us / 1e6:
