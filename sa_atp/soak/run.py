@@ -3,14 +3,18 @@
 import gc
 import os
 import resource
+import signal
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from sa_atp import artefacts
@@ -30,6 +34,8 @@ LOT = 20  # seeds that a process does before it says how it went
 WARM_LOTS = 10  # until which memory may grow: code is loaded, and large worlds have been
 MOST_GROWTH_MB = 150.0  # of a process after that, however many worlds there are
 MOST_FAILURES = 20  # that are shrunk and kept; after so many a run ends
+MOST_CPU_S = 600.0  # of a world: it does nothing but go round and round where it takes more
+ENDLESS = "endless"  # what is broken then
 SLOWEST = 5  # worlds that are named
 
 
@@ -263,7 +269,24 @@ def pipelines(lanes: int, count: int) -> list[Pipeline]:
 def run_scene(scene: Scene, transcript: Transcript | None = None) -> Outcome:
     """Runs a world. Raises: Broken."""
     switches = pipelines(scene.lanes, 1 + scene.leaves)
-    return SoakWorld(scene, switches, None if transcript is None else transcript.attach).run()
+    with _bounded(MOST_CPU_S):
+        return SoakWorld(scene, switches, None if transcript is None else transcript.attach).run()
+
+
+@contextmanager
+def _bounded(cpu_s: float) -> Iterator[None]:
+    """Ends what takes so much of a processor's time, wherever it is. Called from the main thread. Raises: Broken."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise Broken(ENDLESS, f"{cpu_s:g} s of a processor, and it is here:\n{''.join(traceback.format_stack(frame))}")
+
+    before = signal.signal(signal.SIGVTALRM, end)
+    signal.setitimer(signal.ITIMER_VIRTUAL, cpu_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 def broken_in(scene: Scene) -> Broken | None:
@@ -277,6 +300,8 @@ def broken_in(scene: Scene) -> Broken | None:
 
 def explain(seed: int, scene: Scene, broken: Broken, *, shrinks: bool = True) -> Failure:
     """Shrinks a world that fails, and lets it fail once more, watched."""
+    if broken.what == ENDLESS:
+        return Failure(seed, broken.what, broken.detail, scene.words(), scene.as_dict(), str(broken), [])
     small, small_broken = shrink(scene, broken, broken_in) if shrinks else (scene, broken)
     transcript = Transcript()
     try:

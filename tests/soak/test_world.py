@@ -9,6 +9,7 @@ import pytest
 
 from sa_atp.net.session import Session
 from sa_atp.sim.network import LinkSettings
+from sa_atp.soak import run as soak_run
 from sa_atp.soak import world as soak_world
 from sa_atp.soak.invariants import Broken
 from sa_atp.soak.run import run_scene
@@ -141,6 +142,19 @@ def test_a_timer_that_is_always_due_is_found(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(soak_world, "EVENTS", 5_000)
     monkeypatch.setattr(Worker, "next_timer_us", lambda self: 0)
     assert broken(small()).what == "storm"
+
+
+def test_a_loop_that_does_not_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def transmit(self: Worker, now_us: int, budget_bytes: int | None = None) -> Any:
+        while True:
+            pass
+
+    monkeypatch.setattr(soak_run, "MOST_CPU_S", 0.3)
+    monkeypatch.setattr(Worker, "transmit", transmit)
+    found = broken(small())
+    assert found.what == "endless"
+    assert "in transmit" in found.detail
+    assert soak_run.explain(1, small(), found).transcript == []  # it is not run again
 
 
 def test_a_bound_that_is_too_short_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
