@@ -22,7 +22,7 @@ from sa_atp.transport.errors import NonFiniteError, TransportError
 from sa_atp.transport.membership import JoinRequest
 from sa_atp.wire.control import HelpMode
 
-MOST_TRIES = 3  # that a rank makes to join; each may take it 30 s
+MOST_TRIES = 3  # of a rank, and one more for each fault; each may take it 30 s
 PATIENCE = 0.02
 AGAIN_US = 300_000  # within which a program joins again that has been told to
 
@@ -118,7 +118,6 @@ class Rank:
         self.is_dead = False
         self.errors: list[TransportError] = []
         self._rng = random.Random(world.scene.seed * 4099 + job.number * 67 + rank)
-        self._tries = 0
         self._begun = 0
         self._busy_until_us = 0
 
@@ -131,7 +130,6 @@ class Rank:
     def start(self) -> None:
         """A new connection on the host that is there."""
         scene, world = self.job.scene, self.world.network
-        self._tries += 1
         self._begun = self.done = 0
         self._busy_until_us = 0
         self.has_joined = False
@@ -189,7 +187,8 @@ class Rank:
         over = {each.rank for each in self.job.ranks if each.is_over}
         invariants.check_error(self.world.scene, self.job.number, error, self.job.away | over)
         self._disconnect()
-        if self.has_all or isinstance(error, NonFiniteError) or self._tries == MOST_TRIES:
+        most_tries = MOST_TRIES + len(self.world.scene.faults)
+        if self.has_all or isinstance(error, NonFiniteError) or len(self.errors) >= most_tries:
             self._end()
         else:
             self.world.later(self._rng.randrange(1, AGAIN_US), self._start_unless_over)

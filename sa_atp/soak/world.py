@@ -246,14 +246,10 @@ class SoakWorld:
         """Who does not have all its sums knows why, and the world has a reason for it. Raises: Broken."""
         for job in self.jobs:
             over = {rank.rank for rank in job.ranks if rank.has_all or rank.is_dead}
-            for rank in job.ranks:
-                if rank.has_all or rank.is_dead:
-                    continue
-                if job.scene.not_finite is not None or not rank.errors:
-                    if not rank.errors:
-                        raise Broken("end", f"job {job.number}, rank {rank.rank}: has neither its sums nor an error")
-                    continue
-                if not over:
+            for rank in (rank for rank in job.ranks if rank.rank not in over):
+                if not rank.errors:
+                    raise Broken("end", f"job {job.number}, rank {rank.rank}: has neither its sums nor an error")
+                if not over and job.scene.not_finite is None:
                     raise Broken(
                         "end", f"job {job.number}: all ranks live, and after {plural(len(rank.errors), 'try', 'tries')} "
                         f"none has its sums: {rank.errors[-1]}"
