@@ -224,7 +224,7 @@ def _lots(first: int, seeds: int, jobs: int, deadline: float | None, shrinks: bo
             if lot.seeds < count:
                 return
         return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(jobs, get_context("spawn"), _leave_ctrl_c_to_others) as pool:
         under_way: list[Future[Lot]] = [pool.submit(work, *lot) for lot in islice(wanted, 2 * jobs)]
         try:
             while under_way:
@@ -233,6 +233,11 @@ def _lots(first: int, seeds: int, jobs: int, deadline: float | None, shrinks: bo
                     under_way += [pool.submit(work, *lot) for lot in islice(wanted, 1)]
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _leave_ctrl_c_to_others() -> None:
+    """In a process of the pool: whoever started it ends it, without a traceback of each."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def run_lot(first: int, count: int, deadline: float | None, shrinks: bool) -> Lot:
