@@ -25,7 +25,7 @@ LEVELS = (
     ("parameters",),
     ("policies",),
     ("testbed",),
-    ("bench", "report", "doctor"),
+    ("bench", "report", "doctor", "soak"),
     ("cli", "__main__"),
 )
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}

@@ -16,11 +16,12 @@ from sa_atp.testbed.progress import Progress
 class TerminalProgress(Progress):
     """Use as a context manager."""
 
-    def __init__(self) -> None:
+    def __init__(self, unit: str = "steps") -> None:
+        """Args: unit: what is counted."""
         self._console = terminal.console(sys.stderr)
         self._start = time.monotonic()
         self._bar = Bar(
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"),
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit),
             TimeElapsedColumn(), TimeRemainingColumn(), console=self._console, transient=True,
         )  # fmt: skip
         self._task: int | None = None
@@ -47,6 +48,11 @@ class TerminalProgress(Progress):
             self._task = self._bar.add_task(stage, total=None)
         else:
             self._console.print(f"[{time.monotonic() - self._start:5.1f} s] {stage}")
+
+    def say(self, text: str) -> None:
+        """A line that stays, above the bar."""
+        with contextlib.suppress(OSError):
+            self._console.print(text)
 
     def steps(self, done: int, of: int) -> None:
         if self._console.is_terminal and self._task is not None:

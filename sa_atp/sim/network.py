@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from sa_atp.sim.damage import damaged
 from sa_atp.wire.frames import is_urgent
 
 BITS_PER_MBIT = 1_000_000
@@ -19,6 +20,16 @@ class Clock:
         self.now_us = 0
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._count = 0
+
+    @property
+    def scheduled(self) -> int:
+        """How many callbacks there have been so far, with those that wait."""
+        return self._count
+
+    @property
+    def waiting(self) -> int:
+        """How many callbacks wait for their time."""
+        return len(self._heap)
 
     def at(self, when_us: int, action: Callable[[], None]) -> None:
         self._count += 1
@@ -49,6 +60,8 @@ class LinkSettings:
     reorder_by_us: int = 200
     jitter_us: int = 0
     """Extra delay, uniform; packets do not overtake one another because of it."""
+    corrupt: float = 0.0
+    """Share of packets that arrive damaged where the protocol can see it (`damage.damaged`)."""
 
 
 @dataclass(slots=True)
@@ -59,6 +72,10 @@ class LinkStats:
     overflowed: int = 0
     duplicated: int = 0
     reordered: int = 0
+    corrupted: int = 0
+
+
+Watch = Callable[[str, bytes], None]
 
 
 @dataclass(slots=True)
@@ -70,6 +87,10 @@ class Link:
     rng: random.Random
     deliver: Callable[[bytes], None]
     stats: LinkStats = field(default_factory=LinkStats)
+    up: bool = True
+    """False: what is sent is lost; what is on the way arrives."""
+    watch: Watch | None = None
+    """Told of each frame what became of it when it leaves: "sent", "lost", "overflowed" or "damaged"."""
     _wire_free_us: float = 0.0
     _last_arrival_us: int = 0
     _urgent: deque[bytes] = field(default_factory=deque)
@@ -90,6 +111,7 @@ class Link:
         s = self.settings
         if self._queued >= s.queue_packets:
             self.stats.overflowed += 1
+            self._tell("overflowed", frame)
             return
         is_free = self._queued == 0
         self._queued += 1
@@ -112,9 +134,19 @@ class Link:
         self._queued_bytes -= len(frame)
         if self._queued:
             self._next()
-        if s.loss and rng.random() < s.loss:
-            self.stats.lost += 1
+        if not self.up or (s.loss and rng.random() < s.loss):
+            self._lose(frame)
             return
+        if s.corrupt and rng.random() < s.corrupt:
+            self.stats.corrupted += 1
+            changed = damaged(frame, rng)
+            if changed is None:
+                self._lose(frame)
+                return
+            self._tell("damaged", frame)
+            frame = changed
+        else:
+            self._tell("sent", frame)
         self.stats.carried += 1
         self.stats.carried_bytes += len(frame)
         arrival = self.clock.now_us + s.delay_us
@@ -128,3 +160,11 @@ class Link:
             self.stats.reordered += 1
             arrival += rng.randrange(1, s.reorder_by_us)
         self.clock.at(arrival, lambda: self.deliver(frame))
+
+    def _lose(self, frame: bytes) -> None:
+        self.stats.lost += 1
+        self._tell("lost", frame)
+
+    def _tell(self, fate: str, frame: bytes) -> None:
+        if self.watch is not None:
+            self.watch(fate, frame)

@@ -74,6 +74,9 @@ class Host:
         self.neighbours: dict[str, int] = {}  # MAC addresses by IP address
         self.not_datagrams = 0
         self.paused = False
+        self.gather_us = 0
+        """For so long packets wait for others, to be taken together; 0: each is taken by itself."""
+        self._gathered: list[Burst] = []
         self._timer_us: int | None = None
         self._pacer = SendPacer()
 
@@ -85,8 +88,17 @@ class Host:
             self.not_datagrams += 1
             return
         source, _, payload = found
-        self.connection.receive([Burst.of(source, payload)], self.clock.now_us)
-        self.serve()
+        self._gathered.append(Burst.of(source, payload))
+        if not self.gather_us:
+            self._take()
+        elif len(self._gathered) == 1:
+            self.clock.at(self.clock.now_us + self.gather_us, self._take)
+
+    def _take(self) -> None:
+        gathered, self._gathered = self._gathered, []
+        if not self.paused and self.connection is not None:
+            self.connection.receive(gathered, self.clock.now_us)
+            self.serve()
 
     def serve(self) -> None:
         """Sends what the connection has to send, and sets its timer."""

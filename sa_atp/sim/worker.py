@@ -10,6 +10,7 @@ from sa_atp.net.helping import Helping
 from sa_atp.net.session import Asking, Session, Sum
 from sa_atp.sim.network import Clock
 from sa_atp.sim.nodes import Host
+from sa_atp.transport.common_case import Kernels
 from sa_atp.transport.errors import TransportError
 from sa_atp.transport.events import WorkerLimits
 from sa_atp.transport.membership import Joining, JoinRequest, Membership
@@ -33,16 +34,25 @@ class SimWorker(Asking):
         rng: random.Random,
         *,
         joined: Callable[["SimWorker"], None],
+        failed: Callable[["SimWorker"], None] = lambda worker: None,
         limits: WorkerLimits | None = None,
+        kernels: Kernels | None = None,
     ) -> None:
-        """Args: joined: called once, when the job has been admitted."""
+        """Args:
+        joined: called once, when the job has been admitted.
+        failed: called once, when the connection has ended with an error, or was not made (`error`).
+        kernels: of the connection; None: it has only the rules.
+        """
         self.host = host
         self.clock = clock
         self.membership: Membership  # after it has joined
         self.worker: Worker
         self._rng = rng
         self._joined = joined
+        self._failed = failed
+        self._has_failed = False
         self._limits = limits
+        self._kernels = kernels
         self._session: Session
         self._joining = Joining(
             request, server, incarnation=rng.getrandbits(31), now_us=clock.now_us, timeout_us=JOIN_TIMEOUT_US
@@ -93,7 +103,11 @@ class SimWorker(Asking):
         if self._joining.membership is not None and not hasattr(self, "worker"):
             self.membership = self._joining.membership
             self.worker = Worker(
-                self.membership, self.clock.now_us, first_request=self._rng.getrandbits(32), limits=self._limits
+                self.membership,
+                self.clock.now_us,
+                first_request=self._rng.getrandbits(32),
+                limits=self._limits,
+                kernels=self._kernels,
             )
             self._session = Session(self.worker)
             self.helping = Helping(
@@ -101,9 +115,20 @@ class SimWorker(Asking):
             )
             self._session.revoked = self.helping.on_revoked
             self.host.connection = self.worker
-            self.host.after = self._session.serve
+            self.host.after = self._serve
             self.clock.at(self.clock.now_us, lambda: self._joined(self))
             self._serve_soon()
+
+        self._tell_failure()
+
+    def _serve(self) -> None:
+        self._session.serve()
+        self._tell_failure()
+
+    def _tell_failure(self) -> None:
+        if not self._has_failed and self.error is not None:
+            self._has_failed = True
+            self.clock.at(self.clock.now_us, lambda: self._failed(self))
 
     @property
     def error(self) -> TransportError | None:

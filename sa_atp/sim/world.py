@@ -16,6 +16,7 @@ from sa_atp.sim.network import Clock, Link, LinkSettings
 from sa_atp.sim.nodes import Forwarder, Host, Switch
 from sa_atp.softswitch.pipeline import Pipeline
 from sa_atp.spec import UDP_PORT
+from sa_atp.transport.common_case import Kernels
 from sa_atp.transport.server import ParameterServer
 from sa_atp.transport.server_events import Admit, Retire, ServerSettings
 from sa_atp.wire.frames import mac_for
@@ -74,6 +75,7 @@ class World:
         ttl_ticks: int = 50,
         trunk: LinkSettings | None = None,
         ports: SwitchPorts | None = None,
+        kernels: Kernels | None = None,
     ) -> None:
         """Args:
         pipelines: one for a star; for two levels the spine's, then one for each leaf. They are reset. What is no
@@ -81,6 +83,7 @@ class World:
         links: of every link, both directions; `add_worker` may say otherwise for one.
         trunk: of those between switches, and of the parameter server's, if they are others.
         ports: where what is no worker is attached.
+        kernels: of the parameter server; None: it has only the rules.
         """
         self.clock = Clock()
         self.random = random.Random(seed)
@@ -88,9 +91,9 @@ class World:
         self.trunk = trunk or links
         self.ttl_ticks = ttl_ticks
         self.ports = ports or SwitchPorts()
-        self.server = ParameterServer(
-            replace(settings, levels=1 if len(pipelines) == 1 else 2), self.random.getrandbits
-        )
+        self._settings = replace(settings, levels=1 if len(pipelines) == 1 else 2)
+        self._kernels = kernels
+        self.server = self._new_server()
         self.all_links: list[Link] = []
         for pipeline in pipelines:
             pipeline.reset()
@@ -106,6 +109,9 @@ class World:
         self.server_host.connection = self.server
         self.server_host.after = self._server_events
 
+    def _new_server(self) -> ParameterServer:
+        return ParameterServer(self._settings, self.random.getrandbits, self._kernels)
+
     # --- building -----------------------------------------------------------------------------------------------------
 
     def link(self, deliver: Callable[[bytes], None], settings: LinkSettings | None = None) -> Link:
@@ -113,11 +119,22 @@ class World:
         self.all_links.append(found)
         return found
 
-    def attach(self, ip: str, udp_port: int, rack: Rack, port: int, links: LinkSettings | None = None) -> Host:
-        """Puts a host behind a port of a switch, and tells all switches the way there."""
+    def attach(
+        self,
+        ip: str,
+        udp_port: int,
+        rack: Rack,
+        port: int,
+        links: LinkSettings | None = None,
+        down_link: LinkSettings | None = None,
+    ) -> Host:
+        """Puts a host behind a port of a switch, and tells all switches the way there.
+
+        Args: links: of its link, if it is another one; down_link: of the way down, where that differs from the way up.
+        """
         host = Host(self.clock, ip, mac_for(ip), udp_port)
         host.uplink = self.link(rack.switch.input(port), links)
-        down = rack.switch.ports[port] = self.link(host.receive, links)
+        down = rack.switch.ports[port] = self.link(host.receive, down_link or links)
         self.links_of[ip] = host.uplink, down
         rack.ports[ip] = port
         self.hosts[ip] = host
@@ -131,11 +148,22 @@ class World:
             routes.add(other.writer, ip, other.ports[ip])
         return host
 
-    def add_worker(self, rank: int, network: int = 0, rate_mbps: float | None = None) -> Host:
-        """A host for one worker; leaves are dealt out in turn. Args: rate_mbps: of its link, if it is another one."""
+    def add_worker(
+        self,
+        rank: int,
+        network: int = 0,
+        rate_mbps: float | None = None,
+        *,
+        loss: tuple[float, float] | None = None,
+    ) -> Host:
+        """A host for one worker; leaves are dealt out in turn.
+
+        Args: rate_mbps, loss: of its link, up and down, if they are others.
+        """
         rack = self.leaves[rank % len(self.leaves)] if self.leaves else self.root
-        links = None if rate_mbps is None else replace(self.links, rate_mbps=rate_mbps)
-        return self.attach(worker_ip(rank, network), 40_000 + rank, rack, 1 + rank + 64 * network, links)
+        links = self.links if rate_mbps is None else replace(self.links, rate_mbps=rate_mbps)
+        up, down = (links, links) if loss is None else (replace(links, loss=share) for share in loss)
+        return self.attach(worker_ip(rank, network), 40_000 + rank, rack, 1 + rank + 64 * network, up, down)
 
     def _join(self, leaf: Rack, leaf_port: int, root: Rack, root_port: int) -> None:
         leaf.switch.ports[leaf_port] = self.link(root.switch.input(root_port), self.trunk)
@@ -149,9 +177,19 @@ class World:
                 case Admit() if not self.server.settings.aggregates:
                     self.server.admitted(event, self.clock.now_us)
                 case Admit():
-                    self.clock.at(self.clock.now_us + INSTALL_US, partial(self._install, event))
+                    self._ordered(partial(self._install, event))
                 case Retire(number, _):
-                    self.clock.at(self.clock.now_us + INSTALL_US, partial(self._remove, number))
+                    self._ordered(partial(self._remove, number))
+
+    def _ordered(self, order: Callable[[], None]) -> None:
+        """Carries out what the parameter server wants, unless it has been restarted, and its orders forgotten."""
+        server = self.server
+
+        def carry_out() -> None:
+            if server is self.server:
+                order()
+
+        self.clock.at(self.clock.now_us + INSTALL_US, carry_out)
 
     def _remove(self, number: int) -> None:
         for rack in self.racks:
@@ -214,3 +252,51 @@ class World:
                 jobs.install(rack.writer, replace(spec), share_slots=True)
 
         self.clock.at(self.clock.now_us + down_us, back)
+
+    def restart_server(self, down_us: int) -> None:
+        """The parameter server is gone, and comes back knowing nothing. Switches keep what they were told last."""
+        self.server = self._new_server()
+        self.server_host.connection = None
+        for rack in self.racks:
+            rack.installed.clear()
+
+        def back(server: ParameterServer) -> None:
+            if server is self.server:  # and has not been restarted once more
+                self.server_host.connection = server
+                self.server_host.serve()
+
+        self.clock.at(self.clock.now_us + down_us, partial(back, self.server))
+
+    def pause_switch(self, rack: Rack, for_us: int) -> None:
+        """What comes meanwhile is lost; what it holds stays."""
+        rack.switch.up = False
+
+        def back() -> None:
+            rack.switch.up = True
+
+        self.clock.at(self.clock.now_us + for_us, back)
+
+    def pause_host(self, host: Host, for_us: int) -> None:
+        """It does nothing for a while, and what comes meanwhile is lost."""
+        host.paused = True
+
+        def back() -> None:
+            host.paused = False
+            host.serve()
+
+        self.clock.at(self.clock.now_us + for_us, back)
+
+    def cut(self, links: Sequence[Link], for_us: int) -> None:
+        """These carry nothing for a while."""
+
+        def switch(up: bool) -> None:
+            for link in links:
+                link.up = up
+
+        switch(False)
+        self.clock.at(self.clock.now_us + for_us, partial(switch, True))
+
+    def trunk_of(self, leaf: Rack) -> tuple[Link, Link]:
+        """The links between a leaf and the root: the way up, and the way down."""
+        number = self.leaves.index(leaf)
+        return leaf.switch.ports[self.ports.uplink], self.root.switch.ports[self.ports.first_leaf + number]

@@ -47,6 +47,8 @@ class Admission:
         failure = job.missed_failure(asked.incarnation)
         if failure is not None:
             return failure
+        if job.is_late(asked.incarnation):
+            return Failure(reason="restarted")  # which nobody waits for any more
         if (job.world_size, job.micro_batches, job.help_mode, job.seats) != wanted:
             if job.state not in OVER:
                 return Refused(

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
+from sa_atp.spec import CONTRIBUTION_BITS
 from sa_atp.straggler.ledger import Ledger
 from sa_atp.straggler.seats import Seats
 from sa_atp.tensor.fragments import Plan
@@ -25,6 +26,7 @@ from sa_atp.wire.datagrams import Address
 
 FAILURES_KEPT = 8  # the last ones, for those who have not heard
 GO_ON = ("restarted", "refused")  # failures after which those who still ask to join begin the next epoch
+SPOKEN_KEPT = 8 * CONTRIBUTION_BITS  # connections of earlier epochs
 REPLIES_KEPT = 64  # for each rank: a repeated request gets the same answer, not another decision
 
 
@@ -80,6 +82,7 @@ class Member:
     address: Address
     incarnation: int
     heard_us: int
+    has_spoken: bool = False  # in this epoch, so it has its welcome, and does not ask to join any more
     oldest: int | None = None  # no result before this one will be asked for by this rank
     left_at: int | None = None  # `oldest` when it asked to leave: it contributes no more
     leaving: int = 0  # number of that request while it is not answered: it stays for those who may need its sums
@@ -130,6 +133,7 @@ class Job:
         self.members: dict[int, Member] = {}
         self.failure: Failure | None = None
         self._failures: dict[int, tuple[Failure, tuple[Member, ...]]] = {}  # epoch: why it failed, and who was in it
+        self._spoken: dict[int, None] = {}  # incarnations that had their welcome in earlier epochs, the oldest first
         self.refusal: str | None = None  # why the switches did not take it the last time
         self.leaves: tuple[frozenset[int], ...] | None = None  # the ranks below each leaf; None: not known
         self.recalled: dict[int, set[int]] = {}  # results that we miss ourselves: the ranks that wait for them
@@ -146,6 +150,9 @@ class Job:
         """Everything of the epoch that ends is forgotten, but why it failed; its numbers are not used again."""
         self.epoch = (self.epoch + 1) & 0xFF
         self.state = State.GATHERING
+        self._spoken.update((member.incarnation, None) for member in self.members.values() if member.has_spoken)
+        for incarnation in list(self._spoken)[:-SPOKEN_KEPT]:
+            del self._spoken[incarnation]
         self.members = {}
         self.failure = None
         self._start((self.sums.oldest_seq + HORIZON) & SEQ_MASK)
@@ -168,6 +175,13 @@ class Job:
         self._failures[self.epoch] = failure, tuple(self.members.values())
         if len(self._failures) > FAILURES_KEPT:
             del self._failures[next(iter(self._failures))]
+
+    def is_late(self, incarnation: int) -> bool:
+        """Whether a question to join was doubled or overtaken on its way: who has asked it was in an epoch that is over."""
+        if incarnation in self._spoken:
+            return True
+        is_over = self.state in (State.FAILED, State.ENDED)
+        return is_over and any(m.has_spoken and m.incarnation == incarnation for m in self.members.values())
 
     def missed_failure(self, incarnation: int) -> Failure | None:
         """Why the epoch has failed of somebody who has not heard of its beginning yet; None: it may be in the next."""

@@ -244,6 +244,7 @@ class ParameterServer:
 
     def _on_message(self, job: Job, member: Member, head: np.void, request: Request, now_us: int) -> None:
         member.heard_us = now_us
+        member.has_spoken = True
         if job.state is State.FAILED and job.failure is not None:
             self._reply(member.address, head, job.failure)
             return
@@ -279,7 +280,8 @@ class ParameterServer:
                 self._fail_for(job, failures.verdict(request, job.owing(member)))
                 return None
             case Fetch():
-                self._serving.fetch(job, member.rank, request)
+                if job.state is State.RUNNING:  # else it was overtaken, and nobody asks for results any more
+                    self._serving.fetch(job, member.rank, request)
                 return None
             case AskStats():
                 helped = {"helped_micro_batches": job.ledger.helped_micro_batches, "backups": job.ledger.backups}

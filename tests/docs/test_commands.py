@@ -70,6 +70,7 @@ SCENES = (
     Scene(((CLI, "sa-atp deploy"),), beside=(f"{SWITCH} none",)),
     Scene(((CLI, "sa-atp job"),), beside=(SWITCH, f"{SWITCH} --grpc 10.0.0.253:9559")),
     Scene(((CLI, "sa-atp stf"),)),
+    Scene(((CLI, "sa-atp soak"),)),
     Scene(((CLI, "sa-atp dissect"),), before=(TRAIN_PY, "sa-atp up --workers 1 --pcap pcap -- python train.py")),
     Scene(((CLI, "sa-atp doctor"),), beside=("sa-atp up --workers 2", program(MEMBER))),
     Scene(((CLI, "sa-atp clean"),)),

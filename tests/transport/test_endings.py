@@ -12,6 +12,8 @@ from sa_atp.transport.errors import WorkerLostError
 from sa_atp.transport.job import Job, State
 from sa_atp.transport.server_events import ServerSettings
 from sa_atp.transport.sums import HORIZON
+from sa_atp.wire.control import Fetch, encode
+from sa_atp.wire.datagrams import Burst
 
 DEAD_AFTER_US = 2 * SECOND_US
 
@@ -89,6 +91,53 @@ def test_a_job_that_has_ended_keeps_no_sums(cluster: Cluster) -> None:
     assert sum(len(member.replies) for member in job.members.values()) <= 1  # that to who left last
     assert job.stats.results_kept == kept > 0
     next_epoch_sums(cluster, epoch, oldest)
+
+
+def test_a_question_for_results_that_comes_late_finds_a_job_that_has_ended(cluster: Cluster) -> None:
+    """Leaving has overtaken it. Nobody is there who could be asked for them, and nobody waits for them."""
+    workers, job = job_with_sums(cluster)
+    for worker in workers:
+        worker.worker.leave(cluster.clock.now_us)
+        worker.host.serve()
+    cluster.run(lambda: job.state is State.ENDED, 1.0)
+    server, sent = cluster.world.server, job.stats.served
+    server.transmit(cluster.clock.now_us)
+    late = encode(Fetch(first=job.first_seq, count=5), request=0, job=job.number, epoch=job.epoch)
+    server.receive([Burst.of(workers[0].host.endpoint.address, late)], cluster.clock.now_us)
+    assert not job.recalled
+    assert server.transmit(cluster.clock.now_us) == []
+    assert job.stats.served == sent
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_question_to_join_that_comes_once_more_when_all_is_over_changes_nothing(
+    cluster: Cluster, restarts: bool
+) -> None:
+    """The network has doubled it. It came to a job that had ended, and began another epoch; or ended the next one."""
+    asked: list[bytes] = []
+    server = cluster.world.server
+    receive = server.receive
+
+    def noting(bursts: Sequence[Burst], now_us: int) -> None:
+        asked.extend(b.data[0].tobytes() for b in bursts if b'"type":"join"' in b.data[0].tobytes())
+        receive(bursts, now_us)
+
+    server.receive = noting  # type: ignore[method-assign]
+    workers, job = job_with_sums(cluster)
+    questions = dict.fromkeys(asked)
+    for worker in workers:
+        worker.worker.leave(cluster.clock.now_us)
+        worker.host.serve()
+    cluster.run(lambda: job.state is State.ENDED, 1.0)
+    if restarts:
+        again = [cluster.new_worker("job", rank, 3) for rank in range(3)]
+        cluster.run_until_joined(again)
+    before = job.state, job.epoch, dict(job.members)
+    for question in questions:
+        for worker in workers:
+            receive([Burst.of(worker.host.endpoint.address, question)], cluster.clock.now_us)
+    assert (job.state, job.epoch, job.members) == before
+    assert not restarts or job.state is State.RUNNING
 
 
 def test_a_job_ends_once_whoever_says_again_that_it_leaves(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

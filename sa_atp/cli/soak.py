@@ -1,0 +1,114 @@
+"""`sa-atp soak`: many small worlds in virtual time, in which everything goes wrong that may, and no sum."""
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from sa_atp.words import plural
+
+if TYPE_CHECKING:
+    from sa_atp.soak.run import Failure, Result
+
+NEW_LINE = "\n"
+LINES = 10  # that say how far it is, where there is no terminal
+
+
+def add(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "soak",
+        help="look for what breaks the protocol, in thousands of simulated worlds",
+        description="Draws a world from each seed: jobs, networks that lose, double, reorder and damage packets, and "
+        "faults of switches, links, workers and the parameter server. Runs it in virtual time and checks what the protocol "
+        "promises: every sum is exactly right and the same for all ranks, nothing hangs, errors have a reason, nothing is "
+        "left over. A world that fails is made smaller. Exit status 1: something failed.",
+    )
+    parser.add_argument("--seeds", type=int, default=100, metavar="N", help="how many worlds (default: %(default)s)")
+    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="seed of the first (default: %(default)s)")
+    parser.add_argument("--minutes", type=float, metavar="M", help="begin no more worlds after so long")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (default: %(default)s)")
+    parser.add_argument("--list", action="store_true", help="say what the worlds are, and run none")
+    parser.add_argument("--no-shrink", action="store_true", help="leave worlds that fail as large as they are")
+    parser.add_argument("--json", action="store_true", help="print what was found as one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from sa_atp.cli._progress import TerminalProgress
+    from sa_atp.soak import run as soak
+
+    soak.check(options.first, options.seeds, options.minutes, options.jobs)
+    if options.list:
+        return _list(options)
+    said, failed = 0, 0
+    with TerminalProgress("seeds") as progress:
+        progress("running worlds")
+
+        def told(result: "Result") -> None:
+            nonlocal said, failed
+            for failure in result.total.failures[failed:]:
+                progress.say(f"seed {failure.seed} failed: {failure.what}: {failure.detail.partition(NEW_LINE)[0]}")
+            failed = len(result.total.failures)
+            progress.steps(result.seeds, options.seeds)
+            if LINES * result.seeds // options.seeds > said and not sys.stderr.isatty():
+                said = LINES * result.seeds // options.seeds
+                progress(f"{result.seeds} of {options.seeds} seeds, {failed} failed")
+
+        result = soak.soak(
+            options.first,
+            options.seeds,
+            minutes=options.minutes,
+            jobs=options.jobs,
+            shrinks=not options.no_shrink,
+            told=told,
+        )
+    if options.json:
+        print(json.dumps(result.as_dict()))
+    else:
+        _print(result)
+    return 1 if result.is_bad else 0
+
+
+def _list(options: argparse.Namespace) -> int:
+    from sa_atp.soak.draw import draw
+
+    scenes = [draw(options.first + number) for number in range(options.seeds)]
+    if options.json:
+        print(json.dumps({"worlds": [scene.as_dict() for scene in scenes]}))
+        return 0
+    for scene in scenes:
+        print(f"seed {scene.seed}")
+        for line in scene.words():
+            print(f"  {line}")
+    return 0
+
+
+def _print(result: "Result") -> None:
+    numbers = result.as_dict()
+    for failure in result.total.failures:
+        _print_failure(failure)
+    memory = numbers["memory_mb"]
+    print(
+        f"{plural(numbers['seeds'], 'world')} in {numbers['elapsed_s']:.1f} s, {numbers['virtual_s']:.0f} s of virtual "
+        f"time: {plural(numbers['sums'], 'sum')}, {plural(numbers['packets'], 'packet')}, "
+        f"{plural(numbers['errors'], 'error')} that faults explain"
+    )
+    print(f"memory: {memory['first']:.0f} MB at the beginning, {memory['last']:.0f} MB at the end")
+    for problem in result.problems:
+        print(f"FAILED: {problem}")
+    if result.total.failures:
+        print(f"FAILED: {plural(len(result.total.failures), 'world')}")
+    elif not result.problems:
+        print("nothing failed")
+
+
+def _print_failure(failure: "Failure") -> None:
+    print(f"seed {failure.seed} FAILED: {failure.what}: {failure.detail}")
+    print(f"  again: {failure.again}")
+    print("  the smallest world that was found to fail so:")
+    for line in failure.scene:
+        print(f"    {line}")
+    print(f"  there: {failure.shrunk_detail}")
+    print("  its last packets:")
+    for line in failure.transcript:
+        print(f"    {line}")
