@@ -17,7 +17,7 @@ SMOOTHING = 0.25
 class Effect:
     overhead_us: float | None = None
     """How much longer than projected steps without help take; None: there was none."""
-    least_overhead_us: float | None = None
+    least_overhead_us: float = 0.0
     """... and steps with help, at least, after everything was computed."""
     strikes: int = 0
     resume_step: int = 0
@@ -39,8 +39,8 @@ class Effect:
         Args: projected_us: how long it would have taken without. overhead_us: how much longer it took than computing and
             sending did.
         """
-        least_us = overhead_us if self.least_overhead_us is None else min(self.least_overhead_us, overhead_us)
-        self.least_overhead_us = max(0, least_us)
+        if overhead_us > 0:
+            self.least_overhead_us = min(self.least_overhead_us or overhead_us, overhead_us)
         known_us = self.least_overhead_us if self.overhead_us is None else self.overhead_us
         if took_us <= WORTH * (projected_us + known_us):
             self.strikes, self._pause = 0, FIRST_PAUSE
