@@ -256,12 +256,16 @@ class Recovery:
         return self._on_held(operation, local, int(head["bits"]), question, from_server, now_us)
 
     def _find_lost_questions(self, answered: Question, now_us: int) -> None:
-        """Questions are lost, too, or their answers: then those that were asked later are answered first."""
+        """Questions are lost, too, or their answers: then those that were asked later are answered first.
+
+        Of a fragment whose sum is known that says nothing. Its slot may be another's by now: then the parameter server
+        answers, whose way is longer than a switch's.
+        """
         for lost in self._questions.overdue(answered.asked_us - self._round_trip.reordering_us(now_us)):
-            self._expect_losses()
             operation = lost.operation
             if not operation.pending[lost.local]:
                 continue
+            self._expect_losses()
             if lost.tells:
                 self.ask(operation, lost.local, now_us)
             for group in operation.groups:
