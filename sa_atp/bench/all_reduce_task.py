@@ -14,7 +14,7 @@ from sa_atp.net.communicator import connect
 from sa_atp.net.compiled import worker_kernels
 from sa_atp.testbed import gloo, worker
 
-WARM_UP = 2  # sums before the measurement: connections, windows, scales
+WARM_UP = 3  # sums before the measurement: connections, windows, scales, memory
 BLOCK = 1 << 20  # values made at once: what is only needed to make them shall not count as memory of a sum
 
 Reduce = Callable[[Values], None]
