@@ -9,8 +9,8 @@ import numpy as np
 from sa_atp.arrays import Integers
 
 KEPT = 4  # of each length,
-# ... and two where they are longer than KEPT_VALUES: memory that nobody uses shall not be much. Two often come back at once,
-# and with one a program that has a sum at a time would have a fresh array for every second one.
+# ... and two where they are longer: memory that nobody uses shall not be much. Two often come back at once, and with one
+# kept a program that has a sum at a time would have a fresh array for every second one.
 KEPT_OF_LONG, KEPT_VALUES = 2, 1 << 23
 
 
