@@ -12,7 +12,8 @@ from sa_atp.transport.server import ParameterServer
 from sa_atp.transport.server_events import Admit, ServerSettings
 from sa_atp.wire.datagrams import Address
 
-WORTH_IT = 2  # copies of results that nobody has asked for wait for one another, so that workers have the processor
+# copies of results that nobody has asked for wait for one another, so that workers have the processor
+WORTH_IT, ENOUGH = 2, 1024
 
 
 class ServerProcess:
@@ -24,7 +25,7 @@ class ServerProcess:
         socket.use(socket_kernels())
         self.address = socket.address
         self.server.own_ip = self.address[0]
-        self._driver = Driver(self.server, socket, self._take_events, worth_it=WORTH_IT)
+        self._driver = Driver(self.server, socket, self._take_events, worth_it=WORTH_IT, enough=ENOUGH)
         self._installer: Installer | None = None
 
     def use_switches(self, places: Sequence[SwitchPlace]) -> None:

@@ -39,7 +39,7 @@ from sa_atp.wire.datagrams import Address
 from sa_atp.wire.header import size_of
 
 T = TypeVar("T")
-AT_ONCE = 8  # segmented sends of one burst
+AT_ONCE = 17  # segmented sends of one burst: a window of 1024 fragments
 MARGIN_S = 1.0  # in which the connection's thread says that a time is up
 LOOK_TIMEOUT_S = 5.0  # a turn of the connection's thread takes milliseconds
 

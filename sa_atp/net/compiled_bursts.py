@@ -11,7 +11,7 @@ from sa_atp.arrays import ByteRows, Words
 from sa_atp.net.mmsg import address_of, socket_address
 from sa_atp.wire.datagrams import Address, Burst
 
-ROOM_BYTES = 576 << 10  # what a look takes: it shall be in the cache when it is looked at again
+ROOM_BYTES = 1216 << 10  # what a look takes: a window of 1024 results, and what the largest message may need
 MESSAGES = 256  # of a look
 ALL = (1 << 64) - 1
 NAMES_KEPT = 256  # addresses as the kernel wants them
@@ -32,27 +32,15 @@ class PackedReceive:
         if is_drained:
             count = -1 - count
         bursts: list[Burst] = []
-        begin = end = size = sender = 0
-        for start, bytes_, segment, source in self._found[:count].tolist():
-            # a shorter datagram ends what is of one size
-            if start != end or segment != size or source != sender or (end - begin) % size:
-                self._add(bursts, begin, end, size, sender)
-                begin, size, sender = start, segment, source
-            end = start + bytes_
-        self._add(bursts, begin, end, size, sender)
+        for start, bytes_, size, sender in self._found[:count].tolist():
+            address = address_of(sender & ALL)
+            whole, rest = divmod(bytes_, size)
+            split = start + whole * size
+            if whole:
+                bursts.append(Burst(address, self._room[start:split].reshape(whole, size)))
+            if rest:
+                bursts.append(Burst(address, self._room[split : split + rest].reshape(1, rest)))
         return bursts, is_drained
-
-    def _add(self, bursts: list[Burst], begin: int, end: int, size: int, sender: int) -> None:
-        """Datagrams side by side, the last of which may be shorter."""
-        if begin == end:
-            return
-        address = address_of(sender & ALL)
-        whole, rest = divmod(end - begin, size)
-        split = begin + whole * size
-        if whole:
-            bursts.append(Burst(address, self._room[begin:split].reshape(whole, size)))
-        if rest:
-            bursts.append(Burst(address, self._room[split:end].reshape(1, rest)))
 
 
 class SegmentedSend:

@@ -16,7 +16,8 @@ from sa_atp.net.udp import UdpSocket
 from sa_atp.wire.datagrams import Burst
 
 LONGEST_WAIT_S = 1.0
-LONGEST_PAUSE_US, ENOUGH, WORTH_IT = 8_000, 96, 8  # of datagrams that gather, see ReceiveCoalescing
+LONGEST_PAUSE_US, WORTH_IT = 8_000, 8  # of datagrams that gather, see ReceiveCoalescing
+ENOUGH = 96  # of which somebody waits for the results
 FD_SETSIZE = 1024  # descriptors from here on are beyond select()
 A_TURN_S = 0.01  # usually; whoever would borrow the loop waits so long for the turn that is under way
 UNKNOWN = -1  # of a time: nobody has looked yet
@@ -45,10 +46,11 @@ class Driver:
         socket: UdpSocket,
         after: Callable[[], None] = lambda: None,
         worth_it: int = WORTH_IT,
+        enough: int = ENOUGH,
     ) -> None:
         """Args:
         after: called whenever the connection has been served: the place to take its events.
-        worth_it: datagrams that are worth a pause in which they gather.
+        worth_it, enough: datagrams that are worth a pause in which they gather, and for which no pause need be longer.
         """
         self.connection = connection
         self.socket = socket
@@ -73,7 +75,7 @@ class Driver:
         self._due_us: int | None = UNKNOWN  # when there is something to do, seen after the last turn
         self._due_slept_us: int | None = UNKNOWN  # ... as the loop's own thread knew it when it began to wait
         self._thread: threading.Thread | None = None
-        self._coalescing = ReceiveCoalescing(LONGEST_PAUSE_US, ENOUGH, worth_it)
+        self._coalescing = ReceiveCoalescing(LONGEST_PAUSE_US, min(enough, socket.most_gathered()), worth_it)
         self._pacer = SendPacer()
         self._resume_us: int | None = None  # when there may be room again for what waits to be sent
 

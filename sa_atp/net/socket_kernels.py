@@ -7,6 +7,7 @@ uint64[2] (64-bit Linux, little-endian: elsewhere this is not used).
 from typing import Any
 
 import numba
+import numpy as np
 
 types: Any = numba.types
 carray: Any = getattr(numba, "carray")  # noqa: B009  (numba does not say what it exports)
@@ -15,8 +16,8 @@ errno_location = types.ExternalFunction("__errno_location", types.CPointer(types
 
 sendmsg = types.ExternalFunction("sendmsg", types.intp(types.int32, types.uintp, types.int32))
 
-# int64[...] for each message that came: where its bytes begin, how many there are, the size of each datagram in them, and
-# from whom, as the first half of struct sockaddr_in
+# int64[...] for messages that came, one behind the other, of one sender and one size of datagram: where their bytes begin,
+# how many there are, the size of each datagram in them, and from whom, as the first half of struct sockaddr_in
 FOUND_START, FOUND_BYTES, FOUND_SEGMENT, FOUND_SENDER, FOUND_ITEMS = range(5)
 MOST_BYTES = 65_536  # of a message
 DONTWAIT = 0x40
@@ -28,19 +29,22 @@ def receive(fd: int, room: Any, header: Any, vector: Any, name: Any, control: An
 
     Args:
         room: uint8[...], filled as long as a message of any size has room. header, vector: see above.
-        name: uint64[2]. control: uint64[8]. found: int64[messages, FOUND_ITEMS].
+        name: uint64[2]. control: uint64[8]. found: int64[most messages, FOUND_ITEMS]: a row is what lies side by side, of
+            which only the last datagram may be shorter.
 
-    Returns: how many messages; if nothing more is there, the complement of that, which is negative.
+    Returns: how many rows; if nothing more is there, the complement of that, which is negative.
     """
     count = 0
+    messages = 0
     at = 0
+    end = -1  # of the last row
     base = room.ctypes.data
     vector[1] = 65536
     header[0] = name.ctypes.data
     header[2] = vector.ctypes.data
     header[3] = 1
     header[4] = control.ctypes.data
-    while count < found.shape[0] and at + 65536 <= room.size:
+    while messages < found.shape[0] and at + 65536 <= room.size:
         vector[0] = base + at
         header[1] = 16
         header[5] = 64
@@ -58,11 +62,17 @@ def receive(fd: int, room: Any, header: Any, vector: Any, name: Any, control: An
         # struct cmsghdr: length, then level and kind in one word, then the value
         if header[5] >= 20 and control[0] >= 20 and control[1] == (104 << 32 | 17):
             segment = int(control[2] & 0xFFFFFFFF)
-        found[count, 0] = at
-        found[count, 1] = size
-        found[count, 2] = segment
-        found[count, 3] = name[0]
-        count += 1
+        messages += 1
+        if at == end and segment == found[count - 1, 2] and np.int64(name[0]) == found[count - 1, 3]:
+            found[count - 1, 1] += size
+        else:
+            found[count, 0] = at
+            found[count, 1] = size
+            found[count, 2] = segment
+            found[count, 3] = np.int64(name[0])
+            count += 1
+        # a shorter datagram ends what is of one size
+        end = at + size if size % segment == 0 else -1
         at = (at + size + 3) & ~3
     return count
 

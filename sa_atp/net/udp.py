@@ -33,6 +33,7 @@ SO_SNDBUFFORCE = 32
 SO_RCVBUFFORCE = 33
 
 BUFFER_BYTES = 8 << 20  # asked of the kernel; without CAP_NET_ADMIN it gives what net.core.rmem_max allows
+QUEUED_BYTES = 2304  # that a datagram of ordinary size takes of it, with the kernel's bookkeeping
 FULL_WAIT_MS = 10  # for room in the kernel's buffer, before it is tried again
 FULL_US = 50_000  # for which a full buffer holds up its sender, who has timers: it may stay full, where nothing leaves
 MAX_SEGMENTS = 64  # UDP_MAX_SEGMENTS of older kernels
@@ -101,6 +102,10 @@ class UdpSocket:
 
     def fileno(self) -> int:
         return self.socket.fileno()
+
+    def most_gathered(self) -> int:
+        """How many datagrams may wait here: half of what there is room for, if each comes by itself."""
+        return self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // (2 * QUEUED_BYTES)
 
     def close(self) -> None:
         self.socket.close()

@@ -9,7 +9,9 @@ import numpy as np
 from sa_atp.arrays import Integers
 
 KEPT = 4  # of each length,
-KEPT_VALUES = 1 << 23  # ... and one where they are longer than this: memory that nobody uses shall not be much
+# ... and two where they are longer: memory that nobody uses shall not be much. Two often come back at once, and with one
+# kept a program that has a sum at a time would have a fresh array for every second one.
+KEPT_OF_LONG, KEPT_VALUES = 2, 1 << 23
 
 
 class Buffers:
@@ -28,5 +30,5 @@ class Buffers:
         if len(array) not in self._free and len(self._free) >= 2 * KEPT:
             self._free.pop(next(iter(self._free)))  # sizes that are no longer used
         free = self._free.setdefault(len(array), [])
-        if len(free) < (KEPT if len(array) <= KEPT_VALUES else 1):
+        if len(free) < (KEPT if len(array) <= KEPT_VALUES else KEPT_OF_LONG):
             free.append(array)

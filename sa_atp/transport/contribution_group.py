@@ -20,6 +20,7 @@ from sa_atp.wire.header import LANE
 
 RESEND_AFTER_TRIES = 3  # transmissions through the switch before the slot is asked to hand over (section 5.5)
 NEVER = 0  # in sent_us: this fragment has not been sent
+NO_FRAGMENTS: Indices = np.zeros(0, np.int64)
 
 
 class ContributionGroup:
@@ -58,6 +59,7 @@ class ContributionGroup:
         self.in_flight = 0  # sent, neither answered nor given up
         self._under_way = under_way
         self.high = 0  # nothing at or above has been sent
+        self.in_order = True  # nothing was sent after what comes behind it: transmissions are in the order of fragments
         self.newest_done_us = NEVER  # of the fragments that were sent once and are complete, when the latest was sent
         self.asked_before_us = NEVER  # what was sent before, and is late by others' results, has been asked for
         self.late_up_to = NEVER  # transmission up to which answers showed that what is not known has to be asked for
@@ -218,6 +220,7 @@ class ContributionGroup:
             sending: the window was full of fragments that wait for other workers.
         """
         fresh = first >= self.high
+        self.in_order &= fresh
         tries = self.tries[first:end]
         if fresh or not tries.all():
             if self.sending and now_us - self.sending[-1][1] <= answer_us:
@@ -284,6 +287,12 @@ class ContributionGroup:
             up_to: ... or with this number or a lower one, and are not known to be held.
             now_us: what has been asked, or answered, a short time ago is left out.
         """
+        if (
+            self.in_order
+            and self.sent_us[oldest] >= sent_before_us
+            and self.order[oldest] > max(up_to, NEVER)  # it has been sent, and what comes behind it later
+        ):
+            return NO_FRAGMENTS
         span = slice(oldest, self.high)
         order = self.order[span]
         late = (self.sent_us[span] < sent_before_us) | ((order <= up_to) & ~self.held[span])

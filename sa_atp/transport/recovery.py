@@ -33,6 +33,7 @@ MAX_QUESTIONS = 64  # asked for one silence: when the oldest are known those beh
 QUESTIONS_A_WINDOW, LEAST_BETWEEN = 4, 2  # questions that ride behind a window's fragments, and fragments between two
 LEAST_QUESTIONS = 32  # about late fragments may be on their way, or as many as the window has fragments
 LOSSY_TRANSMISSIONS = 4096  # after a loss, in which more of them are expected
+MEASURE_EVERY_US = 10_000  # the round trip, where questions have no other use
 FOR_EVER = 1 << 62
 
 
@@ -166,6 +167,9 @@ class Recovery:
         under_way = self._under_way
         if self.results_flow(now_us):
             due = self._questions.behind <= under_way.out and under_way.in_network >= int(self._window.network)
+            # with the slots full as well, nothing more may leave whatever has arrived
+            if due and not self.is_lossy and under_way.in_flight >= max(int(self._window.slots), LEAST_QUESTIONS):
+                due = now_us - self._asked_us >= MEASURE_EVERY_US
         else:
             due = self._unasked >= self._question_every
         if due:
@@ -256,12 +260,16 @@ class Recovery:
         return self._on_held(operation, local, int(head["bits"]), question, from_server, now_us)
 
     def _find_lost_questions(self, answered: Question, now_us: int) -> None:
-        """Questions are lost, too, or their answers: then those that were asked later are answered first."""
+        """Questions are lost, too, or their answers: then those that were asked later are answered first.
+
+        Of a fragment whose sum is known that says nothing. Its slot may be another's by now: then the parameter server
+        answers, whose way is longer than a switch's.
+        """
         for lost in self._questions.overdue(answered.asked_us - self._round_trip.reordering_us(now_us)):
-            self._expect_losses()
             operation = lost.operation
             if not operation.pending[lost.local]:
                 continue
+            self._expect_losses()
             if lost.tells:
                 self.ask(operation, lost.local, now_us)
             for group in operation.groups:

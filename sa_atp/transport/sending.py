@@ -104,13 +104,14 @@ class Sender:
         if not active or not at_most:
             return None
         self._recovery.find_losses(active, now_us)
-        at_most = min(at_most, int(self._window.network) - self._under_way.in_network)
-        if at_most <= 0:
+        in_window = int(self._window.network) - self._under_way.in_network
+        if in_window <= 0:
             self._recovery.on_full_window(active, now_us)
             return None
         until_question = self._recovery.until_question(now_us)
         if until_question is not None:
             at_most = min(at_most, until_question)
+        at_most = min(at_most, in_window)
         chosen: list[_Piece] = []
         # The n-th groups of all operations share the slots. If all groups did, they would lock up: what a helper sends
         # for a straggler would wait for room that its own fragments hold, and those wait for the straggler's.
@@ -135,7 +136,7 @@ class Sender:
             self._recovery.on_nothing_to_send(now_us)
             return None
         # a window of each group of an operation: one may have been full, and the next one not
-        self.has_more = sum(piece.end - piece.first for piece in chosen) >= at_most
+        self.has_more = at_most < in_window and sum(piece.end - piece.first for piece in chosen) >= at_most
         burst = self._burst(chosen, now_us)
         self._recovery.on_sent(chosen[-1].operation, chosen[-1].end - 1, now_us)
         return burst

@@ -54,7 +54,7 @@ from sa_atp.wire.control import (
 from sa_atp.wire.datagrams import Address, Burst, merged
 from sa_atp.wire.header import first_byte, headers, lanes_of, size_of
 
-MAX_GATHER = 256  # copies of results that may wait until they are looked at
+MAX_GATHER = 1024  # copies of results that may wait until they are looked at
 KNOWN_KINDS = frozenset({first_byte(k) for k in (Kind.DATA, Kind.RESULT, Kind.PROBE)})
 
 

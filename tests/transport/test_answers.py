@@ -381,6 +381,23 @@ def test_what_was_sent_sufficiently_earlier_is_asked_for(later_us: int, again: b
     assert asker.probe_timer.timeouts == 0
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_a_question_that_is_overdue_shows_a_loss_only_while_the_sum_is_not_known(known: bool) -> None:
+    """When it is, the slot may be another's, and the parameter server answers, later than the switch."""
+    asker = Asker()
+    asker.send(8, 1_000)
+    early, late = asker.ask(3, 2_000), asker.ask(8, 8_000)
+    asker.asked()
+    if known:
+        asker.result(1, 4)
+    asker.answer(8, OURS, 10_000, question=late)
+    assert asker.recovery.is_lossy != known
+    asker.recovery.find_losses(asker.book.active(), 10_000)
+    assert bool(asker.asked()) != known
+    assert asker.answer(3, ALL, 50_000, Flag.FROM_PS, question=early) is None
+    assert asker.lost() == (set() if known else {3})
+
+
 # --- who is asked -------------------------------------------------------------------------------------------------------
 
 

@@ -105,6 +105,18 @@ class Group(RuleBasedStateMachine):
         self.flying -= set(waiting.tolist())
         self.lost |= set(waiting.tolist())
 
+    @precondition(lambda self: self.pending.any())
+    @rule(data=st.data())
+    def some_are_late(self, data: st.DataObject) -> None:
+        """Those that are found where all are looked through."""
+        before_us = data.draw(st.integers(0, self.now_us + 1))
+        up_to = data.draw(st.integers(0, self.under_way.sent))
+        asked = self.pending, int(self.pending.argmax()), before_us, up_to, self.now_us
+        found, is_in_order = self.group.unknown(*asked).tolist(), self.group.in_order
+        self.group.in_order = False
+        assert found == self.group.unknown(*asked).tolist()
+        self.group.in_order = is_in_order
+
     @rule(data=st.data())
     def a_chunk_is_over(self, data: st.DataObject) -> None:
         attempt, chunk = data.draw(st.integers(0, 1)), data.draw(st.integers(0, self.plan.chunks - 1))
@@ -144,3 +156,20 @@ TestGroup = Group.TestCase
 TestGroup.settings = settings(
     max_examples=30, stateful_step_count=30, deadline=None, phases=[Phase.generate], report_multiple_bugs=False
 )
+
+
+def test_what_was_sent_again_hides_nothing_behind_it() -> None:
+    """The oldest that is missing was sent last."""
+    plan = Plan(700, LANES)
+    group = ContributionGroup(plan, 1, [np.ones(700, np.float32)], 4, on_behalf=False, under_way=UnderWay())
+    pending = np.ones(plan.span, bool)
+    first = plan.data_start(0)
+    group.may_send_chunk(0, 0, 10)
+    for now_us in (10, 20):
+        ((begin, end),) = group.take(100, 4, plan.span, pending)
+        group.on_sent(begin, end, now_us, ANSWER_US)
+    assert group.unknown(pending, first, 10, 0, 30).tolist() == []
+    assert group.unknown(pending, first, 20, 0, 30).tolist() == list(range(first, first + 4))
+    group.mark_lost(np.array([first]))
+    group.on_sent(*group.take(100, 1, plan.span, pending)[0], 30, ANSWER_US)
+    assert group.unknown(pending, first, 25, 0, 40).tolist() == list(range(first + 1, first + 8))

@@ -202,6 +202,21 @@ def test_questions_are_few(network: int) -> None:
     assert len(leader.asked_us) - before <= 30, "others are slow: nothing is to be found out"
 
 
+def test_next_to_nothing_is_asked_while_results_come_and_the_slots_are_full() -> None:
+    """An answer would let nothing more leave."""
+    leader = Leader(6 * SLOTS)
+    leader.run(50_000)
+    assert leader.under_way[0] == SLOTS
+    leader.worker.window.network = float(SLOTS)
+    before, rounds = len(leader.asked_us), 4
+    for first in range(leader.first, leader.first + rounds * SLOTS, SLOTS):
+        for local in range(first, first + SLOTS):
+            leader.result(local)
+        leader.run(2000)  # all slots are free at once, and full again
+    assert leader.under_way[0] == SLOTS
+    assert len(leader.asked_us) - before <= rounds // 2, "not one a window"
+
+
 @pytest.mark.parametrize(
     "lost", [{40}, {2, 3, 4}, {63}, {100, 101, 200, 500}, set(range(2, 400, 7)), set(range(2, 65))]
 )
