@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from sa_atp.bench.flow_settings import LONG, PLAN
+from sa_atp.bench.flow_settings import SETTINGS, PLAN
 from sa_atp.report import stats
 from sa_atp.testbed import plan as plans
 from sa_atp.testbed import simulated
@@ -52,5 +52,5 @@ def lines(rows: Iterable[Row]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    for line in lines(compare(LONG)):
+    for line in lines(compare(SETTINGS)):
         print(line, flush=True)

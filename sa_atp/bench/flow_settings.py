@@ -30,7 +30,7 @@ _SLOW_LINK = ("topology.link_mbps=20",)
 _UNEQUAL = ("topology.worker_mbps=[40,40,20,10]",)
 _FAR = ("topology.delay_us=2000",)
 
-SHORT = {
+SETTINGS = {
     "star of 4": (),
     "star of 4, one slow": _SLOW,
     "star of 8, one slow at random": (*_EIGHT, *_RANDOM),
@@ -49,11 +49,6 @@ SHORT = {
     "two racks of 4, one slow": (*_TREE, *_EIGHT, *_SLOW),
     "four racks of 4, one slow at random": (*_FOUR_RACKS, *_RANDOM),
     "two racks of 4, 20 Mbit/s": (*_TREE, *_EIGHT, *_SLOW_LINK),
-}
-"""What a test looks at: name, and what is set otherwise than in PLAN."""
-
-LONG = {
-    **SHORT,
     "two racks of 4, 20 Mbit/s, one much slower": (*_TREE, *_EIGHT, *_SLOW_LINK, *_SLOWER),
     "two racks of 4, 100 Mbit/s, one slow": (*_TREE, *_EIGHT, "topology.link_mbps=100", *_SLOW),
     "four racks of 4, trunks of 40 Mbit/s": (*_FOUR_RACKS, "topology.link_mbps=100", "topology.trunk_mbps=40"),
@@ -61,4 +56,4 @@ LONG = {
         *_FOUR_RACKS, "topology.link_mbps=100", "topology.trunk_mbps=40", *_SLOWER,
     ),
 }  # fmt: skip
-"""What the documents' table has besides."""
+"""Name, and what is set otherwise than in PLAN."""

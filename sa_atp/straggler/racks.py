@@ -12,6 +12,7 @@ from sa_atp.straggler.projection import Projection
 
 FORGOTTEN = 0.98  # of what crossing racks cost, in each step: links change
 
+
 class Racks:
     def __init__(self, workers: Sequence[Worker], now: Projection) -> None:
         """Args: workers: what is known of each, by rank."""
@@ -23,7 +24,7 @@ class Racks:
         self._cost_us = 0.0  # what crossing was seen to cost
 
     def leaf_of(self, rank: int) -> frozenset[int]:
-        """The ranks below the same leaf: what they do for each other is summed there. None: it is below none, or unknown."""
+        """The ranks below the same leaf: what they do for each other is summed there. None: not known."""
         return next((leaf for leaf in self.leaves if rank in leaf), frozenset())
 
     def note(self, state: Step, rank: int, shard: int) -> None:
@@ -69,4 +70,4 @@ class Racks:
             left += held + state.free(rank)
             free_us = self._now.free_us(state, rank, now_us) - held * each_us
             capacities.append(Capacity(max(now_us, free_us), each_us))
-        return max(makespan(left, capacities) or 0, max(c.free_us for c in capacities))
+        return max(makespan(left, capacities) or 0, *(c.free_us for c in capacities))

@@ -15,7 +15,7 @@ BEGAN_US = 1_000_000
 
 
 def ledger_of(leaves: tuple[frozenset[int], ...], send_us: int) -> Ledger:
-    """Eight workers whose contributions take so long to leave; one of them is slow, and has left all but its first piece."""
+    """Eight workers whose contributions take so long to leave; one is slow, and has left all but its first piece."""
     ledger = Ledger(8, PIECES, HelpMode.STEAL)
     ledger.racks.leaves = leaves
     for rank in range(8):

@@ -6,7 +6,7 @@ import pytest
 from helpers.committed import flow_page
 
 from sa_atp.bench.flow_agreement import compare
-from sa_atp.bench.flow_settings import LONG, SHORT
+from sa_atp.bench.flow_settings import SETTINGS
 from sa_atp.errors import UserError
 from sa_atp.report import archive
 from sa_atp.testbed import plan as plans
@@ -35,17 +35,17 @@ def simulate(*overrides: str) -> list[PolicyRun]:
     return simulated.run(plans.parse(PLAN, "here", overrides), Progress())
 
 
-@pytest.mark.parametrize("setting", SHORT)
+@pytest.mark.parametrize("setting", SETTINGS)
 def test_both_simulators_agree(setting: str) -> None:
-    for row in compare({setting: SHORT[setting]}):
+    for row in compare({setting: SETTINGS[setting]}):
         assert abs(row.difference) < 0.05, f"{row.policy}: {row.packets_s} s with packets, {row.flows_s} s with flows"
 
 
 def test_the_document_has_all_settings_in_their_order() -> None:
     table = flow_page().split("<!-- agreement -->")[1].split("<!-- end")[0]
     rows = [line.split("|") for line in table.splitlines() if "%" in line]
-    assert [row[1].strip() for row in rows[::2]] == list(LONG)
-    for row in rows[: 2 * len(SHORT)]:
+    assert [row[1].strip() for row in rows[::2]] == list(SETTINGS)
+    for row in rows:
         assert abs(float(row[5].split("%")[0])) < 5
 
 
