@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from sa_atp.bench.flow_settings import SETTINGS, PLAN
+from sa_atp.bench.flow_settings import PLAN, SETTINGS
 from sa_atp.report import stats
 from sa_atp.testbed import plan as plans
 from sa_atp.testbed import simulated
