@@ -150,6 +150,9 @@ class Helping:
         self._sent_us = 0
         self.weight = 1
         """How much work one of our micro-batches is, where shards differ; in a unit that all ranks have."""
+        self.may_cross = False
+        """Help may come from other racks: it did in this step or the one before."""
+        self._crossed = False  # in this step
         self.was_cut_off = False
         """Others have done what we were at, and it is not known how slow we are."""
         self._shards: dict[int, OwnShard] = {}
@@ -162,6 +165,7 @@ class Helping:
             self._next_step += 1
             self._began_us = self.now_us()
             self._usual_us = self.micro_batch_us if self._next_step > 1 else 0
+            self.may_cross, self._crossed = self._crossed, False
             return self._next_step - 1
 
     def own_shard(self, step: int) -> OwnShard:
@@ -227,6 +231,8 @@ class Helping:
             if isinstance(reply, AboutHelp):
                 with self.lock:
                     self._hold, self.helps = min(reply.hold, self.micro_batches), reply.helps
+                    if reply.bypass_leaf:
+                        self.may_cross = self._crossed = True
             return understand(reply)
 
         return self._ask(question, heard)

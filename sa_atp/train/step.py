@@ -254,7 +254,8 @@ class Stepper:
             ):  # ahead of the data: it is computed, so what is late is not the device
                 idle = self.host.helping.idle(self._number)
                 answer_us = self.host.helping.answer_us()
-                if self.host.membership.levels > 1 and answer_us <= IDLE_ANSWER_US:
+                is_shared = self.host.helping.may_cross or bits != self.host.membership.bits_of(self.rank)
+                if self.host.membership.levels > 1 and is_shared and answer_us <= IDLE_ANSWER_US:
                     # the answer says which way the data goes; one that is lost is not worth waiting for
                     yield Wait(first_of(idle, sum_.future), min(IDLE_ANSWER_US, IDLE_ANSWERS * answer_us + 1_000))
             self.host.contribute(sum_, parts, bits, on_behalf=False)
