@@ -52,8 +52,12 @@ class Hindsight:
         last_us = state.began_us
         for rank, course in enumerate(state.courses):
             held = state.held(rank)
+            left = len(state.owner[rank]) - held
             if course.idle_us is not None:
                 done_us = course.idle_us
+                if left:  # it said so when it had heard that there is no more for it
+                    heard_us = course.idle_us - 2 * self._workers[rank].answer_us
+                    done_us = max(min(done_us, self._now.due_us(state, rank)), heard_us)
             else:
                 if course.began_us is None:
                     was_done = self._has_computed(rank, step)
@@ -64,7 +68,7 @@ class Hindsight:
                 done_us = self._now.due_us(state, rank)
                 if held and done_us < end_us:
                     return None
-            last_us = max(last_us, done_us + (len(state.owner[rank]) - held) * self._now.mine(state, rank, rank))
+            last_us = max(last_us, done_us + left * self._now.mine(state, rank, rank))
         return last_us - state.began_us
 
     def _has_computed(self, rank: int, before: int) -> bool | None:
