@@ -281,7 +281,8 @@ class Stepper:
 
         Args: offer: that was made while we computed our own.
         """
-        self.host.probe(sum_)
+        if offer is None or self.host.membership.levels > 1:  # where the way of our data is the ledger's concern
+            self.host.probe(sum_)
         if offer is None:
             own_us = sum(a.end_us - a.start_us for a in record.activities if a.kind == "compute")
             if (yield Wait(sum_.future, int(self.patience * own_us))):
