@@ -131,6 +131,13 @@ class Operation:
             else:
                 self._know(chunk, 0, history.exponent)
 
+    @property
+    def missing_share(self) -> float:
+        """Share of the data fragments whose sum is not known."""
+        if (self.exponent == UNKNOWN).any():
+            return 1.0  # fragments that cannot be sent yet are not counted as missing
+        return min(1.0, self.missing / self.plan.data_fragments)
+
     # --- sending side -------------------------------------------------------------------------------------------------
 
     def add(self, group: ContributionGroup) -> None:

@@ -330,7 +330,7 @@ class Recovery:
         total = operation.plan.data_fragments
         # a few fragments tell no pace: the first of a chunk wait for what others have not computed yet
         send_us = (now_us - int(sent_us.min())) * total // len(sent_us) if len(sent_us) > total // 8 else 0
-        return WaitingFor(operation.index, missing, SendProgress(min(1.0, operation.missing / total), send_us))
+        return WaitingFor(operation.index, missing, SendProgress(operation.missing_share, send_us))
 
     def forget(self, operation: Operation) -> None:
         """The operation is over: answers that have not come are not waited for. Some were lost, or came as results."""
