@@ -59,7 +59,7 @@ class Hindsight:
                     heard_us = course.idle_us - 2 * self._workers[rank].answer_us
                     done_us = max(min(done_us, self._now.due_us(state, rank)), heard_us)
             else:
-                if course.began_us is None:
+                if course.began_us is None and course.at_us is not None:  # it said that it is not in this step
                     was_done = self._has_computed(rank, step)
                     if was_done:
                         continue  # the sum before has not come to it, which may be help's own doing

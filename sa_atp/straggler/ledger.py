@@ -28,7 +28,7 @@ __all__ = ["Assigned", "Ledger", "SendProgress", "Told"]
 
 STEPS_KEPT = 4  # leaders may run ahead of a straggler whose work they do
 OVERDUE = 3.0  # what takes so many times as long as it should is backed up
-PATIENCE_WITHOUT_HELP = 8  # while help does not make steps shorter, silence is so much longer
+PATIENCE_WITHOUT_HELP = 4  # while help does not make steps shorter, silence is so much longer
 LEAST_POLL_US, LONGEST_POLL_US = 6_000, 50_000  # between two offers of a leader that was told there is nothing to do
 WAITS = 1.5  # a worker that takes so many times as long as usual is late for that, not for its link
 FOREVER_US = 1 << 50
