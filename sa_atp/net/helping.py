@@ -4,6 +4,7 @@ Two threads meet here: that in which a rank computes, which begins its micro-bat
 gives up what is revoked. No call blocks. (protocol section 10.2)
 """
 
+import math
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -194,6 +195,11 @@ class Helping:
             self._took_us.append(self.micro_batch_us)
             self.was_cut_off |= cut_off
 
+    @property
+    def sent_us(self) -> int:
+        """How long a contribution of ours takes to leave, as we say it; 0: not known."""
+        return self._sent_us
+
     def sent(self, elapsed_us: int) -> None:
         """How long our contribution to a sum took to leave."""
         self._sent_us = elapsed_us
@@ -251,7 +257,7 @@ class Helping:
         question = Offer(
             missing=missing,
             busy_us=busy_us,
-            pending=None if progress is None else round(1000 * progress.pending),
+            pending=None if progress is None else math.floor(1000 * progress.pending),
             **self.told(step),
         )
         return self.ask(question, lambda reply: reply if isinstance(reply, Work | Nothing) else Nothing())

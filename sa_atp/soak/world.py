@@ -24,7 +24,9 @@ QUIET_US = 110_000_000  # without any progress: longer than every bound of proto
 STALL_US = 20_000_000  # the same where no fault explains it: nothing is asked for more rarely than five times a second
 EVENTS = 30_000  # callbacks of a world, beside
 EVENTS_A_PACKET = 200  # for each fragment that a rank has to send, and
-EVENTS_A_SECOND = 1_000  # for each second and rank: signs of life, probes
+EVENTS_A_SECOND = (
+    5_000  # for each second and rank: signs of life, probes, and offers to help, each 6 ms and over three links
+)
 DRAIN_US = 30_000_000  # in which all that is under way arrives, when all ranks are over
 
 

@@ -1,4 +1,4 @@
-"""Whether help shortens steps: what was projected without it, beside what came. (protocol section 10.3)
+"""Whether help shortens steps: what they would have taken without it, beside what came. (protocol section 10.3)
 
 A projection knows devices, and how long contributions take to leave; what else a network, a switch and a parameter server
 add it learns from steps without help. Where steps with help are no shorter than what was projected without, help is left

@@ -312,13 +312,14 @@ class Ledger:
 
         Args: finish_us: when it would have left it.
         """
-        mine, helpers = self._now.mine(state, rank, shard), self.racks.helpers_of(state, shard, now_us)
+        mine = self._now.mine(state, rank, shard)
         owner_us = self._now.finish_us(state, shard, now_us) + self._now.slow_link_us(shard)
-        if rank not in helpers:
-            return False
         if shard not in state.ended and not worth_helping(finish_us, owner_us, mine):
             return False
         # it is here, and the others are not: a little later than they could is as good
+        helpers = self.racks.helpers_of(state, shard, now_us)
+        if rank not in helpers:
+            return False
         others = self._now.others(state, rank, shard, helpers, now_us)
         return should_do(finish_us - mine // 8, self._now.wanted(state, shard, helpers), others)
 

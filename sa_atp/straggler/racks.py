@@ -24,12 +24,13 @@ class Racks:
         self._cost_us = 0.0  # what crossing was seen to cost
 
     def leaf_of(self, rank: int) -> frozenset[int]:
-        """The ranks below the same leaf: what they do for each other is summed there. None: not known."""
+        """The ranks below the same leaf: what they do for each other is summed there. Empty: none is known."""
         return next((leaf for leaf in self.leaves if rank in leaf), frozenset())
 
     def note(self, state: Step, rank: int, shard: int) -> None:
         """A worker is given something of a shard."""
-        if rank not in self.leaf_of(shard):
+        leaf = self.leaf_of(shard)
+        if rank not in leaf and (leaf or not self.leaves):  # of what is attached to the root no leaf knows
             state.crossed.add(shard)
 
     def sees(self, state: Step, rank: int, shard: int) -> bool:
@@ -46,7 +47,7 @@ class Racks:
         leaf = self.leaf_of(shard)
         if len(leaf) in (0, len(self._workers)) or not state.crossed.isdisjoint(leaf):
             return self._everybody
-        send_us = max(self._workers[rank].least_send_us for rank in leaf)
+        send_us = max(self._workers[rank].least_send_us for rank in leaf) or max(w.least_send_us for w in self._workers)
         if not send_us:
             return leaf  # it is not known yet what that would cost
         saved_us = self._done_us(state, leaf, now_us) - self._done_us(state, self._everybody, now_us)

@@ -48,7 +48,7 @@ class ContributionGroup:
         self.parts = tuple(parts)
         self.contributions = contributions
         self.on_behalf = on_behalf
-        self.bypass_leaf = on_behalf  # what is sent from now on is summed at the root only (section 10.5)
+        self.bypass_leaf = on_behalf  # what is sent from now on passes the leaf, if there is one (section 10.5)
         self.flush = np.zeros(plan.span, bool)  # the next transmission makes the leaf pass on what it holds
         self.flushed = np.zeros(plan.span, bool)  # ... as one has done before
         self.sent_us = np.zeros(plan.span, np.int64)

@@ -1,7 +1,7 @@
 """The way past a leaf: where the first of two switches cannot complete a sum, the root does. (protocol section 10.5)
 
-A leaf waits for all of its own workers' contributions. Where helpers do a part of that work it never sees them all,
-because what is sent on behalf of others is summed at the root only. So from then on its workers' contributions pass it by,
+A leaf waits for all of its own workers' contributions. Where helpers below another leaf do a part of that work it never
+sees them all, because what they send is summed at the root. So from then on its workers' contributions pass it by,
 and what it holds of them already it is made to pass on. Which contributions that is true of, which flags say so in a
 packet, and what an answer to a probe means that a leaf may have given, is decided here and nowhere else. With one switch
 nothing of it happens.
@@ -16,12 +16,13 @@ from sa_atp.transport.membership import Membership
 from sa_atp.wire.control import HelpMode
 
 PATIENCE = 2  # probe time-outs, after which what a leaf says of groups that passed it is taken for what became of them
-STUCK = 5  # ... after which a leaf that says the same is made to pass on what it holds, though nobody has told us to
+STUCK_US = 50_000  # a leaf that says the same for so long has to pass on what it holds, though nobody has told us
 
 
 class LeafBypass:
     def __init__(self, membership: Membership) -> None:
         self._member = membership
+        self._leaf_bits = membership.leaf_bits if membership.levels > 1 else 0
         self._begun = False  # somebody helps below our leaf: its sums will not be complete
 
     # --- which contributions ------------------------------------------------------------------------------------------
@@ -39,7 +40,7 @@ class LeafBypass:
         member = self._member
         if member.levels == 1:
             return on_behalf
-        summed_below = member.leaf_bits | member.bits_of(member.rank)
+        summed_below = self._leaf_bits | member.bits_of(member.rank)
         return self._begun or bool(member.seats) or bits & ~summed_below != 0
 
     # --- in packets ---------------------------------------------------------------------------------------------------
@@ -68,14 +69,13 @@ class LeafBypass:
         """Whether it is a leaf that holds these contributions: it has no others than those of its own workers, and not all
         of them. A root may hold just those as well.
         """
-        leaf_bits = self._member.leaf_bits if self._member.levels > 1 else 0
-        return bits & ~leaf_bits == 0 and bits not in (0, leaf_bits)
+        return bits & ~self._leaf_bits == 0 and bits not in (0, self._leaf_bits)
 
     def missing_of(self, bits: int) -> int:
         """What is known to be missing where a switch holds these contributions. A leaf knows of its own workers' only: what
         those of other racks have sent it never sees.
         """
-        return (self._member.leaf_bits if self.may_be_leaf(bits) else self._member.fan_in) & ~bits
+        return (self._leaf_bits if self.may_be_leaf(bits) else self._member.fan_in) & ~bits
 
     def may_hide(self, group: ContributionGroup) -> bool:
         """Whether a leaf may answer for what was sent past it, so that asking does not tell what became of that."""
@@ -85,13 +85,19 @@ class LeafBypass:
         """Whether a leaf's answer leaves open what became of a group: it was sent past the leaf, where nobody looked."""
         return group.bypass_leaf and bits & group.bits != group.bits and probe_timeouts < PATIENCE
 
-    def must_flush(self, group: ContributionGroup, bits: int, probe_timeouts: int, *, same: bool) -> bool:
+    def must_flush(
+        self, group: ContributionGroup, bits: int, probe_timeouts: int, *, same_us: int, is_in_the_way: bool
+    ) -> bool:
         """Whether the leaf has to pass on what it holds of a group's.
 
-        One of those who have contributions there does it. Args: same: it held the same when it was last asked; then it may
-        wait for what a helper has sent another way.
+        One of those who have contributions there does it.
+
+        Args:
+            same_us: for how long it has held the same; then it may wait for what a helper has sent another way.
+            is_in_the_way: it answers for what we have sent past it as well, of which it knows nothing.
         """
-        stuck = same and self._member.help_mode is not HelpMode.NONE and probe_timeouts >= STUCK
+        is_long = same_us > 0 and (is_in_the_way or same_us >= STUCK_US)
+        stuck = is_long and self._member.help_mode is not HelpMode.NONE and probe_timeouts >= PATIENCE
         return bool(bits & -bits & group.bits) and (group.bypass_leaf or stuck)
 
     def to_flush(self, group: ContributionGroup, waiting: Indices, probe_timeouts: int) -> Indices:

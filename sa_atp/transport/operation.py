@@ -101,6 +101,7 @@ class Operation:
         self.missing = 0  # number of those
         self.resolved = 0  # chunks whose sum is accepted
         self.held_bits: int | None = None  # what the last probe saw of the oldest pending fragment
+        self.held_since_us = 0  # ... and when one first saw that
         self.attempt = np.zeros(plan.chunks, np.int8)
         self.exponent = np.full(plan.chunks, UNKNOWN, np.int16)
         self._accepted = np.zeros(plan.chunks, bool)
@@ -134,9 +135,9 @@ class Operation:
     @property
     def missing_share(self) -> float:
         """Share of the data fragments whose sum is not known."""
-        if (self.exponent == UNKNOWN).any():
-            return 1.0  # fragments that cannot be sent yet are not counted as missing
-        return min(1.0, self.missing / self.plan.data_fragments)
+        # fragments of chunks whose exponent is not known cannot be sent yet, and are not counted as missing
+        gathering = np.count_nonzero((self.exponent == UNKNOWN) & ~self._accepted)
+        return min(1.0, (self.missing + gathering * self.plan.chunk_fragments) / self.plan.data_fragments)
 
     # --- sending side -------------------------------------------------------------------------------------------------
 

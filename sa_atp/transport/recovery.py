@@ -284,8 +284,9 @@ class Recovery:
         flows = self.results_flow(now_us)  # then order tells which of the others are late
         held = True
         oldest = operation.oldest_pending() or 0
-        same = bits == operation.held_bits
+        same_us = now_us - operation.held_since_us if bits == operation.held_bits else 0
         in_leaf = not from_server and self._leaf.may_be_leaf(bits)
+        in_the_way = in_leaf and any(group.bypass_leaf for group in operation.groups)
         for group in operation.groups:
             if in_leaf and self._leaf.says_nothing_of(group, bits, self._probe_timer.timeouts):
                 continue
@@ -311,7 +312,9 @@ class Recovery:
                 group.ask_again_us[local] = now_us + 2 * self._round_trip.answer_us
                 if self.is_lossy and not (flows and group.has_work):
                     group.late_up_to = max(group.late_up_to, question.behind)
-                if in_leaf and self._leaf.must_flush(group, bits, self._probe_timer.timeouts, same=same):
+                if in_leaf and self._leaf.must_flush(
+                    group, bits, self._probe_timer.timeouts, same_us=same_us, is_in_the_way=in_the_way
+                ):
                     waiting = group.waiting(operation.pending, oldest, question.asked_us)
                     group.flush_leaf(self._leaf.to_flush(group, waiting, self._probe_timer.timeouts))
         if lost:
@@ -321,7 +324,8 @@ class Recovery:
             self._probe_timer.on_loss()
         if not question.tells:
             return None
-        operation.held_bits = bits
+        if bits != operation.held_bits:
+            operation.held_bits, operation.held_since_us = bits, now_us
         missing = self._leaf.missing_of(bits)
         if not held or not operation.groups or not missing:
             return None

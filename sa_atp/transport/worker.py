@@ -125,6 +125,8 @@ class Worker:
 
         Returns: the operation's number, for `contribute`.
         """
+        if not self._operations.active():
+            self._leaf.set_begun(False)  # what was known was of another step
         index, first_seq = self._operations.begin(values, key)
         self._open_waiting(now_us)
         if self._receiver.on_begun(first_seq):

@@ -2,7 +2,11 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from helpers.cluster import Cluster, Reduction
+
+from sa_atp.softswitch.pipeline import Pipeline
 
 from sa_atp.transport.leaf_bypass import LeafBypass
 from sa_atp.transport.membership import Membership
@@ -46,3 +50,24 @@ def test_with_one_switch_the_flag_says_whose_it_is_and_with_seats_nothing_is_the
 )
 def test_a_leaf_tells_of_its_own_workers_only(held: int, missing: int) -> None:
     assert LeafBypass(MEMBER).missing_of(held) == missing
+
+
+def test_a_leaf_that_answers_for_what_passed_it_passes_on_what_it_holds(pipelines: list[Pipeline]) -> None:
+    """A worker was told of help from elsewhere, its neighbour not: a part of its contributions is in the leaf, a part went past
+    it. As long as the leaf answered for both, what had passed was taken for lost, again and again, and nothing ended.
+    """
+    cluster = Cluster(pipelines)
+    workers = cluster.start_job(4, micro_batches=2, help_mode=HelpMode.STEAL)
+    cluster.run_until_joined(workers)
+    rng = np.random.default_rng(1)
+    sums = Reduction([[rng.standard_normal(64 * 40).astype(np.float32) for _ in range(2)] for _ in range(4)], key="g")
+    for worker in workers:
+        sums.begin(worker)
+    workers[0].worker._leaf.set_begun(True)
+    for piece in range(2):
+        for worker in workers:
+            sums.contribute(worker, [piece])
+        cluster.run_for(0.02)
+        workers[0].worker._leaf.set_begun(False)
+    cluster.run(lambda: sums.over, seconds=0.2)
+    sums.check()
