@@ -195,11 +195,6 @@ class Helping:
             self._took_us.append(self.micro_batch_us)
             self.was_cut_off |= cut_off
 
-    @property
-    def sent_us(self) -> int:
-        """How long a contribution of ours takes to leave, as we say it; 0: not known."""
-        return self._sent_us
-
     def sent(self, elapsed_us: int) -> None:
         """How long our contribution to a sum took to leave."""
         self._sent_us = elapsed_us

@@ -47,7 +47,7 @@ class Racks:
         leaf = self.leaf_of(shard)
         if len(leaf) in (0, len(self._workers)) or not state.crossed.isdisjoint(leaf):
             return self._everybody
-        send_us = max(self._workers[rank].least_send_us for rank in leaf) or max(w.least_send_us for w in self._workers)
+        send_us = max(self._workers[rank].least_send_us for rank in leaf)
         if not send_us:
             return leaf  # it is not known yet what that would cost
         saved_us = self._done_us(state, leaf, now_us) - self._done_us(state, self._everybody, now_us)

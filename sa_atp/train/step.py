@@ -212,8 +212,6 @@ class Stepper:
             helping.sent(max(1, written_us, slots_us, min(there_us, written_us + WRITTEN_AHEAD_US)))
         elif max(written_us, slots_us) > WRITTEN_AHEAD_US:
             helping.sent(max(written_us, slots_us))
-        else:
-            helping.sent(min(helping.sent_us, WRITTEN_AHEAD_US))  # no longer than that
 
     # --- own work -------------------------------------------------------------------------------------------------------
 

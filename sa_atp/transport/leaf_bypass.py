@@ -16,7 +16,7 @@ from sa_atp.transport.membership import Membership
 from sa_atp.wire.control import HelpMode
 
 PATIENCE = 2  # probe time-outs, after which what a leaf says of groups that passed it is taken for what became of them
-STUCK_US = 50_000  # a leaf that says the same for so long has to pass on what it holds, though nobody has told us
+STUCK_US = 1_000_000  # a leaf that says the same for so long has to pass on what it holds, though nobody has told us
 
 
 class LeafBypass:

@@ -7,7 +7,6 @@ import pytest
 from helpers.cluster import Cluster, Reduction
 
 from sa_atp.softswitch.pipeline import Pipeline
-
 from sa_atp.transport.leaf_bypass import LeafBypass
 from sa_atp.transport.membership import Membership
 from sa_atp.wire.control import HelpMode
@@ -53,7 +52,7 @@ def test_a_leaf_tells_of_its_own_workers_only(held: int, missing: int) -> None:
 
 
 def test_a_leaf_that_answers_for_what_passed_it_passes_on_what_it_holds(pipelines: list[Pipeline]) -> None:
-    """A worker was told of help from elsewhere, its neighbour not: a part of its contributions is in the leaf, a part went past
+    """A worker was told of help from elsewhere in between: a part of its contributions is in the leaf, a part went past
     it. As long as the leaf answered for both, what had passed was taken for lost, again and again, and nothing ended.
     """
     cluster = Cluster(pipelines)
