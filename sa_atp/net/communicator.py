@@ -233,7 +233,7 @@ class Communicator(Asking):
 
     def probe(self, sum_: Sum) -> None:
         """Asks the switch what it holds of a sum; the answer appears in `sum_.missing_bits`."""
-        self._call(lambda: self._session.probe(sum_, now_us()))
+        self._call(lambda: self._session.probe(sum_))
 
     # --- help ---------------------------------------------------------------------------------------------------------
 

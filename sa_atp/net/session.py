@@ -175,7 +175,7 @@ class Session:
         if not sum_.future.done():
             self.worker.contribute(sum_.operation, parts, bits, now_us, on_behalf=on_behalf)
 
-    def probe(self, sum_: Sum, now_us: int) -> None:
+    def probe(self, sum_: Sum) -> None:
         """Asks the switch what it holds of a sum; the answer appears in `sum_.missing_bits`."""
         if not sum_.future.done():
             self.worker.probe(sum_.operation)

@@ -78,7 +78,7 @@ class SimWorker(Asking):
         self._serve_soon()
 
     def probe(self, sum_: Sum) -> None:
-        self._session.probe(sum_, self.clock.now_us)
+        self._session.probe(sum_)
         self._serve_soon()
 
     def ask(self, question: Request, understand: Callable[[Reply | None], T]) -> "Future[T]":

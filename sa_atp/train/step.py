@@ -249,9 +249,8 @@ class Stepper:
             record.micro_batches += 1
             bits |= self.host.membership.bit(self.rank, m)
         if parts:
-            if (
-                self.helps and not sum_.future.done()
-            ):  # ahead of the data: it is computed, so what is late is not the device
+            if self.helps and not sum_.future.done():
+                # ahead of the data: it is computed, so what is late is not the device
                 idle = self.host.helping.idle(self._number)
                 answer_us = self.host.helping.answer_us()
                 is_shared = self.host.helping.may_cross or bits != self.host.membership.bits_of(self.rank)
