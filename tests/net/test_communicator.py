@@ -37,17 +37,20 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def together(server: str) -> Together:
-    """Runs a function on all ranks of a new job at once: what each returned, or raised."""
+    """Runs a function on all ranks of a new job at once: what each returned, or raised.
+
+    A rank that is slow to hear that all have joined may learn that the others have failed already while it connects.
+    """
 
     def run(work: Callable[[Communicator], Any], *, ranks: int = RANKS, **options: Any) -> list[Any]:
         job = f"job {next(_names)}"
 
         def one(rank: int) -> Any:
-            with sa_atp.connect(server, job=job, rank=rank, world_size=ranks, **options) as comm:
-                try:
+            try:
+                with sa_atp.connect(server, job=job, rank=rank, world_size=ranks, **options) as comm:
                     return work(comm)
-                except TransportError as error:
-                    return error
+            except TransportError as error:
+                return error
 
         with ThreadPoolExecutor(ranks) as pool:
             return [each.result(60) for each in [pool.submit(one, rank) for rank in range(ranks)]]
