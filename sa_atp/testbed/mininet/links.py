@@ -19,6 +19,11 @@ OFFLOADS = ("rx", "tx", "sg", "tso", "gso", "gro")
 SUPER_PACKETS = ("tx", "sg", "tx-udp-segmentation")  # what datagrams in one packet need
 # A queue that is shorter than some super-packets would lose them whole, again and again.
 LEAST_QUEUE_OF_SUPER_PACKETS = 200
+# A shaper lets a super-packet pass when its first byte may, all at once: what leaves last comes too early by the time that the
+# link would have taken for it.
+SUPER_PACKET_BITS = 8 * 65536
+LONGEST_SUPER_PACKET_S = 0.006
+CUTTERS, CUTTER_RATE, CUTTER_BURST_BYTES = 100, "10gbit", 1600  # a token bucket that cuts, and never limits
 FRAME_BYTES = 1514  # the largest, by which the length of a queue is counted
 # How far a link may run ahead of its rate. The kernel's timers may be late by milliseconds on busy cores; what a link does
 # not send meanwhile would be lost for ever with a shorter burst.
@@ -41,7 +46,7 @@ class Port(Intf):  # type: ignore[misc]
     ) -> dict[str, Any]:
         """Mininet calls this once the interface is in its namespace. Raises: SaAtpError: a tool refuses."""
         result: dict[str, Any] = super().config(**params)
-        self.joins = joins and (quality is None or quality.queue_packets >= LEAST_QUEUE_OF_SUPER_PACKETS)
+        self.joins = joins and (quality is None or _takes_super_packets(quality))
         wanted = dict.fromkeys(OFFLOADS, False)
         if self.joins:
             wanted.update(dict.fromkeys(SUPER_PACKETS, True))
@@ -79,11 +84,24 @@ class Port(Intf):  # type: ignore[misc]
         )  # fmt: skip
 
     def _queue(self, parent: str, packets: int) -> None:
-        # a super-packet takes the room of its segments
-        kind, limit = ("bfifo", packets * FRAME_BYTES) if self.joins else ("pfifo", packets)
-        self._run("tc", "qdisc", "add", "dev", self.name, "parent", parent, kind, "limit", str(limit))
+        if self.joins:  # a super-packet takes the room of its segments
+            self._add(parent, "bfifo", "limit", str(packets * FRAME_BYTES))
+            return
+        # Senders may make super-packets whatever the interface says it can do; this cuts those that are longer than its burst.
+        number = f"{int(parent.partition(':')[2]) + CUTTERS}:"
+        cut = ("rate", CUTTER_RATE, "burst", str(CUTTER_BURST_BYTES), "limit", str(packets * FRAME_BYTES))
+        self._add(parent, "handle", number, "tbf", *cut)
+        self._add(f"{number}1", "pfifo", "limit", str(packets))
+
+    def _add(self, parent: str, *what: str) -> None:
+        self._run("tc", "qdisc", "add", "dev", self.name, "parent", parent, *what)
 
     def _run(self, *command: str) -> None:
         out, err, status = self.node.pexec(list(command))
         if status != 0:
             raise SaAtpError(f"{' '.join(command)} (in {self.node.name}): {(err or out).strip()}")
+
+
+def _takes_super_packets(quality: LinkQuality) -> bool:
+    is_fast = quality.rate_mbps is None or SUPER_PACKET_BITS <= quality.rate_mbps * 1e6 * LONGEST_SUPER_PACKET_S
+    return is_fast and quality.queue_packets >= LEAST_QUEUE_OF_SUPER_PACKETS
