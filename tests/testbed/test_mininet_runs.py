@@ -4,6 +4,7 @@ They need root and Mininet, and are skipped where those are missing, with a line
 """
 
 import contextlib
+import csv
 import json
 import re
 import signal
@@ -116,6 +117,20 @@ def test_sums_are_right_on_two_levels_and_each_rack_sends_one_stream(tmp_path: P
     assert atp["streams_per_link"].keys() == {"leaf1-s1", "leaf2-s1"}
     assert summary["policies"]["sa-atp"]["help"]["micro_batches"] > 0
     assert not left_by(run)
+
+
+def test_a_slow_link_carries_no_faster_than_its_rate(tmp_path: Path) -> None:
+    """Workers hand over many datagrams at once: a link must not let all of them pass when it would begin with the first."""
+    slow = ("topology.kind=star", "topology.worker_mbps=[50,50,2]", "switch.lanes=256", "straggler.pattern=none")
+    policy = ("--set", 'run.policies=["atp"]')
+    run = start(tmp_path, *policy, *(text for each in slow for text in ("--set", each)), steps=6, compute_us=4000)
+    _, err = run.communicate(timeout=240)
+    assert run.returncode == 0, err
+    with (tmp_path / "out" / "iterations.csv").open() as file:
+        steps = [float(row["iteration_s"]) for row in csv.DictReader(file) if row["worker"] == "2"]
+    computing_s, on_the_link_s = 8 * 0.004, 25_557 * 4 * 8 / 2e6  # of the values alone
+    assert len(steps) == 6
+    assert min(steps) > computing_s + on_the_link_s
 
 
 def test_parameters_live_on_a_server_of_the_network(tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ OFFLOADS = ("rx", "tx", "sg", "tso", "gso", "gro")
 SUPER_PACKETS = ("tx", "sg", "tx-udp-segmentation")  # what datagrams in one packet need
 # A queue that is shorter than some super-packets would lose them whole, again and again.
 LEAST_QUEUE_OF_SUPER_PACKETS = 200
-# A shaper lets a super-packet pass when its first byte may, all at once: what leaves last comes too early by the time that the
-# link would have taken for it.
+# A shaper lets a super-packet pass when its first byte may, all at once: its last datagram comes too early by the time that
+# the link would have taken for it.
 SUPER_PACKET_BITS = 8 * 65536
 LONGEST_SUPER_PACKET_S = 0.006
 CUTTERS, CUTTER_RATE, CUTTER_BURST_BYTES = 100, "10gbit", 1600  # a token bucket that cuts, and never limits
@@ -87,7 +87,7 @@ class Port(Intf):  # type: ignore[misc]
         if self.joins:  # a super-packet takes the room of its segments
             self._add(parent, "bfifo", "limit", str(packets * FRAME_BYTES))
             return
-        # Senders may make super-packets whatever the interface says it can do; this cuts those that are longer than its burst.
+        # Senders may make super-packets whatever the interface says it can do. This cuts what is longer than its burst.
         number = f"{int(parent.partition(':')[2]) + CUTTERS}:"
         cut = ("rate", CUTTER_RATE, "burst", str(CUTTER_BURST_BYTES), "limit", str(packets * FRAME_BYTES))
         self._add(parent, "handle", number, "tbf", *cut)
@@ -103,5 +103,5 @@ class Port(Intf):  # type: ignore[misc]
 
 
 def _takes_super_packets(quality: LinkQuality) -> bool:
-    is_fast = quality.rate_mbps is None or SUPER_PACKET_BITS <= quality.rate_mbps * 1e6 * LONGEST_SUPER_PACKET_S
+    is_fast = quality.rate_mbps is None or quality.rate_mbps * 1e6 * LONGEST_SUPER_PACKET_S >= SUPER_PACKET_BITS
     return is_fast and quality.queue_packets >= LEAST_QUEUE_OF_SUPER_PACKETS
