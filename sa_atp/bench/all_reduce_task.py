@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from sa_atp.arrays import Values
+from sa_atp.bench import stations
 from sa_atp.net.communicator import connect
 from sa_atp.net.compiled import worker_kernels
 from sa_atp.testbed import gloo, worker
@@ -33,7 +34,7 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
 
     Returns: seconds of each sum, CPU seconds of this process for all of them, those of the kernel among them, how many sums
         were wrong, and megabytes of memory: before there was an array, of the arrays here (the tensor, what it is filled
-        from, the sum that is expected), and at the most.
+        from, the sum that is expected), and at the most; with `stations` in the task, what bench/stations.py says of them.
     Raises: SaAtpError.
     """
     rank, world_size, values = int(task["rank"]), int(task["world_size"]), int(task["values"])
@@ -86,8 +87,18 @@ def _measure(iterations: int, mine: Values, wanted: Values, reduce: Reduce, barr
 def _over_sa_atp(task: dict[str, Any], measure: Callable[[Reduce, Barrier], dict[str, Any]]) -> dict[str, Any]:
     one = np.zeros(1, np.float32)
     with connect(task["server"], job=task["job"], rank=task["rank"], world_size=task["world_size"]) as comm:
-        result = measure(lambda array: comm.all_reduce(array, key="bench"), lambda: comm.all_reduce(one))
-        return {**result, "stats": comm.stats().as_dict()}
+        watched = stations.watch(comm) if task.get("stations") else None
+        found: list[stations.Found] = []
+
+        def reduce(array: Values) -> None:
+            if watched is not None:
+                watched.reset()
+            comm.all_reduce(array, key="bench")
+            if watched is not None:
+                found.append(watched.found())
+
+        result = measure(reduce, lambda: comm.all_reduce(one))
+        return {**result, "stats": comm.stats().as_dict(), "stations": stations.total(found[WARM_UP:])}
 
 
 def _over_gloo(task: dict[str, Any], measure: Callable[[Reduce, Barrier], dict[str, Any]]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import numpy as np
 from rich.table import Table
 
 from sa_atp import needs, terminal
-from sa_atp.bench import allreduce_sizes
+from sa_atp.bench import allreduce_sizes, stations
 from sa_atp.bench.all_reduce_options import tensor_bytes
 from sa_atp.bench.all_reduce_task import WARM_UP
 from sa_atp.bench.cluster import Cluster, Request
@@ -111,6 +111,7 @@ def measure(cluster: Cluster, request: Request, peer: str | None, folder: Path) 
         "cpu_s_per_gbyte_by_process": ours["cpu_s_per_gbyte_by_process"],
         "memory": ours["memory"],
         "retransmitted": ours["retransmitted"],
+        **({"stations": ours["stations"]} if request.stations else {}),
         "sums_wrong": ours["wrong"],
         "peer": None,
         "ratio_to_peer": None,
@@ -149,6 +150,7 @@ def _measure_one(cluster: Cluster, request: Request, transport: str, folder: Pat
                 "iterations": request.iterations,
                 "server": cluster.server,
                 "job": f"bench-{os.getpid()}-{request.bytes}",
+                "stations": request.stations,
                 "store": list(cluster.store),
                 "interface": cluster.interfaces[rank] if cluster.interfaces else None,
                 "out": str(files[rank]),
@@ -180,6 +182,7 @@ def _measure_one(cluster: Cluster, request: Request, transport: str, folder: Pat
         "cpu_s_per_gbyte_of_services": services_s,
         "cpu_s_per_gbyte_by_process": where,
         "wrong": sum(r["wrong"] for r in results),
+        "stations": stations.total([r["stations"] for r in results if "stations" in r]),
         "retransmitted": sum(r.get("stats", {}).get("retransmitted", 0) for r in results),
     }
 
@@ -233,12 +236,12 @@ def _backend(options: argparse.Namespace, request: Request, folder: Path) -> Ite
         raise UserError("--link-mbps: loopback has no links that could be limited: use --backend mininet")
     if request.switch == "bmv2":
         raise UserError("--switch bmv2: BMv2 needs interfaces: use --backend mininet")
-    with _local(request, folder) as made:
+    with local(request, folder) as made:
         yield made
 
 
 @contextmanager
-def _local(request: Request, folder: Path) -> Iterator[Cluster]:
+def local(request: Request, folder: Path) -> Iterator[Cluster]:
     with Group() as group:
         services = LocalCluster(group, folder, lanes=request.lanes, slots=1024)
         workers = [

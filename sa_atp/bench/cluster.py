@@ -14,6 +14,8 @@ class Request:
     switch: str = "embedded"
     link_mbps: float | None = None
     """Rate of every link; None: there are no links that limit."""
+    stations: bool = False
+    """Whether workers look at the clock at every station of a packet's way."""
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ BENCHMARKS = {
     "allreduce": ("sa_atp.bench.allreduce", "goodput and CPU cost of one all-reduce"),
     "help": ("sa_atp.bench.help", "what help is worth, setting by setting, in virtual time"),
     "loss": ("sa_atp.bench.loss", "what is left of an all-reduce's goodput where packets are lost, in virtual time"),
+    "packet": ("sa_atp.bench.packet", "where the time of one packet goes, station by station"),
     "scale": ("sa_atp.bench.scale", "iteration time over 4 to 1,024 workers, in virtual time"),
     "switch": ("sa_atp.bench.switch", "packets per second of the P4 program"),
 }
@@ -16,7 +17,7 @@ BENCHMARKS = {
 
 def add(subparsers: Any) -> None:
     parser = subparsers.add_parser(
-        "bench", help="measure an all-reduce, the switch, help, losses, or how a cluster scales"
+        "bench", help="measure an all-reduce, one packet, the switch, help, losses, or how a cluster scales"
     )
     commands = parser.add_subparsers(
         title="benchmarks", dest="benchmark", required=True, metavar="BENCHMARK", parser_class=_LazyParser
