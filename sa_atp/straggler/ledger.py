@@ -90,7 +90,7 @@ class Ledger:
         for m in range(held, self.micro_batches):
             if owners[m] == rank and (rank, m) not in course.lot:
                 owners[m] = NOBODY
-        if rank in state.ended:
+        if rank in state.ended or self._is_over(step):
             return held, True
         if self.mode is not HelpMode.STEAL or not self._effect.is_on(step):
             until = self._grant(state, rank, held, self.micro_batches)
@@ -120,7 +120,7 @@ class Ledger:
         """
         state, sent_us = self._hear(step, rank, told, now_us)
         state.courses[rank].hears_us = 0
-        if self.mode is HelpMode.NONE:
+        if self.mode is HelpMode.NONE or self._is_over(step):
             return None
         work = self._choose(state, step, rank, missing, told, sent_us + busy_us, busy_us, now_us, pending)
         state.is_helped |= work is not None
@@ -135,6 +135,8 @@ class Ledger:
         return again_us
 
     def _when_to_ask(self, state: Step, step: int, rank: int, now_us: int) -> int:
+        if self._is_over(step):
+            return LONGEST_POLL_US
         times = []
         for other, course in enumerate(state.courses):
             if other == rank:
@@ -189,6 +191,13 @@ class Ledger:
             end_us = makespan(self.world_size * self.micro_batches, [Capacity(0, t) for t in times]) or 0
             self._foreseen = times, end_us
         return self._foreseen[1]
+
+    def _is_over(self, step: int) -> bool:
+        """Whether somebody is in a later one: then all sums of this one are there, and who is late has but to take them."""
+        return any(
+            later > step and any(course.began_us is not None for course in state.courses)
+            for later, state in self._steps.items()
+        )
 
     # --- an owner's own -----------------------------------------------------------------------------------------------
 
