@@ -395,7 +395,9 @@ class Ledger:
             for shard, micro_batches in late.items():
                 lost = [m for m in micro_batches if missing & self._map.bit(shard, m) and not state.backed_up[shard][m]]
                 if lost:
-                    chosen = lost[: max(1, len(lost) // self.world_size)]
+                    # as many as it computes while an answer travels, or all would wait for answers
+                    soon = math.ceil(self._workers[rank].answer_us / self._now.mine(state, rank, shard))
+                    chosen = lost[: max(1, soon, len(lost) // self.world_size)]
                     for m in chosen:
                         state.backed_up[shard][m] = True
                     self.racks.note(state, rank, shard)
