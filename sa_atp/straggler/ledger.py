@@ -62,7 +62,7 @@ class Ledger:
         self._late = LateData(self._workers, self._map, self._now, self.racks)
         self._effect = Effect()
         self._hindsight = Hindsight(self._steps, self._workers, self._now, self.racks, self._effect)
-        self._foreseen: tuple[tuple[int, ...], int] | None = None  # speeds, and what follows from them
+        self._foreseen: tuple[tuple[int, ...], dict[frozenset[int], tuple[int, int]]] = ((), {})  # speeds; what follows
 
     # --- what workers say ---------------------------------------------------------------------------------------------
 
@@ -177,20 +177,29 @@ class Ledger:
         times = self._now.times() if self.mode is HelpMode.STEAL and self._effect.is_on(next_step) else None
         if times is None:
             return self.micro_batches, False
-        end_us = self._all_done_us(times)
-        usual_us = sorted(times)[len(times) // 2]
-        slow = [r for r, t in enumerate(times) if self.micro_batches * t - end_us > usual_us]
-        if rank in slow:
-            # half of what it will do at most: the rest it asks for in time, or leaves to others
-            return end_us // times[rank] // 2, False
-        return self.micro_batches, bool(slow) and self.micro_batches * times[rank] + times[rank] <= end_us
+        usual_us, helps = sorted(times)[len(times) // 2], False
+        for ranks, helpers in self.racks.foreseen(lambda ranks: self._foresee(times, ranks)[0]):
+            end_us, slowest_us = self._foresee(times, helpers)[0], self._foresee(times, ranks)[1]
+            if self.micro_batches * slowest_us - end_us <= usual_us:
+                continue  # nobody is slow
+            if rank in ranks and self.micro_batches * times[rank] - end_us > usual_us:
+                # half of what it will do at most: the rest it asks for in time, or leaves to others
+                return end_us // times[rank] // 2, False
+            helps |= rank in helpers and self.micro_batches * times[rank] + times[rank] <= end_us
+        return self.micro_batches, helps
 
-    def _all_done_us(self, times: tuple[int, ...]) -> int:
-        """How long all micro-batches take if everybody does what it can; made anew when speeds have changed."""
-        if self._foreseen is None or self._foreseen[0] != times:
-            end_us = makespan(self.world_size * self.micro_batches, [Capacity(0, t) for t in times]) or 0
-            self._foreseen = times, end_us
-        return self._foreseen[1]
+    def _foresee(self, times: tuple[int, ...], ranks: frozenset[int]) -> tuple[int, int]:
+        """How long some workers take for all of theirs if everybody does what it can, and how long the slowest takes for
+        one; made anew when speeds have changed.
+        """
+        if self._foreseen[0] != times:
+            self._foreseen = times, {}
+        known = self._foreseen[1]
+        if ranks not in known:
+            each = [times[rank] for rank in sorted(ranks)]
+            end_us = makespan(len(each) * self.micro_batches, [Capacity(0, t) for t in each]) or 0
+            known[ranks] = end_us, max(each)
+        return known[ranks]
 
     def _is_over(self, step: int) -> bool:
         """Whether somebody is in a later one: then all sums of this one are there, and who is late has but to take them."""
