@@ -180,6 +180,7 @@ class Ledger:
         usual_us, helps = sorted(times)[len(times) // 2], False
         for ranks, helpers in self.racks.foreseen(lambda ranks: self._foresee(times, ranks)[0]):
             end_us, slowest_us = self._foresee(times, helpers)[0], self._foresee(times, ranks)[1]
+            end_us = max(end_us, min(self._workers[r].answer_us for r in helpers))  # before nobody hears of what to do
             if self.micro_batches * slowest_us - end_us <= usual_us:
                 continue  # nobody is slow
             if rank in ranks and self.micro_batches * times[rank] - end_us > usual_us:
