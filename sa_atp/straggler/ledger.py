@@ -30,6 +30,7 @@ STEPS_KEPT = 4  # leaders may run ahead of a straggler whose work they do
 OVERDUE = 3.0  # what takes so many times as long as it should is backed up
 PATIENCE_WITHOUT_HELP = 4  # while help does not make steps shorter, silence is so much longer
 LEAST_POLL_US, LONGEST_POLL_US = 6_000, 50_000  # between two offers of a leader that was told there is nothing to do
+POLL_LATER = 0.25  # of how late somebody is, until the next such offer
 WAITS = 1.5  # a worker that takes so many times as long as usual is late for that, not for its link
 FOREVER_US = 1 << 50
 ASK_AGAIN_US = 20_000  # after which an owner that has not answered is asked once more how far it is
@@ -145,15 +146,26 @@ class Ledger:
             if course.revoked_us is not None and now_us <= answer_us:
                 # so that the question is there when the answer is
                 return max(0, answer_us - now_us - self._workers[rank].answer_us)
+            own_us, lot_us = self._silent_from_us(state, step, rank, other)
             if course.idle_us is None and other not in state.ended:
-                times.append(self._now.due_us(state, other) - now_us)
-            if course.lot_until_us > now_us:
-                times.append(course.lot_until_us - now_us)
+                times.append(self._until_us(self._now.due_us(state, other), own_us, now_us))
+            if course.lot:
+                times.append(self._until_us(course.lot_until_us, lot_us, now_us))
         others = [course for other, course in enumerate(state.courses) if other != rank]
         if all(course.idle_us is not None and not course.lot for course in others):
             # they have computed their own, and nothing else, and the sum comes, if no data is late
             return max(self._late.ask_at_us(state, step, rank) - now_us, LEAST_POLL_US)
         return min(max(min(times, default=0), LEAST_POLL_US), LONGEST_POLL_US)
+
+    @staticmethod
+    def _until_us(due_us: int, silent_us: int, now_us: int) -> int:
+        """After how long to ask about what is due then, and silent later. Who is late already will be for some time: so
+        questions about it become fewer.
+        """
+        if now_us <= due_us:
+            return due_us - now_us
+        later_us = max(LEAST_POLL_US, int(POLL_LATER * (now_us - due_us)))
+        return min(later_us, silent_us - now_us) if now_us < silent_us else later_us
 
     def idle(self, step: int, rank: int, told: Told, now_us: int) -> None:
         """A worker is done with what it held, and sends what it has computed."""
@@ -167,6 +179,18 @@ class Ledger:
         state = self._steps.get(step)
         return [] if state is None else sorted(state.crossed)
 
+    def copied(self, step: int, rank: int, now_us: int) -> int:
+        """What a worker holds that somebody else backs up, and should have sent when it hears of that (a bitmap)."""
+        state = self._steps.get(step)
+        if state is None:
+            return 0
+        heard_us = now_us + self._workers[rank].answer_us // 2
+        return sum(
+            self._map.bit(shard, m)
+            for (shard, m), done_us in state.copied_us.items()
+            if done_us <= heard_us and state.owner[shard][m] == rank
+        )
+
     def advice(self, rank: int) -> tuple[int, bool]:
         """For the steps that follow, as far as they can be foreseen.
 
@@ -175,7 +199,7 @@ class Ledger:
         """
         next_step = max(self._steps, default=-1) + 1
         times = self._now.times() if self.mode is HelpMode.STEAL and self._effect.is_on(next_step) else None
-        if times is None:
+        if times is None or not all(w.answer_us for w in self._workers):
             return self.micro_batches, False
         usual_us, helps = sorted(times)[len(times) // 2], False
         for ranks, helpers in self.racks.foreseen(lambda ranks: self._foresee(times, ranks)[0]):
@@ -384,36 +408,43 @@ class Ledger:
 
     def _back_up(self, state: Step, step: int, rank: int, missing: int, now_us: int) -> Assigned | None:
         """Micro-batches whose holder has fallen silent."""
-        patience = 1 if self._effect.is_on(step) else PATIENCE_WITHOUT_HELP
         for holder, course in enumerate(state.courses):
             if holder == rank or (course.idle_us is not None and not course.lot):
                 continue
-            mine = self._now.mine(state, rank, holder)
-            least_us = patience * LEAST_SENDING_US
-            # what it has sent, and what it says of it, may wait behind its own contribution
-            link_us = (OVERDUE - 1) * self._now.slow_link_us(holder)
-            # what we know of it, and what the helper knows to be missing, was so a while ago
-            seen_us = now_us - link_us - self._workers[holder].answer_us - self._workers[rank].answer_us
             late: dict[int, list[int]] = {}
-            if course.idle_us is None and seen_us - self._now.due_us(state, holder) >= max(mine, least_us):
+            own_us, lot_us = self._silent_from_us(state, step, rank, holder)
+            if course.idle_us is None and now_us >= own_us:
                 late[holder] = list(range(state.held(holder)))  # what it has done it has not sent either
-            lot_us = course.lot_until_us - course.lot_from_us
-            # of the pace of its own contribution, behind which this leaves, little is known
-            if course.lot and seen_us - course.lot_until_us >= max((OVERDUE - 1) * lot_us, least_us):
+            if course.lot and now_us >= lot_us:
                 for shard, m in course.lot:
                     late.setdefault(shard, []).append(m)
             for shard, micro_batches in late.items():
-                lost = [m for m in micro_batches if missing & self._map.bit(shard, m) and not state.backed_up[shard][m]]
+                is_copied = state.copied_us
+                lost = [m for m in micro_batches if missing & self._map.bit(shard, m) and (shard, m) not in is_copied]
                 if lost:
                     # as many as it computes while an answer travels, or all would wait for answers
-                    soon = math.ceil(self._workers[rank].answer_us / self._now.mine(state, rank, shard))
+                    each_us = self._now.mine(state, rank, shard)
+                    soon = math.ceil(self._workers[rank].answer_us / each_us)
                     chosen = lost[: max(1, soon, len(lost) // self.world_size)]
-                    for m in chosen:
-                        state.backed_up[shard][m] = True
+                    done_us = now_us + self._workers[rank].answer_us // 2 + len(chosen) * each_us
+                    is_copied.update(dict.fromkeys([(shard, m) for m in chosen], done_us))
                     self.racks.note(state, rank, shard)
                     self.backups += len(chosen)
                     return Assigned(step, shard, tuple(chosen), backup=True)
         return None
+
+    def _silent_from_us(self, state: Step, step: int, rank: int, holder: int) -> tuple[int, int]:
+        """When a worker may back up what another one holds of its own, and what that was given."""
+        course, patience = state.courses[holder], 1 if self._effect.is_on(step) else PATIENCE_WITHOUT_HELP
+        least_us = patience * LEAST_SENDING_US
+        # what it has sent, and what it says of it, may wait behind its own contribution; and what we know of it, and what
+        # the helper knows to be missing, was so a while ago
+        old_us = self._workers[holder].answer_us + self._workers[rank].answer_us
+        old_us += math.ceil((OVERDUE - 1) * self._now.slow_link_us(holder))
+        own_us = self._now.due_us(state, holder) + max(self._now.mine(state, rank, holder), least_us)
+        # of the pace of its own contribution, behind which this leaves, little is known
+        late_us = math.ceil((OVERDUE - 1) * (course.lot_until_us - course.lot_from_us))
+        return own_us + old_us, course.lot_until_us + max(late_us, least_us) + old_us
 
     def _resend_speculatively(
         self, state: Step, step: int, rank: int, missing: int, told: Told, now_us: int, pending: float | None
