@@ -19,18 +19,16 @@ from sa_atp.straggler.effect import Effect
 from sa_atp.straggler.hindsight import Hindsight
 from sa_atp.straggler.late_data import LateData
 from sa_atp.straggler.progress import NOBODY, Course, SendProgress, Step, Told, Worker
-from sa_atp.straggler.projection import LEAST_SENDING_US, Projection
+from sa_atp.straggler.projection import Projection
 from sa_atp.straggler.racks import Racks
+from sa_atp.straggler.silence import LEAST_POLL_US, Silence
 from sa_atp.wire.contributions import ContributionMap
 from sa_atp.wire.control import HelpMode
 
 __all__ = ["Assigned", "Ledger", "SendProgress", "Told"]
 
 STEPS_KEPT = 4  # leaders may run ahead of a straggler whose work they do
-OVERDUE = 3.0  # what takes so many times as long as it should is backed up
-PATIENCE_WITHOUT_HELP = 4  # while help does not make steps shorter, silence is so much longer
-LEAST_POLL_US, LONGEST_POLL_US = 6_000, 50_000  # between two offers of a leader that was told there is nothing to do
-POLL_LATER = 0.25  # of how late somebody is, until the next such offer
+LONGEST_POLL_US = 50_000  # between two offers of a leader that was told there is nothing to do
 WAITS = 1.5  # a worker that takes so many times as long as usual is late for that, not for its link
 FOREVER_US = 1 << 50
 ASK_AGAIN_US = 20_000  # after which an owner that has not answered is asked once more how far it is
@@ -61,6 +59,7 @@ class Ledger:
         self._now = Projection(self._workers)
         self.racks = Racks(self._workers, self._now)
         self._late = LateData(self._workers, self._map, self._now, self.racks)
+        self._silence = Silence(self._workers, self._map, self._now)
         self._effect = Effect()
         self._hindsight = Hindsight(self._steps, self._workers, self._now, self.racks, self._effect)
         self._foreseen: tuple[tuple[int, ...], dict[frozenset[int], tuple[int, int]]] = ((), {})  # speeds; what follows
@@ -138,7 +137,7 @@ class Ledger:
     def _when_to_ask(self, state: Step, step: int, rank: int, now_us: int) -> int:
         if self._is_over(step):
             return LONGEST_POLL_US
-        times = []
+        times: list[int] = []
         for other, course in enumerate(state.courses):
             if other == rank:
                 continue
@@ -146,26 +145,12 @@ class Ledger:
             if course.revoked_us is not None and now_us <= answer_us:
                 # so that the question is there when the answer is
                 return max(0, answer_us - now_us - self._workers[rank].answer_us)
-            own_us, lot_us = self._silent_from_us(state, step, rank, other)
-            if course.idle_us is None and other not in state.ended:
-                times.append(self._until_us(self._now.due_us(state, other), own_us, now_us))
-            if course.lot:
-                times.append(self._until_us(course.lot_until_us, lot_us, now_us))
+            times += self._silence.news_us(state, rank, other, now_us, is_on=self._effect.is_on(step))
         others = [course for other, course in enumerate(state.courses) if other != rank]
         if all(course.idle_us is not None and not course.lot for course in others):
             # they have computed their own, and nothing else, and the sum comes, if no data is late
             return max(self._late.ask_at_us(state, step, rank) - now_us, LEAST_POLL_US)
         return min(max(min(times, default=0), LEAST_POLL_US), LONGEST_POLL_US)
-
-    @staticmethod
-    def _until_us(due_us: int, silent_us: int, now_us: int) -> int:
-        """After how long to ask about what is due then, and silent later. Who is late already will be for some time: so
-        questions about it become fewer.
-        """
-        if now_us <= due_us:
-            return due_us - now_us
-        later_us = max(LEAST_POLL_US, int(POLL_LATER * (now_us - due_us)))
-        return min(later_us, silent_us - now_us) if now_us < silent_us else later_us
 
     def idle(self, step: int, rank: int, told: Told, now_us: int) -> None:
         """A worker is done with what it held, and sends what it has computed."""
@@ -408,43 +393,15 @@ class Ledger:
 
     def _back_up(self, state: Step, step: int, rank: int, missing: int, now_us: int) -> Assigned | None:
         """Micro-batches whose holder has fallen silent."""
-        for holder, course in enumerate(state.courses):
-            if holder == rank or (course.idle_us is not None and not course.lot):
-                continue
-            late: dict[int, list[int]] = {}
-            own_us, lot_us = self._silent_from_us(state, step, rank, holder)
-            if course.idle_us is None and now_us >= own_us:
-                late[holder] = list(range(state.held(holder)))  # what it has done it has not sent either
-            if course.lot and now_us >= lot_us:
-                for shard, m in course.lot:
-                    late.setdefault(shard, []).append(m)
-            for shard, micro_batches in late.items():
-                is_copied = state.copied_us
-                lost = [m for m in micro_batches if missing & self._map.bit(shard, m) and (shard, m) not in is_copied]
-                if lost:
-                    # as many as it computes while an answer travels, or all would wait for answers
-                    each_us = self._now.mine(state, rank, shard)
-                    soon = math.ceil(self._workers[rank].answer_us / each_us)
-                    chosen = lost[: max(1, soon, len(lost) // self.world_size)]
-                    done_us = now_us + self._workers[rank].answer_us // 2 + len(chosen) * each_us
-                    is_copied.update(dict.fromkeys([(shard, m) for m in chosen], done_us))
-                    self.racks.note(state, rank, shard)
-                    self.backups += len(chosen)
-                    return Assigned(step, shard, tuple(chosen), backup=True)
-        return None
-
-    def _silent_from_us(self, state: Step, step: int, rank: int, holder: int) -> tuple[int, int]:
-        """When a worker may back up what another one holds of its own, and what that was given."""
-        course, patience = state.courses[holder], 1 if self._effect.is_on(step) else PATIENCE_WITHOUT_HELP
-        least_us = patience * LEAST_SENDING_US
-        # what it has sent, and what it says of it, may wait behind its own contribution; and what we know of it, and what
-        # the helper knows to be missing, was so a while ago
-        old_us = self._workers[holder].answer_us + self._workers[rank].answer_us
-        old_us += math.ceil((OVERDUE - 1) * self._now.slow_link_us(holder))
-        own_us = self._now.due_us(state, holder) + max(self._now.mine(state, rank, holder), least_us)
-        # of the pace of its own contribution, behind which this leaves, little is known
-        late_us = math.ceil((OVERDUE - 1) * (course.lot_until_us - course.lot_from_us))
-        return own_us + old_us, course.lot_until_us + max(late_us, least_us) + old_us
+        found = self._silence.find(state, rank, missing, now_us, is_on=self._effect.is_on(step))
+        if found is None:
+            return None
+        shard, micro_batches = found
+        done_us = now_us + self._workers[rank].answer_us // 2 + len(micro_batches) * self._now.mine(state, rank, shard)
+        state.copied_us.update({(shard, m): done_us for m in micro_batches})
+        self.racks.note(state, rank, shard)
+        self.backups += len(micro_batches)
+        return Assigned(step, shard, tuple(micro_batches), backup=True)
 
     def _resend_speculatively(
         self, state: Step, step: int, rank: int, missing: int, told: Told, now_us: int, pending: float | None
