@@ -32,6 +32,7 @@ workers = [3]
 slowdown = 4.0
 """
 MICRO_BATCH_US = 12_000  # on a normal device, with those
+REPETITIONS = 3  # of drawn settings with losses or reordering
 HOPS_TO_SERVER_AND_BACK = 4  # links between a question and its answer
 
 
@@ -153,4 +154,10 @@ def _draw(number: int, rng: random.Random) -> Setting:
         changes.append(f"topology.worker_mbps={[round(link / rng.choice((1, 1, 2, 4)), 1) for _ in range(workers)]}")
     if kind == "racks":
         changes += ["topology.kind=two-level", "topology.racks=2"]
+    # counted are whole periods of a pause: what others do while one sleeps may go on for some steps after it
+    changes.append("run.warm_up=4")
+    if "network.loss=0" not in changes or "network.reorder=0" not in changes:
+        changes.append(
+            f"run.repetitions={REPETITIONS}"
+        )  # with other losses: a run differs from the next one for them alone
     return Setting(f"drawn {number}", tuple(changes))

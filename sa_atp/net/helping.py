@@ -154,6 +154,8 @@ class Helping:
         self.may_cross = False
         """Help may come from other racks: it did in this step or the one before."""
         self._crossed = False  # in this step
+        self.copied = 0
+        """Contributions of ours in this step that somebody else backs up and should have sent, as a bitmap."""
         self.was_cut_off = False
         """Others have done what we were at, and it is not known how slow we are."""
         self._shards: dict[int, OwnShard] = {}
@@ -167,6 +169,7 @@ class Helping:
             self._began_us = self.now_us()
             self._usual_us = self.micro_batch_us if self._next_step > 1 else 0
             self.may_cross, self._crossed = self._crossed, False
+            self.copied = 0
             return self._next_step - 1
 
     def own_shard(self, step: int) -> OwnShard:
@@ -204,6 +207,13 @@ class Helping:
         """Whether micro-batches take much longer than in the step before."""
         return 0 < SLOWER * self._usual_us < self.micro_batch_us
 
+    def late_us(self, spent_us: int, micro_batches: int) -> int:
+        """How much later we are done with so many than in the step before; 0: not at all, or it is not known.
+
+        Args: spent_us: how long we are in the step, but for what we waited for answers.
+        """
+        return max(0, spent_us - micro_batches * self._usual_us) if self._usual_us else 0
+
     @property
     def should_not_wait(self) -> bool:
         """Whether an answer takes longer than sending what it may add something to: each lot is sent as a whole."""
@@ -225,7 +235,7 @@ class Helping:
             "weight": self.weight,
         }
 
-    def ask(self, question: Request, understand: Callable[[Reply | None], T]) -> "Future[T]":
+    def ask(self, question: Claim | Offer | Idle, understand: Callable[[Reply | None], T]) -> "Future[T]":
         """Asks, and takes from the answer what concerns steps to come."""
 
         def heard(reply: Reply | None) -> T:
@@ -234,6 +244,8 @@ class Helping:
                     self._hold, self.helps = min(reply.hold, self.micro_batches), reply.helps
                     if reply.bypass_leaf:
                         self.may_cross = self._crossed = True
+                    if question.step == self._next_step - 1:
+                        self.copied |= reply.copied
             return understand(reply)
 
         return self._ask(question, heard)

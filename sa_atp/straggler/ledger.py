@@ -19,17 +19,16 @@ from sa_atp.straggler.effect import Effect
 from sa_atp.straggler.hindsight import Hindsight
 from sa_atp.straggler.late_data import LateData
 from sa_atp.straggler.progress import NOBODY, Course, SendProgress, Step, Told, Worker
-from sa_atp.straggler.projection import LEAST_SENDING_US, Projection
+from sa_atp.straggler.projection import Projection
 from sa_atp.straggler.racks import Racks
+from sa_atp.straggler.silence import LEAST_POLL_US, Silence
 from sa_atp.wire.contributions import ContributionMap
 from sa_atp.wire.control import HelpMode
 
 __all__ = ["Assigned", "Ledger", "SendProgress", "Told"]
 
 STEPS_KEPT = 4  # leaders may run ahead of a straggler whose work they do
-OVERDUE = 3.0  # what takes so many times as long as it should is backed up
-PATIENCE_WITHOUT_HELP = 4  # while help does not make steps shorter, silence is so much longer
-LEAST_POLL_US, LONGEST_POLL_US = 6_000, 50_000  # between two offers of a leader that was told there is nothing to do
+LONGEST_POLL_US = 50_000  # between two offers of a leader that was told there is nothing to do
 WAITS = 1.5  # a worker that takes so many times as long as usual is late for that, not for its link
 FOREVER_US = 1 << 50
 ASK_AGAIN_US = 20_000  # after which an owner that has not answered is asked once more how far it is
@@ -60,9 +59,10 @@ class Ledger:
         self._now = Projection(self._workers)
         self.racks = Racks(self._workers, self._now)
         self._late = LateData(self._workers, self._map, self._now, self.racks)
+        self._silence = Silence(self._workers, self._map, self._now)
         self._effect = Effect()
         self._hindsight = Hindsight(self._steps, self._workers, self._now, self.racks, self._effect)
-        self._foreseen: tuple[tuple[int, ...], int] | None = None  # speeds, and what follows from them
+        self._foreseen: tuple[tuple[int, ...], dict[frozenset[int], tuple[int, int]]] = ((), {})  # speeds; what follows
 
     # --- what workers say ---------------------------------------------------------------------------------------------
 
@@ -90,7 +90,7 @@ class Ledger:
         for m in range(held, self.micro_batches):
             if owners[m] == rank and (rank, m) not in course.lot:
                 owners[m] = NOBODY
-        if rank in state.ended:
+        if rank in state.ended or self._is_over(step):
             return held, True
         if self.mode is not HelpMode.STEAL or not self._effect.is_on(step):
             until = self._grant(state, rank, held, self.micro_batches)
@@ -120,7 +120,7 @@ class Ledger:
         """
         state, sent_us = self._hear(step, rank, told, now_us)
         state.courses[rank].hears_us = 0
-        if self.mode is HelpMode.NONE:
+        if self.mode is HelpMode.NONE or self._is_over(step):
             return None
         work = self._choose(state, step, rank, missing, told, sent_us + busy_us, busy_us, now_us, pending)
         state.is_helped |= work is not None
@@ -135,7 +135,9 @@ class Ledger:
         return again_us
 
     def _when_to_ask(self, state: Step, step: int, rank: int, now_us: int) -> int:
-        times = []
+        if self._is_over(step):
+            return LONGEST_POLL_US
+        times: list[int] = []
         for other, course in enumerate(state.courses):
             if other == rank:
                 continue
@@ -143,10 +145,7 @@ class Ledger:
             if course.revoked_us is not None and now_us <= answer_us:
                 # so that the question is there when the answer is
                 return max(0, answer_us - now_us - self._workers[rank].answer_us)
-            if course.idle_us is None and other not in state.ended:
-                times.append(self._now.due_us(state, other) - now_us)
-            if course.lot_until_us > now_us:
-                times.append(course.lot_until_us - now_us)
+            times += self._silence.news_us(state, rank, other, now_us, is_on=self._effect.is_on(step))
         others = [course for other, course in enumerate(state.courses) if other != rank]
         if all(course.idle_us is not None and not course.lot for course in others):
             # they have computed their own, and nothing else, and the sum comes, if no data is late
@@ -165,6 +164,18 @@ class Ledger:
         state = self._steps.get(step)
         return [] if state is None else sorted(state.crossed)
 
+    def copied(self, step: int, rank: int, now_us: int) -> int:
+        """What a worker holds that somebody else backs up, and should have sent when it hears of that (a bitmap)."""
+        state = self._steps.get(step)
+        if state is None:
+            return 0
+        heard_us = now_us + self._workers[rank].answer_us // 2
+        return sum(
+            self._map.bit(shard, m)
+            for (shard, m), done_us in state.copied_us.items()
+            if done_us <= heard_us and state.owner[shard][m] == rank
+        )
+
     def advice(self, rank: int) -> tuple[int, bool]:
         """For the steps that follow, as far as they can be foreseen.
 
@@ -173,22 +184,39 @@ class Ledger:
         """
         next_step = max(self._steps, default=-1) + 1
         times = self._now.times() if self.mode is HelpMode.STEAL and self._effect.is_on(next_step) else None
-        if times is None:
+        if times is None or not all(w.answer_us for w in self._workers):
             return self.micro_batches, False
-        end_us = self._all_done_us(times)
-        usual_us = sorted(times)[len(times) // 2]
-        slow = [r for r, t in enumerate(times) if self.micro_batches * t - end_us > usual_us]
-        if rank in slow:
-            # half of what it will do at most: the rest it asks for in time, or leaves to others
-            return end_us // times[rank] // 2, False
-        return self.micro_batches, bool(slow) and self.micro_batches * times[rank] + times[rank] <= end_us
+        usual_us, helps = sorted(times)[len(times) // 2], False
+        for ranks, helpers in self.racks.foreseen(lambda ranks: self._foresee(times, ranks)[0]):
+            end_us, slowest_us = self._foresee(times, helpers)[0], self._foresee(times, ranks)[1]
+            end_us = max(end_us, min(self._workers[r].answer_us for r in helpers))  # before nobody hears of what to do
+            if self.micro_batches * slowest_us - end_us <= usual_us:
+                continue  # nobody is slow
+            if rank in ranks and self.micro_batches * times[rank] - end_us > usual_us:
+                # half of what it will do at most: the rest it asks for in time, or leaves to others
+                return end_us // times[rank] // 2, False
+            helps |= rank in helpers and self.micro_batches * times[rank] + times[rank] <= end_us
+        return self.micro_batches, helps
 
-    def _all_done_us(self, times: tuple[int, ...]) -> int:
-        """How long all micro-batches take if everybody does what it can; made anew when speeds have changed."""
-        if self._foreseen is None or self._foreseen[0] != times:
-            end_us = makespan(self.world_size * self.micro_batches, [Capacity(0, t) for t in times]) or 0
-            self._foreseen = times, end_us
-        return self._foreseen[1]
+    def _foresee(self, times: tuple[int, ...], ranks: frozenset[int]) -> tuple[int, int]:
+        """How long some workers take for all of theirs if everybody does what it can, and how long the slowest takes for
+        one; made anew when speeds have changed.
+        """
+        if self._foreseen[0] != times:
+            self._foreseen = times, {}
+        known = self._foreseen[1]
+        if ranks not in known:
+            each = [times[rank] for rank in sorted(ranks)]
+            end_us = makespan(len(each) * self.micro_batches, [Capacity(0, t) for t in each]) or 0
+            known[ranks] = end_us, max(each)
+        return known[ranks]
+
+    def _is_over(self, step: int) -> bool:
+        """Whether somebody is in a later one: then all sums of this one are there, and who is late has but to take them."""
+        return any(
+            later > step and any(course.began_us is not None for course in state.courses)
+            for later, state in self._steps.items()
+        )
 
     # --- an owner's own -----------------------------------------------------------------------------------------------
 
@@ -365,34 +393,15 @@ class Ledger:
 
     def _back_up(self, state: Step, step: int, rank: int, missing: int, now_us: int) -> Assigned | None:
         """Micro-batches whose holder has fallen silent."""
-        patience = 1 if self._effect.is_on(step) else PATIENCE_WITHOUT_HELP
-        for holder, course in enumerate(state.courses):
-            if holder == rank or (course.idle_us is not None and not course.lot):
-                continue
-            mine = self._now.mine(state, rank, holder)
-            least_us = patience * LEAST_SENDING_US
-            # what it has sent, and what it says of it, may wait behind its own contribution
-            link_us = (OVERDUE - 1) * self._now.slow_link_us(holder)
-            # what we know of it, and what the helper knows to be missing, was so a while ago
-            seen_us = now_us - link_us - self._workers[holder].answer_us - self._workers[rank].answer_us
-            late: dict[int, list[int]] = {}
-            if course.idle_us is None and seen_us - self._now.due_us(state, holder) >= max(mine, least_us):
-                late[holder] = list(range(state.held(holder)))  # what it has done it has not sent either
-            lot_us = course.lot_until_us - course.lot_from_us
-            # of the pace of its own contribution, behind which this leaves, little is known
-            if course.lot and seen_us - course.lot_until_us >= max((OVERDUE - 1) * lot_us, least_us):
-                for shard, m in course.lot:
-                    late.setdefault(shard, []).append(m)
-            for shard, micro_batches in late.items():
-                lost = [m for m in micro_batches if missing & self._map.bit(shard, m) and not state.backed_up[shard][m]]
-                if lost:
-                    chosen = lost[: max(1, len(lost) // self.world_size)]
-                    for m in chosen:
-                        state.backed_up[shard][m] = True
-                    self.racks.note(state, rank, shard)
-                    self.backups += len(chosen)
-                    return Assigned(step, shard, tuple(chosen), backup=True)
-        return None
+        found = self._silence.find(state, rank, missing, now_us, is_on=self._effect.is_on(step))
+        if found is None:
+            return None
+        shard, micro_batches = found
+        done_us = now_us + self._workers[rank].answer_us // 2 + len(micro_batches) * self._now.mine(state, rank, shard)
+        state.copied_us.update({(shard, m): done_us for m in micro_batches})
+        self.racks.note(state, rank, shard)
+        self.backups += len(micro_batches)
+        return Assigned(step, shard, tuple(micro_batches), backup=True)
 
     def _resend_speculatively(
         self, state: Step, step: int, rank: int, missing: int, told: Told, now_us: int, pending: float | None

@@ -123,11 +123,12 @@ class Step:
 
     owner: list[list[int]]
     """[shard][micro-batch]: who computes it; NOBODY: it is free."""
-    backed_up: list[list[bool]]
     began_us: int
     """When the first worker began it, as far as is known."""
     courses: list[Course]
     is_helped: bool = False
+    copied_us: dict[tuple[int, int], int] = field(default_factory=dict)
+    """(shard, micro-batch) that somebody backs up: when that should be computed."""
     cloned_by: dict[int, int] = field(default_factory=dict)
     """shard: helper"""
     ended: set[int] = field(default_factory=set)
@@ -141,7 +142,6 @@ class Step:
     def begin(cls, world_size: int, micro_batches: int, now_us: int) -> "Step":
         return cls(
             owner=[[rank] * micro_batches for rank in range(world_size)],
-            backed_up=[[False] * micro_batches for _ in range(world_size)],
             began_us=now_us,
             courses=[Course() for _ in range(world_size)],
         )

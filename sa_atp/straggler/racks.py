@@ -4,7 +4,8 @@ What helpers below the same leaf do is summed there, and the trunk carries one s
 elsewhere has done a part of it, the leaf cannot complete the sum, and each of its workers' contributions crosses the trunk.
 """
 
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from sa_atp.straggler.assignment import Capacity, makespan
 from sa_atp.straggler.progress import Step, Worker
@@ -47,11 +48,27 @@ class Racks:
         leaf = self.leaf_of(shard)
         if len(leaf) in (0, len(self._workers)) or not state.crossed.isdisjoint(leaf):
             return self._everybody
-        send_us = max(self._workers[rank].least_send_us for rank in leaf)
-        if not send_us:
-            return leaf  # it is not known yet what that would cost
         saved_us = self._done_us(state, leaf, now_us) - self._done_us(state, self._everybody, now_us)
-        return self._everybody if saved_us > max(len(leaf) * send_us, self._cost_us) else leaf
+        return self._everybody if saved_us > self._costs_us(leaf) else leaf
+
+    def foreseen(self, end_us: Callable[[frozenset[int]], int]) -> Iterator[tuple[frozenset[int], frozenset[int]]]:
+        """Who may be expected to help whom in steps to come.
+
+        Args: end_us: when some could have done all of theirs.
+        Returns: of each leaf, the ranks below it, and those that may work on their shards.
+        """
+        everybody = frozenset(self._everybody)
+        for leaf in self.leaves:
+            crosses = len(leaf) < len(everybody) and end_us(leaf) - end_us(everybody) > self._costs_us(leaf)
+            yield leaf, everybody if crosses else leaf
+        rest = everybody.difference(*self.leaves)
+        if rest:
+            yield rest, everybody
+
+    def _costs_us(self, leaf: Collection[int]) -> float:
+        """What it costs that everything below a leaf crosses the trunk by itself; infinite: that is not known yet."""
+        send_us = max(self._workers[rank].least_send_us for rank in leaf)
+        return max(len(leaf) * send_us, self._cost_us) if send_us else math.inf
 
     def learn(self, state: Step, overhead_us: int) -> None:
         """A step is over. Args: overhead_us: how much longer it took than computing, and sending where nobody helps."""

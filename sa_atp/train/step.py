@@ -19,6 +19,7 @@ from sa_atp.batching.deal import Deal
 from sa_atp.net.helping import Helping, OwnShard
 from sa_atp.net.promise import first_of
 from sa_atp.straggler.progress import SendProgress
+from sa_atp.straggler.projection import LEAST_SENDING_US
 from sa_atp.transport.membership import Membership
 from sa_atp.wire.control import Nothing, Seated, Taken, Work
 
@@ -111,6 +112,8 @@ class Wait:
 Effect = Compute | Wait
 Steps = Generator[Effect, Any, Any]
 Offered = Future[Work | Nothing]
+Lot = dict[int, Values]
+"""Gradients, by the contribution that each is, as a bitmap."""
 
 
 @dataclass(slots=True)
@@ -180,12 +183,15 @@ class Stepper:
         self._typical_us = 1
         self.deal: Deal | None = None
         """Which samples each micro-batch of the step has; None: all have the same number."""
+        self._withheld: list[tuple[Lot, bool]] = []  # contributions that others should have sent, and whether on behalf
+        self._withheld_until_us = 0
 
     def run(self, step: int) -> Steps:
         """See StepRunner."""
         record = StepRecord(step, self.host.now_us())
         self._number = self.host.helping.begin_step()
         self.host.helping.weight = self._weight(self.rank)
+        self._withheld.clear()
         sum_ = self.host.begin(self.workload.values)
         offer = yield from self._own_shard(step, sum_, record)
         contributed_us = self.host.now_us()
@@ -217,8 +223,8 @@ class Stepper:
 
     def _own_shard(self, step: int, sum_: PendingSum, record: StepRecord) -> Steps:
         """Returns: an offer to help that was made ahead; None: there was none."""
-        parts: list[Values] = []
-        bits = 0
+        parts: Lot = {}
+        waited_us = 0
         pause_us = self.pause_us(step)
         shard = self.host.helping.own_shard(self._number) if self.helps else None
         offer: Offered | None = None
@@ -230,7 +236,9 @@ class Stepper:
                 more = None if shard is None else shard.more()
                 if more is None:
                     break
+                waits_from_us = self.host.now_us()
                 yield Wait(first_of(more, sum_.future))
+                waited_us += self.host.now_us() - waits_from_us
                 continue
             if pause_us and m == (empty + self.micro_batches) // 2:
                 start = self.host.now_us()
@@ -244,21 +252,57 @@ class Stepper:
                 break
             if shard is not None:
                 shard.done()
-            parts.append(gradient)
+            parts[self.host.membership.bit(self.rank, m)] = gradient
             record.computed.append((self.rank, m, gradient))
             record.micro_batches += 1
-            bits |= self.host.membership.bit(self.rank, m)
         if parts:
             if self.helps and not sum_.future.done():
                 # ahead of the data: it is computed, so what is late is not the device
                 idle = self.host.helping.idle(self._number)
-                answer_us = self.host.helping.answer_us()
-                is_shared = self.host.helping.may_cross or bits != self.host.membership.bits_of(self.rank)
-                if self.host.membership.levels > 1 and is_shared and answer_us <= IDLE_ANSWER_US:
+                timeout_us = self._wait_for_word_us(record, sum(parts), waited_us)
+                if timeout_us:
                     # the answer says which way the data goes; one that is lost is not worth waiting for
-                    yield Wait(first_of(idle, sum_.future), min(IDLE_ANSWER_US, IDLE_ANSWERS * answer_us + 1_000))
-            self.host.contribute(sum_, parts, bits, on_behalf=False)
+                    yield Wait(first_of(idle, sum_.future), timeout_us)
+            self._contribute(sum_, parts, on_behalf=False)
         return offer
+
+    def _wait_for_word_us(self, record: StepRecord, bits: int, waited_us: int) -> int:
+        """How long to wait, before our own contribution leaves, for what the parameter server says of it.
+
+        Args: bits: what it consists of. waited_us: for how long we have waited for the parameter server's answers already.
+        """
+        helping = self.host.helping
+        answer_us = helping.answer_us()
+        patience_us = IDLE_ANSWERS * answer_us + 1_000
+        # others may have taken us for silent, and done what we are about to send
+        late_us = helping.late_us(self.host.now_us() - record.start_us - waited_us, record.micro_batches)
+        if late_us >= max(LEAST_SENDING_US, answer_us):
+            return patience_us
+        is_shared = helping.may_cross or bits != self.host.membership.bits_of(self.rank)
+        if self.host.membership.levels > 1 and is_shared and answer_us <= IDLE_ANSWER_US:
+            return min(IDLE_ANSWER_US, patience_us)
+        return 0
+
+    def _contribute(self, sum_: PendingSum, lot: Lot, *, on_behalf: bool) -> None:
+        """Adds contributions to a sum, but for those of which others should have sent copies: what overlaps partly takes
+        long to sort out. Those leave later, if they are still missing.
+        """
+        copied = {bit: lot[bit] for bit in lot if self.host.helping.copied & bit}
+        if copied:
+            self._withheld.append((copied, on_behalf))
+            self._withheld_until_us = self.host.now_us() + max(LEAST_SENDING_US, 2 * self.host.helping.answer_us())
+        self._send(sum_, {bit: lot[bit] for bit in lot if bit not in copied}, on_behalf=on_behalf)
+
+    def _send_withheld(self, sum_: PendingSum) -> None:
+        if self._withheld and self.host.now_us() >= self._withheld_until_us:
+            for lot, on_behalf in self._withheld:
+                self._send(sum_, lot, on_behalf=on_behalf)
+            self._withheld.clear()
+
+    def _send(self, sum_: PendingSum, lot: Lot, *, on_behalf: bool) -> None:
+        if lot:
+            bits = sorted(lot)
+            self.host.contribute(sum_, [lot[bit] for bit in bits], sum(bits), on_behalf=on_behalf)
 
     def _should_offer_ahead(self, shard: OwnShard) -> bool:
         """Whether there will be something to do for others, and the answer takes until we are free."""
@@ -287,8 +331,11 @@ class Stepper:
             if (yield Wait(sum_.future, int(self.patience * own_us))):
                 return
             offer = self._offer(sum_, busy_us=0)
-        gathered: dict[int, Values] = {}  # contribution: its gradient, computed and not sent yet
+        gathered: list[Lot] = [
+            {}
+        ]  # computed and not sent yet; what is backed up by itself: its holder may send it, too
         while True:
+            self._send_withheld(sum_)
             if not offer.done() and self.host.helping.should_not_wait:
                 self._send_help(sum_, gathered)
             yield Wait(first_of(offer, sum_.future))  # an answer may be stuck behind the data of a congested link
@@ -302,21 +349,23 @@ class Stepper:
                     offer = self._offer(sum_, busy_us=0)
                 continue
             shard, micro_batches = work.shard, work.micro_batches
+            lot = gathered[0]
+            if work.backup:
+                gathered.append(lot := {})
             # the next piece is asked for while this one is computed
             offer = self._offer(sum_, busy_us=len(micro_batches) * self._scaled_us(self._typical_us, self.rank, shard))
             for m in micro_batches:
                 gradient = yield from self._compute(step, shard, m, record, "help", sum_.future)
                 if gradient is None:
                     return  # the sum came first
-                gathered[self.host.membership.bit(shard, m)] = gradient
+                lot[self.host.membership.bit(shard, m)] = gradient
                 record.computed.append((shard, m, gradient))
                 record.helped += shard != self.rank
 
-    def _send_help(self, sum_: PendingSum, gathered: dict[int, Values]) -> None:
-        if gathered:
-            bits = sorted(gathered)
-            self.host.contribute(sum_, [gathered[bit] for bit in bits], sum(bits), on_behalf=True)
-            gathered.clear()
+    def _send_help(self, sum_: PendingSum, gathered: list[Lot]) -> None:
+        for lot in gathered:
+            self._contribute(sum_, lot, on_behalf=True)
+        gathered[:] = [{}]
 
     def _offer(self, sum_: PendingSum, busy_us: int) -> "Offered":
         missing = sum_.missing_bits

@@ -4,6 +4,9 @@ from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Iterable
 
+import numpy as np
+
+from sa_atp.arrays import Mask
 from sa_atp.transport.membership import Membership
 from sa_atp.transport.operation import Operation
 from sa_atp.transport.serial import SEQ_MASK, serial_distance
@@ -13,6 +16,12 @@ from sa_atp.wire.control import Fetch, MalformedError, Recall, encode
 from sa_atp.wire.datagrams import Burst
 
 FETCH_FRAGMENTS = 256  # results asked of the parameter server at once
+
+
+def _worth_asking(pending: Mask) -> int:
+    """How many fragments to ask for, from the first of these on: as many as have no fewer missing ones than known ones."""
+    missing = np.cumsum(pending)
+    return int(np.flatnonzero(pending & (2 * missing > np.arange(len(pending))))[-1]) + 1
 
 
 class Fetching:
@@ -43,7 +52,7 @@ class Fetching:
             first = (operation.first_seq + oldest) & SEQ_MASK
             if now_us < self._until_us and serial_distance(first, self._asked_to) > 0:
                 return None
-            count = min(operation.plan.span - oldest, self._batch)
+            count = _worth_asking(operation.pending[oldest : oldest + self._batch])
             self._asked_to = (first + count) & SEQ_MASK
             self._until_us = now_us + MAX_TIMEOUT_US
             # The batch may wait in a long queue, which asking for all of it again would make longer. It may also be lost,

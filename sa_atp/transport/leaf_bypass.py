@@ -24,6 +24,7 @@ class LeafBypass:
         self._member = membership
         self._leaf_bits = membership.leaf_bits if membership.levels > 1 else 0
         self._begun = False  # somebody helps below our leaf: its sums will not be complete
+        self._answers = False  # the latest answer was the leaf's
 
     # --- which contributions ------------------------------------------------------------------------------------------
 
@@ -77,9 +78,13 @@ class LeafBypass:
         """
         return (self._leaf_bits if self.may_be_leaf(bits) else self._member.fan_in) & ~bits
 
-    def may_hide(self, group: ContributionGroup) -> bool:
-        """Whether a leaf may answer for what was sent past it, so that asking does not tell what became of that."""
-        return self._member.levels > 1 and group.bypass_leaf
+    def on_answer(self, is_leaf: bool) -> None:
+        """An answer has come. Args: is_leaf: it may be the leaf's; else the leaf had passed the question on."""
+        self._answers = is_leaf
+
+    def hides(self, group: ContributionGroup) -> bool:
+        """Whether a leaf answers for what was sent past it, so that asking does not tell what became of that."""
+        return self._answers and group.bypass_leaf
 
     def says_nothing_of(self, group: ContributionGroup, bits: int, probe_timeouts: int) -> bool:
         """Whether a leaf's answer leaves open what became of a group: it was sent past the leaf, where nobody looked."""

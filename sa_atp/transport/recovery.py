@@ -104,7 +104,7 @@ class Recovery:
             group.asked_before_us, group.asked_up_to = before_us, group.late_up_to
         if len(late) == 0:
             return
-        if self._leaf.may_hide(group):
+        if self._leaf.hides(group):
             # our leaf would answer, past which these were sent
             self._on_loss(self._lose_by_order(group, late), now_us)
             return
@@ -286,6 +286,7 @@ class Recovery:
         oldest = operation.oldest_pending() or 0
         same_us = now_us - operation.held_since_us if bits == operation.held_bits else 0
         in_leaf = not from_server and self._leaf.may_be_leaf(bits)
+        self._leaf.on_answer(in_leaf)
         in_the_way = in_leaf and any(group.bypass_leaf for group in operation.groups)
         for group in operation.groups:
             if in_leaf and self._leaf.says_nothing_of(group, bits, self._probe_timer.timeouts):
@@ -301,7 +302,7 @@ class Recovery:
                 if group.held[local] and bits != self._member.fan_in:
                     group.forget_held()  # it was there: slots have been given up, or a switch has forgotten all
                 gone = np.array([local])
-                if self._leaf.may_hide(group):  # asking for the others would not tell what became of them
+                if self._leaf.hides(group):  # asking for the others would not tell what became of them
                     gone = group.unknown(operation.pending, oldest, NEVER, question.behind, FOR_EVER)
                 lost += group.mark_lost(gone)
                 not_there += bits != self._member.fan_in

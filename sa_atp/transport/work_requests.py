@@ -36,7 +36,7 @@ def answer(job: Job, member: Member, number: int, request: WorkRequest, now_us: 
     member.helping = number or member.helping
     reply = _decide(job, member.rank, request, now_us)
     hold, helps = job.ledger.advice(member.rank)
-    reply = replace(reply, hold=hold, helps=helps)
+    reply = replace(reply, hold=hold, helps=helps, copied=job.ledger.copied(request.step, member.rank, now_us))
     if levels > 1:
         crossed = job.ledger.crossed(request.step)
         return replace(reply, bypass_leaf=not job.below_leaf_of(member.rank).isdisjoint(crossed))

@@ -339,7 +339,7 @@ class Worker:
             return None
         times = [self._alive_at_us, self._requests.next_timer_us()]
         if self._operations.active():
-            times.append(self._probe_timer.until_us(self._operations.under_way.in_flight))
+            times.append(self._probe_timer.until_us(self._awaited))
         return min(t for t in times if t is not None)
 
     def handle_timer(self, now_us: int) -> None:
@@ -364,11 +364,20 @@ class Worker:
             first = self._operations.oldest()
             assert first is not None
             self._give_up(OperationTimeoutError(first.index, stuck_us / 1e6, None), now_us)
-        if self._probe_timer.is_over(self._operations.under_way.in_flight, now_us):
+        if self._probe_timer.is_over(self._awaited, now_us):
             self._recovery.ask_around(active, now_us)
-            if self._probe_timer.timeouts >= TIMEOUTS_BEFORE_FETCH:
+            if self._probe_timer.timeouts >= TIMEOUTS_BEFORE_FETCH or not self._operations.under_way.in_flight:
                 # A slot can hold a fragment that is complete elsewhere, claimed anew by a late copy: it would never end.
                 self._fetching.ask(active, now_us)
+
+    @property
+    def _awaited(self) -> int:
+        """Fragments that somebody should have answered: ours, or the rest of a sum that others have begun to complete
+        without us. No answer shows what of that is lost.
+        """
+        first = self._operations.oldest()
+        in_flight = self._operations.under_way.in_flight
+        return in_flight or (first.missing if first is not None and first.missing_share < 1 else 0)
 
     def _say_alive(self, now_us: int) -> None:
         """Tells the server that we live and how far we are; its answers tell us the same of it."""

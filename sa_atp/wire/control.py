@@ -313,6 +313,8 @@ class AboutHelp(Message, frozen=True):
     """In the steps that follow, how many of its own micro-batches it should hold from the beginning."""
     helps: bool = False
     """In the steps that follow there will be something to do for others: it should ask before it is idle."""
+    copied: Bitmap = 0
+    """Of what is its sender's in this step, contributions that somebody else backs up and should have sent."""
 
 
 class Granted(AboutHelp, frozen=True, kw_only=True, tag="granted"):

@@ -16,6 +16,7 @@ from sa_atp.sim.network import LinkSettings
 from sa_atp.softswitch.pipeline import Pipeline
 from sa_atp.wire.control import HelpMode
 
+LANES = 64
 LEVELS = (1, 2)
 MODES = (HelpMode.STEAL, HelpMode.CLONE)
 MICRO_BATCH_US = 5_000
@@ -128,6 +129,21 @@ def test_a_worker_without_a_network_is_done_without(pipelines: list[Pipeline], h
     others = [training.records[rank][1] for rank in (0, 1, 3)]
     assert max(r.end_us - r.start_us for r in others) < 300_000
     assert training.records[2][-1].end_us > 560_000
+
+
+@pytest.mark.parametrize("levels", LEVELS)
+@pytest.mark.parametrize("pause_us", range(60_000, 80_000, 4_000))
+def test_one_that_is_back_while_others_back_it_up_does_not_get_in_their_way(
+    pipelines: list[Pipeline], levels: int, pause_us: int
+) -> None:
+    """What it and they send overlaps in whole groups or not at all: nothing has to be sent twice, or handed over."""
+    training = train(
+        pipelines, levels, steps=4, values=3_000, pause_us=lambda step, rank: pause_us if (step, rank) == (2, 3) else 0
+    )
+    # a leaf passes on what it holds once it is asked to, by a fragment for a fragment (section 10.5)
+    fragments = -(-training.setting.values // LANES)
+    assert sum(worker.worker.stats.retransmitted for worker in training.workers) <= (levels - 1) * fragments
+    assert training.step_us(2) <= training.setting.alone_us(2) + pause_us + 5_000
 
 
 # --- a long way -----------------------------------------------------------------------------------------------------------

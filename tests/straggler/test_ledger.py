@@ -123,11 +123,13 @@ def test_messages_grow_with_help_given() -> None:
 # --- claims -----------------------------------------------------------------------------------------------------------
 
 
-def known(size: int, micro_batches: int, times_us: list[int], mode: HelpMode = HelpMode.STEAL) -> Ledger:
+def known(
+    size: int, micro_batches: int, times_us: list[int], mode: HelpMode = HelpMode.STEAL, *, answer_us: int = 0
+) -> Ledger:
     """A ledger that knows how fast everybody is, from step 0."""
     ledger = Ledger(size, micro_batches, mode)
     for rank, each_us in enumerate(times_us):
-        ledger.idle(0, rank, Told(each_us, micro_batches * each_us), micro_batches * each_us)
+        ledger.idle(0, rank, Told(each_us, micro_batches * each_us, answer_us), micro_batches * each_us)
     return ledger
 
 
@@ -187,10 +189,50 @@ def test_without_measurements_an_owner_goes_on() -> None:
 
 
 def test_advice_is_for_those_who_are_slow_and_for_those_who_will_help_them() -> None:
-    ledger = known(4, 16, [FAST_US] * 3 + [4 * FAST_US])
+    ledger = known(4, 16, [FAST_US] * 3 + [4 * FAST_US], answer_us=1)
     assert [ledger.advice(rank) for rank in range(4)] == [(16, True)] * 3 + [(2, False)]
-    assert [known(4, 16, [FAST_US] * 4).advice(rank) for rank in range(4)] == [(16, False)] * 4
-    assert known(4, 16, [FAST_US] * 3 + [4 * FAST_US], HelpMode.CLONE).advice(3) == (16, False)
+    nobody_slow = known(4, 16, [FAST_US] * 4, answer_us=1)
+    assert [nobody_slow.advice(rank) for rank in range(4)] == [(16, False)] * 4
+    assert known(4, 16, [FAST_US] * 3 + [4 * FAST_US], HelpMode.CLONE, answer_us=1).advice(3) == (16, False)
+
+
+@pytest.mark.parametrize("answer_us", [0, 63 * FAST_US])
+def test_nobody_holds_less_where_answers_come_too_late_or_nobody_knows_when(answer_us: int) -> None:
+    ledger = known(4, 16, [FAST_US] * 3 + [4 * FAST_US], answer_us=answer_us)
+    assert [ledger.advice(rank) for rank in range(4)] == [(16, False)] * 4
+
+
+def test_nobody_holds_less_for_others_who_are_not_worth_crossing_racks_for() -> None:
+    ledger = known(4, 4, [FAST_US, 4 * FAST_US, FAST_US, 4 * FAST_US], answer_us=1)
+    ledger.racks.leaves = (frozenset({0, 2}), frozenset({1, 3}))
+    assert [ledger.advice(rank) for rank in range(4)] == [(4, False)] * 4
+    ledger.racks.leaves = (frozenset({0, 1}), frozenset({2, 3}))
+    assert ledger.advice(1)[0] < 4, "below one leaf it costs nothing"
+    assert ledger.advice(0)[1]
+
+
+def test_nobody_helps_in_a_step_that_somebody_has_left() -> None:
+    ledger = known(3, 4, [FAST_US] * 3)
+    late = Told(FAST_US, 90_000)
+    assert ledger.claim(1, 2, 1, 1, 80_000, late, 1_000_000) != (1, True)
+    ledger.idle(2, 0, Told(FAST_US, 4 * FAST_US), 1_200_000)
+    assert ledger.ask(1, 1, ALL, late, 0, 1_210_000) is None
+    assert ledger.ask_again_us(1, 1, 1_210_000) >= 50_000
+    assert ledger.claim(1, 2, 1, 1, 300_000, late, 1_220_000) == (1, True)
+
+
+def test_owners_hear_what_others_back_up_when_they_should_have_sent_it() -> None:
+    ledger = known(2, 4, [FAST_US, FAST_US])
+    ledger.claim(1, 1, 4, 4, 0, Told(FAST_US, 4 * FAST_US), 1_000_000)
+    now_us = 1_000_000 + 200_000
+    backup = ledger.ask(1, 0, ALL, Told(FAST_US, 200_000), 0, now_us, 1.0)
+    assert backup is not None
+    assert backup.backup
+    assert backup.shard == 1
+    bits = sum(1 << 4 + m for m in backup.micro_batches)
+    assert ledger.copied(1, 1, now_us) == 0, "the owner would be sooner there"
+    assert ledger.copied(1, 1, now_us + 4 * FAST_US) == bits
+    assert ledger.copied(1, 0, now_us + 4 * FAST_US) == ledger.copied(0, 1, now_us + 4 * FAST_US) == 0
 
 
 # --- who has stopped ----------------------------------------------------------------------------------------------------
@@ -238,8 +280,8 @@ def test_nothing_is_backed_up_before_it_is_overdue_by_what_it_takes_a_helper(
 
 
 def test_one_that_has_a_single_micro_batch_is_advised_not_to_begin_it_where_others_are_sooner_done() -> None:
-    assert known(4, 1, [FAST_US] * 3 + [4 * FAST_US]).advice(3) == (0, False)
-    assert known(4, 1, [FAST_US] * 3 + [2 * FAST_US]).advice(3) == (1, False)
+    assert known(4, 1, [FAST_US] * 3 + [4 * FAST_US], answer_us=1).advice(3) == (0, False)
+    assert known(4, 1, [FAST_US] * 3 + [2 * FAST_US], answer_us=1).advice(3) == (1, False)
 
 
 @pytest.mark.parametrize(("each_us", "patience_us"), [(FAST_US, 50_000), (40_000, 80_000)])
@@ -389,10 +431,10 @@ def test_what_follows_from_speeds_is_worked_out_when_they_change(monkeypatch: py
     monkeypatch.setattr("sa_atp.straggler.ledger.makespan", counting)
     ledger = Ledger(16, 4, HelpMode.STEAL)
     for rank in range(16):
-        ledger.idle(0, rank, Told(took_us=FAST_US * (1 + rank // 15), spent_us=9_000), 10_000)
+        ledger.idle(0, rank, Told(took_us=FAST_US * (1 + rank // 15), spent_us=9_000, answer_us=1), 10_000)
     advice = [ledger.advice(rank) for rank in range(16)]
     assert advice[15] != advice[0]
     assert len(worked_out) == 1
-    ledger.idle(0, 3, Told(took_us=5 * FAST_US, spent_us=9_000), 10_000)
+    ledger.idle(0, 3, Told(took_us=5 * FAST_US, spent_us=9_000, answer_us=1), 10_000)
     assert ledger.advice(3) != advice[3]
     assert len(worked_out) == 2

@@ -9,11 +9,13 @@ from helpers.cluster import SECOND_US, Cluster, Reduction
 
 from sa_atp.sim.network import LinkSettings
 from sa_atp.sim.worker import SimWorker
+from sa_atp.sim.world import worker_ip
 from sa_atp.softswitch.pipeline import Pipeline
 from sa_atp.transport.errors import WorkerLostError
 from sa_atp.transport.events import WorkerLimits
 from sa_atp.transport.job import State
 from sa_atp.transport.server_events import ServerSettings
+from sa_atp.wire.control import HelpMode
 
 ONE_SLOT = ServerSettings(slots=1, slots_per_job=1)
 
@@ -54,6 +56,42 @@ def test_a_missed_result_is_asked_for_until_it_comes(make: Callable[..., Cluster
         reduction.start(worker)
     cluster.run(lambda: reduction.over, 20.0)
     reduction.check()
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+def test_who_contributes_nothing_does_not_wait_long_for_what_passed_it(
+    make: Callable[..., Cluster], levels: int
+) -> None:
+    """Others do all that a late rank had to do, and one result of many is lost on the way to it. Nothing of its own is in
+    flight, so no answer tells it; it is in everybody's way if it takes the sum much later than the others.
+    """
+    cluster = make(levels)
+    workers = cluster.start_job(3, help_mode=HelpMode.STEAL)
+    cluster.run_until_joined(workers)
+    came: list[bytes] = []
+    down = cluster.world.links_of[worker_ip(2)][1]
+    deliver = down.deliver
+
+    def lose_the_fifth(frame: bytes) -> None:
+        if len(frame) > 200:
+            came.append(frame)
+        if len(came) != 5 or len(frame) <= 200:
+            deliver(frame)
+
+    down.deliver = lose_the_fifth
+    reduction = Reduction([[np.full(64 * 40, 1.0 + rank, np.float32)] for rank in range(3)])
+    for worker in workers:
+        reduction.begin(worker)
+    began_us = cluster.clock.now_us
+    for worker in workers[:2]:
+        reduction.contribute(worker)
+    reduction.contribute(workers[0], rank=2)
+    cluster.run(lambda: reduction.over, 1.0)
+    reduction.check()
+    assert len(came) > 5
+    assert cluster.clock.now_us - began_us < 50_000
+    fetched = workers[2].worker.stats.results_fetched
+    assert 0 < fetched <= 4, "what it has need not come again"
 
 
 def test_sums_are_forgotten_though_the_parameter_server_is_far_away(make: Callable[..., Cluster]) -> None:

@@ -7,8 +7,11 @@ import pytest
 from helpers.cluster import Cluster, Reduction
 
 from sa_atp.softswitch.pipeline import Pipeline
+from sa_atp.tensor.fragments import Plan
+from sa_atp.transport.contribution_group import ContributionGroup
 from sa_atp.transport.leaf_bypass import LeafBypass
 from sa_atp.transport.membership import Membership
+from sa_atp.transport.under_way import UnderWay
 from sa_atp.wire.control import HelpMode
 
 MEMBER = Membership(
@@ -49,6 +52,23 @@ def test_with_one_switch_the_flag_says_whose_it_is_and_with_seats_nothing_is_the
 )
 def test_a_leaf_tells_of_its_own_workers_only(held: int, missing: int) -> None:
     assert LeafBypass(MEMBER).missing_of(held) == missing
+
+
+def test_a_leaf_hides_what_passed_it_while_it_is_the_one_that_answers() -> None:
+    """Else what went past a leaf that has given everything up was sent again for each answer of the root, until the third
+    copy made that hand over its sums.
+    """
+    leaf = LeafBypass(MEMBER)
+    plan = Plan(64 * 4, 64)
+    past, own = (
+        ContributionGroup(plan, bits, [np.ones(64 * 4, np.float32)], MEMBER.contributions, on_behalf=on_behalf,
+                          under_way=UnderWay())
+        for bits, on_behalf in ((ELSEWHERE, True), (OWN, False))
+    )  # fmt: skip
+    assert not leaf.hides(past)
+    for is_leaf in (True, False, True):
+        leaf.on_answer(is_leaf)
+        assert (leaf.hides(past), leaf.hides(own)) == (is_leaf, False)
 
 
 def test_a_leaf_that_answers_for_what_passed_it_passes_on_what_it_holds(pipelines: list[Pipeline]) -> None:

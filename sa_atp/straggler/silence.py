@@ -1,0 +1,79 @@
+"""Work whose holder has fallen silent: from when others back it up, and which of it. (protocol section 10.3)"""
+
+import math
+from collections.abc import Sequence
+
+from sa_atp.straggler.progress import Step, Worker
+from sa_atp.straggler.projection import LEAST_SENDING_US, Projection
+from sa_atp.wire.contributions import ContributionMap
+
+OVERDUE = 3.0  # what takes so many times as long as it should is backed up
+PATIENCE_WITHOUT_HELP = 4  # while help does not make steps shorter, silence is so much longer
+LEAST_POLL_US = 6_000  # between two offers of a leader that was told there is nothing to do
+POLL_LATER = 0.25  # of how late somebody is, until the next such offer
+
+
+class Silence:
+    def __init__(self, workers: Sequence[Worker], bits: ContributionMap, now: Projection) -> None:
+        """Args: workers: what is known of each, by rank."""
+        self._workers = workers
+        self._map = bits
+        self._now = now
+
+    def begins_us(self, state: Step, rank: int, holder: int, *, is_on: bool) -> tuple[int, int]:
+        """When a worker may back up what another one holds of its own, and what that was given. Args: is_on: help is."""
+        course = state.courses[holder]
+        least_us = (1 if is_on else PATIENCE_WITHOUT_HELP) * LEAST_SENDING_US
+        # what it has sent, and what it says of it, may wait behind its own contribution; and what we know of it, and what
+        # the helper knows to be missing, was so a while ago
+        old_us = self._workers[holder].answer_us + self._workers[rank].answer_us
+        old_us += math.ceil((OVERDUE - 1) * self._now.slow_link_us(holder))
+        own_us = self._now.due_us(state, holder) + max(self._now.mine(state, rank, holder), least_us)
+        # of the pace of its own contribution, behind which this leaves, little is known
+        late_us = math.ceil((OVERDUE - 1) * (course.lot_until_us - course.lot_from_us))
+        return own_us + old_us, course.lot_until_us + max(late_us, least_us) + old_us
+
+    def news_us(self, state: Step, rank: int, holder: int, now_us: int, *, is_on: bool) -> list[int]:
+        """After how long a worker should ask whether there is something to do for what another one is at."""
+        course, times = state.courses[holder], []
+        own_us, lot_us = self.begins_us(state, rank, holder, is_on=is_on)
+        if course.idle_us is None and holder not in state.ended:
+            times.append(_until_us(self._now.due_us(state, holder), own_us, now_us))
+        if course.lot:
+            times.append(_until_us(course.lot_until_us, lot_us, now_us))
+        return times
+
+    def find(self, state: Step, rank: int, missing: int, now_us: int, *, is_on: bool) -> tuple[int, list[int]] | None:
+        """A shard, and its micro-batches that a helper should compute, which somebody silent holds.
+
+        Args: missing: contributions that the helper misses (a bitmap). is_on: help is.
+        """
+        for holder, course in enumerate(state.courses):
+            if holder == rank or (course.idle_us is not None and not course.lot):
+                continue
+            late: dict[int, list[int]] = {}
+            own_us, lot_us = self.begins_us(state, rank, holder, is_on=is_on)
+            if course.idle_us is None and now_us >= own_us:
+                late[holder] = list(range(state.held(holder)))  # what it has done it has not sent either
+            if course.lot and now_us >= lot_us:
+                for shard, m in course.lot:
+                    late.setdefault(shard, []).append(m)
+            for shard, micro_batches in late.items():
+                lost = [
+                    m for m in micro_batches if missing & self._map.bit(shard, m) and (shard, m) not in state.copied_us
+                ]
+                if lost:
+                    # as many as it computes while an answer travels, or all would wait for answers
+                    soon = math.ceil(self._workers[rank].answer_us / self._now.mine(state, rank, shard))
+                    return shard, lost[: max(1, soon, len(lost) // len(self._workers))]
+        return None
+
+
+def _until_us(due_us: int, silent_us: int, now_us: int) -> int:
+    """After how long to ask about what is due then, and silent later. Who is late already will be for some time: so
+    questions about it become fewer.
+    """
+    if now_us <= due_us:
+        return due_us - now_us
+    later_us = max(LEAST_POLL_US, int(POLL_LATER * (now_us - due_us)))
+    return min(later_us, silent_us - now_us) if now_us < silent_us else later_us
