@@ -11,6 +11,7 @@ from sa_atp.transport.errors import describe_ranks
 from sa_atp.transport.job import Job, Member, State
 from sa_atp.transport.registry import OVER, Registry
 from sa_atp.transport.server_events import Admit, Retire, ServerEvent, ServerSettings
+from sa_atp.wire.contributions import ContributionMap
 from sa_atp.wire.control import Failure, Join, Refused, Waiting, Welcome, plain
 from sa_atp.wire.datagrams import Address
 from sa_atp.words import plural
@@ -29,7 +30,11 @@ class Admission:
         """Args: fail: ends a job for everybody, with a reason, the ranks that it is about, and details for people."""
         self._settings = settings
         self._registry = Registry(
-            lanes=settings.lanes, slots=settings.slots, slots_per_job=settings.slots_per_job, random_bits=random_bits
+            lanes=settings.lanes,
+            contribution_bits=settings.contribution_bits,
+            slots=settings.slots,
+            slots_per_job=settings.slots_per_job,
+            random_bits=random_bits,
         )
         self._events = events
         self._fail = fail
@@ -41,6 +46,14 @@ class Admission:
 
     def join(self, asked: Join, address: Address, now_us: int) -> Welcome | Waiting | Refused | Failure:
         wanted = (asked.world_size, asked.micro_batches, asked.help_mode, asked.seats)
+        contributions = ContributionMap(asked.world_size, asked.micro_batches, asked.seats).contributions
+        if contributions > self._settings.contribution_bits:
+            most = self._settings.contribution_bits // (asked.seats or asked.world_size)
+            return Refused(
+                reason=f"{plural(contributions, 'contribution')} ({asked.seats or asked.world_size} times {asked.micro_batches}) "
+                f"do not fit in the {self._settings.contribution_bits} bits of the switches' program: at most {most} each, or "
+                "start switch and parameter server with --contributions"
+            )
         job = self._registry.named(asked.name) or self._registry.add(asked.name, *wanted)
         if job is None:
             return Refused(reason="the parameter server has 255 jobs already")
