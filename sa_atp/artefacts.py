@@ -78,6 +78,16 @@ def contributions_for(lanes: int, needed: int) -> int | None:
     return min((most for most in builds if most >= needed), default=None)
 
 
+def wide_enough(lanes: int, needed: int, name: str = "--contributions") -> int:
+    """What contributions_for finds. Args: name: what asks for so many. Raises: UserError: no build has so many."""
+    found = contributions_for(lanes, needed) if needed >= 1 else None
+    if found is None:
+        more = [f"{most} with {width}" for width, most in WIDE_BUILDS if most > most_contributions(lanes)]
+        others = f" ({_list(more)})" if more else ""
+        raise UserError(f"{name} {needed}: expected 1 to {most_contributions(lanes)} with {lanes} lanes{others}")
+    return found
+
+
 def _no_build(lanes: int, contributions: int) -> NoReturn:
     known = [f"{most} with {width} lanes" for width, most in _wide_builds()]
     raise UserError(

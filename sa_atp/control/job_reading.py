@@ -63,9 +63,7 @@ class _Incomplete(Exception):
     """What is missing for a whole job."""
 
 
-def _spec(
-    job: int, present: Sequence[TableEntry], groups: dict[int, MulticastGroup], words: BitmapWords
-) -> JobSpec:
+def _spec(job: int, present: Sequence[TableEntry], groups: dict[int, MulticastGroup], words: BitmapWords) -> JobSpec:
     joins = [e for e in present if e.table == "job" and e.action == "join"]
     joins.sort(key=lambda e: e.params["within"], reverse=True)
     ups = [

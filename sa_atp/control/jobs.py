@@ -7,7 +7,17 @@ from collections.abc import Iterable, Sequence
 
 from sa_atp import spec as wire
 from sa_atp.control.events import COUNTER, Event, cell
-from sa_atp.control.job_entries import JOB_TABLES, BitmapWords, Key, entries, group, key_of, number_in, same_effect, slots_of
+from sa_atp.control.job_entries import (
+    JOB_TABLES,
+    BitmapWords,
+    Key,
+    entries,
+    group,
+    key_of,
+    number_in,
+    same_effect,
+    slots_of,
+)
 from sa_atp.control.job_reading import InstalledJob, reconstruct
 from sa_atp.control.jobspec import JobSpec
 from sa_atp.control.writer import Writer
@@ -35,13 +45,14 @@ def install(writer: Writer, spec: JobSpec, *, share_slots: bool = False) -> int:
     Returns: how many updates were written.
 
     Raises:
-        UserError: the program's bitmaps are narrower than the fan-in; another job has the multicast group, or (unless they may be shared) a slot that the job wants.
+        UserError: the program's bitmaps are narrower than the fan-in; another job has the multicast group, or (unless they
+            may be shared) a slot that the job wants.
         RefusedError: the switch refused something; other `ControlError`s: it could not be asked.
     """
     words = BitmapWords.of(writer.schema)
     if spec.fan_in > words.all:
         raise UserError(
-            f"job {spec.job}: the fan-in has bits beyond {words.contributions} contributions, which the switch's program has"
+            f"job {spec.job}: fan_in 0x{spec.fan_in:x}: the switch's program has bits for {words.contributions} contributions"
         )
     tables = _read_tables(writer)
     _check_room(tables, spec, slots_of_switch(writer), share_slots)

@@ -85,7 +85,9 @@ class FlowJob:
     @property
     def fragment_bytes(self) -> float:
         """One fragment on the wire, with every header and gap."""
-        return float(size_of(Kind.DATA, self.settings.lanes, self.settings.contribution_bits) + FRAME_BYTES + WIRE_OVERHEAD_BYTES)
+        return float(
+            size_of(Kind.DATA, self.settings.lanes, self.settings.contribution_bits) + FRAME_BYTES + WIRE_OVERHEAD_BYTES
+        )
 
     def one_after_the_other_us(self, values: int) -> float:
         """How long a sum takes if all contributions, and then all results, cross the slowest link one after the other, at

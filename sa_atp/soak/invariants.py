@@ -63,7 +63,11 @@ def check_switch(rack: Rack) -> None:
     pipeline = rack.switch.pipeline
     if not isinstance(pipeline, Pipeline):
         return
-    names = [name.rpartition("offered_")[2].partition(".")[0] for name in pipeline.translation.layout.registers if "offered_" in name]
+    names = [
+        name.rpartition("offered_")[2].partition(".")[0]
+        for name in pipeline.translation.layout.registers
+        if "offered_" in name
+    ]
     for word in names:
         offered, summed = (pipeline.register(f"{name}_{word}.{name}") for name in ("offered", "summed"))
         wrong = np.flatnonzero(summed & ~offered)

@@ -21,8 +21,8 @@ def too_many_for_packets(plan: Plan) -> str | None:
     if plan.contributions > plan.contribution_bits:
         most = plan.switch.contributions or most_contributions(plan.switch.lanes)
         return (
-            f"topology.workers = {workers} with job.micro_batches = {micro_batches} makes {plan.contributions} contributions; "
-            f"at most {most} fit in the bitmap with switch.lanes = {plan.switch.lanes}{_wider(plan, most)}"
+            f"topology.workers = {workers} with job.micro_batches = {micro_batches} makes {plan.contributions} "
+            f"contributions; at most {most} fit in the bitmap with switch.lanes = {plan.switch.lanes}{_wider(plan, most)}"
         )
     if plan.topology.kind == "two-level" and plan.topology.racks > MOST_SWITCHED_RACKS:
         return f"topology.racks = {plan.topology.racks}: a spine has ports for {MOST_SWITCHED_RACKS} leaves"

@@ -11,7 +11,6 @@ from sa_atp.transport.errors import describe_ranks
 from sa_atp.transport.job import Job, Member, State
 from sa_atp.transport.registry import OVER, Registry
 from sa_atp.transport.server_events import Admit, Retire, ServerEvent, ServerSettings
-from sa_atp.wire.contributions import ContributionMap
 from sa_atp.wire.control import Failure, Join, Refused, Waiting, Welcome, plain
 from sa_atp.wire.datagrams import Address
 from sa_atp.words import plural
@@ -46,13 +45,11 @@ class Admission:
 
     def join(self, asked: Join, address: Address, now_us: int) -> Welcome | Waiting | Refused | Failure:
         wanted = (asked.world_size, asked.micro_batches, asked.help_mode, asked.seats)
-        contributions = ContributionMap(asked.world_size, asked.micro_batches, asked.seats).contributions
-        if contributions > self._settings.contribution_bits:
-            most = self._settings.contribution_bits // (asked.seats or asked.world_size)
+        room, sharers = self._settings.contribution_bits, asked.seats or asked.world_size
+        if sharers * asked.micro_batches > room:
             return Refused(
-                reason=f"{plural(contributions, 'contribution')} ({asked.seats or asked.world_size} times {asked.micro_batches}) "
-                f"do not fit in the {self._settings.contribution_bits} bits of the switches' program: at most {most} each, or "
-                "start switch and parameter server with --contributions"
+                reason=f"{sharers} times {asked.micro_batches} contributions are more than the {room} that the switches' "
+                f"program has bits for: at most {room // sharers} each, or start switch and server with --contributions"
             )
         job = self._registry.named(asked.name) or self._registry.add(asked.name, *wanted)
         if job is None:

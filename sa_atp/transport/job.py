@@ -281,7 +281,11 @@ class Job:
             predicted=sign.predicted,
         )
         for other in self.members.values():
-            problem = None if other.at is None or other is member else at.disagreement(other.at, self.lanes, self.contribution_bits)
+            problem = (
+                None
+                if other.at is None or other is member
+                else at.disagreement(other.at, self.lanes, self.contribution_bits)
+            )
             if problem is not None:
                 ranks = sorted((member.rank, other.rank))
                 return ranks, (

@@ -118,7 +118,9 @@ class Receiver:
             if start == end:
                 continue
             out = self._under_way.out
-            fresh = self._take_stream(int(seqs[start]), head[start], lanes_of(packets[start:end], self._member.contribution_bits), now_us)
+            fresh = self._take_stream(
+                int(seqs[start]), head[start], lanes_of(packets[start:end], self._member.contribution_bits), now_us
+            )
             if fresh:
                 news += fresh
                 self._count(head[start:end], fresh, self._under_way.out - out, now_us)

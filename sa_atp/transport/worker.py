@@ -238,7 +238,11 @@ class Worker:
             if ours:
                 self.stats.probe_replies += 1
                 operation = self._operations.find(int(head["seq"]))
-                lead = None if operation is None else self._recovery.on_answer(head, self._bits_of(burst, row), operation, now_us)
+                lead = (
+                    None
+                    if operation is None
+                    else self._recovery.on_answer(head, self._bits_of(burst, row), operation, now_us)
+                )
                 if lead is not None:
                     self._events.append(lead)
             else:
