@@ -45,7 +45,7 @@ class BitmapWords:
     """How a program calls the words of a bitmap: fields and parameters NAME_hi and NAME_lo, or NAME_0, NAME_1, ..."""
 
     names: tuple[str, ...]
-    """From the lowest contributions on."""
+    """hi and lo, or 0 (the lowest contributions), 1, ..., in the program's order."""
     width: int
     """Bits of a word."""
 
@@ -53,8 +53,7 @@ class BitmapWords:
     def of(cls, schema: Schema) -> "BitmapWords":
         """Those of a switch's program."""
         keys = [m for m in schema.table("job").match if m.name.startswith("bits_")]
-        names = [m.name.removeprefix("bits_") for m in keys]
-        return cls(tuple(sorted(names, key=_significance)), keys[0].bits)
+        return cls(tuple(m.name.removeprefix("bits_") for m in keys), keys[0].bits)
 
     @property
     def contributions(self) -> int:
@@ -69,11 +68,11 @@ class BitmapWords:
     def split(self, what: str, bits: int) -> dict[str, int]:
         """A bitmap by the names of its words. Args: what: what the fields or parameters begin with."""
         mask = (1 << self.width) - 1
-        return {f"{what}_{name}": bits >> self.width * n & mask for n, name in enumerate(self.names)}
+        return {f"{what}_{name}": bits >> self.width * _significance(name) & mask for name in self.names}
 
     def joined(self, what: str, values: Mapping[str, int]) -> int:
         """The inverse of `split`."""
-        return sum(values[f"{what}_{name}"] << self.width * n for n, name in enumerate(self.names))
+        return sum(values[f"{what}_{name}"] << self.width * _significance(name) for name in self.names)
 
 
 def _significance(name: str) -> int:
@@ -81,7 +80,7 @@ def _significance(name: str) -> int:
     return {"lo": 0, "hi": 1}[name] if name in ("lo", "hi") else int(name)
 
 
-HALVES = BitmapWords(("lo", "hi"), 32)
+HALVES = BitmapWords(("hi", "lo"), 32)
 """Of programs with 64 contributions."""
 
 

@@ -52,7 +52,7 @@ def install(writer: Writer, spec: JobSpec, *, share_slots: bool = False) -> int:
     words = BitmapWords.of(writer.schema)
     if spec.fan_in > words.all:
         raise UserError(
-            f"job {spec.job}: fan_in 0x{spec.fan_in:x}: the switch's program has bits for {words.contributions} contributions"
+            f"job {spec.job}: fan_in 0x{spec.fan_in:x}: the switch's program has {words.contributions} contribution bits"
         )
     tables = _read_tables(writer)
     _check_room(tables, spec, slots_of_switch(writer), share_slots)

@@ -63,7 +63,8 @@ class JoinRequest:
         if not ContributionMap(self.world_size, self.micro_batches, self.seats).fits:
             raise UserError(
                 f"world_size = {self.world_size} with {self.micro_batches} contributions each: "
-                f"expected at least 1 of both, at most {MOST_RANKS} ranks, and at most {MOST_CONTRIBUTIONS} contributions in all"
+                f"expected at least 1 of both, at most {MOST_RANKS} ranks, "
+                f"and at most {MOST_CONTRIBUTIONS} contributions in all"
             )
         if not 0 <= self.rank < self.world_size:
             raise UserError(f"rank = {self.rank}: expected 0 to {self.world_size - 1}")

@@ -1,7 +1,7 @@
 """The SA-ATP header as NumPy sees it, so that a batch of packets is read and written at once. (protocol section 2)
 
-The first 20 bytes are the same in every build: HEADER. Builds with more than 64 contributions have the other words of the bitmap
-behind it, in all packets but control messages: functions that look there are told how many contributions the build has.
+The first 20 bytes are the same in every build: HEADER. Builds with more than 64 contributions have the other words of the
+bitmap behind it, in all packets but control messages: functions that look there are told how many contributions there are.
 """
 
 from typing import Any

@@ -411,7 +411,7 @@ def test_a_spec_goes_through_json(wanted: JobSpec) -> None:
         ({"job": 256}, "job 256: expected 1 to 255"),
         ({"epoch": -1}, "epoch -1: expected 0 to 255"),
         ({"fan_in": 0}, r"fan_in 0: expected 1 to"),
-        ({"fan_in": 1 << 64}, r"fan_in \d+: expected 1 to 18446744073709551615"),
+        ({"fan_in": 1 << 512}, r"fan_in \d+: expected 1 to \d+"),
         ({"slot_count": 3}, "slot_count 3: expected a power of two"),
         ({"slot_count": 1 << 17}, "slot_count 131072: expected 1 to 65536"),
         ({"slot_base": 128}, "slot_base 128: expected a multiple of 256"),
