@@ -89,9 +89,7 @@ FREE, EXPIRED, OTHER, OPEN, DONE = range(5)
 
 
 class Switch:
-    def __init__(
-        self, lanes: int, jobs: list[JobSpec], routes: list[tuple[str, int]], contributions: int = 64
-    ) -> None:
+    def __init__(self, lanes: int, jobs: list[JobSpec], routes: list[tuple[str, int]], contributions: int = 64) -> None:
         """Args: routes: (network in CIDR form, port)."""
         self.lanes = lanes
         self.header = 12 + contributions // 8  # bytes, of what is no control message
