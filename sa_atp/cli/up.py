@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,6 +63,7 @@ def run(options: argparse.Namespace) -> int:
     if options.workers is not None and not 1 <= options.workers <= MOST_RANKS:
         raise UserError(f"--workers {options.workers}: expected 1 to {MOST_RANKS}")
     contributions = artefacts.wide_enough(options.lanes, options.contributions)
+    build = {"lanes": options.lanes, "contributions": contributions}
     slots("--slots", options.slots)
     seconds("--dead-after", options.dead_after)
     if not 1 <= len(options.job) <= 64:
@@ -84,8 +85,7 @@ def run(options: argparse.Namespace) -> int:
         cluster = LocalCluster(
             group,
             logs,
-            lanes=options.lanes,
-            contributions=contributions,
+            **build,
             slots=options.slots,
             listen=listen,
             captures=options.pcap,
@@ -99,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
             return run_command(command, environment, cluster.processes)
         try:
             say("every program also needs its rank, SA_ATP_RANK or torchrun's RANK; Ctrl-C ends this")
-            _announce(environment, cluster, logs, lanes=options.lanes if options.json else None)
+            _announce(environment, cluster, logs, build if options.json else None)
             stay(cluster.processes)
         except KeyboardInterrupt:
             say("ended")
@@ -121,10 +121,12 @@ def _check_free(address: "Address") -> None:
             ) from None
 
 
-def _announce(environment: dict[str, str], cluster: "LocalCluster", logs: Path, *, lanes: int | None) -> None:
-    """Args: lanes: of the switch, for JSON; None: text, for a shell."""
-    if lanes is not None:
-        switch = {"udp": list(cluster.switch_address), "grpc": cluster.grpc, "lanes": lanes}
+def _announce(
+    environment: dict[str, str], cluster: "LocalCluster", logs: Path, build: Mapping[str, int] | None
+) -> None:
+    """Args: build: lanes and contributions of the switch, for JSON; None: text, for a shell."""
+    if build is not None:
+        switch = {"udp": list(cluster.switch_address), "grpc": cluster.grpc, **build}
         print(json.dumps({"environment": environment, "switch": switch, "logs": str(logs)}), flush=True)
     else:
         print("\n".join(f"export {name}={shlex.quote(value)}" for name, value in environment.items()), flush=True)
