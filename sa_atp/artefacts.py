@@ -24,13 +24,13 @@ _PLANS = (_PACKAGE / "_data" / "topologies", _PACKAGE.parent / "topologies")
 class CompiledProgram:
     """A program for BMv2 and the embedded target.
 
-    lanes: values a packet; None where the folder does not say. contributions: bits of a packet's bitmap.
+    lanes: values a packet; contributions: bits of its bitmap. None where the folder does not say.
     """
 
     json_path: Path
     p4info_path: Path
     lanes: int | None
-    contributions: int = CONTRIBUTION_BITS
+    contributions: int | None = None
 
     def device_config(self) -> bytes:
         """BMv2 JSON, as P4Runtime's p4_device_config. Raises: UserError."""
@@ -137,7 +137,7 @@ def from_folder(folder: Path) -> CompiledProgram:
         json_path=json_path,
         p4info_path=infos[0],
         lanes=origin.get("lanes"),
-        contributions=origin.get("contributions", CONTRIBUTION_BITS),
+        contributions=origin.get("contributions"),
     )
 
 

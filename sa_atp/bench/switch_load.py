@@ -2,7 +2,6 @@
 
     python -m sa_atp.bench.switch_load LANES CONTRIBUTIONS CACHE
 
-
 A fresh process each time, because imports and numba's start are part of it. Prints one line of JSON.
 """
 
