@@ -23,7 +23,7 @@ Exponents = NDArray[np.int8 | np.int16]
 Seqs = NDArray[np.integer]
 """int64[fragments], or big-endian uint32[fragments] as headers have them: numbers within the job, modulo 2**32."""
 Bitmaps = NDArray[np.uint64]
-"""uint64[fragments]: the contributions to each, by bit."""
+"""uint64[fragments, words]: the contributions to each, 64 of them a word; big-endian where they are a view of packets."""
 Mask = NDArray[np.bool_]
 """bool[n]: which of n fragments, packets or values something is true of."""
 

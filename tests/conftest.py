@@ -69,9 +69,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
                 pytest.skip(reason)
 
 
-def load_pipeline(lanes: int = 64) -> Pipeline:
+def load_pipeline(lanes: int = 64, contributions: int = 64) -> Pipeline:
     """The aggregation program, compiled once for a machine (see sa_atp.folders)."""
-    return Pipeline.from_file(artefacts.program(lanes).json_path, cache=cache_folder())
+    return Pipeline.from_file(artefacts.program(lanes, contributions).json_path, cache=cache_folder())
 
 
 @pytest.fixture(scope="session")
@@ -84,6 +84,12 @@ def pipelines() -> list[Pipeline]:
 def wide_pipeline() -> Pipeline:
     """The same with 256 lanes."""
     return load_pipeline(256)
+
+
+@pytest.fixture(scope="session")
+def many_bits() -> list[Pipeline]:
+    """The same with 256 lanes and bitmaps of 512 bits: one for a star, three for two levels."""
+    return [load_pipeline(256, 512) for _ in range(3)]
 
 
 @pytest.fixture(scope="session")

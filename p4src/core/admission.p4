@@ -32,6 +32,12 @@ const event_t EVENT_FINISHED    = 14;  // own copy of a result: the slot may be 
 #define IS_FOR_SWITCH (hdr.sa.kind != KIND_CONTROL && hdr.sa.kind != KIND_PROBE_REPLY \
                        && !(hdr.sa.kind == KIND_RESULT && hdr.sa.fan_out == 0))
 
+// Of a bitmap's words: in the key of a table, as a parameter of `join`, and taken from there.
+#define TEXT(name) #name
+#define BITS_KEY(w, field) field: ternary @name(TEXT(bits_##w));
+#define JOIN_PARAMETER(w, field) BITS_WORD fan_in_##w,
+#define TAKE_FAN_IN(w, field) meta.fan_in_##w = fan_in_##w;
+
 control Admission(inout headers_t hdr, inout meta_t meta, in PortId_t port) {
     action wants(intent_t intent) {
         meta.requested = intent;
@@ -42,22 +48,22 @@ control Admission(inout headers_t hdr, inout meta_t meta, in PortId_t port) {
             hdr.sa.version:      ternary @name("version");
             hdr.sa.kind:         ternary @name("kind");
             hdr.lanes.isValid(): ternary @name("lanes");
+            MORE_BITS_KEY
             hdr.udp.bytes:       ternary @name("bytes");
             hdr.sa.resend:       ternary @name("resend");
-            hdr.sa.bits_hi:      ternary @name("bits_hi");
-            hdr.sa.bits_lo:      ternary @name("bits_lo");
+            EACH_WORD(BITS_KEY)
             port:                ternary @name("port");
         }
         actions = { wants; }
         const default_action = wants(INTENT_REFUSED);
         const entries = {
-            //           kind         lanes  bytes           resend hi lo port
-            (SA_VERSION, KIND_DATA,   true,  _,              _, 0, 0, _): wants(INTENT_REFUSED);
-            (SA_VERSION, KIND_DATA,   true,  _,              0, _, _, _): wants(INTENT_CONTRIBUTE);
-            (SA_VERSION, KIND_DATA,   true,  _,              1, _, _, _): wants(INTENT_RESEND);
-            (SA_VERSION, KIND_RESULT, true,  _,              _, _, _, LOOP_PORT): wants(INTENT_FINISH);
-            (SA_VERSION, KIND_RESULT, true,  _,              _, _, _, _): wants(INTENT_RELEASE);
-            (SA_VERSION, KIND_PROBE,  false, BARE_UDP_BYTES, _, _, _, _): wants(INTENT_PROBE);
+            //           kind         lanes  more       bytes           resend bits port
+            (SA_VERSION, KIND_DATA,   true,  MORE_BITS(_)    _,              _, NO_BITS,  _): wants(INTENT_REFUSED);
+            (SA_VERSION, KIND_DATA,   true,  MORE_BITS(_)    _,              0, ANY_BITS, _): wants(INTENT_CONTRIBUTE);
+            (SA_VERSION, KIND_DATA,   true,  MORE_BITS(_)    _,              1, ANY_BITS, _): wants(INTENT_RESEND);
+            (SA_VERSION, KIND_RESULT, true,  MORE_BITS(_)    _,              _, ANY_BITS, LOOP_PORT): wants(INTENT_FINISH);
+            (SA_VERSION, KIND_RESULT, true,  MORE_BITS(_)    _,              _, ANY_BITS, _): wants(INTENT_RELEASE);
+            (SA_VERSION, KIND_PROBE,  false, MORE_BITS(true) BARE_UDP_BYTES, _, ANY_BITS, _): wants(INTENT_PROBE);
         }
     }
 
@@ -85,11 +91,10 @@ control Admission(inout headers_t hdr, inout meta_t meta, in PortId_t port) {
     // a helper sends for another worker: that is summed at the last level only, because at a leaf it would have to come
     // before that worker's own part, which hands over what the leaf holds (protocol section 10.5). The second one matches
     // the rest.
-    action join(word_t fan_in_hi, word_t fan_in_lo, bit<1> is_leaf, bit<16> group, tick_t ttl, bit<1> within) {
+    action join(EACH_WORD(JOIN_PARAMETER) bit<1> is_leaf, bit<16> group, tick_t ttl, bit<1> within) {
         meta.known = 1;
         meta.within = within;
-        meta.fan_in_hi = fan_in_hi;
-        meta.fan_in_lo = fan_in_lo;
+        EACH_WORD(TAKE_FAN_IN)
         meta.is_leaf = is_leaf;
         meta.group = group;
         meta.ttl = ttl;
@@ -103,8 +108,7 @@ control Admission(inout headers_t hdr, inout meta_t meta, in PortId_t port) {
             hdr.sa.job:       exact   @name("job");
             hdr.sa.epoch:     exact   @name("epoch");
             hdr.sa.slot:      ternary @name("slot");
-            hdr.sa.bits_hi:   ternary @name("bits_hi");
-            hdr.sa.bits_lo:   ternary @name("bits_lo");
+            EACH_WORD(BITS_KEY)
             hdr.sa.on_behalf: ternary @name("on_behalf");
         }
         actions = { join; stale; }

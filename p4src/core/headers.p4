@@ -57,6 +57,7 @@ header udp_h {
     bit<16> checksum;
 }
 
+MORE_BITS_TYPE
 #define LANE_FIELD(i) int<32> v##i;
 header lanes_h {
     EACH_LANE(LANE_FIELD)
@@ -69,8 +70,18 @@ struct headers_t {
     ipv4_h     ipv4;
     udp_h      udp;
     sa_h       sa;
+    MORE_BITS_HEADER
     lanes_h    lanes;
 }
+
+// A bitmap is several words, hi and lo or 0, 1, ... (generated/bits_*.p4): EACH_WORD(F) expands F(w, field) for each, where w is
+// what it is called and field what it is in the header.
+#define FAN_IN_WORD(w, field)  BITS_WORD fan_in_##w;
+#define OVERLAP_WORD(w, field) BITS_WORD overlap_##w;
+#define NEED_WORD(w, field)    BITS_WORD need_##w;
+#define HELD_WORD(w, field)    BITS_WORD held_##w;
+#define SHORT_WORD(w, field)   BITS_WORD short_##w;
+#define REST_WORD(w, field)    BITS_WORD rest_##w;
 
 struct meta_t {
     // Parser: damaged headers, and the IP address that decides where ordinary traffic goes
@@ -83,8 +94,7 @@ struct meta_t {
     bit<1>    fans_out;    // ... and may have its results copied to everyone
     bit<1>    known;       // the job exists, in this epoch, and owns the slot
     bit<1>    within;      // this level sums these contributions
-    word_t    fan_in_hi;   // contributions that this level must see before a sum is complete
-    word_t    fan_in_lo;
+    EACH_WORD(FAN_IN_WORD)   // contributions that this level must see before a sum is complete
     bit<1>    is_leaf;     // complete sums go up instead of down
     bit<16>   group;       // multicast group of the job's members below this switch
     tick_t    ttl;
@@ -98,18 +108,13 @@ struct meta_t {
     place_t   place;
     word_t    stream_diff; // owner's stream, XOR the packet's
     word_t    held_seq;
-    word_t    overlap_hi;  // contributions that were offered before
-    word_t    overlap_lo;
-    word_t    need_hi;     // contributions that must be in the slot for this packet to complete it
-    word_t    need_lo;
+    EACH_WORD(OVERLAP_WORD)  // contributions that were offered before
+    EACH_WORD(NEED_WORD)     // contributions that must be in the slot for this packet to complete it
     bit<1>    completes_alone;  // none: the packet brings all
-    word_t    held_hi;     // contributions in the slot before the packet
-    word_t    held_lo;
+    EACH_WORD(HELD_WORD)     // contributions in the slot before the packet
     bit<8>    was_live;    // the sum that was there is still wanted
-    word_t    short_hi;    // what distinguishes held from need
-    word_t    short_lo;
-    word_t    rest_hi;     // what distinguishes held from the fan-in
-    word_t    rest_lo;
+    EACH_WORD(SHORT_WORD)    // what distinguishes held from need
+    EACH_WORD(REST_WORD)     // what distinguishes held from the fan-in
     found_t   found;
     bit<1>    overlap;     // at least one contribution of the packet was offered before
     bit<1>    full;        // with the packet's, all contributions are there

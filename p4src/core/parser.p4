@@ -60,6 +60,7 @@ parser SwitchParser(packet_in packet, out headers_t hdr, PARSER_METADATA) {
     state sa {
         meta.stream = packet.lookahead<bit<64>>()[31:0];  // job, epoch, exponent and tag: one word in the packet, too
         packet.extract(hdr.sa);
+        PARSE_MORE_BITS
         transition select(hdr.sa.kind, hdr.udp.bytes) {
             (KIND_DATA,   LANES_UDP_BYTES): lanes;
             (KIND_RESULT, LANES_UDP_BYTES): lanes;

@@ -2,6 +2,7 @@
 // first, then this file, and puts the parts together.
 
 #include "generated/lanes.p4"
+#include "generated/bits.p4"
 #include "headers.p4"
 #include "parser.p4"
 #include "ingress.p4"

@@ -12,7 +12,8 @@
 // Two arrays of bits, because no link can both look at a bitmap and decide to leave it alone: `offered` takes every bit
 // that ever came, `summed` only those whose values were added, which is sure where none of them was offered before. A packet
 // that overlaps partly leaves bits in `offered` that are in no sum; contributions under those bits are refused here until
-// a resend has the slot handed over. (protocol section 4.3) A bitmap has two halves, since a word of memory has 32 bits.
+// a resend has the slot handed over. (protocol section 4.3) A bitmap has several words, since a word of memory has 32 bits, or 64:
+// EACH_WORD says something of each (headers.p4).
 //
 // A complete sum stays in its slot for those who missed the result, but anyone may claim the slot. A target that can touch an
 // array twice says so at once (CLAIMABLE_WHEN_COMPLETE); another one sends itself a copy of the result (INTENT_FINISH).
@@ -32,12 +33,17 @@
 #define IS_OWN         (was.id == meta.claim_id)
 #define IS_ONE_OF_THEM ((IS_OWN && !HAS_LAPSED) || (!IS_OWN && HAS_LAPSED))
 
-// Half of the contributions that were offered for the slot's sum.
-control OfferedBits(in bit<16> slot, in word_t bits, in intent_t intent, in claim_case_t claim, inout word_t overlap) {
-    STATE(word_t, offered)
-    ON_STATE(word_t, offered, slot, begin, overlap, seen = 0; held = bits;)
-    ON_STATE(word_t, offered, slot, offer, overlap, seen = held & bits; held = held | bits;)
-    ON_STATE(word_t, offered, slot, see,   overlap, seen = held & bits;)
+#define OVERLAP_IN(w, field)  in BITS_WORD overlap_##w,
+#define OVERLAP_KEY(w, field) overlap_##w: ternary @name(TEXT(overlap_##w));
+#define META_OVERLAP_KEY(w, field) meta.overlap_##w: ternary @name(TEXT(overlap_##w));
+#define META_OVERLAP(w, field) meta.overlap_##w,
+
+// One word of the contributions that were offered for the slot's sum.
+control OfferedBits(in bit<16> slot, in BITS_WORD bits, in intent_t intent, in claim_case_t claim, inout BITS_WORD overlap) {
+    STATE(BITS_WORD, offered)
+    ON_STATE(BITS_WORD, offered, slot, begin, overlap, seen = 0; held = bits;)
+    ON_STATE(BITS_WORD, offered, slot, offer, overlap, seen = held & bits; held = held | bits;)
+    ON_STATE(BITS_WORD, offered, slot, see,   overlap, seen = held & bits;)
     AT_STAGE(2)
     table offers {
         key = {
@@ -61,36 +67,47 @@ control OfferedBits(in bit<16> slot, in word_t bits, in intent_t intent, in clai
     }
 }
 
-// Half of the contributions whose values are in the slot's sum.
-control SummedBits(in bit<16> slot, in word_t bits, in place_t place, in intent_t intent, in word_t stream_diff,
-                   in word_t overlap_hi, in word_t overlap_lo, inout word_t before) {
-    STATE(word_t, summed)
-    ON_STATE(word_t, summed, slot, begin, before, seen = held; held = bits;)
-    ON_STATE(word_t, summed, slot, add,   before, seen = held; held = held | bits;)
-    ON_STATE(word_t, summed, slot, read,  before, seen = held;)
+// One word of the contributions whose values are in the slot's sum.
+control SummedBits(in bit<16> slot, in BITS_WORD bits, in place_t place, in intent_t intent, in word_t stream_diff,
+                   EACH_WORD(OVERLAP_IN) inout BITS_WORD before) {
+    STATE(BITS_WORD, summed)
+    ON_STATE(BITS_WORD, summed, slot, begin, before, seen = held; held = bits;)
+    ON_STATE(BITS_WORD, summed, slot, add,   before, seen = held; held = held | bits;)
+    ON_STATE(BITS_WORD, summed, slot, read,  before, seen = held;)
     AT_STAGE(3)
     table sums {
         key = {
             place:       ternary @name("place");
             intent:      ternary @name("intent");
             stream_diff: ternary @name("stream_diff");
-            overlap_hi:  ternary @name("overlap_hi");
-            overlap_lo:  ternary @name("overlap_lo");
+            EACH_WORD(OVERLAP_KEY)
         }
         actions = { begin; add; read; @defaultonly NoAction; }
         const default_action = NoAction();
         const entries = {
             //                                diff overlap
-            (PLACE_CLAIMED, _,                 _, _, _): begin();
-            (PLACE_MET,     INTENT_CONTRIBUTE, 0, 0, 0): add();
-            (PLACE_MET,     INTENT_RESEND,     0, 0, 0): add();
-            (PLACE_MET,     _,                 0, _, _): read();
+            (PLACE_CLAIMED, _,                 _, ANY_BITS): begin();
+            (PLACE_MET,     INTENT_CONTRIBUTE, 0, NO_BITS):  add();
+            (PLACE_MET,     INTENT_RESEND,     0, NO_BITS):  add();
+            (PLACE_MET,     _,                 0, ANY_BITS): read();
         }
     }
     apply {
         sums.apply();
     }
 }
+
+#define MEASURE(w, field)  meta.need_##w = meta.fan_in_##w & ~field;
+#define NEED_KEY(w, field) meta.need_##w: ternary @name(TEXT(need_##w));
+#define COMPARE_SHORT(w, field) meta.short_##w = meta.held_##w ^ meta.need_##w;
+#define COMPARE_REST(w, field)  meta.rest_##w = meta.held_##w ^ meta.fan_in_##w;
+#define SHORT_KEY(w, field) meta.short_##w: ternary @name(TEXT(short_##w));
+#define REST_KEY(w, field)  meta.rest_##w: ternary @name(TEXT(rest_##w));
+#define OFFERED(w, field) OfferedBits() offered_##w;
+#define SUMMED(w, field)  SummedBits() summed_##w;
+#define APPLY_OFFERED(w, field) offered_##w.apply(hdr.sa.slot, field, meta.intent, meta.claim, meta.overlap_##w);
+#define APPLY_SUMMED(w, field) \
+    summed_##w.apply(hdr.sa.slot, field, meta.place, meta.intent, meta.stream_diff, EVERY_WORD(META_OVERLAP) meta.held_##w);
 
 control SlotState(inout headers_t hdr, inout meta_t meta) {
     // --- claim ----------------------------------------------------------------------------------------------------
@@ -148,20 +165,18 @@ control SlotState(inout headers_t hdr, inout meta_t meta) {
         }
     }
     action measure() {
-        meta.need_hi = meta.fan_in_hi & ~hdr.sa.bits_hi;
-        meta.need_lo = meta.fan_in_lo & ~hdr.sa.bits_lo;
+        EACH_WORD(MEASURE)
     }
     action is_alone(bit<1> yes) {
         meta.completes_alone = yes;
     }
     table alone {
         key = {
-            meta.need_hi: ternary @name("need_hi");
-            meta.need_lo: ternary @name("need_lo");
+            EACH_WORD(NEED_KEY)
         }
         actions = { is_alone; }
         const default_action = is_alone(0);
-        const entries = { (0, 0): is_alone(1); }
+        const entries = { (NO_BITS): is_alone(1); }
     }
 
     // --- owner ----------------------------------------------------------------------------------------------------
@@ -206,8 +221,7 @@ control SlotState(inout headers_t hdr, inout meta_t meta) {
         }
     }
 
-    OfferedBits() offered_hi;
-    OfferedBits() offered_lo;
+    EACH_WORD(OFFERED)
 
     action put(place_t place) {
         meta.place = place;
@@ -229,8 +243,7 @@ control SlotState(inout headers_t hdr, inout meta_t meta) {
 
     // --- merge ----------------------------------------------------------------------------------------------------
 
-    SummedBits() summed_hi;
-    SummedBits() summed_lo;
+    EACH_WORD(SUMMED)
 
     // Whether the sum in the slot is still wanted: if not, nobody misses it when the slot is claimed.
     STATE(bit<8>, slot_live)
@@ -265,30 +278,27 @@ control SlotState(inout headers_t hdr, inout meta_t meta) {
             meta.intent:          ternary @name("intent");
             meta.completes_alone: ternary @name("completes_alone");
             meta.stream_diff:     ternary @name("stream_diff");
-            meta.overlap_hi:      ternary @name("overlap_hi");
-            meta.overlap_lo:      ternary @name("overlap_lo");
+            EACH_WORD(META_OVERLAP_KEY)
         }
         actions = { settle; }
         const default_action = settle(PLACE_NONE, LANE_KEEP);
         const entries = {
             //                                alone diff overlap
-            (PLACE_CLAIMED, _,                 1, _, _, _): settle(PLACE_CLAIMED, LANE_SET);
-            (PLACE_CLAIMED, _,                 0, _, _, _): settle(PLACE_CLAIMED, LANE_SWAP);
-            (PLACE_MET,     INTENT_CONTRIBUTE, _, 0, 0, 0): settle(PLACE_MERGED, LANE_ADD);
-            (PLACE_MET,     INTENT_RESEND,     _, 0, 0, 0): settle(PLACE_MERGED, LANE_ADD);
-            (PLACE_MET,     INTENT_CONTRIBUTE, _, 0, _, _): settle(PLACE_MET, LANE_READ);
-            (PLACE_MET,     INTENT_RESEND,     _, 0, _, _): settle(PLACE_MET, LANE_READ);
-            (PLACE_MET,     _,                 _, 0, _, _): settle(PLACE_MET, LANE_KEEP);
+            (PLACE_CLAIMED, _,                 1, _, ANY_BITS): settle(PLACE_CLAIMED, LANE_SET);
+            (PLACE_CLAIMED, _,                 0, _, ANY_BITS): settle(PLACE_CLAIMED, LANE_SWAP);
+            (PLACE_MET,     INTENT_CONTRIBUTE, _, 0, NO_BITS):  settle(PLACE_MERGED, LANE_ADD);
+            (PLACE_MET,     INTENT_RESEND,     _, 0, NO_BITS):  settle(PLACE_MERGED, LANE_ADD);
+            (PLACE_MET,     INTENT_CONTRIBUTE, _, 0, ANY_BITS): settle(PLACE_MET, LANE_READ);
+            (PLACE_MET,     INTENT_RESEND,     _, 0, ANY_BITS): settle(PLACE_MET, LANE_READ);
+            (PLACE_MET,     _,                 _, 0, ANY_BITS): settle(PLACE_MET, LANE_KEEP);
         }
     }
 
     // --- find -----------------------------------------------------------------------------------------------------
 
     action compare() {
-        meta.short_hi = meta.held_hi ^ meta.need_hi;
-        meta.short_lo = meta.held_lo ^ meta.need_lo;
-        meta.rest_hi = meta.held_hi ^ meta.fan_in_hi;
-        meta.rest_lo = meta.held_lo ^ meta.fan_in_lo;
+        EACH_WORD(COMPARE_SHORT)
+        EACH_WORD(COMPARE_REST)
     }
     action is(found_t found, bit<1> overlap, bit<1> full) {
         meta.found = found;
@@ -300,22 +310,20 @@ control SlotState(inout headers_t hdr, inout meta_t meta) {
             meta.place:           ternary @name("place");
             meta.completes_alone: ternary @name("completes_alone");
             meta.was_live:        ternary @name("was_live");
-            meta.short_hi:        ternary @name("short_hi");
-            meta.short_lo:        ternary @name("short_lo");
-            meta.rest_hi:         ternary @name("rest_hi");
-            meta.rest_lo:         ternary @name("rest_lo");
+            EACH_WORD(SHORT_KEY)
+            EACH_WORD(REST_KEY)
         }
         actions = { is; }
         const default_action = is(FOUND_OTHER, 0, 0);
         const entries = {
             //          alone live short rest
-            (PLACE_CLAIMED, 1, _, _, _, _, _): is(FOUND_FREE, 0, 1);
-            (PLACE_CLAIMED, 0, 0, _, _, _, _): is(FOUND_FREE, 0, 0);
-            (PLACE_CLAIMED, 0, _, _, _, _, _): is(FOUND_EXPIRED, 0, 0);
-            (PLACE_MERGED,  _, _, 0, 0, _, _): is(FOUND_OPEN, 0, 1);
-            (PLACE_MERGED,  _, _, _, _, _, _): is(FOUND_OPEN, 0, 0);
-            (PLACE_MET,     _, _, _, _, 0, 0): is(FOUND_DONE, 1, 0);
-            (PLACE_MET,     _, _, _, _, _, _): is(FOUND_OPEN, 1, 0);
+            (PLACE_CLAIMED, 1, _, ANY_BITS, ANY_BITS): is(FOUND_FREE, 0, 1);
+            (PLACE_CLAIMED, 0, 0, ANY_BITS, ANY_BITS): is(FOUND_FREE, 0, 0);
+            (PLACE_CLAIMED, 0, _, ANY_BITS, ANY_BITS): is(FOUND_EXPIRED, 0, 0);
+            (PLACE_MERGED,  _, _, NO_BITS,  ANY_BITS): is(FOUND_OPEN, 0, 1);
+            (PLACE_MERGED,  _, _, ANY_BITS, ANY_BITS): is(FOUND_OPEN, 0, 0);
+            (PLACE_MET,     _, _, ANY_BITS, NO_BITS):  is(FOUND_DONE, 1, 0);
+            (PLACE_MET,     _, _, ANY_BITS, ANY_BITS): is(FOUND_OPEN, 1, 0);
         }
     }
 
@@ -325,13 +333,9 @@ control SlotState(inout headers_t hdr, inout meta_t meta) {
         alone.apply();
         stream.apply();
         seq.apply();
-        offered_hi.apply(hdr.sa.slot, hdr.sa.bits_hi, meta.intent, meta.claim, meta.overlap_hi);
-        offered_lo.apply(hdr.sa.slot, hdr.sa.bits_lo, meta.intent, meta.claim, meta.overlap_lo);
+        EACH_WORD(APPLY_OFFERED)
         owner.apply();
-        summed_hi.apply(hdr.sa.slot, hdr.sa.bits_hi, meta.place, meta.intent, meta.stream_diff, meta.overlap_hi,
-                        meta.overlap_lo, meta.held_hi);
-        summed_lo.apply(hdr.sa.slot, hdr.sa.bits_lo, meta.place, meta.intent, meta.stream_diff, meta.overlap_hi,
-                        meta.overlap_lo, meta.held_lo);
+        EACH_WORD(APPLY_SUMMED)
         live.apply();
         merge.apply();
         compare();

@@ -11,7 +11,7 @@
 typedef bit<48> mac_t;
 typedef bit<32> ip_t;
 typedef bit<8>  job_t;
-typedef bit<32> word_t;   // half of a contribution bitmap
+typedef bit<32> word_t;   // a word of a switch's memory: half of a bitmap of 64 contributions, for one
 typedef bit<32> tick_t;   // time in units of about a millisecond
 
 struct claim_t { word_t id; tick_t touched; }  // of a slot: whose it is, and when it was last wanted

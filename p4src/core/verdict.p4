@@ -10,6 +10,10 @@
 #include "headers.p4"
 #include "admission.p4"
 
+#define SAY_ALL(w, field)  field = meta.fan_in_##w;
+#define SAY_HELD(w, field) field = meta.held_##w;
+#define SAY_BOTH(w, field) field = meta.held_##w | field;
+
 control Verdict(inout headers_t hdr, inout meta_t meta) {
     action decide(route_t route, event_t event) {
         meta.route = route;
@@ -25,8 +29,7 @@ control Verdict(inout headers_t hdr, inout meta_t meta) {
     action complete(route_t route, event_t event) {
         decide(route, event);
         hdr.sa.kind = KIND_RESULT;
-        hdr.sa.bits_hi = meta.fan_in_hi;
-        hdr.sa.bits_lo = meta.fan_in_lo;
+        EACH_WORD(SAY_ALL)
         hdr.sa.resend = 0;
         hdr.sa.partial = 0;
         hdr.sa.collision = 0;
@@ -43,8 +46,7 @@ control Verdict(inout headers_t hdr, inout meta_t meta) {
     // The sum is complete at a leaf: it goes up as one packet, as if one worker had sent it.
     action complete_up(event_t event) {
         decide(ROUTE_UP, event);
-        hdr.sa.bits_hi = meta.fan_in_hi;
-        hdr.sa.bits_lo = meta.fan_in_lo;
+        EACH_WORD(SAY_ALL)
         hdr.sa.partial = 0;
         hdr.sa.collision = 0;
         hdr.sa.on_behalf = 0;
@@ -61,13 +63,11 @@ control Verdict(inout headers_t hdr, inout meta_t meta) {
     }
     action hand_over_sum() {
         hand_over();
-        hdr.sa.bits_hi = meta.held_hi | hdr.sa.bits_hi;
-        hdr.sa.bits_lo = meta.held_lo | hdr.sa.bits_lo;
+        EACH_WORD(SAY_BOTH)
     }
     action hand_over_slot() {
         hand_over();
-        hdr.sa.bits_hi = meta.held_hi;
-        hdr.sa.bits_lo = meta.held_lo;
+        EACH_WORD(SAY_HELD)
     }
 
     // The packet takes the slot; what the idle owner left goes up under the owner's name.
@@ -77,8 +77,7 @@ control Verdict(inout headers_t hdr, inout meta_t meta) {
         hdr.sa.partial = 1;
         hdr.sa.collision = 0;
         hdr.sa.on_behalf = 0;
-        hdr.sa.bits_hi = meta.held_hi;
-        hdr.sa.bits_lo = meta.held_lo;
+        EACH_WORD(SAY_HELD)
         hdr.sa.job = hdr.sa.job ^ meta.stream_diff[31:24];
         hdr.sa.epoch = hdr.sa.epoch ^ meta.stream_diff[23:16];
         hdr.sa.exponent = hdr.sa.exponent ^ meta.stream_diff[15:8];
@@ -97,8 +96,7 @@ control Verdict(inout headers_t hdr, inout meta_t meta) {
     action reply() {
         decide(ROUTE_ANSWER, EVENT_PROBED);
         hdr.sa.kind = KIND_PROBE_REPLY;
-        hdr.sa.bits_hi = meta.held_hi;
-        hdr.sa.bits_lo = meta.held_lo;
+        EACH_WORD(SAY_HELD)
     }
 
     action fan_out() {

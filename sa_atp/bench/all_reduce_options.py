@@ -3,13 +3,13 @@
 import argparse
 
 from sa_atp.errors import UserError
-from sa_atp.spec import CONTRIBUTION_BITS
+from sa_atp.spec import MOST_RANKS
 
 
 def tensor_bytes(options: argparse.Namespace) -> int:
     """Size of the float32 tensor. Args: options: with workers, mbytes and iterations. Raises: UserError: one of these."""
-    if not 2 <= options.workers <= CONTRIBUTION_BITS:
-        raise UserError(f"--workers {options.workers}: expected 2 to {CONTRIBUTION_BITS}")
+    if not 2 <= options.workers <= MOST_RANKS:
+        raise UserError(f"--workers {options.workers}: expected 2 to {MOST_RANKS}")
     if not 4e-6 <= options.mbytes <= 4000:
         raise UserError(f"--mbytes {options.mbytes}: expected 0.000004 (one value) to 4000")
     if options.iterations < 1:

@@ -175,10 +175,12 @@ the step's work. With links that take no time it is total work over total speed.
 
 What a setting's name does not say is as in `topologies/demo.toml`: 4 workers with 16 micro-batches of 12 ms, links of
 10 Gbit/s and 20 us, one worker (the last) four times slower. But gradients are random numbers, as many as the demo's
-network has, and with 8 workers and more a seventh of that. `sa-atp bench help --list` says in the terms of a plan file what
-each one is. `random` slows down one worker by 2 to 8 in each step, another one each time; `pause` stops one for 1 s in each
-fourth step. Helped are micro-batches that helpers contributed, asked the questions of all workers to the parameter server's
-ledger, both a step. Of 14 steps (12 with heterogeneous links, 10 with 8 workers or more) the first three are not counted.
+network has, and with 8 workers and more a seventh of that. 8 workers have 8 micro-batches each; 16, 32 and 64 have 32, 16
+and 8, which takes the build with 512 contributions ([protocol section 1.3](protocol.md#13-how-many-ranks-and-pieces)).
+`sa-atp bench help --list` says in the terms of a plan file what each one is. `random` slows down one worker by 2 to 8 in
+each step, another one each time; `pause` stops one for 1 s in each fourth step. Helped are micro-batches that helpers
+contributed, asked the questions of all workers to the parameter server's ledger, both a step.
+Of 14 steps (12 with heterogeneous links, 10 with 8 workers or more) the first three are not counted.
 """
 
 

@@ -14,10 +14,11 @@ times. A pause is not counted as lost speed. Without links it is the fluid bound
 from collections.abc import Sequence
 
 from sa_atp.sim.network import BITS_PER_MBIT, WIRE_OVERHEAD_BYTES
-from sa_atp.spec import HEADER_BYTES
+from sa_atp.spec import Kind
 from sa_atp.tensor.fragments import Plan as Fragments
 from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.tasks import make_workload, straggler_pattern
+from sa_atp.wire.header import size_of
 
 FRAME_BYTES = 14 + 20 + 8  # Ethernet, IPv4, UDP
 
@@ -25,7 +26,7 @@ FRAME_BYTES = 14 + 20 + 8  # Ethernet, IPv4, UDP
 def contribution_us(plan: Plan, mbps: float) -> float:
     """How long a link is busy with one contribution, or with the sum, loss included."""
     fragments = Fragments(make_workload(plan, 0).values, plan.switch.lanes).data_fragments
-    frame = FRAME_BYTES + HEADER_BYTES + 4 * plan.switch.lanes + WIRE_OVERHEAD_BYTES
+    frame = FRAME_BYTES + size_of(Kind.DATA, plan.switch.lanes, plan.contribution_bits) + WIRE_OVERHEAD_BYTES
     return fragments * frame * 8 / (mbps * BITS_PER_MBIT) * 1e6 / (1 - plan.network.loss)
 
 

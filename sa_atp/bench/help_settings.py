@@ -7,6 +7,7 @@ values: so times follow from the seed alone, on every machine, and no row takes 
 import random
 from dataclasses import dataclass
 
+from sa_atp.artefacts import most_contributions
 from sa_atp.spec import CONTRIBUTION_BITS
 from sa_atp.testbed import plan as plans
 from sa_atp.testbed.plan import Plan
@@ -31,6 +32,7 @@ pattern = "constant"
 workers = [3]
 slowdown = 4.0
 """
+LANES = 256  # of plans that do not say
 MICRO_BATCH_US = 12_000  # on a normal device, with those
 REPETITIONS = 3  # of drawn settings with losses or reordering
 HOPS_TO_SERVER_AND_BACK = 4  # links between a question and its answer
@@ -81,9 +83,11 @@ def table() -> list[Setting]:
         for who in ("one slow", "nobody slow", "random")
     ]
     for workers, slow in ((8, "[7]"), (16, "[15]"), (32, "[31]"), (64, "[63]")):
+        # 8 fit in a bitmap of 64 bits; of more each shall have as many pieces as the widest build has bits for
+        most = CONTRIBUTION_BITS if workers <= 8 else most_contributions(LANES)
         size = (
             f"topology.workers={workers}",
-            f"job.micro_batches={CONTRIBUTION_BITS // workers}",
+            f"job.micro_batches={most // workers}",
             f"straggler.workers={slow}",
             *_FEWER,
         )

@@ -13,8 +13,9 @@ import numpy as np
 from rich.table import Table
 
 from sa_atp import terminal
+from sa_atp.artefacts import wide_enough
 from sa_atp.errors import MissingPartError, SaAtpError, UserError
-from sa_atp.spec import LANE_BUILDS
+from sa_atp.spec import CONTRIBUTION_BITS, LANE_BUILDS
 from sa_atp.words import plural
 
 LOAD_TIMEOUT_S = 300.0
@@ -23,6 +24,8 @@ BATCH_FRAGMENTS = 512
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lanes", type=int, choices=LANE_BUILDS, default=64, help="(default: %(default)s)")
+    parser.add_argument("--contributions", type=int, default=CONTRIBUTION_BITS, metavar="N",
+                        help="bits of the program's bitmap at least (default: %(default)s)")  # fmt: skip
     parser.add_argument("--packets", type=int, default=400_000, metavar="N",
                         help="contributions to measure with (default: %(default)s); slow targets stop earlier")  # fmt: skip
     parser.add_argument("--against", choices=("bmv2",), help="measure BMv2 as well, over the same interfaces")
@@ -37,7 +40,8 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(f"--packets {options.packets}: expected at least 1")
     if options.against == "bmv2":
         bmv2.require("simple_switch_grpc")
-    found = measure(options.lanes, options.packets, with_bmv2=options.against == "bmv2")
+    contributions = wide_enough(options.lanes, options.contributions)
+    found = measure((options.lanes, contributions), options.packets, with_bmv2=options.against == "bmv2")
     if options.json:
         print(json.dumps(found))
     else:
@@ -45,8 +49,8 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def measure(lanes: int, packets: int, *, with_bmv2: bool) -> dict[str, Any]:
-    """The object that --json prints.
+def measure(build: tuple[int, int], packets: int, *, with_bmv2: bool) -> dict[str, Any]:
+    """The object that --json prints. Args: build: lanes and contributions.
 
     io_pps is over veth pairs, as BMv2's, where they can be made, and over UDP virtual ports otherwise; io_interface says
     which. Raises: MissingPartError, SaAtpError.
@@ -56,16 +60,18 @@ def measure(lanes: int, packets: int, *, with_bmv2: bool) -> dict[str, Any]:
 
     busy_before = _busy()
     _say("loading: with an empty cache, then from it")
-    compile_s, load_cached_s = load_times(lanes)
+    compile_s, load_cached_s = load_times(build)
     _say("pipeline alone")
-    pipeline_pps = measure_pipeline(lanes, packets)
+    pipeline_pps = measure_pipeline(build, packets)
     _say("embedded switch, UDP virtual ports over loopback")
-    udp = measure_io(Request(target="embedded", link="udp", lanes=lanes, packets=packets))
+    udp = measure_io(Request(target="embedded", link="udp", lanes=build[0], contributions=build[1], packets=packets))
     veth: dict[str, Any] | None = None
     missing = None
     try:
         _say("embedded switch, veth pairs in a network namespace")
-        veth = measure_io(Request(target="embedded", link="veth", lanes=lanes, packets=packets))
+        veth = measure_io(
+            Request(target="embedded", link="veth", lanes=build[0], contributions=build[1], packets=packets)
+        )
     except MissingPartError as error:
         if with_bmv2:
             raise
@@ -74,10 +80,11 @@ def measure(lanes: int, packets: int, *, with_bmv2: bool) -> dict[str, Any]:
     other = None
     if with_bmv2:
         _say("BMv2, veth pairs in a network namespace")
-        other = measure_io(Request(target="bmv2", link="veth", lanes=lanes, packets=packets))
+        other = measure_io(Request(target="bmv2", link="veth", lanes=build[0], contributions=build[1], packets=packets))
     io = veth or udp
     return {
-        "lanes": lanes,
+        "lanes": build[0],
+        "contributions": build[1],
         "embedded": {
             "pipeline_pps": pipeline_pps,
             "io_pps": io["pps"],
@@ -115,14 +122,14 @@ def _busy() -> str | None:
     return f"other processes run here (load {load:.1f} on {cores} cores): rates by the clock are too low"
 
 
-def load_times(lanes: int) -> tuple[float, float]:
+def load_times(build: tuple[int, int]) -> tuple[float, float]:
     """Seconds until a fresh process can take packets: with an empty cache folder, and with what that left in it."""
     with tempfile.TemporaryDirectory(prefix="sa-atp-cache-") as cache:
-        return _load_s(lanes, cache), min(_load_s(lanes, cache) for _ in range(2))
+        return _load_s(build, cache), min(_load_s(build, cache) for _ in range(2))
 
 
-def _load_s(lanes: int, cache: str) -> float:
-    command = [sys.executable, "-m", "sa_atp.bench.switch_load", str(lanes), cache]
+def _load_s(build: tuple[int, int], cache: str) -> float:
+    command = [sys.executable, "-m", "sa_atp.bench.switch_load", *map(str, build), cache]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=LOAD_TIMEOUT_S, check=False
@@ -134,7 +141,7 @@ def _load_s(lanes: int, cache: str) -> float:
     return float(json.loads(done.stdout)["seconds"])
 
 
-def measure_pipeline(lanes: int, packets: int) -> float:
+def measure_pipeline(build: tuple[int, int], packets: int) -> float:
     """Packets per second of one core, from memory to memory: all contributions of a job of four workers.
 
     CPU time, so that other processes on the machine do not count. Every sum is checked. Raises: SaAtpError.
@@ -148,9 +155,9 @@ def measure_pipeline(lanes: int, packets: int) -> float:
     from sa_atp.wire.frames import HEADERS_BYTES
 
     members, server = hosts()
-    pipeline = Pipeline.from_file(artefacts.program(lanes).json_path, cache=cache_folder())
+    pipeline = Pipeline.from_file(artefacts.program(*build).json_path, cache=cache_folder())
     jobs.install(LocalWriter(pipeline), job(members, server))
-    senders = [Contributions(member, server, lanes, BATCH_FRAGMENTS) for member in members]
+    senders = [Contributions(member, server, build, BATCH_FRAGMENTS) for member in members]
     count = BATCH_FRAGMENTS * WORKERS
     data = np.zeros((count, len(senders[0].head) + senders[0].payloads.shape[1]), np.uint8)
     lengths = np.full(count, data.shape[1])
@@ -164,7 +171,7 @@ def measure_pipeline(lanes: int, packets: int) -> float:
         started = time.thread_time()
         out = pipeline.process(data, lengths, ports, batch)
         spent += time.thread_time() - started if batch else 0.0
-        results = Results(int(fragments[0]), BATCH_FRAGMENTS, lanes)
+        results = Results(int(fragments[0]), BATCH_FRAGMENTS, build)
         results.take(out.data[out.ports == members[0].switch_port, HEADERS_BYTES : data.shape[1]])
         if not results.complete or results.wrong or len(out) != BATCH_FRAGMENTS * (WORKERS + 1):
             raise SaAtpError(f"batch {batch}: {plural(len(out), 'packet')}, {plural(results.wrong, 'wrong sum')}")
@@ -179,7 +186,9 @@ def _say(text: str) -> None:
 
 
 def _print(found: dict[str, Any]) -> None:
-    table = Table(title=f"packets per second, {found['lanes']} lanes, 4 workers")
+    table = Table(
+        title=f"packets per second, {found['lanes']} lanes, {found['contributions']} contributions, 4 workers"
+    )
     table.add_column("")
     table.add_column("embedded", justify="right")
     table.add_column("BMv2", justify="right")

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     )
 
 WORDS = 8  # of struct mmsghdr
-HEADER_BYTES = 20
 
 
 @inner
@@ -95,7 +94,7 @@ def take_results(s: int, row: int, first: int, size: int) -> None:
             seq = seq << 8 | rows[at + 8 + i]
         if rows[at] != RESULT_BYTE or not 0 <= seq - first < len(done):
             continue
-        if not is_expected(rows, at + HEADER_BYTES, expected):
+        if not is_expected(rows, at + size - len(expected), expected):
             counts[WRONG] += 1
         done[seq - first] = 1
 

@@ -51,7 +51,7 @@ def measure(request: Request, folder: Path) -> dict[str, Any]:
 
 def _best(request: Request, spec: JobSpec, link: Link, switch: Process) -> dict[str, Any]:
     """The best of some windows: a target that drops under bursts may have a small one."""
-    traffic = Traffic(link, spec, request.lanes, switch.check)
+    traffic = Traffic(link, spec, request.build, switch.check)
     found: dict[str, Any] = {"pps": 0.0}
     for window in WINDOWS[request.target]:
         pps = traffic.run(WARM_UP_FRAGMENTS, window)
@@ -79,7 +79,7 @@ def _best(request: Request, spec: JobSpec, link: Link, switch: Process) -> dict[
 
 def _over_udp(request: Request, group: Group, folder: Path) -> dict[str, Any]:
     ports = ["--udp", f"{UDP_PORT_OF_SWITCH}={LOOPBACK}:0", "--grpc", f"{LOOPBACK}:0"]
-    switch = group.start("switch", ["sa_atp", "switch", "--lanes", str(request.lanes), *ports], folder / "switch.log")
+    switch = group.start("switch", ["sa_atp", "switch", *_build(request), *ports], folder / "switch.log")
     ready = switch.answer(READY_TIMEOUT_S)
     sockets = [UdpSocket((LOOPBACK, 0)) for _ in range(WORKERS + 1)]  # the last is the parameter server's
     mac = ":".join(f"{byte:02x}" for byte in mac_for(LOOPBACK).to_bytes(6, "big"))
@@ -122,12 +122,12 @@ def _over_veth(request: Request, group: Group, folder: Path) -> dict[str, Any]:
     switch, grpc = _start(request, group, folder, interfaces)
     with P4RuntimeClient(grpc, timeout_s=PUSH_TIMEOUT_S) as client:
         if request.target == "bmv2":
-            program = artefacts.program(request.lanes)
+            program = artefacts.program(*request.build)
             client.push_pipeline(program.p4info(), program.device_config())
         jobs.install(client, spec)
     # BMv2 takes frames from its interfaces as they come
     ends = [InterfacePort(f"host{member.switch_port}", joins=request.target == "embedded") for member in members]
-    return _best(request, spec, VethLink(ends, HEADERS_BYTES + size_of(Kind.RESULT, request.lanes)), switch)
+    return _best(request, spec, VethLink(ends, HEADERS_BYTES + size_of(Kind.RESULT, *request.build)), switch)
 
 
 def _start(request: Request, group: Group, folder: Path, interfaces: list[str]) -> tuple[Process, str]:
@@ -138,7 +138,7 @@ def _start(request: Request, group: Group, folder: Path, interfaces: list[str]) 
         return group.add(bmv2.start([*interfaces, *arguments], folder / "bmv2.log")), grpc
     switch = group.start(
         "switch",
-        ["sa_atp", "switch", "--lanes", str(request.lanes), "--grpc", f"{LOOPBACK}:0", *interfaces],
+        ["sa_atp", "switch", *_build(request), "--grpc", f"{LOOPBACK}:0", *interfaces],
         folder / "switch.log",
     )
     return switch, str(switch.answer(READY_TIMEOUT_S)["grpc"])
@@ -194,3 +194,8 @@ def make_pairs(ports: list[int]) -> None:
         raise MissingPartError(
             f"veth pairs cannot be made here: {(done.stderr.strip() or 'no reason given').splitlines()[0]}"
         )
+
+
+def _build(request: Request) -> list[str]:
+    """Which program, as arguments."""
+    return ["--lanes", str(request.lanes), "--contributions", str(request.contributions)]

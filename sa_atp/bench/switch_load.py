@@ -1,4 +1,6 @@
-"""How long a switch process takes until it can take packets: `python -m sa_atp.bench.switch_load LANES CACHE`.
+"""How long a switch process takes until it can take packets.
+
+    python -m sa_atp.bench.switch_load LANES CONTRIBUTIONS CACHE
 
 A fresh process each time, because imports and numba's start are part of it. Prints one line of JSON.
 """
@@ -10,17 +12,17 @@ import time
 STARTED = time.perf_counter()  # before everything that takes time
 
 
-def main(lanes: int, cache: str) -> None:
+def main(lanes: int, contributions: int, cache: str) -> None:
     from pathlib import Path
 
     from sa_atp import artefacts
     from sa_atp.net.datapath import loop
     from sa_atp.softswitch.device import Device
 
-    Device(clock=lambda: 0, cache=Path(cache)).install(artefacts.program(lanes).device_config())
+    Device(clock=lambda: 0, cache=Path(cache)).install(artefacts.program(lanes, contributions).device_config())
     loop.ready(Path(cache))
     print(json.dumps({"seconds": time.perf_counter() - STARTED}))
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

@@ -5,9 +5,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """target: embedded or bmv2. link: udp or veth. packets: contributions to measure with."""
+    """target: embedded or bmv2. link: udp or veth. lanes, contributions: of the build. packets: to measure with."""
 
     target: str
     link: str
     lanes: int
+    contributions: int = 64
     packets: int
+
+    @property
+    def build(self) -> tuple[int, int]:
+        return self.lanes, self.contributions

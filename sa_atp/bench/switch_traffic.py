@@ -15,7 +15,7 @@ from sa_atp.control.jobspec import JobSpec, Member
 from sa_atp.errors import SaAtpError
 from sa_atp.spec import UDP_PORT, Kind
 from sa_atp.wire.frames import HEADERS_BYTES, Endpoint, headers_for
-from sa_atp.wire.header import HEADER, LANE, first_byte, size_of
+from sa_atp.wire.header import HEADER, LANE, first_byte, lanes_of, size_of
 
 WORKERS = 4
 SLOTS = 1024
@@ -25,6 +25,10 @@ TTL_TICKS = 1 << 20  # longer than any measurement: nothing is evicted
 LARGE_WINDOW = 256  # of fragments: halves of it are sent at once, quarters of smaller ones
 STALL_S = 0.05  # without a result: something was lost
 GIVE_UP_S = 20.0
+
+
+Build = tuple[int, int]
+"""Lanes and contributions of a program."""
 
 
 def job(members: Sequence[Member], server: Member) -> JobSpec:
@@ -63,9 +67,10 @@ def hosts(workers: int = WORKERS) -> tuple[list[Member], Member]:
 class Contributions:
     """What one worker sends, written once; only the fragment's number and slot change."""
 
-    def __init__(self, member: Member, server: Member, lanes: int, count: int) -> None:
-        """Args: count: the most that are wanted at once."""
-        payload_bytes = size_of(Kind.DATA, lanes)
+    def __init__(self, member: Member, server: Member, build: Build, count: int) -> None:
+        """Args: build: lanes and contributions; count: the most that are wanted at once."""
+        lanes, contributions = build
+        payload_bytes = size_of(Kind.DATA, lanes, contributions)
         self.head = headers_for(_endpoint(member), _endpoint(server), payload_bytes)
         self.payloads = np.zeros((count, payload_bytes), np.uint8)
         self._frames = np.zeros((0, HEADERS_BYTES + payload_bytes), np.uint8)
@@ -74,7 +79,7 @@ class Contributions:
         header["job"], header["epoch"], header["bits"] = JOB, EPOCH, 1 << member.rank
         self.payloads[:, : HEADER.itemsize] = header.view(np.uint8)
         values = (np.arange(lanes) + 1) * (member.rank + 1)
-        self.payloads[:, HEADER.itemsize :] = values.astype(LANE).view(np.uint8)
+        lanes_of(self.payloads, contributions)[:] = values
         self._seq = self.payloads[:, SEQ_AT]
         self._slot = self.payloads[:, SLOT_AT]
 
@@ -102,8 +107,9 @@ def _endpoint(member: Member) -> Endpoint:
 class Results:
     """Which fragments of a range are complete, and whether their sums are right."""
 
-    def __init__(self, first: int, fragments: int, lanes: int, workers: int = WORKERS) -> None:
-        """Args: first: number of the first fragment of the range."""
+    def __init__(self, first: int, fragments: int, build: Build, workers: int = WORKERS) -> None:
+        """Args: first: number of the first fragment of the range. build: lanes and contributions."""
+        lanes, self._size = build[0], size_of(Kind.RESULT, *build)
         self.first = first
         self.done = np.zeros(fragments, bool)
         self.wrong = 0
@@ -112,13 +118,13 @@ class Results:
 
     def take(self, payloads: ByteRows) -> None:
         """Args: payloads: what one worker received."""
-        if payloads.shape[1] != HEADER.itemsize + self.expected.nbytes:
+        if payloads.shape[1] != self._size:
             return
         seq = payloads[:, SEQ_AT].copy().view(">u4")[:, 0].astype(np.int64) - self.first
         ours = (payloads[:, 0] == first_byte(Kind.RESULT)) & (seq >= 0) & (seq < len(self.done))
         if not ours.all():
             payloads, seq = payloads[ours], seq[ours]
-        differ = payloads[:, HEADER.itemsize :] != self.expected
+        differ = payloads[:, self._size - self.expected.nbytes :] != self.expected
         if differ.any():
             self.wrong += int(differ.any(axis=1).sum())
         self.done[seq] = True
@@ -153,12 +159,12 @@ class WorkersStall(SaAtpError):
 class Traffic:
     """A job's traffic over a link; each run goes on where the last one ended, so no slot knows its fragments."""
 
-    def __init__(self, link: Link, spec: JobSpec, lanes: int, check: Callable[[], None]) -> None:
+    def __init__(self, link: Link, spec: JobSpec, build: Build, check: Callable[[], None]) -> None:
         """Args: check: is called while the switch is silent; may raise."""
         self._link = link
-        self._lanes = lanes
+        self._build = build
         self._check = check
-        self._senders = [Contributions(m, spec.parameter_server, lanes, SLOTS) for m in spec.members]
+        self._senders = [Contributions(m, spec.parameter_server, build, SLOTS) for m in spec.members]
         self._next = 0
 
     def run(self, fragments: int, window: int) -> float:
@@ -170,7 +176,7 @@ class Traffic:
 
         Raises: WorkersStall: no results, or wrong ones.
         """
-        results = Results(self._next, fragments, self._lanes, len(self._senders))
+        results = Results(self._next, fragments, self._build, len(self._senders))
         self._next += fragments
         started = last = time.perf_counter()
         burst = window // 2 if window >= LARGE_WINDOW else window // 4

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sa_atp.cli import _deploy_tofino
 from sa_atp.errors import SaAtpError, UserError
+from sa_atp.spec import CONTRIBUTION_BITS
 from sa_atp.words import plural
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ def add(subparsers: Any) -> None:
         metavar="DIR",
         help="another compiled program: its JSON and P4Info; tofino: what p4c-tofino wrote, and the P4Info",
     )
+    parser.add_argument("--contributions", type=int, metavar="N",
+                        help="bits of the build's bitmap at least (default: 64, all that there is for tofino)")  # fmt: skip
     parser.add_argument(
         "--route",
         action="append",
@@ -97,7 +100,14 @@ def run(options: argparse.Namespace) -> int:
     from sa_atp.control import routes
 
     lanes = 64 if options.lanes is None else options.lanes
-    program = artefacts.from_folder(options.program) if options.program else artefacts.program(lanes)
+    if options.program is not None and options.contributions is not None:
+        raise UserError("--contributions chooses a build of the project's: --program names another")
+    needed = options.contributions or CONTRIBUTION_BITS
+    program = (
+        artefacts.from_folder(options.program)
+        if options.program
+        else artefacts.program(lanes, artefacts.wide_enough(lanes, needed))
+    )
     wanted_routes = [_route(text) for text in options.route]
     with connect(options) as client:
         client.push_pipeline(program.p4info(), program.device_config(), cookie=program.cookie)
@@ -111,6 +121,7 @@ def run(options: argparse.Namespace) -> int:
             "device_id": options.device_id,
             "program": str(program.json_path),
             "lanes": program.lanes,
+            "contributions": program.contributions,
             "p4runtime": client.api_version(),
             "tables": len(schema.tables),
             "counters": len(schema.counters),

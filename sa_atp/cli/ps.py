@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sa_atp import artefacts
 from sa_atp.errors import UserError
-from sa_atp.spec import LANE_BUILDS, SLOTS, UDP_PORT
+from sa_atp.spec import CONTRIBUTION_BITS, LANE_BUILDS, SLOTS, UDP_PORT
 
 if TYPE_CHECKING:
     from sa_atp.control.fabric import SwitchPlace
@@ -32,6 +33,8 @@ def add(subparsers: Any) -> None:
                         "default: the switch lies on the way to the parameter server")  # fmt: skip
     parser.add_argument("--lanes", type=int, choices=LANE_BUILDS, default=64,
                         help="build that the switch runs (default: 64)")  # fmt: skip
+    parser.add_argument("--contributions", type=int, default=CONTRIBUTION_BITS, metavar="N",
+                        help="bits of its bitmap, ranks times micro-batches at least (default: %(default)s)")  # fmt: skip
     parser.add_argument("--slots", type=int, default=1024, help="slots that jobs may use (default: 1024)")
     parser.add_argument("--slots-per-job", type=int, default=1024, help="quota of a job (default: 1024)")
     parser.add_argument("--port", type=int, default=1, metavar="N",
@@ -58,6 +61,7 @@ def run(options: argparse.Namespace) -> int:
     places = _places(options)
     settings = ServerSettings(
         lanes=options.lanes,
+        contribution_bits=artefacts.wide_enough(options.lanes, options.contributions),
         switch_address=parse_address(options.switch_address) if options.switch_address else None,
         aggregates=bool(places),
         levels=options.levels or fabric.levels(places),

@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sa_atp import artefacts
 from sa_atp.errors import UserError
+from sa_atp.spec import CONTRIBUTION_BITS
 from sa_atp.wire.datagrams import Address
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ def add(subparsers: Any) -> None:
         "(default: the aggregation program)",
     )
     parser.add_argument("--lanes", type=int, default=64, help="build of the aggregation program (default: 64)")
+    parser.add_argument("--contributions", type=int, default=CONTRIBUTION_BITS, metavar="N",
+                        help="bits of its bitmap, ranks times micro-batches at least (default: %(default)s)")  # fmt: skip
     parser.add_argument("-i", "--interface", action="append", default=[], metavar="PORT@INTERFACE",
                         help="attach an interface to a port (needs CAP_NET_RAW); may be repeated")  # fmt: skip
     parser.add_argument("--udp", action="append", default=[], metavar="PORT=HOST:PORT",
@@ -47,6 +51,12 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--plain", action="store_true",
                         help="run the translated program as plain Python, slowly, to step through it")  # fmt: skip
     parser.set_defaults(run=run)
+
+
+def _own_program(options: argparse.Namespace) -> artefacts.CompiledProgram:
+    """Raises: UserError: there is no such build."""
+    lanes = options.lanes
+    return artefacts.program(lanes, artefacts.wide_enough(lanes, options.contributions))
 
 
 def parse_interface(text: str) -> tuple[int, str]:
@@ -84,7 +94,6 @@ def impair(ports: "dict[int, Port]", options: argparse.Namespace) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from sa_atp import artefacts
     from sa_atp.folders import cache_folder
     from sa_atp.net.clock import now_us
     from sa_atp.net.ports import InterfacePort, Port, UdpPort, make_folder
@@ -104,7 +113,7 @@ def run(options: argparse.Namespace) -> int:
             raise UserError(f"port {number} is given twice")
     program = None
     if options.program != "none":
-        program = artefacts.from_folder(Path(options.program)) if options.program else artefacts.program(options.lanes)
+        program = artefacts.from_folder(Path(options.program)) if options.program else _own_program(options)
     if options.pcap is not None:
         make_folder(options.pcap)  # before the program is compiled
     device = Device(

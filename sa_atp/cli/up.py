@@ -9,14 +9,15 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sa_atp import artefacts
 from sa_atp.cli.ps import seconds, slots
 from sa_atp.errors import UserError
-from sa_atp.spec import CONTRIBUTION_BITS, LANE_BUILDS, UDP_PORT
+from sa_atp.spec import CONTRIBUTION_BITS, LANE_BUILDS, MOST_RANKS, UDP_PORT
 
 if TYPE_CHECKING:
     from sa_atp.testbed.cluster import LocalCluster
@@ -36,6 +37,9 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--job", default="up", metavar="NAME", help="name of the job (default: %(default)s)")
     parser.add_argument("--lanes", type=int, choices=LANE_BUILDS, default=256,
                         help="values per packet (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--contributions", type=int, default=CONTRIBUTION_BITS, metavar="N",
+                        help="ranks times micro-batches that jobs may have (default: %(default)s; the build's own number "
+                        "is the next larger one)")  # fmt: skip
     parser.add_argument("--slots", type=int, default=1024, help="slots of the switch (default: %(default)s)")
     parser.add_argument("--listen", metavar="HOST:PORT",
                         help="address of the parameter server, by which workers reach it; the switch is at the same host; "
@@ -56,8 +60,10 @@ def run(options: argparse.Namespace) -> int:
     from sa_atp.testbed.foreground import run_command, stay
     from sa_atp.testbed.processes import Group
 
-    if options.workers is not None and not 1 <= options.workers <= CONTRIBUTION_BITS:
-        raise UserError(f"--workers {options.workers}: expected 1 to {CONTRIBUTION_BITS}")
+    if options.workers is not None and not 1 <= options.workers <= MOST_RANKS:
+        raise UserError(f"--workers {options.workers}: expected 1 to {MOST_RANKS}")
+    contributions = artefacts.wide_enough(options.lanes, options.contributions)
+    build = {"lanes": options.lanes, "contributions": contributions}
     slots("--slots", options.slots)
     seconds("--dead-after", options.dead_after)
     if not 1 <= len(options.job) <= 64:
@@ -79,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
         cluster = LocalCluster(
             group,
             logs,
-            lanes=options.lanes,
+            **build,
             slots=options.slots,
             listen=listen,
             captures=options.pcap,
@@ -93,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
             return run_command(command, environment, cluster.processes)
         try:
             say("every program also needs its rank, SA_ATP_RANK or torchrun's RANK; Ctrl-C ends this")
-            _announce(environment, cluster, logs, lanes=options.lanes if options.json else None)
+            _announce(environment, cluster, logs, build if options.json else None)
             stay(cluster.processes)
         except KeyboardInterrupt:
             say("ended")
@@ -115,10 +121,12 @@ def _check_free(address: "Address") -> None:
             ) from None
 
 
-def _announce(environment: dict[str, str], cluster: "LocalCluster", logs: Path, *, lanes: int | None) -> None:
-    """Args: lanes: of the switch, for JSON; None: text, for a shell."""
-    if lanes is not None:
-        switch = {"udp": list(cluster.switch_address), "grpc": cluster.grpc, "lanes": lanes}
+def _announce(
+    environment: dict[str, str], cluster: "LocalCluster", logs: Path, build: Mapping[str, int] | None
+) -> None:
+    """Args: build: lanes and contributions of the switch, for JSON; None: text, for a shell."""
+    if build is not None:
+        switch = {"udp": list(cluster.switch_address), "grpc": cluster.grpc, **build}
         print(json.dumps({"environment": environment, "switch": switch, "logs": str(logs)}), flush=True)
     else:
         print("\n".join(f"export {name}={shlex.quote(value)}" for name, value in environment.items()), flush=True)

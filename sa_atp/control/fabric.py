@@ -22,6 +22,7 @@ from sa_atp.errors import SaAtpError, UserError
 from sa_atp.inputs import read_json
 from sa_atp.p4runtime.entities import TableEntry
 from sa_atp.p4runtime.rpc import check_address
+from sa_atp.spec import CONTRIBUTION_BITS
 from sa_atp.transport.server_events import Admit
 from sa_atp.wire.datagrams import Address
 from sa_atp.wire.frames import mac_for
@@ -105,10 +106,12 @@ class SwitchPlace:
     packing: tofino.Packing = "stratum"
     """The form in which the server of a Tofino takes the program."""
 
-    def program(self, lanes: int) -> "Program":
+    def program(self, lanes: int, contributions: int = CONTRIBUTION_BITS) -> "Program":
         """What runs on it. Raises: UserError: there is no such build."""
         if self.target == "v1model":
-            return artefacts.program(lanes)
+            return artefacts.program(lanes, contributions)
+        if contributions != CONTRIBUTION_BITS:
+            raise UserError(f"contributions {contributions}: a {self.target} has {CONTRIBUTION_BITS}")
         return tofino.from_folder(artefacts.tofino_folder(self.target, lanes), self.packing)
 
 

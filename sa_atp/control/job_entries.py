@@ -15,17 +15,19 @@ member of its job: the next level admits members only. (protocol section 4)
 """
 
 import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from sa_atp import spec as wire
 from sa_atp.control.jobspec import JobSpec, Member
 from sa_atp.p4runtime.entities import Exact, MulticastGroup, Replica, TableEntry, Ternary
+from sa_atp.p4runtime.schema import Schema
 
 PARAMETER_SERVER_COPY = 1000
 OWN_COPY = 1001
 JOB_TABLES = ("job", "member", "uplink", "addresses")
 # Entries of different jobs never match the same packet; of the same job the one for what is summed here comes first.
 _WITHIN, _BEYOND = 2, 1
-_WORD = 0xFFFFFFFF
 
 
 def group(spec: JobSpec) -> MulticastGroup:
@@ -38,21 +40,65 @@ def group(spec: JobSpec) -> MulticastGroup:
     return MulticastGroup(group=spec.group, replicas=frozenset(replicas))
 
 
-def entries(spec: JobSpec) -> list[TableEntry]:
+@dataclass(frozen=True, slots=True)
+class BitmapWords:
+    """How a program calls the words of a bitmap: fields and parameters NAME_hi and NAME_lo, or NAME_0, NAME_1, ..."""
+
+    names: tuple[str, ...]
+    """hi and lo, or 0 (the lowest contributions), 1, ..., in the program's order."""
+    width: int
+    """Bits of a word."""
+
+    @classmethod
+    def of(cls, schema: Schema) -> "BitmapWords":
+        """Those of a switch's program."""
+        keys = [m for m in schema.table("job").match if m.name.startswith("bits_")]
+        return cls(tuple(m.name.removeprefix("bits_") for m in keys), keys[0].bits)
+
+    @property
+    def contributions(self) -> int:
+        """How many a bitmap has bits for."""
+        return self.width * len(self.names)
+
+    @property
+    def all(self) -> int:
+        """The bitmap in which all are."""
+        return (1 << self.contributions) - 1
+
+    def split(self, what: str, bits: int) -> dict[str, int]:
+        """A bitmap by the names of its words. Args: what: what the fields or parameters begin with."""
+        mask = (1 << self.width) - 1
+        return {f"{what}_{name}": bits >> self.width * _significance(name) & mask for name in self.names}
+
+    def joined(self, what: str, values: Mapping[str, int]) -> int:
+        """The inverse of `split`."""
+        return sum(values[f"{what}_{name}"] << self.width * _significance(name) for name in self.names)
+
+
+def _significance(name: str) -> int:
+    """Which word of a bitmap a name is of, from the lowest on."""
+    return {"lo": 0, "hi": 1}[name] if name in ("lo", "hi") else int(name)
+
+
+HALVES = BitmapWords(("hi", "lo"), 32)
+"""Of programs with 64 contributions."""
+
+
+def entries(spec: JobSpec, words: BitmapWords = HALVES) -> list[TableEntry]:
     """All table entries of a job; those of the table `job` are the last."""
-    return [*_members(spec), *_uplinks(spec), *_addresses(spec), *_jobs(spec)]
+    return [*_members(spec), *_uplinks(spec), *_addresses(spec), *_jobs(spec, words)]
 
 
-def _jobs(spec: JobSpec) -> list[TableEntry]:
+def _jobs(spec: JobSpec, words: BitmapWords) -> list[TableEntry]:
     """What is summed here has no bits beyond the fan-in and, at a leaf, is not sent on behalf of another worker."""
-    beyond = ~spec.fan_in & ((1 << wire.CONTRIBUTION_BITS) - 1)
-    within = {"bits_hi": Ternary(0, beyond >> 32), "bits_lo": Ternary(0, beyond & _WORD), "on_behalf": Ternary(0, 1)}
+    beyond = words.split("bits", ~spec.fan_in & words.all)
+    within = {name: Ternary(0, mask) for name, mask in beyond.items()} | {"on_behalf": Ternary(0, 1)}
     if spec.level == "root":
         del within["on_behalf"]
-    return [_job(spec, _WITHIN, {k: m for k, m in within.items() if m.mask}), _job(spec, _BEYOND, {})]
+    return [_job(spec, words, _WITHIN, {k: m for k, m in within.items() if m.mask}), _job(spec, words, _BEYOND, {})]
 
 
-def _job(spec: JobSpec, priority: int, conditions: dict[str, Ternary]) -> TableEntry:
+def _job(spec: JobSpec, words: BitmapWords, priority: int, conditions: dict[str, Ternary]) -> TableEntry:
     return TableEntry(
         table="job",
         match={
@@ -63,8 +109,7 @@ def _job(spec: JobSpec, priority: int, conditions: dict[str, Ternary]) -> TableE
         },
         action="join",
         params={
-            "fan_in_hi": spec.fan_in >> 32,
-            "fan_in_lo": spec.fan_in & _WORD,
+            **words.split("fan_in", spec.fan_in),
             "is_leaf": int(spec.level == "leaf"),
             "group": spec.group,
             "ttl": spec.ttl_ticks,

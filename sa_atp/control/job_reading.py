@@ -11,6 +11,7 @@ from sa_atp import spec as wire
 from sa_atp.control.job_entries import (
     OWN_COPY,
     PARAMETER_SERVER_COPY,
+    BitmapWords,
     entries,
     group,
     key_of,
@@ -36,13 +37,15 @@ class InstalledJob:
     problems: tuple[str, ...] = ()
 
 
-def reconstruct(job: int, present: Sequence[TableEntry], groups: dict[int, MulticastGroup]) -> InstalledJob:
+def reconstruct(
+    job: int, present: Sequence[TableEntry], groups: dict[int, MulticastGroup], words: BitmapWords
+) -> InstalledJob:
     """Args: present: all entries of the job; groups: the switch's multicast groups."""
     try:
-        spec = _spec(job, present, groups)
+        spec = _spec(job, present, groups, words)
     except (_Incomplete, UserError) as error:
         return InstalledJob(job=job, spec=None, problems=(str(error),))
-    wanted = {key_of(e): e for e in entries(spec)}
+    wanted = {key_of(e): e for e in entries(spec, words)}
     found = {key_of(e): e for e in present}
     problems = [f"{entry} is missing" for key, entry in wanted.items() if key not in found]
     problems += [f"{entry} is not part of the job" for key, entry in found.items() if key not in wanted]
@@ -60,7 +63,7 @@ class _Incomplete(Exception):
     """What is missing for a whole job."""
 
 
-def _spec(job: int, present: Sequence[TableEntry], groups: dict[int, MulticastGroup]) -> JobSpec:
+def _spec(job: int, present: Sequence[TableEntry], groups: dict[int, MulticastGroup], words: BitmapWords) -> JobSpec:
     joins = [e for e in present if e.table == "job" and e.action == "join"]
     joins.sort(key=lambda e: e.params["within"], reverse=True)
     ups = [
@@ -106,7 +109,7 @@ def _spec(job: int, present: Sequence[TableEntry], groups: dict[int, MulticastGr
     return JobSpec(
         job=job,
         epoch=number_in(join, "epoch"),
-        fan_in=join.params["fan_in_hi"] << 32 | join.params["fan_in_lo"],
+        fan_in=words.joined("fan_in", join.params),
         slot_base=base,
         slot_count=count,
         group=number,

@@ -7,7 +7,17 @@ from collections.abc import Iterable, Sequence
 
 from sa_atp import spec as wire
 from sa_atp.control.events import COUNTER, Event, cell
-from sa_atp.control.job_entries import JOB_TABLES, Key, entries, group, key_of, number_in, same_effect, slots_of
+from sa_atp.control.job_entries import (
+    JOB_TABLES,
+    BitmapWords,
+    Key,
+    entries,
+    group,
+    key_of,
+    number_in,
+    same_effect,
+    slots_of,
+)
 from sa_atp.control.job_reading import InstalledJob, reconstruct
 from sa_atp.control.jobspec import JobSpec
 from sa_atp.control.writer import Writer
@@ -35,13 +45,19 @@ def install(writer: Writer, spec: JobSpec, *, share_slots: bool = False) -> int:
     Returns: how many updates were written.
 
     Raises:
-        UserError: another job has the multicast group, or (unless they may be shared) a slot that the job wants.
+        UserError: the program's bitmaps are narrower than the fan-in; another job has the multicast group, or (unless they
+            may be shared) a slot that the job wants.
         RefusedError: the switch refused something; other `ControlError`s: it could not be asked.
     """
+    words = BitmapWords.of(writer.schema)
+    if spec.fan_in > words.all:
+        raise UserError(
+            f"job {spec.job}: fan_in 0x{spec.fan_in:x}: the switch's program has {words.contributions} contribution bits"
+        )
     tables = _read_tables(writer)
     _check_room(tables, spec, slots_of_switch(writer), share_slots)
     present = _of_job(tables, spec.job)
-    wanted = {key_of(e): e for e in entries(spec)}
+    wanted = {key_of(e): e for e in entries(spec, words)}
     upserts = [
         Update(UpdateKind.MODIFY if key in present else UpdateKind.INSERT, entry)
         for key, entry in wanted.items()
@@ -138,9 +154,10 @@ def free_slots(writer: Writer, count: int) -> int:
 def read_jobs(writer: Writer) -> list[InstalledJob]:
     """The jobs that a switch holds, whole or not, by number."""
     tables = _read_tables(writer)
+    words = BitmapWords.of(writer.schema)
     groups = {g.group: g for g in writer.read(MulticastGroup()) if isinstance(g, MulticastGroup)}
     return [
-        reconstruct(job, [e for e in tables if number_in(e, "job") == job], groups)
+        reconstruct(job, [e for e in tables if number_in(e, "job") == job], groups, words)
         for job in sorted({number_in(e, "job") for e in tables})
     ]
 

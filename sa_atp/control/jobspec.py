@@ -73,7 +73,7 @@ class JobSpec:
     epoch: int
     """incarnation, 0 to 255: packets of another one are stale"""
     fan_in: int
-    """the contribution bits that this switch must see before a sum is complete: 64-bit set"""
+    """the contribution bits that this switch must see before a sum is complete, as a bitmap"""
     slot_base: int
     """the job's slots are slot_base to slot_base + slot_count - 1; the base is a multiple of the count"""
     slot_count: int
@@ -99,7 +99,7 @@ class JobSpec:
     def __post_init__(self) -> None:
         _check("job", self.job, 1, spec.JOBS - 1)
         _check("epoch", self.epoch, 0, 255)
-        _check("fan_in", self.fan_in, 1, (1 << spec.CONTRIBUTION_BITS) - 1)
+        _check("fan_in", self.fan_in, 1, (1 << spec.MOST_CONTRIBUTIONS) - 1)
         _check("slot_count", self.slot_count, 1, _MOST_SLOTS)
         if self.slot_count & (self.slot_count - 1):
             raise UserError(f"job {self.job}: slot_count {self.slot_count}: expected a power of two")

@@ -35,7 +35,9 @@ class ServerProcess:
             over then.
         """
         try:
-            keepers = [Keeper(place, place.program(self.settings.lanes)) for place in places]
+            keepers = [
+                Keeper(place, place.program(self.settings.lanes, self.settings.contribution_bits)) for place in places
+            ]
             for keeper in keepers:
                 keeper.bring_up()
         except BaseException:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from sa_atp.spec import CONTRIBUTION_BITS, UDP_PORT
+from sa_atp.spec import CONTRIBUTION_BITS, MOST_CONTRIBUTIONS, MOST_RANKS, UDP_PORT
 from sa_atp.straggler.ledger import Ledger
 from sa_atp.straggler.seats import Seats
 from sa_atp.transport import work_requests
@@ -30,7 +30,7 @@ class _Book(Job):
     def __init__(
         self, ranks: Sequence[int], micro_batches: int, mode: HelpMode, leaves: Sequence[Sequence[int]]
     ) -> None:
-        # nothing that packets need, such as a store of sums, whose bitmaps have 64 bits
+        # nothing that packets need, such as a store of sums, whose bitmaps are those of a build
         self.world_size = len(ranks)
         self.micro_batches = micro_batches
         self.ledger = Ledger(len(ranks), micro_batches, mode)
@@ -74,7 +74,7 @@ class HelpGroups:
         self._levels = 2 if leaves else 1
         self._seats = Seats(job.seats)
         everybody = range(job.world_size)
-        if job.contributions <= CONTRIBUTION_BITS:
+        if job.world_size <= MOST_RANKS and job.contributions <= MOST_CONTRIBUTIONS:
             parts: list[Sequence[int]] = [everybody]
         else:
             size = max(1, min(MOST, CONTRIBUTION_BITS // job.micro_batches))

@@ -13,12 +13,13 @@ from sa_atp.flow.help_groups import Answer, HelpGroups, Question
 from sa_atp.flow.network import BYTES_PER_US, Floats
 from sa_atp.flow.sums import Adder, Total
 from sa_atp.sim.network import WIRE_OVERHEAD_BYTES
-from sa_atp.spec import HEADER_BYTES, UDP_PORT
+from sa_atp.spec import CONTRIBUTION_BITS, UDP_PORT, Kind
 from sa_atp.tensor.fragments import plan_of
 from sa_atp.transport.membership import Membership
 from sa_atp.transport.window import INITIAL_WINDOW
 from sa_atp.wire.contributions import ContributionMap
 from sa_atp.wire.control import HelpMode, Revoke, encode
+from sa_atp.wire.header import size_of
 
 ALIVE_EVERY_US = 200_000
 
@@ -33,6 +34,7 @@ class JobSettings:
     seats: int = 0
     """How many workers are in a sum, the first that are done; 0: all are."""
     lanes: int = 256
+    contribution_bits: int = CONTRIBUTION_BITS
     slots: int = 1024
     """The job's quota of the switch's memory."""
     at_server: bool = False
@@ -83,7 +85,9 @@ class FlowJob:
     @property
     def fragment_bytes(self) -> float:
         """One fragment on the wire, with every header and gap."""
-        return float(4 * self.settings.lanes + HEADER_BYTES + FRAME_BYTES + WIRE_OVERHEAD_BYTES)
+        return float(
+            size_of(Kind.DATA, self.settings.lanes, self.settings.contribution_bits) + FRAME_BYTES + WIRE_OVERHEAD_BYTES
+        )
 
     def one_after_the_other_us(self, values: int) -> float:
         """How long a sum takes if all contributions, and then all results, cross the slowest link one after the other, at
@@ -106,6 +110,7 @@ class FlowJob:
             micro_batches=settings.micro_batches,
             seats=settings.seats,
             lanes=settings.lanes,
+            contribution_bits=settings.contribution_bits,
             slot_base=0,
             slot_count=settings.slots,
             first_seq=0,
@@ -128,7 +133,7 @@ class FlowJob:
         return operation
 
     def _new(self, index: int, values: int, key: object) -> Operation:
-        plan = plan_of(values, self.settings.lanes)
+        plan = plan_of(values, self.settings.lanes, self.settings.contribution_bits)
         adds = values != self.settings.sizes_only
         gathers = key is None or key not in self._gathered
         self._gathered.add(key)

@@ -43,16 +43,16 @@ def _worker_kernels() -> Kernels:
     def read(item: Any, dimensions: int) -> Any:
         return t.Array(item, dimensions, "C", readonly=True)
 
-    i64, numbers, table, mask = t.int64, t.int64[::1], t.int64[:, ::1], t.boolean[::1]
+    i64, numbers, table, mask, bits = t.int64, t.int64[::1], t.int64[:, ::1], t.boolean[::1], t.uint32[::1]
     return cast(
         Kernels,
         compiled(
             kernels,
             ("swapped",),
             fill=i64(
-                t.uint32[:, ::1], i64, i64, i64, numbers, t.int16[::1], t.int8[::1], read(t.float32, 1),
+                t.uint32[:, ::1], i64, i64, i64, numbers, bits, t.int16[::1], t.int8[::1], read(t.float32, 1),
             ),
-            streams=i64(read(t.uint32, 2), numbers, table),
+            streams=i64(read(t.uint32, 2), numbers, bits, table),
             take=t.boolean(
                 read(t.uint32, 2), i64, i64, numbers, mask, t.int32[::1], t.int16[::1], t.int8[::1], mask, t.int32[::1],
                 mask, t.int16[:, ::1], numbers, t.uint8[::1], mask, numbers, table,

@@ -19,14 +19,15 @@ from sa_atp.net.packet_text import (
     HAS_LANES,
     IS_KNOWN,
     KIND_TEXTS,
+    contributions_of,
     control_text,
     flags_text,
     looks_like_one,
 )
 from sa_atp.net.unwrap import UNCLEAR, Datagrams, find_datagrams
-from sa_atp.spec import HEADER_BYTES, UDP_PORT
+from sa_atp.spec import CONTRIBUTION_BITS, HEADER_BYTES, UDP_PORT
 from sa_atp.tensor.scaling import SUM_LIMIT
-from sa_atp.wire.header import HEADER, LANE
+from sa_atp.wire.header import HEADER, LANE, bitmaps, header_bytes, number_of
 from sa_atp.words import plural
 
 
@@ -119,7 +120,14 @@ def _describe(batch: Batch, found: Datagrams) -> dict[int, tuple[str, int | None
     chosen = np.flatnonzero(is_sound | is_ours)
     ends = _end_names(found.addresses[:, chosen], found.ports[:, chosen])
     headers = data[found.payloads[chosen][:, None] + np.arange(HEADER_BYTES)].view(HEADER)[:, 0]
-    lanes = _count_lanes(batch, found, np.flatnonzero(is_sound & HAS_LANES[first]))
+    contributions = contributions_of(first, found.claimed)
+    long_enough = sizes >= contributions // 8 + HEADER_BYTES - CONTRIBUTION_BITS // 8
+    wide = {
+        number: number_of(bitmaps(data[None, at : at + header_bytes(bits)], bits)[0])
+        for number in np.flatnonzero((contributions > CONTRIBUTION_BITS) & long_enough & is_sound).tolist()
+        for at, bits in [(int(found.payloads[number]), int(contributions[number]))]
+    }
+    lanes = _count_lanes(batch, found, np.flatnonzero(is_sound & HAS_LANES[first]), contributions)
     more = (found.claimed - sizes)[chosen].tolist()
     lines: dict[int, tuple[str, int | None]] = {}
     for (byte, flags, slot, job, epoch, exponent, tag, seq, bits), number, row, sound, source, target, size, missing in zip(
@@ -136,7 +144,8 @@ def _describe(batch: Batch, found: Datagrams) -> dict[int, tuple[str, int | None
         else:
             rest = f" ({plural(missing, 'more byte was', 'more bytes were')} not captured)" if missing > 0 else ""
             lines[row] = (
-                f"{source} > {target}  {KIND_TEXTS[byte]} job={job} epoch={epoch} seq={seq} slot={slot} bits={bits:#x} "
+                f"{source} > {target}  {KIND_TEXTS[byte]} job={job} epoch={epoch} seq={seq} slot={slot} "
+                f"bits={wide.get(number, bits):#x} "
                 f"{flags_text(byte & 15, flags)} exponent={exponent} tag={tag}{lanes.get(number, '')}{rest}",
                 job,
             )
@@ -157,14 +166,16 @@ def _end_names(addresses: Numbers, ports: Numbers) -> list[list[str]]:
     return [[names[i] for i in which.tolist()] for which in (sources, targets)]
 
 
-def _count_lanes(batch: Batch, found: Datagrams, numbers: Indices) -> dict[int, str]:
-    """What is said of the lanes of these datagrams."""
+def _count_lanes(batch: Batch, found: Datagrams, numbers: Indices, contributions: Numbers) -> dict[int, str]:
+    """What is said of the lanes of these datagrams. Args: contributions: of all datagrams, see contributions_of."""
     texts: dict[int, str] = {}
-    counts = (found.sizes[numbers] - HEADER_BYTES) // LANE.itemsize
-    for count in np.unique(counts[counts > 0]).tolist():
-        chosen = numbers[counts == count]
+    headers = header_bytes() + (contributions - CONTRIBUTION_BITS) // 8
+    counts = (found.sizes[numbers] - headers[numbers]) // LANE.itemsize
+    kinds = np.stack([counts, headers[numbers]])[:, counts > 0]
+    for count, header in np.unique(kinds, axis=1).T.tolist():
+        chosen = numbers[(counts == count) & (headers[numbers] == header)]
         windows = np.lib.stride_tricks.sliding_window_view(batch.data, count * LANE.itemsize)
-        lanes = windows[found.payloads[chosen] + HEADER_BYTES].view(LANE).astype(np.int32)
+        lanes = windows[found.payloads[chosen] + header].view(LANE).astype(np.int32)
         lowest, highest = lanes.min(axis=1), lanes.max(axis=1)
         zero = np.count_nonzero(lanes == 0, axis=1)
         poisoned = np.zeros(len(chosen), np.int64)

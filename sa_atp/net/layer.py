@@ -11,6 +11,7 @@ import struct
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 from scapy.fields import (
     BitEnumField,
     BitField,
@@ -26,7 +27,9 @@ from scapy.fields import (
 from scapy.layers.inet import UDP
 from scapy.packet import Packet, bind_layers
 
-from sa_atp.spec import FIELDS, UDP_PORT, VERSION, WITH_LANES, Flag, Kind
+from sa_atp.net.packet_text import contributions_of
+from sa_atp.spec import CONTRIBUTION_BITS, FIELDS, HEADER_BYTES, UDP_PORT, VERSION, WITH_LANES, Flag, Kind
+from sa_atp.wire.header import first_byte
 
 # scapy wants the names of flags from the lowest bit on
 _NAMES = {flag.value: flag.name for flag in Flag}
@@ -77,19 +80,44 @@ def _has_lanes(packet: Any) -> bool:
     return packet.kind in WITH_LANES
 
 
+class MoreBitsField(LanesField):
+    """The words of a wide build's bitmap behind the first one, of 64 bits each, as a list: none in other builds.
+
+    How many there are a packet does not say: the build follows from its length.
+    """
+
+    def i2len(self, packet: Any, value: Iterable[int]) -> int:
+        return 8 * len(list(value))
+
+    def i2repr(self, packet: Any, value: list[int]) -> str:
+        return f"<{len(value)} words>"
+
+    def addfield(self, packet: Any, before: bytes, value: Iterable[int] | None) -> bytes:
+        values = list(value or ())
+        return before + struct.pack(f"!{len(values)}Q", *values)
+
+    def getfield(self, packet: Any, data: bytes) -> tuple[bytes, list[int]]:
+        first, size = first_byte(Kind(packet.kind)) if packet.is_sound else 0, HEADER_BYTES + len(data)
+        (contributions,) = contributions_of(np.array([first]), np.array([size])).tolist()
+        count = (contributions - CONTRIBUTION_BITS) // 64
+        return data[8 * count :], list(struct.unpack(f"!{count}Q", data[: 8 * count]))
+
+
 class SaAtp(Packet):
     """The header, and the lanes where the kind has any; the body of a control message is the payload."""
 
     name = "SA-ATP"
     fields_desc = [  # noqa: RUF012  (scapy's way)
         *(_field(*field) for field in FIELDS),
+        MoreBitsField("more_bits"),
         ConditionalField(LanesField("lanes"), _has_lanes),
     ]
 
     @property
     def bits(self) -> int:
-        """The contribution bitmap, all 64 bits."""
-        return int(self.bits_hi) << 32 | int(self.bits_lo)
+        """The contribution bitmap, all bits that the build has."""
+        more = sum(int(word) << 64 * (n + 1) for n, word in enumerate(self.more_bits))
+        return more | int(self.bits_hi) << 32 | int(self.bits_lo)
 
     @property
     def is_sound(self) -> bool:

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from sa_atp.arrays import AnyIntegers, Lengths, Mask
-from sa_atp.spec import HEADER_BYTES, LANE_BUILDS, WITH_LANES, Flag, Kind
+from sa_atp.arrays import AnyIntegers, Lengths, Mask, Numbers
+from sa_atp.spec import CONTRIBUTION_BITS, HEADER_BYTES, LANE_BUILDS, WIDE_BUILDS, WITH_LANES, Flag, Kind
 from sa_atp.transport.stamp import QUESTION_FLAGS, question_number
-from sa_atp.wire.header import first_byte, size_of
+from sa_atp.wire.header import first_byte, header_bytes, size_of
 
 MAX_BODY = 160  # characters of a control message that are shown
 
@@ -16,7 +16,9 @@ IS_KNOWN = np.isin(np.arange(256), list(KIND_TEXTS))
 HAS_LANES = np.isin(np.arange(256), [first_byte(kind) for kind in WITH_LANES])
 # by the byte of flags
 FLAG_TEXTS = [",".join(f.name or "" for f in sorted(Flag, reverse=True) if byte & f) or "-" for byte in range(256)]
-_LANE_SIZES = [size_of(Kind.DATA, lanes) for lanes in LANE_BUILDS]
+_BUILDS = (*((lanes, CONTRIBUTION_BITS) for lanes in LANE_BUILDS), *WIDE_BUILDS)
+_LANE_SIZES = [size_of(Kind.DATA, *build) for build in _BUILDS]
+_BARE_SIZES = [header_bytes(bits) for bits in sorted({bits for _, bits in _BUILDS})]
 
 
 def looks_like_one(first: AnyIntegers, sizes: Lengths, behind: AnyIntegers) -> Mask:
@@ -25,9 +27,21 @@ def looks_like_one(first: AnyIntegers, sizes: Lengths, behind: AnyIntegers) -> M
 
     Args: first: their first bytes; sizes: of the datagrams; behind: the bytes that follow the headers.
     """
-    expected = np.where(HAS_LANES[first], np.isin(sizes, _LANE_SIZES), sizes == HEADER_BYTES)
+    expected = np.where(HAS_LANES[first], np.isin(sizes, _LANE_SIZES), np.isin(sizes, _BARE_SIZES))
     is_control = first == CONTROL
     found: Mask = np.where(is_control, (sizes > HEADER_BYTES) & (behind == ord("{")), expected) & IS_KNOWN[first]
+    return found
+
+
+def contributions_of(first: AnyIntegers, sizes: Lengths) -> Numbers:
+    """How many contributions the bitmaps of SA-ATP packets have bits for: the sizes of wide builds are their own.
+
+    Args: first: their first bytes; sizes: of the datagrams, in full. Returns: 64 for what is of no build's size, too.
+    """
+    found = np.full(len(sizes), CONTRIBUTION_BITS, np.int64)
+    for lanes, bits in WIDE_BUILDS:
+        size = np.where(HAS_LANES[first], size_of(Kind.DATA, lanes, bits), header_bytes(bits))
+        found[(sizes == size) & (first != CONTROL)] = bits
     return found
 
 

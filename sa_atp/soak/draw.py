@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from sa_atp.artefacts import most_contributions
 from sa_atp.sim.network import LinkSettings
 from sa_atp.soak.scene import OF_SWITCHES, OF_WORKERS, Fault, JobScene, Kind, Scene
 from sa_atp.soak.values import SHAPES
-from sa_atp.spec import CONTRIBUTION_BITS, LANE_BUILDS
+from sa_atp.spec import CONTRIBUTION_BITS, LANE_BUILDS, MOST_RANKS, WIDE_BUILDS
 from sa_atp.tensor.fragments import CHUNK_VALUES
 from sa_atp.wire.control import HelpMode
 
@@ -37,10 +38,14 @@ def draw(seed: int) -> Scene:
         trunk = replace(trunk, loss=MOST_TRUNK_LOSS)
     lanes = _weighted(rng, ((64, 8), *((lanes, 1) for lanes in LANE_BUILDS if lanes != 64)))
     large = rng.random() < 0.01
-    jobs = tuple(_job(rng, large, lanes) for _ in range(_weighted(rng, ((1, 6), (2, 3), (3, 1)))))
+    contributions = CONTRIBUTION_BITS
+    if any(width == lanes for width, _ in WIDE_BUILDS) and seed % 2:
+        contributions = most_contributions(lanes)
+    jobs = tuple(_job(rng, large, lanes, contributions) for _ in range(_weighted(rng, ((1, 6), (2, 3), (3, 1)))))
     return Scene(
         seed=seed,
         lanes=lanes,
+        contributions=contributions,
         leaves=leaves,
         aggregates=aggregates,
         slots=slots,
@@ -74,12 +79,13 @@ def _links(rng: random.Random, loss: float) -> LinkSettings:
     )
 
 
-def _job(rng: random.Random, large: bool, lanes: int) -> JobScene:
+def _job(rng: random.Random, large: bool, lanes: int, contributions: int) -> JobScene:
     ranks = rng.randint(1, 4) if rng.random() < 0.7 else rng.randint(2, 10)
     if large or rng.random() < 0.005:
-        ranks = rng.randint(13, CONTRIBUTION_BITS)
-    most = CONTRIBUTION_BITS // ranks
-    micro_batches = 1 if rng.random() < 0.5 else rng.randint(1, min(most, rng.choice((4, 8, 16))))
+        ranks = rng.randint(13, MOST_RANKS)
+    most = contributions // ranks
+    pieces = (4, 8, 16) if contributions == CONTRIBUTION_BITS else (8, 64, 256)
+    micro_batches = 1 if rng.random() < 0.5 else rng.randint(1, min(most, rng.choice(pieces)))
     grade = HelpMode.NONE
     if ranks > 1 and rng.random() < 0.5:
         grade = rng.choice((HelpMode.STEAL, HelpMode.STEAL, HelpMode.CLONE))

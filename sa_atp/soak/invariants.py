@@ -63,8 +63,13 @@ def check_switch(rack: Rack) -> None:
     pipeline = rack.switch.pipeline
     if not isinstance(pipeline, Pipeline):
         return
-    for half in ("lo", "hi"):
-        offered, summed = (pipeline.register(f"{name}_{half}.{name}") for name in ("offered", "summed"))
+    names = [
+        name.rpartition("offered_")[2].partition(".")[0]
+        for name in pipeline.translation.layout.registers
+        if "offered_" in name
+    ]
+    for word in names:
+        offered, summed = (pipeline.register(f"{name}_{word}.{name}") for name in ("offered", "summed"))
         wrong = np.flatnonzero(summed & ~offered)
         if len(wrong):
             slot = int(wrong[0])
@@ -74,7 +79,7 @@ def check_switch(rack: Rack) -> None:
 def check_server(world: World) -> None:
     """What the parameter server sums is of the job, complete where it says so, and bounded. Raises: Broken."""
     for job in world.server.jobs.values():
-        fan_in = np.uint64(job.fan_in)
+        fan_in = job.sums.fan_in
         for page in job.sums._pages.values():
             if (page.bits & ~fan_in).any():
                 raise Broken("server", f"{job.name}: contributions in a sum that the job does not have")

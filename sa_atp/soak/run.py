@@ -259,21 +259,21 @@ def run_lot(first: int, count: int, deadline: float | None, shrinks: bool) -> Lo
 
 
 @cache
-def _pipelines(lanes: int) -> list[Pipeline]:
+def _pipelines(lanes: int, contributions: int) -> list[Pipeline]:
     """Switches of this process: a world takes what it needs of them, one after the other."""
     return []
 
 
-def pipelines(lanes: int, count: int) -> list[Pipeline]:
-    known = _pipelines(lanes)
+def pipelines(lanes: int, contributions: int, count: int) -> list[Pipeline]:
+    known = _pipelines(lanes, contributions)
     while len(known) < count:
-        known.append(Pipeline.from_file(artefacts.program(lanes).json_path, cache=cache_folder()))
+        known.append(Pipeline.from_file(artefacts.program(lanes, contributions).json_path, cache=cache_folder()))
     return known[:count]
 
 
 def run_scene(scene: Scene, transcript: Transcript | None = None) -> Outcome:
     """Runs a world. Raises: Broken."""
-    switches = pipelines(scene.lanes, 1 + scene.leaves)
+    switches = pipelines(scene.lanes, scene.contributions, 1 + scene.leaves)
     with _bounded(MOST_CPU_S):
         return SoakWorld(scene, switches, None if transcript is None else transcript.attach).run()
 

@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Any
 
 from sa_atp.sim.network import LinkSettings
+from sa_atp.spec import CONTRIBUTION_BITS
 from sa_atp.transport.server_events import ServerSettings
 from sa_atp.wire.control import HelpMode
 from sa_atp.words import plural
@@ -126,6 +127,8 @@ class Scene:
     seed: int
     """Of everything random that happens in the world."""
     lanes: int = 64
+    contributions: int = CONTRIBUTION_BITS
+    """Bits of the bitmap of the switches' program."""
     leaves: int = 0
     """0: one switch; else so many below a root."""
     aggregates: bool = True
@@ -174,7 +177,8 @@ class Scene:
         shape = f"a root and {plural(self.leaves, 'leaf', 'leaves')}" if self.leaves else "one switch"
         sums = "" if self.aggregates else ", which only forwards: the parameter server sums"
         lines = [
-            f"network: {shape}{sums}; {self.lanes} lanes, {self.slots} slots, {self.quota} a job, "
+            f"network: {shape}{sums}; {self.lanes} lanes, bitmaps of {self.contributions} bits, {self.slots} slots, "
+            f"{self.quota} a job, "
             f"time to live {plural(self.ttl_ticks, 'tick')}",
             f"hosts: {'with' if self.compiled else 'without'} kernels, packets wait {self.gather_us} us for others",
             f"links: {_link(self.links)}",

@@ -6,6 +6,7 @@ from dataclasses import replace
 from sa_atp.sim.network import LinkSettings
 from sa_atp.soak.invariants import Broken
 from sa_atp.soak.scene import OF_WORKERS, PLAIN, Fault, JobScene, Kind, Scene
+from sa_atp.spec import CONTRIBUTION_BITS
 from sa_atp.wire.control import HelpMode
 
 MOST_RUNS = 250
@@ -59,7 +60,8 @@ def smaller(scene: Scene) -> Iterator[Scene]:
     for links in _simpler_links(scene.links):
         yield replace(scene, links=links, trunk=links if scene.trunk == scene.links else scene.trunk)
     for plain in (
-        replace(scene, lanes=64),
+        replace(scene, lanes=64) if scene.contributions == CONTRIBUTION_BITS else scene,
+        _of_64(scene),
         replace(scene, slots=1024),
         replace(scene, slots=1024, quota=1024),
         replace(scene, ttl_ticks=50),
@@ -146,3 +148,9 @@ def _simpler_links(links: LinkSettings) -> Iterator[LinkSettings]:
         simpler = replace(links, **{name: getattr(PLAIN, name) for name in names})
         if simpler != links:
             yield simpler
+
+
+def _of_64(scene: Scene) -> Scene:
+    """The scene with bitmaps of 64 bits, if its jobs fit."""
+    fits = all(job.contributions <= CONTRIBUTION_BITS for job in scene.jobs)
+    return replace(scene, contributions=CONTRIBUTION_BITS) if fits else scene

@@ -54,7 +54,7 @@ class SoakWorld:
         self, scene: Scene, pipelines: Sequence[Pipeline], watch: Callable[[World], None] | None = None
     ) -> None:
         """Args:
-        pipelines: one, and one more for each leaf, with the program for the scene's lanes.
+        pipelines: one, and one more for each leaf, with the program for the scene's lanes and contributions.
         watch: called with the network before anything has happened.
         """
         self.scene = scene
@@ -64,7 +64,11 @@ class SoakWorld:
             links=scene.links,
             trunk=scene.trunk,
             settings=ServerSettings(
-                lanes=scene.lanes, slots=scene.slots, slots_per_job=scene.quota, aggregates=scene.aggregates
+                lanes=scene.lanes,
+                contribution_bits=scene.contributions,
+                slots=scene.slots,
+                slots_per_job=scene.quota,
+                aggregates=scene.aggregates,
             ),
             ttl_ticks=scene.ttl_ticks,
             kernels=worker_kernels() if scene.compiled else None,

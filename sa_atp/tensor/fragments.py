@@ -37,16 +37,17 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """The cut of `values` values into packets of `lanes` lanes."""
+    """The cut of `values` values into packets of `lanes` lanes, where bitmaps have bits for `contributions`."""
 
     values: int
     lanes: int
+    contributions: int = CONTRIBUTION_BITS
 
     def __post_init__(self) -> None:
         if self.values < 1:
             raise ValueError("an operation has at least one value")
         if not self.chunks_per_scale_fragment:
-            raise ValueError(f"{self.lanes} lanes: too few for the magnitudes of {CONTRIBUTION_BITS} contributions")
+            raise ValueError(f"{self.lanes} lanes: too few for the magnitudes of {self.contributions} contributions")
 
     @cached_property
     def chunks(self) -> int:
@@ -63,7 +64,9 @@ class Plan:
 
     @cached_property
     def chunks_per_scale_fragment(self) -> int:
-        return self.lanes * CODES_PER_LANE // CONTRIBUTION_BITS
+        if self.lanes >= self.contributions:
+            return self.lanes // self.contributions * CODES_PER_LANE
+        return CODES_PER_LANE // -(-self.contributions // self.lanes)
 
     @cached_property
     def scale_fragments(self) -> int:
@@ -102,10 +105,10 @@ class Plan:
         """(scale fragment, lanes, shifts): contribution c's code is in lane lanes[c], shifts[c] bits up.
 
         The codes of a chunk lie side by side, and those of the next chunks above them. Where there are fewer lanes than
-        contributions, the second half lies above the first one.
+        contributions, those that find no lane lie above the first ones.
         """
         fragment, within = divmod(chunk, self.chunks_per_scale_fragment)
-        return fragment, *_code_places(within, self.lanes)
+        return fragment, *_code_places(within, self.lanes, self.contributions)
 
     def chunks_of_scale(self, fragment: int) -> range:
         """Those whose exponents are gathered in a scale fragment."""
@@ -128,17 +131,17 @@ class Plan:
 
 
 @lru_cache
-def _code_places(within: int, lanes: int) -> tuple[Indices, Numbers]:
+def _code_places(within: int, lanes: int, contributions: int) -> tuple[Indices, Numbers]:
     """Lanes and shifts of a chunk's codes, see `Plan.scale_place`. Args: within: the chunk's place in its fragment."""
     group, position = divmod(within, CODES_PER_LANE)
-    row, lane = np.divmod(np.arange(CONTRIBUTION_BITS), min(lanes, CONTRIBUTION_BITS))
-    places = group * CONTRIBUTION_BITS + lane, (position + row) * CODE_BITS
+    row, lane = np.divmod(np.arange(contributions), min(lanes, contributions))
+    places = group * contributions + lane, (position + row) * CODE_BITS
     for array in places:
         array.flags.writeable = False
     return places
 
 
 @lru_cache(maxsize=1024)
-def plan_of(values: int, lanes: int) -> Plan:
+def plan_of(values: int, lanes: int, contributions: int = CONTRIBUTION_BITS) -> Plan:
     """The plan; operations of one size share it, with all that has been worked out of it."""
-    return Plan(values, lanes)
+    return Plan(values, lanes, contributions)

@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 
 from sa_atp import policies
+from sa_atp.artefacts import most_contributions
 from sa_atp.errors import UserError
-from sa_atp.spec import CONTRIBUTION_BITS
-from sa_atp.testbed.plan import Plan
+from sa_atp.spec import MOST_RANKS, WIDE_BUILDS
+from sa_atp.testbed.plan import V1MODEL, Plan
+from sa_atp.words import join
 
 ONLY_BACKEND = {"bmv2": "mininet", "tofino-model": "sim", "tofino2-model": "sim"}  # of switches that not each one runs
 MOST_SWITCHED_RACKS = 16  # of packets: leaves have a port each at the spine
@@ -14,14 +16,23 @@ MOST_SWITCHED_RACKS = 16  # of packets: leaves have a port each at the spine
 def too_many_for_packets(plan: Plan) -> str | None:
     """Why packets cannot carry a plan's sums, if they cannot."""
     workers, micro_batches = plan.topology.workers, plan.job.micro_batches
-    if workers * micro_batches > CONTRIBUTION_BITS:
+    if workers > MOST_RANKS:
+        return f"topology.workers = {workers}: a job has at most {MOST_RANKS} ranks"
+    if plan.contributions > plan.contribution_bits:
+        most = plan.switch.contributions or most_contributions(plan.switch.lanes)
         return (
-            f"topology.workers = {workers} with job.micro_batches = {micro_batches} makes "
-            f"{workers * micro_batches} contributions; at most {CONTRIBUTION_BITS} fit in the bitmap"
+            f"topology.workers = {workers} with job.micro_batches = {micro_batches} makes {plan.contributions} "
+            f"contributions; at most {most} fit in the bitmap with switch.lanes = {plan.switch.lanes}{_wider(plan, most)}"
         )
     if plan.topology.kind == "two-level" and plan.topology.racks > MOST_SWITCHED_RACKS:
         return f"topology.racks = {plan.topology.racks}: a spine has ports for {MOST_SWITCHED_RACKS} leaves"
     return None
+
+
+def _wider(plan: Plan, most: int) -> str:
+    """Which build would take more, if there is one."""
+    found = [f"{n} with {lanes}" for lanes, n in WIDE_BUILDS if n >= plan.contributions and n > most]
+    return f" ({join(found)})" if found and plan.switch.program in V1MODEL else ""
 
 
 def network_of(plan: Plan, policy: str) -> str:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from sa_atp.spec import CONTRIBUTION_BITS
 from sa_atp.testbed.processes import Group, Process
 from sa_atp.wire.datagrams import Address
 
@@ -26,6 +27,7 @@ class LocalCluster:
         logs: Path,
         *,
         lanes: int,
+        contributions: int = CONTRIBUTION_BITS,
         slots: int,
         slots_per_job: int = 0,
         listen: Address = (LOOPBACK, 0),
@@ -35,6 +37,7 @@ class LocalCluster:
         """Args:
         group: ends the processes.
         logs: an existing folder.
+        contributions: bits of the bitmap of the switch's program.
         slots: of the switch.
         slots_per_job: how many of them a job may use; 0: all.
         listen: address of the parameter server; port 0 is any free one. The switch takes packets on the same IP address.
@@ -43,12 +46,12 @@ class LocalCluster:
         """
         self._group = group
         self._logs = logs
-        self._lanes = lanes
+        self._build = ["--lanes", str(lanes), "--contributions", str(contributions)]
         self._slots = slots
         self._slots_per_job = slots_per_job or slots
         self._listen = listen
         self._dead_after_s = dead_after_s
-        arguments = ["--lanes", str(lanes), "--udp", f"{WORKERS_PORT}={listen[0]}:0", "--grpc", f"{LOOPBACK}:0"]
+        arguments = [*self._build, "--udp", f"{WORKERS_PORT}={listen[0]}:0", "--grpc", f"{LOOPBACK}:0"]
         if captures is not None:
             arguments += ["--pcap", str(captures)]
         self.switch: Process = group.start("switch", ["sa_atp", "switch", *arguments], logs / "switch.log")
@@ -65,7 +68,7 @@ class LocalCluster:
             "parameter server",
             [
                 "sa_atp", "ps", "--listen", "{}:{}".format(*self._listen), "--grpc", self.grpc,
-                "--switch-address", "{}:{}".format(*self.switch_address), "--lanes", str(self._lanes),
+                "--switch-address", "{}:{}".format(*self.switch_address), *self._build,
                 "--slots", str(self._slots), "--slots-per-job", str(self._slots_per_job),
                 "--dead-after", str(self._dead_after_s),
             ],

@@ -121,6 +121,7 @@ class _Simulation:
                 micro_batches=job.micro_batches,
                 help_mode=policy.help_mode(plan),
                 lanes=plan.switch.lanes,
+                contribution_bits=plan.contribution_bits,
                 slots=plan.switch.quota,
                 seats=policy.seats(plan),
                 at_server=policy.aggregates_at == "server",

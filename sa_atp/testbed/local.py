@@ -81,13 +81,19 @@ def run(plan: Plan, folder: Path, progress: Progress) -> list[PolicyRun]:
 def cluster(plan: Plan, group: Group, folder: Path) -> LocalCluster:
     """Switch and parameter server as a plan wants them. Args: folder: for logs."""
     return LocalCluster(
-        group, folder, lanes=plan.switch.lanes, slots=plan.switch.slots, slots_per_job=plan.switch.quota
+        group,
+        folder,
+        lanes=plan.switch.lanes,
+        contributions=plan.contribution_bits,
+        slots=plan.switch.slots,
+        slots_per_job=plan.switch.quota,
     )
 
 
 def start_plain_server(plan: Plan, group: Group, folder: Path) -> Process:
     """A parameter server that sums everything itself. Args: folder: for its log."""
     arguments = ["sa_atp", "ps", "--listen", f"{LOOPBACK}:0", "--lanes", str(plan.switch.lanes)]
+    arguments += ["--contributions", str(plan.contribution_bits)]
     return group.start("plain parameter server", arguments, folder / "plain-ps.log")
 
 

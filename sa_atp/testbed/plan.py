@@ -12,17 +12,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sa_atp import policies
+from sa_atp import artefacts, policies
 from sa_atp.errors import UserError
 from sa_atp.inputs import read_text
 from sa_atp.policies.policy import BACKENDS
-from sa_atp.spec import CONTRIBUTION_BITS, LANE_BUILDS, SLOTS
+from sa_atp.spec import CONTRIBUTION_BITS, LANE_BUILDS, MOST_CONTRIBUTIONS, MOST_RANKS, SLOTS, WIDE_BUILDS
 from sa_atp.tables import read_table, setting
 from sa_atp.testbed import traces
 from sa_atp.train.comm_models import COMM_MODELS
 from sa_atp.words import plural
 
-SWITCHES = ("embedded", "bmv2", "tofino-model", "tofino2-model")
+V1MODEL = ("embedded", "bmv2")
+SWITCHES = (*V1MODEL, "tofino-model", "tofino2-model")
 TOPOLOGIES = ("star", "two-level", "dumbbell", "file")
 DEVICES = ("emulated", "cpu")
 CAUSES = ("device", "cpu-quota", "hog", "congestion")
@@ -68,7 +69,7 @@ class TopologyPlan:
 
     kind: str = setting("star", one_of=TOPOLOGIES)
     workers: int = setting(4, between=(1, MOST_WORKERS))
-    """More than there are contribution bits for are a question for flows: see [sim]."""
+    """More than a job can have ranks are a question for flows: see [sim]."""
     racks: int = setting(2, between=(2, MOST_RACKS))
     """Leaf switches of a two-level topology; workers are dealt to them in turn. At most 16, or 256 where flows run."""
     link_mbps: float = setting(10_000.0, between=(0.1, 1e6))
@@ -92,6 +93,8 @@ class SwitchPlan:
     program: str = setting("embedded", one_of=SWITCHES)
     """Which target executes the P4 program where `--switch auto` is given."""
     lanes: int = setting(256, one_of=LANE_BUILDS)
+    contributions: int = setting(0, one_of=(0, CONTRIBUTION_BITS, *sorted({most for _, most in WIDE_BUILDS})))
+    """Bits of a packet's bitmap, which bound workers times micro-batches. 0: the fewest of which there is a build."""
     slots: int = setting(1024, between=(1, SLOTS))
     """Aggregators that all jobs may use; a power of two."""
     slots_per_job: int = setting(0, between=(0, SLOTS))
@@ -116,7 +119,7 @@ class JobPlan:
     """Share of each parameter that is sent, of models that are not trained."""
     batch_size: int = setting(64, between=(1, 4096))
     """Samples of each worker's shard of a step."""
-    micro_batches: int = setting(16, between=(1, CONTRIBUTION_BITS))
+    micro_batches: int = setting(16, between=(1, MOST_CONTRIBUTIONS))
     """Pieces of a shard, each with a contribution bit of its own: the units of help."""
     compute_us_per_sample: int = setting(3000, between=(0, 10_000_000))
     """Emulated speed of a worker's device: forward and backward pass of one sample."""
@@ -251,6 +254,20 @@ class Plan:
     sweep: SweepPlan = field(default_factory=SweepPlan)
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """The policies' own tables, by their names: see policies.settings."""
+
+    @property
+    def contribution_bits(self) -> int:
+        """Of the build that the switches run: as the plan says, else the fewest that are enough, or as few as there are."""
+        if self.switch.contributions:
+            return self.switch.contributions
+        if self.topology.workers > MOST_RANKS or self.switch.program not in V1MODEL:
+            return CONTRIBUTION_BITS
+        return artefacts.contributions_for(self.switch.lanes, self.contributions) or CONTRIBUTION_BITS
+
+    @property
+    def contributions(self) -> int:
+        """At most, of a sum."""
+        return self.topology.workers * self.job.micro_batches
 
     def settings_of(self, table: str) -> Any:
         """A policy's own table, with defaults for what the plan leaves out."""

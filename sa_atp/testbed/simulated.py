@@ -90,7 +90,7 @@ def run(plan: Plan, progress: Progress) -> list[PolicyRun]:
 
 def _switches(plan: Plan, count: int, processes: contextlib.ExitStack) -> Sequence[Forwarder]:
     if plan.switch.program == SWITCH:
-        path = artefacts.program(plan.switch.lanes).json_path
+        path = artefacts.program(plan.switch.lanes, plan.contribution_bits).json_path
         return [Pipeline.from_file(path, cache=cache_folder()) for _ in range(count)]
     program = tofino.from_folder(artefacts.tofino_folder(tofino.MODELS[plan.switch.program], plan.switch.lanes))
     return [processes.enter_context(ModelForwarder(program)) for _ in range(count)]
@@ -131,6 +131,7 @@ class _Simulation:
             trunk=replace(links, rate_mbps=plan.topology.trunk_mbps or plan.topology.link_mbps),
             settings=ServerSettings(
                 lanes=plan.switch.lanes,
+                contribution_bits=plan.contribution_bits,
                 slots=plan.switch.slots,
                 slots_per_job=plan.switch.quota,
                 aggregates=self.policy.aggregates_at == "switch",

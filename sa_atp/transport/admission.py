@@ -29,7 +29,11 @@ class Admission:
         """Args: fail: ends a job for everybody, with a reason, the ranks that it is about, and details for people."""
         self._settings = settings
         self._registry = Registry(
-            lanes=settings.lanes, slots=settings.slots, slots_per_job=settings.slots_per_job, random_bits=random_bits
+            lanes=settings.lanes,
+            contribution_bits=settings.contribution_bits,
+            slots=settings.slots,
+            slots_per_job=settings.slots_per_job,
+            random_bits=random_bits,
         )
         self._events = events
         self._fail = fail
@@ -41,6 +45,12 @@ class Admission:
 
     def join(self, asked: Join, address: Address, now_us: int) -> Welcome | Waiting | Refused | Failure:
         wanted = (asked.world_size, asked.micro_batches, asked.help_mode, asked.seats)
+        room, sharers = self._settings.contribution_bits, asked.seats or asked.world_size
+        if sharers * asked.micro_batches > room:
+            return Refused(
+                reason=f"{sharers} times {asked.micro_batches} contributions are more than the {room} that the switches' "
+                f"program has bits for: at most {room // sharers} each, or start switch and server with --contributions"
+            )
         job = self._registry.named(asked.name) or self._registry.add(asked.name, *wanted)
         if job is None:
             return Refused(reason="the parameter server has 255 jobs already")

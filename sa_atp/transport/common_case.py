@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sa_atp.arrays import ByteRows, Exponents, Integers, Values
-from sa_atp.spec import HEADER_BYTES, Flag, Kind
+from sa_atp.spec import CONTRIBUTION_BITS, HEADER_BYTES, Flag, Kind
 from sa_atp.tensor.fragments import CHUNK_VALUES
 from sa_atp.tensor.scaling import (
     COARSE_BITS,
@@ -28,12 +28,11 @@ from sa_atp.transport import kernels as k
 from sa_atp.transport.contribution_group import ContributionGroup
 from sa_atp.transport.membership import Membership
 from sa_atp.transport.operation import UNKNOWN, Operation
-from sa_atp.wire.header import first_byte, size_of
+from sa_atp.wire.header import WORD, first_byte, size_of, words_of
 
 Streams = NDArray[np.int64]
 """int64[streams, ROW_ITEMS], see kernels.streams."""
-
-HIGH_BITS, LOW_BITS = 32, 0xFFFFFFFF
+BITMAP_WORD_BITS = 32  # kernels read packets in such words
 
 
 class Kernels(Protocol):
@@ -60,14 +59,23 @@ class Taken:
 class ResultStreams:
     """Divides results of one job and epoch into streams."""
 
-    def __init__(self, kernels: Kernels, *, job: int, epoch: int, fan_in: int, lanes: int) -> None:
+    def __init__(
+        self,
+        kernels: Kernels,
+        *,
+        job: int,
+        epoch: int,
+        fan_in: int,
+        lanes: int,
+        contribution_bits: int = CONTRIBUTION_BITS,
+    ) -> None:
         self._kernels = kernels
         self.job, self.epoch = job, epoch
-        self._size = size_of(Kind.RESULT, lanes)
+        self._size = size_of(Kind.RESULT, lanes, contribution_bits)
+        self._fan_in = _in_memory(fan_in, contribution_bits)
         self._what = np.zeros(k.S_ITEMS, np.int64)
         self._what[:] = (
-            first_byte(Kind.RESULT), job, epoch, _in_memory(fan_in >> HIGH_BITS), _in_memory(fan_in & LOW_BITS),
-            Flag.CONGESTION, Flag.COLLISION, Flag.FROM_PS,
+            first_byte(Kind.RESULT), job, epoch, Flag.CONGESTION, Flag.COLLISION, Flag.FROM_PS,
         )  # fmt: skip
         self._rows: Streams = np.zeros((256, k.ROW_ITEMS), np.int64)
 
@@ -78,7 +86,7 @@ class ResultStreams:
             return None
         if len(self._rows) < len(packets):
             self._rows = np.zeros((2 * len(packets), k.ROW_ITEMS), np.int64)
-        count = self._kernels.streams(words, self._what, self._rows)
+        count = self._kernels.streams(words, self._what, self._fan_in, self._rows)
         return None if count < 0 else self._rows[:count]
 
 
@@ -89,8 +97,9 @@ class CommonCase:
         self._kernels = kernels
         self._member = membership
         self.results = ResultStreams(
-            kernels, job=membership.job, epoch=membership.epoch, fan_in=membership.fan_in, lanes=membership.lanes
-        )
+            kernels, job=membership.job, epoch=membership.epoch, fan_in=membership.fan_in, lanes=membership.lanes,
+            contribution_bits=membership.contribution_bits,
+        )  # fmt: skip
         self._contribution = np.zeros(k.F_ITEMS, np.int64)
         self._contribution[[k.F_FIRST, k.F_JOB, k.F_EPOCH, k.F_SLOT_BASE, k.F_SLOT_COUNT, k.F_LIMIT]] = (
             first_byte(Kind.DATA), membership.job, membership.epoch, membership.slot_base, membership.slot_count,
@@ -99,6 +108,7 @@ class CommonCase:
         self._stream = np.zeros(k.T_ITEMS, np.int64)
         self._stream[k.T_SUM_LIMIT :] = (
             SUM_LIMIT, target_bits(membership.contributions), COARSE_BITS, HEADROOM_BITS, MIN_EXPONENT, MAX_EXPONENT,
+            membership.contribution_bits // BITMAP_WORD_BITS,
         )  # fmt: skip
         self._found = np.zeros(k.OUT_ITEMS, np.int64)
         self._done = np.zeros((16, 2), np.int64)
@@ -121,7 +131,7 @@ class CommonCase:
         what[k.F_FLAGS] = Flag.ON_BEHALF if group.bypass_leaf else 0
         what[k.F_TAG] = operation.tag
         what[k.F_SEQ] = operation.first_seq
-        what[k.F_BITS_HIGH], what[k.F_BITS_LOW] = group.bits >> HIGH_BITS, group.bits & LOW_BITS
+        bits = _in_memory(group.bits, self._member.contribution_bits)
         what[k.F_DATA_START] = plan.data_start(attempt)
         what[k.F_CHUNK_FRAGMENTS] = plan.chunk_fragments
         what[k.F_ATTEMPT] = attempt
@@ -129,7 +139,7 @@ class CommonCase:
         end = min(end, (attempt + 1) * plan.attempt_fragments)
         for n, part in enumerate(group.parts):
             what[k.F_ADD] = n
-            written = self._kernels.fill(words, at, first, end, what, operation.exponent, group.fits[n], part)
+            written = self._kernels.fill(words, at, first, end, what, bits, operation.exponent, group.fits[n], part)
             end = first + written
         return int(end - first)
 
@@ -177,9 +187,9 @@ def little_endian() -> bool:
     return sys.byteorder == "little"
 
 
-def _in_memory(word: int) -> int:
-    """A word of a packet as this machine reads it."""
-    return int.from_bytes(word.to_bytes(4, "big"), sys.byteorder)
+def _in_memory(bits: int, contribution_bits: int) -> NDArray[np.uint32]:
+    """A bitmap of a packet as this machine reads it, word by word."""
+    return words_of(bits, contribution_bits).astype(WORD).view(np.uint32)
 
 
-assert HEADER_BYTES == 4 * k.HEADER_WORDS
+assert HEADER_BYTES == 4 * (k.HEADER_WORDS + CONTRIBUTION_BITS // BITMAP_WORD_BITS)

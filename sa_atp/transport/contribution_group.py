@@ -11,12 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from sa_atp.arrays import Bitmaps, Exponents, Indices, Lanes, Mask, Values
-from sa_atp.spec import CONTRIBUTION_BITS
 from sa_atp.tensor.fragments import Plan, Run
 from sa_atp.tensor.quantise import quantise
 from sa_atp.tensor.scaling import POISON, magnitude_code
 from sa_atp.transport.under_way import UnderWay
-from sa_atp.wire.header import LANE
+from sa_atp.wire.header import LANE, WORD_BITS, words_of
 
 RESEND_AFTER_TRIES = 3  # transmissions through the switch before the slot is asked to hand over (section 5.5)
 NEVER = 0  # in sent_us: this fragment has not been sent
@@ -341,10 +340,11 @@ class ContributionGroup:
 
     def write_lanes(self, run: Run, bits: Bitmaps, out: Lanes) -> None:
         """Writes the bitmaps and lanes of a run. Args: a row of each for a fragment; out: big-endian."""
-        bits[:] = self.bits
+        width = bits.shape[1] * WORD_BITS
+        bits[:] = words_of(self.bits, width)
         if run.chunk < 0:
             out[0] = self._scale_lanes(run.attempt, run.fragment, self.excluded.get(run.first, 0))
-            bits[0] = self.bits & ~self.excluded.get(run.first, 0)
+            bits[0] = words_of(self.bits & ~self.excluded.get(run.first, 0), width)
             return
         first = run.fragment - self.plan.fragments_of(run.chunk)[0]
         out[:] = self._lanes_of(run.chunk)[first : first + len(run)]
@@ -353,7 +353,7 @@ class ContributionGroup:
         for row in range(len(run)):
             excluded = self.excluded.get(run.first + row, 0)
             if excluded:
-                bits[row] = self.bits & ~excluded
+                bits[row] = words_of(self.bits & ~excluded, width)
                 out[row] = self._lanes_without(run.chunk, first + row, excluded)
 
     def is_poisoned(self, run: Run) -> bool:
@@ -419,4 +419,4 @@ class ContributionGroup:
 
     def _owners(self) -> list[int]:
         """The contributions that the parts are, lowest first."""
-        return [c for c in range(CONTRIBUTION_BITS) if self.bits >> c & 1]
+        return [c for c in range(self.bits.bit_length()) if self.bits >> c & 1]

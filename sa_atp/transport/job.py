@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from sa_atp.spec import CONTRIBUTION_BITS
+from sa_atp.spec import CONTRIBUTION_BITS, MOST_RANKS
 from sa_atp.straggler.ledger import Ledger
 from sa_atp.straggler.seats import Seats
 from sa_atp.tensor.fragments import Plan
@@ -26,7 +26,7 @@ from sa_atp.wire.datagrams import Address
 
 FAILURES_KEPT = 8  # the last ones, for those who have not heard
 GO_ON = ("restarted", "refused")  # failures after which those who still ask to join begin the next epoch
-SPOKEN_KEPT = 8 * CONTRIBUTION_BITS  # connections of earlier epochs
+SPOKEN_KEPT = 8 * MOST_RANKS  # connections of earlier epochs
 REPLIES_KEPT = 64  # for each rank: a repeated request gets the same answer, not another decision
 
 
@@ -48,10 +48,10 @@ class Position:
     values: int
     predicted: bool  # its scale follows from an earlier sum with its key
 
-    def disagreement(self, other: "Position", lanes: int) -> str | None:
+    def disagreement(self, other: "Position", lanes: int, contribution_bits: int) -> str | None:
         """Why two ranks at these operations cannot be summing the same; None if they may be."""
         if self.operation > other.operation:
-            return other.disagreement(self, lanes)
+            return other.disagreement(self, lanes, contribution_bits)
         if self.operation == other.operation:
             if self.values != other.values:
                 return (
@@ -67,7 +67,7 @@ class Position:
                     f"and for rank {new.rank} it has none, or a new one"
                 )
             return None
-        ends = (self.first + Plan(self.values, lanes).span) & SEQ_MASK
+        ends = (self.first + Plan(self.values, lanes, contribution_bits).span) & SEQ_MASK
         if other.operation == self.operation + 1 and other.first != ends:
             return (
                 f"operation {self.operation} has {self.values} values for rank {self.rank} "
@@ -117,13 +117,16 @@ class Job:
         first_seq: int,
         help_mode: HelpMode,
         seats: int = 0,
+        contribution_bits: int = CONTRIBUTION_BITS,
     ) -> None:
+        """Args: contribution_bits: how many the bitmaps of packets have."""
         self.name = name
         self.number = number
         self.epoch = epoch
         self.world_size = world_size
         self.micro_batches = micro_batches
         self.lanes = lanes
+        self.contribution_bits = contribution_bits
         self.slot_base = slot_base
         self.slot_count = slot_count
         self.help_mode = help_mode
@@ -142,7 +145,7 @@ class Job:
     def _start(self, first_seq: int) -> None:
         self.first_seq = first_seq
         self.recalled.clear()
-        self.sums = SumStore(self.lanes, self.fan_in, first_seq)
+        self.sums = SumStore(self.lanes, self.fan_in, first_seq, self.contribution_bits)
         self.ledger = Ledger(self.world_size, self.micro_batches, self.help_mode)
         self.seating = Seats(self.seats)
 
@@ -254,6 +257,7 @@ class Job:
             levels=levels,
             leaf_ranks=sum(1 << other for other in self.below_leaf_of(rank)) if levels > 1 else 0,
             seats=self.seats,
+            contribution_bits=self.contribution_bits,
         )
 
     def progress(self, rank: int, oldest: int) -> None:
@@ -277,7 +281,11 @@ class Job:
             predicted=sign.predicted,
         )
         for other in self.members.values():
-            problem = None if other.at is None or other is member else at.disagreement(other.at, self.lanes)
+            problem = (
+                None
+                if other.at is None or other is member
+                else at.disagreement(other.at, self.lanes, self.contribution_bits)
+            )
             if problem is not None:
                 ranks = sorted((member.rank, other.rank))
                 return ranks, (

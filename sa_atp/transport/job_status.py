@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from sa_atp.spec import CONTRIBUTION_BITS
+from sa_atp.spec import MOST_RANKS
 from sa_atp.transport.errors import TransportError
 from sa_atp.transport.job import Job, Member, State
 from sa_atp.transport.serial import serial_distance
@@ -33,7 +33,7 @@ from sa_atp.wire.control import (
 from sa_atp.wire.datagrams import Address
 
 MAX_DETAIL = 160  # characters of a failure's explanation
-LONGEST_MEMBER = 130  # bytes of what tells of one
+LONGEST_MEMBER = 90  # bytes of what tells of one, without its two bitmaps
 
 
 # --- the server's side ----------------------------------------------------------------------------------------------------
@@ -67,11 +67,12 @@ def answer(
     job = jobs[found]
     ranks = [r for r in sorted(job.members) if r >= asked.rank or found != asked.job]
     reply = _of_job(job)
+    room = MAX_BYTES - LONGEST_MEMBER - 2 * len(str(1 << job.contribution_bits))
     for rank in ranks:
         status = _of_member(job, job.members[rank], now_us)
         reply = replace(reply, members=[*reply.members, status], next=(found, rank + 1))
-        longest = replace(reply, next=(255, CONTRIBUTION_BITS))
-        if len(encode(longest, request=0, reply=True)) > MAX_BYTES - LONGEST_MEMBER:
+        longest = replace(reply, next=(255, MOST_RANKS))
+        if len(encode(longest, request=0, reply=True)) > room:
             break
     if not ranks or reply.next is None or reply.next[1] > ranks[-1]:
         reply = replace(reply, next=(found + 1, 0) if any(n > found for n in jobs) else None)
@@ -191,4 +192,4 @@ def _status(told: Description, number: int, before: tuple[MemberStatus, ...]) ->
 
 
 def _ranks(bits: int) -> tuple[int, ...]:
-    return tuple(rank for rank in range(CONTRIBUTION_BITS) if bits >> rank & 1)
+    return tuple(rank for rank in range(MOST_RANKS) if bits >> rank & 1)

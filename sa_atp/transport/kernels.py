@@ -18,19 +18,19 @@ import numpy as np
 
 from sa_atp.arrays import Values
 
-HEADER_WORDS = 5
+HEADER_WORDS = 3  # of a header, before its bitmap
 
 # --- what packets of an operation are, as items of int64[...] -------------------------------------------------------------
 # fill
-(F_FIRST, F_FLAGS, F_JOB, F_EPOCH, F_TAG, F_SEQ, F_SLOT_BASE, F_SLOT_COUNT, F_BITS_HIGH, F_BITS_LOW, F_DATA_START,
- F_CHUNK_FRAGMENTS, F_ATTEMPT, F_LIMIT, F_ADD, F_ITEMS) = range(16)  # fmt: skip
+(F_FIRST, F_FLAGS, F_JOB, F_EPOCH, F_TAG, F_SEQ, F_SLOT_BASE, F_SLOT_COUNT, F_DATA_START, F_CHUNK_FRAGMENTS, F_ATTEMPT,
+ F_LIMIT, F_ADD, F_ITEMS) = range(14)  # fmt: skip
 # streams
-S_FIRST, S_JOB, S_EPOCH, S_BITS_HIGH, S_BITS_LOW, S_CONGESTION, S_COLLISION, S_RARE, S_ITEMS = range(9)
+S_FIRST, S_JOB, S_EPOCH, S_CONGESTION, S_COLLISION, S_RARE, S_ITEMS = range(7)
 # a row that streams finds
 (ROW_START, ROW_END, ROW_SEQ, ROW_EXPONENT, ROW_TAG, ROW_MARKED, ROW_COLLIDED, ROW_RARE, ROW_ITEMS) = range(9)
 # take
 (T_LOCAL, T_DATA_START, T_DATA_FRAGMENTS, T_CHUNK_FRAGMENTS, T_ATTEMPT, T_EXPONENT, T_HIGH, T_SUM_LIMIT, T_TARGET, T_COARSE,
- T_HEADROOM, T_LEAST, T_MOST, T_ITEMS) = range(14)  # fmt: skip
+ T_HEADROOM, T_LEAST, T_MOST, T_BITS_WORDS, T_ITEMS) = range(15)  # fmt: skip
 # what take finds
 OUT_FRESH, OUT_NEWEST, OUT_FLOWN, OUT_DONE, OUT_ACCEPTED, OUT_LAST_ACCEPTED, OUT_ITEMS = range(7)
 # of a chunk's history, see tensor.scaling.ChunkHistory
@@ -43,45 +43,46 @@ def swapped(word: Any) -> Any:
     return np.uint32(high | ((word << np.uint32(8)) & np.uint32(0xFF0000)) | (word << np.uint32(24)))
 
 
-def fill(words: Any, at: int, first: int, end: int, what: Any, exponents: Any, fits: Any, values: Values) -> int:
+def fill(
+    words: Any, at: int, first: int, end: int, what: Any, bits: Any, exponents: Any, fits: Any, values: Values
+) -> int:
     """Writes data fragments first to end - 1 of one attempt: header, and lanes quantised from one contribution.
 
     Args:
-        words: uint32[packets, 5 + lanes]. at: the row of the first.
+        words: uint32[packets, 3 + words of the bitmap + lanes]. at: the row of the first.
         what: int64[F_ITEMS]. F_ADD: to add the lanes to those that are there, instead of writing both.
+        bits: uint32[words of the bitmap], as they travel.
         exponents: int16[chunks].
         fits: int8[chunks]: attempt + 1 where a chunk's values are known to fit their exponent; filled in here.
         values: float32[values].
 
     Returns: how many were written: up to the first chunk that has a value which does not fit.
     """
-    lanes = words.shape[1] - 5
+    header = 3 + bits.size
+    lanes = words.shape[1] - header
     total = values.size
-    chunk_fragments = what[11]
-    attempt = what[12]
-    limit = np.float32(what[13])
-    add = what[14] != 0
+    chunk_fragments = what[9]
+    attempt = what[10]
+    limit = np.float32(what[11])
+    add = what[12] != 0
     top = np.uint32((what[0] << 24) | (what[1] << 16))
     names = np.uint32((what[2] << 24) | (what[3] << 16) | what[4])
-    high = np.uint32(what[8])
-    low = np.uint32(what[9])
     checked = -1
     scale = np.float32(1.0)
-    begin = first - what[10]
+    begin = first - what[8]
     if (
-        at < 0
+        lanes < 1
+        or at < 0
         or at + end - first > words.shape[0]
         or chunk_fragments < 1
         or begin < 0
-        or (end - 1 - what[10]) * lanes >= total
-        or (end - 1 - what[10]) // chunk_fragments >= exponents.size
+        or (end - 1 - what[8]) * lanes >= total
+        or (end - 1 - what[8]) // chunk_fragments >= exponents.size
         or fits.size < exponents.size
     ):
         return 0
-    swapped_high = swapped(high)
-    swapped_low = swapped(low)
     for local in range(first, end):
-        fragment = local - what[10]
+        fragment = local - what[8]
         chunk = fragment // chunk_fragments
         if chunk != checked:
             exponent = exponents[chunk]
@@ -106,12 +107,12 @@ def fill(words: Any, at: int, first: int, end: int, what: Any, exponents: Any, f
             row[1] = swapped(word)
             word = np.uint32(seq)
             row[2] = swapped(word)
-            row[3] = swapped_high
-            row[4] = swapped_low
+            for i in range(bits.size):
+                row[3 + i] = bits[i]
         place = fragment * lanes
         count = min(lanes, total - place)
         source = values[place : place + count]
-        lane = row[5:]
+        lane = row[header:]
         if add:
             for i in range(count):
                 word = lane[i]
@@ -127,11 +128,12 @@ def fill(words: Any, at: int, first: int, end: int, what: Any, exponents: Any, f
     return end - first
 
 
-def streams(words: Any, what: Any, found: Any) -> int:
+def streams(words: Any, what: Any, bits: Any, found: Any) -> int:
     """Divides results into streams: consecutive fragments with one exponent and tag.
 
     Args:
-        words: uint32[packets, 5 + lanes]. what: int64[S_ITEMS].
+        words: uint32[packets, 3 + words of the bitmap + lanes]. what: int64[S_ITEMS].
+        bits: uint32[words of the bitmap], of a complete sum, as they travel.
         found: int64[packets or more, ROW_ITEMS]: a row for each stream.
 
     Returns: how many there are; -1 if a packet is not a complete result of this job and epoch.
@@ -139,16 +141,19 @@ def streams(words: Any, what: Any, found: Any) -> int:
     count = -1
     before = np.int64(-2)
     stream = np.int64(-1)
+    if words.shape[1] < 3 + bits.size:
+        return -1
     for i in range(words.shape[0]):
         row = words[i]
         if (
             np.int64(row[0] & np.uint32(0xFF)) != what[0]
             or np.int64(row[1] & np.uint32(0xFF)) != what[1]
             or np.int64((row[1] >> np.uint32(8)) & np.uint32(0xFF)) != what[2]
-            or np.int64(row[3]) != what[3]
-            or np.int64(row[4]) != what[4]
         ):
             return -1
+        for b in range(bits.size):
+            if row[3 + b] != bits[b]:
+                return -1
         flags = np.int64((row[0] >> np.uint32(8)) & np.uint32(0xFF))
         word = row[2]
         seq = np.int64(swapped(word))
@@ -165,9 +170,9 @@ def streams(words: Any, what: Any, found: Any) -> int:
             found[count, 6] = 0
             found[count, 7] = 0
         found[count, 1] = i + 1
-        found[count, 5] += (flags & what[5]) != 0
-        found[count, 6] += (flags & what[6]) != 0
-        found[count, 7] |= flags & what[7]
+        found[count, 5] += (flags & what[3]) != 0
+        found[count, 6] += (flags & what[4]) != 0
+        found[count, 7] |= flags & what[5]
         before = seq
     return count + 1
 
@@ -194,7 +199,7 @@ def take(
     """Takes a stream of results, if all are data fragments that are missing, sent by us, and at the right exponent.
 
     Args:
-        words: uint32[packets, 5 + lanes]; start, end: rows of the stream.
+        words: uint32[packets, 3 + words of the bitmap + lanes]; start, end: rows of the stream.
         what: int64[T_ITEMS].
         pending, waiting, exponents, attempts, accepted, sums: of the operation; sums: int32[fragments * lanes].
         predicted: bool[chunks]: whose exponent is from a history, in histories: int16[chunks, H_ITEMS].
@@ -204,12 +209,15 @@ def take(
 
     Returns: whether they were taken; if not, nothing has changed.
     """
-    lanes = words.shape[1] - 5
+    header = 3 + what[13]
+    lanes = words.shape[1] - header
     count = end - start
     first = what[0]
     fragment = first - what[1]
     if (
-        start < 0
+        what[13] < 0
+        or lanes < 1
+        or start < 0
         or end > words.shape[0]
         or count <= 0
         or fragment < 0
@@ -235,7 +243,7 @@ def take(
         chunk = at // what[3]
         stop = min(fragment + count, (chunk + 1) * what[3])
         for place in range(at, stop):
-            source = words[start + place - fragment, 5:]
+            source = words[start + place - fragment, header:]
             goal = sums[place * lanes : (place + 1) * lanes]
             for i in range(lanes):
                 word = source[i]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sa_atp.errors import UserError
-from sa_atp.spec import CONTRIBUTION_BITS, HEADER_BYTES, Kind
+from sa_atp.spec import CONTRIBUTION_BITS, HEADER_BYTES, MOST_CONTRIBUTIONS, MOST_RANKS, Kind
 from sa_atp.transport.errors import ParameterServerLostError, RefusedError, TransportError
 from sa_atp.transport.failures import error_of
 from sa_atp.transport.requests import Requests
@@ -63,7 +63,8 @@ class JoinRequest:
         if not ContributionMap(self.world_size, self.micro_batches, self.seats).fits:
             raise UserError(
                 f"world_size = {self.world_size} with {self.micro_batches} contributions each: "
-                f"expected at least 1 of both, and at most {CONTRIBUTION_BITS} contributions in all"
+                f"expected at least 1 of both, at most {MOST_RANKS} ranks, "
+                f"and at most {MOST_CONTRIBUTIONS} contributions in all"
             )
         if not 0 <= self.rank < self.world_size:
             raise UserError(f"rank = {self.rank}: expected 0 to {self.world_size - 1}")
@@ -93,6 +94,8 @@ class Membership:
     """Ranks whose contributions the first of two switches sums, as a bitmap; 0: there is no such switch."""
     seats: int = 0
     """How many ranks are in a sum: the first that ask for a seat; 0: all are."""
+    contribution_bits: int = CONTRIBUTION_BITS
+    """How many the bitmaps of packets have."""
 
     @property
     def map(self) -> ContributionMap:
@@ -140,6 +143,7 @@ class Membership:
             levels=welcome.levels,
             leaf_ranks=welcome.leaf_ranks,
             seats=welcome.seats,
+            contribution_bits=welcome.contribution_bits,
         )
 
 

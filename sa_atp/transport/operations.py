@@ -53,7 +53,9 @@ class Operations:
 
     def begin(self, values: int, key: object | None) -> tuple[int, int]:
         """Returns: number and first sequence number. Opens nothing yet, see `open_waiting`."""
-        waiting = _Waiting(self._begun, plan_of(values, self._member.lanes), self._next_place, key)
+        waiting = _Waiting(
+            self._begun, plan_of(values, self._member.lanes, self._member.contribution_bits), self._next_place, key
+        )
         self._begun += 1
         self._next_place += waiting.plan.span
         self._starts.append(waiting.place)

@@ -21,7 +21,7 @@ from sa_atp.transport.recovery import Recovery
 from sa_atp.transport.serial import SEQ_MASK, serial_distance
 from sa_atp.transport.timing import RoundTrip
 from sa_atp.transport.window import Window
-from sa_atp.wire.header import headers, lanes_of
+from sa_atp.wire.header import bitmaps, headers, lanes_of, words_of
 
 # flags as plain integers: arithmetic on enum members is slow
 _CONGESTION, _COLLISION = int(Flag.CONGESTION), int(Flag.COLLISION)
@@ -49,6 +49,7 @@ class Receiver:
         self.problem: Reportable | None = None
         """Why there is no going on: the first sum that says so."""
         self._member = membership
+        self._fan_in = words_of(membership.fan_in, membership.contribution_bits)
         self._operations = operations
         self._under_way = operations.under_way
         self._round_trip = round_trip
@@ -101,7 +102,7 @@ class Receiver:
 
     def take(self, head: Headers, packets: ByteRows, now_us: int) -> None:
         """Takes results of this job. Args: HEADER[n]; uint8[n, size]."""
-        complete = head["bits"] == self._member.fan_in
+        complete = (bitmaps(packets, self._member.contribution_bits) == self._fan_in).all(axis=1)
         if not complete.all():
             self._stats.malformed += int((~complete).sum())
             head, packets = head[complete], packets[complete]
@@ -117,7 +118,9 @@ class Receiver:
             if start == end:
                 continue
             out = self._under_way.out
-            fresh = self._take_stream(int(seqs[start]), head[start], lanes_of(packets[start:end]), now_us)
+            fresh = self._take_stream(
+                int(seqs[start]), head[start], lanes_of(packets[start:end], self._member.contribution_bits), now_us
+            )
             if fresh:
                 news += fresh
                 self._count(head[start:end], fresh, self._under_way.out - out, now_us)

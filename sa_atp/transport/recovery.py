@@ -232,8 +232,8 @@ class Recovery:
             if left <= 0:
                 return
 
-    def on_answer(self, head: np.void, operation: Operation, now_us: int) -> WaitingFor | None:
-        """Takes what is held of a fragment of an operation.
+    def on_answer(self, head: np.void, bits: int, operation: Operation, now_us: int) -> WaitingFor | None:
+        """Takes what is held of a fragment of an operation. Args: bits: the contributions.
 
         Returns: that we lead, if that was asked, and all that is missing is others' work.
         """
@@ -257,7 +257,7 @@ class Recovery:
             self._find_lost_questions(question, now_us)
         if question.is_passed or (from_server and question.reused) or not operation.pending[local]:
             return None
-        return self._on_held(operation, local, int(head["bits"]), question, from_server, now_us)
+        return self._on_held(operation, local, bits, question, from_server, now_us)
 
     def _find_lost_questions(self, answered: Question, now_us: int) -> None:
         """Questions are lost, too, or their answers: then those that were asked later are answered first.

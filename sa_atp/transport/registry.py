@@ -10,10 +10,13 @@ OVER = (State.ENDED, State.FAILED)
 
 
 class Registry:
-    def __init__(self, *, lanes: int, slots: int, slots_per_job: int, random_bits: Callable[[int], int]) -> None:
+    def __init__(
+        self, *, lanes: int, contribution_bits: int, slots: int, slots_per_job: int, random_bits: Callable[[int], int]
+    ) -> None:
         """Args: see ServerSettings and ParameterServer."""
         self.jobs: dict[int, Job] = {}
         self._lanes = lanes
+        self._contribution_bits = contribution_bits
         self._slots = min(slots, MOST_SLOTS)
         self._quota = min(slots_per_job, slots)
         self._random_bits = random_bits
@@ -43,6 +46,7 @@ class Registry:
             first_seq=self._random_bits(32),
             help_mode=help_mode,
             seats=seats,
+            contribution_bits=self._contribution_bits,
         )
         self.jobs[number] = job
         return job

@@ -21,7 +21,7 @@ from sa_atp.transport.timing import RoundTrip
 from sa_atp.transport.under_way import UnderWay
 from sa_atp.transport.window import Window
 from sa_atp.wire.datagrams import Burst
-from sa_atp.wire.header import first_byte, headers, lanes_of, size_of
+from sa_atp.wire.header import bitmaps, first_byte, headers, lanes_of, size_of
 
 MAX_BURST = 256  # fragments written at once: enough to spread the cost of a batch, few enough to stay in the cache
 
@@ -39,8 +39,9 @@ class _Rules:
     """Writes packets of any kind of contribution, run by run."""
 
     def __init__(self, packets: ByteRows, member: Membership) -> None:
-        self._head, self._lanes = headers(packets), lanes_of(packets)
-        self._bits, self._flags, self._stamp = self._head["bits"], self._head["flags"], Stamp(self._head, member)
+        self._head, self._lanes = headers(packets), lanes_of(packets, member.contribution_bits)
+        self._bits = bitmaps(packets, member.contribution_bits)
+        self._flags, self._stamp = self._head["flags"], Stamp(self._head, member)
 
     def write(self, at: int, operation: Operation, group: ContributionGroup, run: Run) -> None:
         """All but the flags, which may follow from what is written."""
@@ -83,7 +84,7 @@ class Sender:
         self._recovery = recovery
         self._stats = stats
         self._under_way = under_way
-        self._size = size_of(Kind.DATA, membership.lanes)
+        self._size = size_of(Kind.DATA, membership.lanes, membership.contribution_bits)
 
     def contributions(
         self, active: Collection[Operation], oldest_seq: int, budget_bytes: int | None, now_us: int

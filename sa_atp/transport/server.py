@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from msgspec.structs import asdict, replace
 
-from sa_atp.arrays import ByteRows, Headers, Octets
+from sa_atp.arrays import Bitmaps, ByteRows, Headers, Octets
 from sa_atp.spec import HEADER_BYTES, Flag, Kind
 from sa_atp.transport import failures, job_status, sums, work_requests
 from sa_atp.transport.admission import Admission
@@ -52,7 +52,7 @@ from sa_atp.wire.control import (
     plain,
 )
 from sa_atp.wire.datagrams import Address, Burst, merged
-from sa_atp.wire.header import first_byte, headers, lanes_of, size_of
+from sa_atp.wire.header import bitmaps, first_byte, headers, lanes_of, number_of, size_of
 
 MAX_GATHER = 1024  # copies of results that may wait until they are looked at
 KNOWN_KINDS = frozenset({first_byte(k) for k in (Kind.DATA, Kind.RESULT, Kind.PROBE)})
@@ -114,12 +114,13 @@ class ParameterServer:
         known = self._streams.get(job.number)
         if known is None or known.epoch != job.epoch:
             known = self._streams[job.number] = ResultStreams(
-                self._kernels, job=job.number, epoch=job.epoch, fan_in=job.fan_in, lanes=self.settings.lanes
-            )
+                self._kernels, job=job.number, epoch=job.epoch, fan_in=job.fan_in, lanes=job.lanes,
+                contribution_bits=job.contribution_bits,
+            )  # fmt: skip
         streams = known.find(burst.data)
         if streams is None:
             return False
-        lanes = lanes_of(burst.data)
+        lanes = lanes_of(burst.data, job.contribution_bits)
         for row in streams.tolist():
             start, end = row[ROW_START], row[ROW_END]
             if not row[ROW_COLLIDED] and job.sums.keep_stream(
@@ -141,7 +142,8 @@ class ParameterServer:
                     self._on_control(head[row], burst.data[row].tobytes(), burst.address, now_us)
                 continue
             kind = Kind(int(first) & 15) if int(first) in KNOWN_KINDS else None
-            if kind is None or burst.data.shape[1] != size_of(kind, self.settings.lanes):
+            expected = None if kind is None else size_of(kind, self.settings.lanes, self.settings.contribution_bits)
+            if kind is None or burst.data.shape[1] != expected:
                 self.malformed += len(of_kind)
                 continue
             for number in np.unique(head["job"][of_kind]):
@@ -164,38 +166,41 @@ class ParameterServer:
             for row in head:
                 self._serving.answer_probe(job, row)
             return
-        fan_in = np.uint64(job.fan_in)
-        bits = head["bits"].astype(np.uint64)
-        sound = bits == fan_in if kind is Kind.RESULT else (bits != 0) & (bits & ~fan_in == 0)
+        fan_in = job.sums.fan_in
+        bits = bitmaps(packets, job.contribution_bits).astype(np.uint64)
+        if kind is Kind.RESULT:
+            sound = (bits == fan_in).all(axis=1)
+        else:
+            sound = bits.any(axis=1) & ~(bits & ~fan_in).any(axis=1)
         if not sound.all():
             job.stats.malformed += int((~sound).sum())
-            head, packets = head[sound], packets[sound]
+            head, bits, packets = head[sound], bits[sound], packets[sound]
         if not len(head):
             return
         if kind is Kind.RESULT:
-            outcome = job.sums.keep(head, lanes_of(packets))
+            outcome = job.sums.keep(head, lanes_of(packets, job.contribution_bits))
             news = outcome == sums.COMPLETED
             job.stats.results_kept += int(news.sum())
             job.stats.duplicates += int(np.isin(outcome, (sums.KNOWN, sums.PASSED)).sum())
             if job.recalled:
                 self._serving.recalled_came(job, head["seq"][news])
         else:
-            outcome = job.sums.add(head, lanes_of(packets))
-            self._after_adding(job, head, outcome)
+            outcome = job.sums.add(head, bits, lanes_of(packets, job.contribution_bits))
+            self._after_adding(job, head, bits, outcome)
         job.stats.beyond += int((outcome == sums.BEYOND).sum())
 
-    def _after_adding(self, job: Job, head: Headers, outcome: Octets) -> None:
+    def _after_adding(self, job: Job, head: Headers, bits: Bitmaps, outcome: Octets) -> None:
         stats = job.stats
         completed = outcome == sums.COMPLETED
         stats.added += int(((outcome == sums.ADDED) | completed).sum())
         stats.duplicates += int(np.isin(outcome, (sums.DUPLICATE, sums.KNOWN, sums.PASSED)).sum())
         stats.overlaps += int((outcome == sums.OVERLAP).sum())
         if (outcome == sums.MISMATCH).any():
-            row = head[np.flatnonzero(outcome == sums.MISMATCH)[0]]
-            ranks = job.whose([job.map.lowest_rank(int(row["bits"]))])
+            found = int(np.flatnonzero(outcome == sums.MISMATCH)[0])
+            ranks = job.whose([job.map.lowest_rank(number_of(bits[found]))])
             self._fail(
                 job, "mismatch", ranks,
-                f"{describe_ranks(ranks)} sums something else than the others at fragment {int(row['seq'])}: "
+                f"{describe_ranks(ranks)} sums something else than the others at fragment {int(head['seq'][found])}: "
                 "every rank must run the same operations, with the same sizes and keys, in the same order",
             )  # fmt: skip
             return
@@ -205,7 +210,7 @@ class ParameterServer:
         known = (outcome == sums.KNOWN) & (head["flags"] & Flag.ON_BEHALF == 0)
         if known.any() and not job.seats:  # whose bits do not say who has sent them: it asks, as for any lost result
             # Its sender has not seen the result, or would not send again.
-            senders = np.array([job.map.lowest_rank(int(b)) for b in head["bits"][known]])
+            senders = np.array([job.map.lowest_rank(number_of(b)) for b in bits[known]])
             for rank in np.unique(senders):
                 self._serving.serve(job, int(rank), head["seq"][known][senders == rank])
 

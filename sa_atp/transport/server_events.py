@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from sa_atp.spec import CONTRIBUTION_BITS
 from sa_atp.wire.contributions import ContributionMap
 from sa_atp.wire.datagrams import Address
 
@@ -11,6 +12,8 @@ from sa_atp.wire.datagrams import Address
 class ServerSettings:
     lanes: int = 64
     """Lanes of the program that the switches run."""
+    contribution_bits: int = CONTRIBUTION_BITS
+    """... and how many bits its bitmaps have: the most contributions of a job."""
     switch_address: Address | None = None
     """Where workers send contributions, if the switch does not lie on the way to the parameter server."""
     aggregates: bool = True

@@ -12,7 +12,7 @@ from sa_atp.transport.stamp import QUESTION_FLAGS, result_packets
 from sa_atp.transport.sums import Stored
 from sa_atp.wire.control import Fetch, Recall, encode
 from sa_atp.wire.datagrams import Address, Burst
-from sa_atp.wire.header import HEADER, first_byte
+from sa_atp.wire.header import bitmaps, first_byte, header_bytes, headers, words_of
 
 MAX_RECALL = 32  # results asked of other workers for one request
 
@@ -62,12 +62,14 @@ class Serving:
         if self.serve(job, rank, np.array([seq])):
             return
         self.recall(job, rank, seq)
-        reply = np.zeros(1, HEADER)
+        width = job.contribution_bits
+        packets = np.zeros((1, header_bytes(width)), np.uint8)
+        reply = headers(packets)
         reply[0] = head
         reply["first"] = first_byte(Kind.PROBE_REPLY)
         reply["flags"] = int(Flag.FROM_PS) | int(head["flags"]) & QUESTION_FLAGS
-        reply["bits"] = job.sums.bits(seq)
-        self._out.append(Burst(job.members[rank].address, reply.view(np.uint8).reshape(1, -1)))
+        bitmaps(packets, width)[:] = words_of(job.sums.bits(seq), width)
+        self._out.append(Burst(job.members[rank].address, packets))
 
     def recall(self, job: Job, rank: int, seq: int, count: int = 1) -> None:
         """A rank waits for fragments that may be complete without our having seen it: those who are ahead know."""

@@ -12,7 +12,7 @@ from sa_atp.transport.membership import Membership
 from sa_atp.transport.operation import Operation
 from sa_atp.transport.serial import SEQ_MASK, serial_distance
 from sa_atp.transport.sums import Stored
-from sa_atp.wire.header import HEADER, first_byte, headers, lanes_of, size_of
+from sa_atp.wire.header import bitmaps, first_byte, header_bytes, headers, lanes_of, size_of, words_of
 
 # A question's number travels in flags that mean nothing in a probe, lowest bit first: what answers leaves them as they are.
 _NUMBER_BITS = (Flag.FAN_OUT, Flag.OVERFLOW, Flag.COLLISION, Flag.PARTIAL)
@@ -59,15 +59,16 @@ def probes(member: Membership, operation: Operation, locals_: Sequence[int], num
 
     Args: numbers: of the questions, below QUESTION_NUMBERS.
     """
-    head = np.zeros(len(locals_), HEADER)
+    packets = np.zeros((len(locals_), header_bytes(member.contribution_bits)), np.uint8)
+    head = headers(packets)
     head["first"] = first_byte(Kind.PROBE)
     head["flags"] = [_FLAGS_OF_NUMBER[number] for number in numbers]
     stamp = Stamp(head, member)
     for at, local in enumerate(locals_):
         stamp.name(at, operation, next(operation.plan.runs(local, local + 1)))
     stamp.finish()
-    head["bits"] = member.rank
-    return head.view(np.uint8).reshape(len(locals_), -1)
+    head["bits"] = member.rank  # in the first word
+    return packets
 
 
 def known_results(member: Membership, operations: Sequence[Operation], first: int, count: int) -> ByteRows | None:
@@ -81,18 +82,20 @@ def known_results(member: Membership, operations: Sequence[Operation], first: in
                 rows.append(((operation.first_seq + local) & SEQ_MASK, operation, *found))
     if not rows:
         return None
-    packets = np.empty((len(rows), size_of(Kind.RESULT, member.lanes)), np.uint8)
+    width = member.contribution_bits
+    packets = np.empty((len(rows), size_of(Kind.RESULT, member.lanes, width)), np.uint8)
     head = headers(packets)
     head["first"] = first_byte(Kind.RESULT)
     head["flags"] = 0
     head["job"], head["epoch"] = member.job, member.epoch
-    head["bits"] = member.fan_in
+    bitmaps(packets, width)[:] = words_of(member.fan_in, width)
+    values = lanes_of(packets, width)
     for i, (seq, operation, exponent, lanes) in enumerate(rows):
         head["seq"][i] = seq
         head["slot"][i] = member.slot_base + seq % member.slot_count
         head["exponent"][i] = exponent
         head["tag"][i] = operation.tag
-        lanes_of(packets)[i] = lanes
+        values[i] = lanes
     return packets
 
 
@@ -101,7 +104,8 @@ def result_packets(job: Job, stored: Stored, flags: Flag) -> ByteRows:
 
     Args: flags: of all; those that collided say so besides.
     """
-    packets = np.empty((len(stored.seqs), size_of(Kind.RESULT, job.lanes)), np.uint8)
+    width = job.contribution_bits
+    packets = np.empty((len(stored.seqs), size_of(Kind.RESULT, job.lanes, width)), np.uint8)
     head = headers(packets)
     head["first"] = first_byte(Kind.RESULT)
     head["flags"] = np.where(stored.collided, flags | Flag.COLLISION, flags)
@@ -111,6 +115,6 @@ def result_packets(job: Job, stored: Stored, flags: Flag) -> ByteRows:
     head["exponent"] = stored.exponents
     head["tag"] = stored.tags
     head["seq"] = stored.seqs
-    head["bits"] = job.fan_in
-    lanes_of(packets)[:] = stored.lanes
+    bitmaps(packets, width)[:] = words_of(job.fan_in, width)
+    lanes_of(packets, width)[:] = stored.lanes
     return packets

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sa_atp.arrays import Bitmaps, Exponents, Headers, Indices, Lanes, Mask, Octets, Seqs
-from sa_atp.spec import Flag
+from sa_atp.spec import CONTRIBUTION_BITS, Flag
 from sa_atp.tensor.quantise import saturating_add
 from sa_atp.transport.serial import SEQ_MASK, serial_distance
-from sa_atp.wire.header import LANE
+from sa_atp.wire.header import LANE, number_of, words_of
 
 PAGE = 256  # fragments
 PAGES_FREE = 64
@@ -39,10 +39,10 @@ class _Page:
     collided: Mask  # something of it came here because its slot was taken
 
     @classmethod
-    def of(cls, lanes: int) -> "_Page":
+    def of(cls, lanes: int, words: int) -> "_Page":
         return cls(
             np.empty((PAGE, lanes), LANE),
-            np.empty(PAGE, np.uint64),
+            np.empty((PAGE, words), np.uint64),
             np.empty(PAGE, np.uint16),
             np.empty(PAGE, bool),
             np.empty(PAGE, bool),
@@ -61,10 +61,14 @@ class Stored:
 
 
 class SumStore:
-    def __init__(self, lanes: int, fan_in: int, first_seq: int) -> None:
-        """Args: fan_in: bitmap of a complete sum; first_seq: no fragment before it is ever offered."""
+    def __init__(self, lanes: int, fan_in: int, first_seq: int, contribution_bits: int = CONTRIBUTION_BITS) -> None:
+        """Args:
+        fan_in: bitmap of a complete sum.
+        first_seq: no fragment before it is ever offered.
+        contribution_bits: how many the bitmaps have.
+        """
         self.lanes = lanes
-        self.fan_in = np.uint64(fan_in)
+        self.fan_in = words_of(fan_in, contribution_bits)
         self._origin = first_seq  # pages are numbered from here
         self._oldest = 0  # distance from the origin: everything below has been passed by all
         self._pages: dict[int, _Page] = {}
@@ -72,15 +76,15 @@ class SumStore:
 
     # --- offering -----------------------------------------------------------------------------------------------------
 
-    def add(self, head: Headers, lanes: Lanes) -> Octets:
+    def add(self, head: Headers, bits: Bitmaps, lanes: Lanes) -> Octets:
         """Offers contributions. Returns: the outcome of each."""
-        return self._offer(head, lanes, merge=True)
+        return self._offer(head, bits, lanes, merge=True)
 
     def keep(self, head: Headers, lanes: Lanes) -> Octets:
         """Stores complete sums that a switch finished. Returns: COMPLETED for news, KNOWN for repetitions."""
-        return self._offer(head, lanes, merge=False)
+        return self._offer(head, np.broadcast_to(self.fan_in, (len(head), len(self.fan_in))), lanes, merge=False)
 
-    def _offer(self, head: Headers, lanes: Lanes, *, merge: bool) -> Octets:
+    def _offer(self, head: Headers, bits: Bitmaps, lanes: Lanes, *, merge: bool) -> Octets:
         outcome = np.zeros(len(head), np.uint8)
         place = self._places(head["seq"])
         passed = place < self._oldest
@@ -98,18 +102,18 @@ class SumStore:
                 turn = rows[first]
                 at = place[turn] % PAGE
                 take = self._merge if merge else self._replace
-                outcome[turn] = take(page, at, head["bits"][turn].astype(np.uint64), stream[turn], lanes[turn])
+                outcome[turn] = take(page, at, bits[turn].astype(np.uint64), stream[turn], lanes[turn])
                 page.collided[at] |= (head["flags"][turn] & COLLISION) != 0
                 rows = np.delete(rows, first)
         return outcome
 
     def _merge(self, page: _Page, at: Indices, bits: Bitmaps, stream: Streams, lanes: Lanes) -> Octets:
         held = page.bits[at]
-        empty = held == 0
+        empty = ~held.any(axis=1)
         overlap = held & bits
         outcome = np.full(len(at), ADDED, np.uint8)
-        outcome[overlap != 0] = OVERLAP
-        outcome[(overlap == bits) & ~empty] = DUPLICATE
+        outcome[overlap.any(axis=1)] = OVERLAP
+        outcome[(overlap == bits).all(axis=1) & ~empty] = DUPLICATE
         outcome[~empty & (page.stream[at] != stream)] = MISMATCH
         outcome[page.complete[at]] = KNOWN
         new = outcome == ADDED
@@ -118,7 +122,7 @@ class SumStore:
         page.stream[at[fresh]] = stream[fresh]
         page.lanes[at[more]] = saturating_add(page.lanes[at[more]], lanes[more])
         page.bits[at[new]] |= bits[new]
-        done = new & (page.bits[at] == self.fan_in)
+        done = new & (page.bits[at] == self.fan_in).all(axis=1)
         page.complete[at[done]] = True
         outcome[done] = COMPLETED
         return outcome
@@ -162,7 +166,7 @@ class SumStore:
         """Contributions that are in a fragment's sum; 0 if it was never offered."""
         place = self._place(seq)
         page = self._pages.get(place // PAGE)
-        return 0 if page is None or place < self._oldest else int(page.bits[place % PAGE])
+        return 0 if page is None or place < self._oldest else number_of(page.bits[place % PAGE])
 
     def complete(self, seqs: Seqs) -> Stored:
         """The complete sums among these sequence numbers."""
@@ -221,7 +225,7 @@ class SumStore:
     def _page(self, number: int) -> _Page:
         page = self._pages.get(number)
         if page is None:
-            page = self._pages[number] = self._free.pop() if self._free else _Page.of(self.lanes)
+            page = self._pages[number] = self._free.pop() if self._free else _Page.of(self.lanes, len(self.fan_in))
             for array in (page.bits, page.stream, page.complete, page.collided):
                 array.fill(0)
         return page

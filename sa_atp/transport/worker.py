@@ -48,7 +48,7 @@ from sa_atp.wire.control import (
     decode_reply,
 )
 from sa_atp.wire.datagrams import Burst, merged
-from sa_atp.wire.header import first_byte, headers, size_of
+from sa_atp.wire.header import bitmaps, first_byte, headers, number_of, size_of
 
 LEAVE_TIMEOUT_US = 2_000_000  # who leaves does not wait for a parameter server that has been silent for so long
 TIMEOUTS_BEFORE_FETCH = 2  # unanswered waits before the parameter server is asked for results
@@ -138,7 +138,7 @@ class Worker:
 
         Args: at_once: how many may be in one.
         """
-        self._sender.room = np.empty((at_once, size_of(Kind.DATA, self.membership.lanes)), np.uint8)
+        self._sender.room = np.empty((at_once, self._size_of(Kind.DATA)), np.uint8)
 
     def contribute(
         self, operation: int, parts: Sequence[Values], bits: int, now_us: int, *, on_behalf: bool = False
@@ -214,7 +214,7 @@ class Worker:
             return
         size = burst.data.shape[1]
         head = headers(burst.data)
-        is_result = (head["first"] == first_byte(Kind.RESULT)) & (size == size_of(Kind.RESULT, self.membership.lanes))
+        is_result = (head["first"] == first_byte(Kind.RESULT)) & (size == self._size_of(Kind.RESULT))
         ours = (head["job"] == self.membership.job) & (head["epoch"] == self.membership.epoch)
         results = is_result & ours
         if results.all():
@@ -226,13 +226,23 @@ class Worker:
         for i in np.flatnonzero(~is_result):
             self._on_other(head[i], burst, int(i), bool(ours[i]), now_us)
 
+    def _bits_of(self, burst: Burst, row: int) -> int:
+        return number_of(bitmaps(burst.data[row : row + 1], self.membership.contribution_bits)[0])
+
+    def _size_of(self, kind: Kind) -> int:
+        return size_of(kind, self.membership.lanes, self.membership.contribution_bits)
+
     def _on_other(self, head: np.void, burst: Burst, row: int, ours: bool, now_us: int) -> None:
         first = int(head["first"])
-        if first == first_byte(Kind.PROBE_REPLY) and burst.data.shape[1] == HEADER_BYTES:
+        if first == first_byte(Kind.PROBE_REPLY) and burst.data.shape[1] == self._size_of(Kind.PROBE_REPLY):
             if ours:
                 self.stats.probe_replies += 1
                 operation = self._operations.find(int(head["seq"]))
-                lead = None if operation is None else self._recovery.on_answer(head, operation, now_us)
+                lead = (
+                    None
+                    if operation is None
+                    else self._recovery.on_answer(head, self._bits_of(burst, row), operation, now_us)
+                )
                 if lead is not None:
                     self._events.append(lead)
             else:

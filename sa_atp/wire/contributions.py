@@ -9,7 +9,7 @@ that sum.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sa_atp.spec import CONTRIBUTION_BITS
+from sa_atp.spec import MOST_CONTRIBUTIONS, MOST_RANKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +28,12 @@ class ContributionMap:
 
     @property
     def fits(self) -> bool:
-        """Whether a packet's bitmap has a bit for each."""
+        """Whether there is a build whose packets have a bit for each, and the protocol a number for each rank."""
         return (
-            1 <= self.world_size <= CONTRIBUTION_BITS
+            1 <= self.world_size <= MOST_RANKS
             and 0 <= self.seats <= self.world_size
             and self.micro_batches >= 1
-            and self.contributions <= CONTRIBUTION_BITS
+            and self.contributions <= MOST_CONTRIBUTIONS
         )
 
     @property

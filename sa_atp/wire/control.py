@@ -17,7 +17,16 @@ from typing import Annotated, Any, TypeVar, get_args
 import msgspec
 from msgspec import Meta, Struct, field
 
-from sa_atp.spec import CONTRIBUTION_BITS, HEADER_BYTES, LANE_BUILDS, Flag, Kind
+from sa_atp.spec import (
+    CONTRIBUTION_BITS,
+    HEADER_BYTES,
+    LANE_BUILDS,
+    MOST_CONTRIBUTIONS,
+    MOST_RANKS,
+    WIDE_BUILDS,
+    Flag,
+    Kind,
+)
 from sa_atp.wire.header import pack
 
 MAX_BYTES = 1400  # fits in an Ethernet frame with all headers
@@ -25,7 +34,7 @@ MAX_FETCH = 1024  # stored results asked for at once
 MOST_SLOTS = 1 << 16  # that a packet can name; how many a switch has, it says when the job is installed
 LONGEST_NAME = 64  # characters of a job's name
 LONGEST_TEXT = 600  # characters of what is said to people, as JSON
-ALL_BITS = (1 << CONTRIBUTION_BITS) - 1
+ALL_BITS = (1 << MOST_CONTRIBUTIONS) - 1
 
 
 class MalformedError(ValueError):
@@ -43,26 +52,27 @@ class HelpMode(Enum):
 # --- fields ---------------------------------------------------------------------------------------------------------------
 
 Seq = Annotated[int, Meta(ge=0, le=0xFFFFFFFF)]
-Rank = Annotated[int, Meta(ge=0, le=CONTRIBUTION_BITS - 1)]
-Contributions = Annotated[int, Meta(ge=1, le=CONTRIBUTION_BITS)]  # of a rank, or ranks of a job
-Seats = Annotated[int, Meta(ge=0, le=CONTRIBUTION_BITS)]  # of a sum; 0: every rank is in it
+Rank = Annotated[int, Meta(ge=0, le=MOST_RANKS - 1)]
+Ranks = Annotated[int, Meta(ge=1, le=MOST_RANKS)]  # of a job
+Contributions = Annotated[int, Meta(ge=1, le=MOST_CONTRIBUTIONS)]  # of a rank
+Seats = Annotated[int, Meta(ge=0, le=MOST_RANKS)]  # of a sum; 0: every rank is in it
 Octet = Annotated[int, Meta(ge=0, le=255)]  # job, epoch
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Count = Annotated[int, Meta(ge=0, le=1 << 40)]  # steps, operations, values
 Microseconds = Annotated[int, Meta(ge=0, le=1 << 40)]
 Text = Annotated[str, Meta(max_length=LONGEST_TEXT)]
-# 64 bits are more than a bound of msgspec's may have: Checked sees to them.
-Bitmap = Annotated[int, Meta(ge=0, extra={"bits": CONTRIBUTION_BITS})]
+# As many bits are more than a bound of msgspec's may have: Checked sees to them.
+Bitmap = Annotated[int, Meta(ge=0, extra={"bits": MOST_CONTRIBUTIONS})]
 
 
 class Checked(Struct, frozen=True):
-    """What holds bitmaps: none of them may have more than 64 bits."""
+    """What holds bitmaps: none of them may have more bits than the widest build has."""
 
     def __post_init__(self) -> None:
         for name in _bitmaps(type(self)):
             value = getattr(self, name)
             if value is not None and value > ALL_BITS:
-                raise ValueError(f"{name} has more than {CONTRIBUTION_BITS} bits")
+                raise ValueError(f"{name} has more than {MOST_CONTRIBUTIONS} bits")
 
 
 class Message(Checked, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
@@ -75,7 +85,7 @@ def _bitmaps(record: type[Checked]) -> tuple[str, ...]:
 
 
 def _is_bitmap(kind: Any) -> bool:
-    return any(m.extra == {"bits": CONTRIBUTION_BITS} for m in _metas(kind))
+    return any(m.extra == {"bits": MOST_CONTRIBUTIONS} for m in _metas(kind))
 
 
 def _metas(kind: Any) -> list[Meta]:
@@ -91,7 +101,7 @@ class Join(Message, frozen=True, tag="join"):
 
     name: Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME)]
     rank: Rank
-    world_size: Contributions
+    world_size: Ranks
     micro_batches: Contributions
     help_mode: HelpMode = field(name="grade")
     incarnation: Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
@@ -102,8 +112,8 @@ class Join(Message, frozen=True, tag="join"):
     def __post_init__(self) -> None:
         if self.seats > self.world_size:
             raise ValueError("seats must be at most world_size")
-        if (self.seats or self.world_size) * self.micro_batches > CONTRIBUTION_BITS:
-            raise ValueError(f"world_size (or seats) times micro_batches must be at most {CONTRIBUTION_BITS}")
+        if (self.seats or self.world_size) * self.micro_batches > MOST_CONTRIBUTIONS:
+            raise ValueError(f"world_size (or seats) times micro_batches must be at most {MOST_CONTRIBUTIONS}")
         if self.seats and self.help_mode is not HelpMode.NONE:
             raise ValueError("seats and help do not go together")
         if self.rank >= self.world_size:
@@ -196,8 +206,8 @@ class AboutStep(Message, frozen=True):
 class Claim(AboutStep, frozen=True, kw_only=True, tag="claim"):
     """Of my own shard I have begun so many and hold so many; the rest is yours. May I have more? (section 10.2)"""
 
-    begun: Annotated[int, Meta(ge=0, le=CONTRIBUTION_BITS)]
-    held: Annotated[int, Meta(ge=0, le=CONTRIBUTION_BITS)]
+    begun: Annotated[int, Meta(ge=0, le=MOST_CONTRIBUTIONS)]
+    held: Annotated[int, Meta(ge=0, le=MOST_CONTRIBUTIONS)]
     """Its own from the first one on, those that it has begun included."""
     since_us: Microseconds | None = None
     """For how long it has been at the last one that it has begun; None: that one is done."""
@@ -237,7 +247,7 @@ class Describe(Message, frozen=True, tag="describe"):
     """What jobs are there? From anybody on the server's host or on a worker's. (section 9.3)"""
 
     job: Octet
-    rank: Annotated[int, Meta(ge=0, le=CONTRIBUTION_BITS)]
+    rank: Annotated[int, Meta(ge=0, le=MOST_RANKS)]
     pad: str = ""
     """As long as the longest answer, so that a forged question makes nobody send more than its forger did."""
 
@@ -254,7 +264,7 @@ class Welcome(Message, frozen=True, tag="welcome"):
     job: Octet
     epoch: Octet
     rank: Rank
-    world_size: Contributions
+    world_size: Ranks
     micro_batches: Contributions
     lanes: Annotated[int, Meta(ge=1, le=4096)]
     slot_base: Annotated[int, Meta(ge=0, le=MOST_SLOTS - 1)]
@@ -270,11 +280,20 @@ class Welcome(Message, frozen=True, tag="welcome"):
     leaf_ranks: Bitmap
     """Ranks below the same leaf."""
     seats: Seats = 0
+    contribution_bits: Annotated[int, Meta(ge=1, le=MOST_CONTRIBUTIONS)] = field(
+        default=CONTRIBUTION_BITS, name="contributions"
+    )
+    """How many contributions the bitmaps of packets have bits for."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.lanes not in LANE_BUILDS:
             raise ValueError(f"lanes must be one of {LANE_BUILDS}")
+        wide = [bits for lanes, bits in WIDE_BUILDS if lanes == self.lanes]
+        if self.contribution_bits not in (CONTRIBUTION_BITS, *wide):
+            raise ValueError(f"contributions must be one of {(CONTRIBUTION_BITS, *wide)}")
+        if (self.seats or self.world_size) * self.micro_batches > self.contribution_bits:
+            raise ValueError("world_size (or seats) times micro_batches must be at most contributions")
 
 
 class Waiting(Message, frozen=True, tag="waiting"):
@@ -309,7 +328,7 @@ class AboutHelp(Message, frozen=True):
 
     bypass_leaf: bool | None = field(default=None, name="past_leaf")
     """With two levels: whether data of this step has to pass the leaf. (section 10.5)"""
-    hold: Annotated[int, Meta(ge=0, le=CONTRIBUTION_BITS)] = CONTRIBUTION_BITS
+    hold: Annotated[int, Meta(ge=0, le=MOST_CONTRIBUTIONS)] = MOST_CONTRIBUTIONS
     """In the steps that follow, how many of its own micro-batches it should hold from the beginning."""
     helps: bool = False
     """In the steps that follow there will be something to do for others: it should ask before it is idle."""
@@ -320,7 +339,7 @@ class AboutHelp(Message, frozen=True):
 class Granted(AboutHelp, frozen=True, kw_only=True, tag="granted"):
     """Of its own micro-batches so many are its sender's."""
 
-    until: Annotated[int, Meta(ge=0, le=CONTRIBUTION_BITS)]
+    until: Annotated[int, Meta(ge=0, le=MOST_CONTRIBUTIONS)]
     over: bool = False
     """There will be no more: the rest is others'."""
 
@@ -330,7 +349,7 @@ class Work(AboutHelp, frozen=True, kw_only=True, tag="work"):
 
     shard: Rank
     micro_batches: Annotated[
-        list[Annotated[int, Meta(ge=0, le=CONTRIBUTION_BITS - 1)]], Meta(max_length=CONTRIBUTION_BITS)
+        list[Annotated[int, Meta(ge=0, le=MOST_CONTRIBUTIONS - 1)]], Meta(max_length=MOST_CONTRIBUTIONS)
     ]
     backup: bool = False
     """Somebody holds them, but has not been heard of."""
@@ -422,14 +441,14 @@ class Description(Message, frozen=True, tag="description"):
     name: Annotated[str, Meta(max_length=LONGEST_NAME)] = ""
     epoch: Octet = 0
     state: Annotated[str, Meta(max_length=32)] = ""
-    world_size: Annotated[int, Meta(ge=0, le=CONTRIBUTION_BITS)] = 0
-    micro_batches: Annotated[int, Meta(ge=0, le=CONTRIBUTION_BITS)] = 0
+    world_size: Annotated[int, Meta(ge=0, le=MOST_RANKS)] = 0
+    micro_batches: Annotated[int, Meta(ge=0, le=MOST_CONTRIBUTIONS)] = 0
     seats: Seats = 0
     joined: Bitmap = 0
     oldest: Seq = 0
     failure: FailureSummary | None = None
     members: list[MemberStatus] = []
-    next: tuple[Octet, Annotated[int, Meta(ge=0, le=CONTRIBUTION_BITS)]] | None = None
+    next: tuple[Octet, Annotated[int, Meta(ge=0, le=MOST_RANKS)]] | None = None
     """Job and rank to ask for the rest; None: that was all."""
 
 

@@ -21,6 +21,7 @@ from sa_atp.wire.frames import HEADERS_BYTES, checksum
 from sa_atp.wire.header import describe
 
 LANES = 64
+BUILD = LANES, 64  # lanes and contributions
 
 
 class MemoryLink:
@@ -60,7 +61,7 @@ def job() -> JobSpec:
 
 def test_contributions_are_frames_of_their_worker() -> None:
     members, server = switch_traffic.hosts()
-    frames = Contributions(members[2], server, LANES, 8).frames(np.array([5, 1029]))
+    frames = Contributions(members[2], server, BUILD, 8).frames(np.array([5, 1029]))
     for frame, seq in zip(frames, (5, 1029), strict=True):
         header = bytearray(frame[14:34])
         found = int.from_bytes(header[10:12], "big")
@@ -74,7 +75,7 @@ def test_contributions_are_frames_of_their_worker() -> None:
 
 def test_traffic_without_loss(pipeline: Pipeline) -> None:
     link = MemoryLink(pipeline, job(), lambda _, payloads: payloads)
-    traffic = Traffic(link, link.spec, LANES, lambda: None)
+    traffic = Traffic(link, link.spec, BUILD, lambda: None)
     assert traffic.run(3000, 256) > 0
     assert traffic.run(1, 256) > 0
     assert link.most_under_way <= 256
@@ -88,7 +89,7 @@ def test_traffic_with_losses_goes_on_until_all_sums_are_there(pipeline: Pipeline
     link = MemoryLink(
         pipeline, job(), lambda call, payloads: payloads[: (len(payloads) + 1) // 2] if call % 3 else payloads[:0]
     )
-    Traffic(link, link.spec, LANES, lambda: silences.append(1)).run(2000, 512)
+    Traffic(link, link.spec, BUILD, lambda: silences.append(1)).run(2000, 512)
     assert silences
 
 
@@ -99,18 +100,18 @@ def test_wrong_sums_and_silence_are_errors(pipeline: Pipeline, monkeypatch: pyte
 
     link = MemoryLink(pipeline, job(), damaged)
     with pytest.raises(WorkersStall, match=r"\d+ of 1000 sums are wrong"):
-        Traffic(link, link.spec, LANES, lambda: None).run(1000, 256)
+        Traffic(link, link.spec, BUILD, lambda: None).run(1000, 256)
     monkeypatch.setattr(switch_traffic, "GIVE_UP_S", 0.0)
     link = MemoryLink(pipeline, job(), lambda _, payloads: payloads[:0])
     with pytest.raises(WorkersStall, match="0 of 1000 sums"):
-        Traffic(link, link.spec, LANES, lambda: None).run(1000, 256)
+        Traffic(link, link.spec, BUILD, lambda: None).run(1000, 256)
 
 
 def test_results_count_what_belongs_to_them(pipeline: Pipeline) -> None:
     link = MemoryLink(pipeline, job(), lambda _, payloads: payloads)
-    results = Results(7, 2, LANES)
+    results = Results(7, 2, BUILD)
     for rank, member in enumerate(link.spec.members):
-        link.send(rank, Contributions(member, link.spec.parameter_server, LANES, 8), np.arange(6, 9))
+        link.send(rank, Contributions(member, link.spec.parameter_server, BUILD, 8), np.arange(6, 9))
     (payloads,) = link.receive(0)
     results.take(payloads[:2])  # fragments 6 and 7
     assert (results.missing_from, results.complete) == (1, False)
@@ -122,7 +123,8 @@ def test_results_count_what_belongs_to_them(pipeline: Pipeline) -> None:
 
 @pytest.mark.usefixtures("pipeline")  # compiled, and so in the cache
 def test_the_pipeline_alone() -> None:
-    assert switch.measure_pipeline(LANES, 5000) > 0
+    assert switch.measure_pipeline(BUILD, 5000) > 0
+    assert switch.measure_pipeline((256, 512), 5000) > 0
 
 
 @pytest.mark.usefixtures("pipeline")
@@ -145,7 +147,7 @@ def test_through_interfaces(target: str, link: str) -> None:
 def test_loading_from_the_cache_in_a_fresh_process() -> None:
     from sa_atp.folders import cache_folder
 
-    assert switch._load_s(LANES, str(cache_folder())) > 0
+    assert switch._load_s(BUILD, str(cache_folder())) > 0
 
 
 def test_wrong_input_and_missing_parts(tmp_path: Path) -> None:

@@ -85,6 +85,40 @@ def test_the_layer_and_the_codec_agree(
     assert bytes(read) == ours
 
 
+@given(bits=st.integers(0, 2**512 - 1), kind=st.sampled_from([Kind.DATA, Kind.RESULT, Kind.PROBE, Kind.PROBE_REPLY]))
+def test_the_layer_reads_wide_bitmaps(bits: int, kind: Kind) -> None:
+    lanes = np.arange(256) if kind in WITH_LANES else None
+    ours = pack(kind, lanes=lanes, bits=bits, seq=3, contributions=512)
+    words = [bits >> 64 * word & (1 << 64) - 1 for word in range(8)]
+    read = SaAtp(ours)
+    assert (read.bits, read.more_bits, read.lanes or None) == (
+        bits,
+        words[1:],
+        None if lanes is None else lanes.tolist(),
+    )
+    made = SaAtp(kind=kind.value, seq=3, bits_hi=words[0] >> 32, bits_lo=words[0] & 0xFFFFFFFF, more_bits=words[1:])
+    made.lanes = [] if lanes is None else lanes.tolist()
+    assert bytes(made) == bytes(read) == ours
+
+
+def test_lines_of_a_wide_build(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fields = {"job": 7, "epoch": 9, "seq": 5, "contributions": 512}
+    data = pack(Kind.DATA, lanes=np.arange(-3, 253), bits=1 << 511 | 5, **fields)
+    other_port = Endpoint(1, ("10.0.0.9", 4242))
+    frames = [
+        frame(data),
+        frame(pack(Kind.PROBE, bits=2, **fields)),
+        frame(pack(Kind.PROBE_REPLY, bits=1 << 64, **fields), other_port, WORKER),  # known by its form
+        frame(encode(Alive(oldest=5), request=77, job=7, epoch=9)),
+    ]
+    assert main(["dissect", str(write(tmp_path / "port1.pcap", frames))]) == 0
+    lines = [line.split("  ", 3)[-1] for line in capsys.readouterr().out.splitlines()]
+    assert f" bits={1 << 511 | 5:#x} flags=- exponent=0 tag=0 lanes=256 min=-3 max=252 zero=1" in lines[0]
+    assert " bits=0x2 question=0" in lines[1]
+    assert f" bits={1 << 64:#x} question=0" in lines[2]
+    assert lines[3].endswith('request=77 flags=- {"type":"alive","oldest":5}')
+
+
 def test_the_layer_by_names() -> None:
     packet = (
         IP(dst="10.0.0.9") / UDP(sport=5000, dport=UDP_PORT) / SaAtp(kind="DATA", flags="RESEND+PARTIAL", lanes=[1, -1])

@@ -103,7 +103,7 @@ def test_it_stays_until_it_is_told_to_end(tmp_path: Path) -> None:
         assert said["environment"] == {
             "SA_ATP_SERVER": said["environment"]["SA_ATP_SERVER"], "SA_ATP_JOB": "up", "SA_ATP_WORLD_SIZE": "3",
         }  # fmt: skip
-        assert said["switch"]["lanes"] == 64
+        assert (said["switch"]["lanes"], said["switch"]["contributions"]) == (64, 64)
         assert main(["doctor", "--server", said["environment"]["SA_ATP_SERVER"]]) == 0
         started_by_it = children(process.pid)
         assert len(started_by_it) == 2

@@ -16,6 +16,33 @@ def test_every_build_is_there(lanes: int) -> None:
     assert program.p4info().startswith("# proto-file: p4/config/v1/p4info.proto")
 
 
+@pytest.mark.parametrize(("lanes", "contributions"), spec.WIDE_BUILDS)
+def test_every_wide_build_is_there(lanes: int, contributions: int) -> None:
+    program = artefacts.program(lanes, contributions)
+    assert (program.lanes, program.contributions) == (lanes, contributions)
+    assert artefacts.program(lanes).contributions == 64
+
+
+@pytest.mark.parametrize(
+    ("lanes", "needed", "found"), [(256, 1, 64), (256, 64, 64), (256, 65, 512), (256, 512, 512), (64, 64, 64)]
+)
+def test_the_smallest_build_that_has_so_many_contributions(lanes: int, needed: int, found: int) -> None:
+    assert artefacts.contributions_for(lanes, needed) == artefacts.wide_enough(lanes, needed) == found
+    assert artefacts.program(lanes, found).contributions == found
+
+
+def test_more_contributions_than_any_build_has() -> None:
+    assert artefacts.contributions_for(64, 65) is artefacts.contributions_for(256, 513) is None
+    with pytest.raises(UserError, match=r"--contributions 65: expected 1 to 64 with 64 lanes \(512 with 256\)$"):
+        artefacts.wide_enough(64, 65)
+    with pytest.raises(UserError, match=r"--contributions 513: expected 1 to 512 with 256 lanes$"):
+        artefacts.wide_enough(256, 513)
+    with pytest.raises(UserError, match="--contributions 0: expected 1 to 64"):
+        artefacts.wide_enough(64, 0)
+    with pytest.raises(UserError, match="contributions 512 with 64 lanes: there is no such build"):
+        artefacts.program(64, 512)
+
+
 def test_a_build_that_is_not_there() -> None:
     with pytest.raises(UserError, match="lanes 65: there is no such build of the P4 program; there is 32, 64 and 256"):
         artefacts.program(65)

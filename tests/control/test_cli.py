@@ -68,6 +68,7 @@ def test_deploy_as_json_and_of_another_program(run: Run, switch: Switch, tmp_pat
         "device_id": 3,
         "program": str(tmp_path / "punt.json"),
         "lanes": None,
+        "contributions": None,
         "p4runtime": "1.3.0",
         "tables": 1,
         "counters": 0,

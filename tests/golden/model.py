@@ -89,9 +89,10 @@ FREE, EXPIRED, OTHER, OPEN, DONE = range(5)
 
 
 class Switch:
-    def __init__(self, lanes: int, jobs: list[JobSpec], routes: list[tuple[str, int]]) -> None:
+    def __init__(self, lanes: int, jobs: list[JobSpec], routes: list[tuple[str, int]], contributions: int = 64) -> None:
         """Args: routes: (network in CIDR form, port)."""
         self.lanes = lanes
+        self.header = 12 + contributions // 8  # bytes, of what is no control message
         self.jobs = {(job.job, job.epoch): job for job in jobs}
         self.routes = [(_network(prefix), port) for prefix, port in routes]
         self.slots: dict[int, Slot] = {}
@@ -146,14 +147,16 @@ class Switch:
 
     def _admit(self, port: int, packet: Packet, sa: Header) -> tuple[int, str | None, JobSpec | None]:
         """Intent, or (what is wrong with the packet, no job)."""
-        complete = _payload_bytes(packet) >= 20 + 4 * self.lanes and _udp_bytes(packet) == 28 + 4 * self.lanes
+        whole = self.header + 4 * self.lanes
+        complete = _payload_bytes(packet) >= whole and _udp_bytes(packet) == 8 + whole
+        bare = _payload_bytes(packet) >= self.header and _udp_bytes(packet) == 8 + self.header
         if sa.version != 1:
             return REFUSED, "malformed", None
         if sa.kind == DATA and complete and sa.bits:
             intent = CONTRIBUTE
         elif sa.kind == RESULT and complete:
             intent = RELEASE
-        elif sa.kind == PROBE and _udp_bytes(packet) == 28:
+        elif sa.kind == PROBE and bare:
             intent = ASK
         else:
             return REFUSED, "malformed", None

@@ -31,7 +31,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Header:
-    """The SA-ATP header; `bits` are the contributions."""
+    """The SA-ATP header; `bits` are the contributions, of so many as the build has."""
 
     kind: int = DATA
     slot: int = 0
@@ -43,11 +43,14 @@ class Header:
     exponent: int = 0
     tag: int = 0
     version: int = 1
+    contributions: int = 64
 
     def groups(self) -> list[str]:
+        words = [self.bits >> first & (1 << 64) - 1 for first in range(0, self.contributions, 64)]
         return [
             f"{self.version:x}{self.kind:x}", f"{self.flags:02x}", f"{self.slot:04x}", f"{self.job:02x}",
-            f"{self.epoch:02x}", f"{self.exponent & 0xFF:02x}", f"{self.tag:02x}", f"{self.seq:08x}", f"{self.bits:016x}",
+            f"{self.epoch:02x}", f"{self.exponent & 0xFF:02x}", f"{self.tag:02x}", f"{self.seq:08x}",
+            *(f"{word:016x}" for word in words),
         ]  # fmt: skip
 
 

@@ -36,15 +36,17 @@ class Scenario:
         about: str,
         *,
         lanes: int = 64,
+        contributions: int = 64,
         jobs: Iterable[JobSpec] = (),
         routes: Iterable[tuple[str, int]] = (),
     ) -> None:
         self.name = name
         self.about = textwrap.dedent(about).strip().splitlines()
         self.lanes = lanes
+        self.contributions = contributions
         self.jobs = list(jobs)
         self.routes = list(routes)
-        self.switch = Switch(lanes, self.jobs, self.routes)
+        self.switch = Switch(lanes, self.jobs, self.routes, contributions)
         self.steps: list[tuple[Step, str]] = []  # each with what is said of it
         self._lines: list[str] = []
 
@@ -56,7 +58,7 @@ class Scenario:
         head = [
             *(f"# {line}".rstrip() for line in self.about),
             "#",
-            f"# For the build of {self.lanes} lanes. Written by tests/golden/generate.py, which derives what is expected",
+            f"# For the build of {self._build()}. Written by tests/golden/generate.py, which derives what is expected",
             "# from tests/golden/model.py. The fields of a line:",
             *(f"# {line}" for line in RULER.splitlines()),
         ]
@@ -67,6 +69,9 @@ class Scenario:
             if not line.startswith("check_counter") or line[line.index("(") : line.index(")") + 1] not in left_out
         ]
         return "\n".join([*head, *self._entries(loop_port), *body]) + "\n"
+
+    def _build(self) -> str:
+        return f"{self.lanes} lanes" + (f", {self.contributions} contributions" if self.contributions != 64 else "")
 
     def _cells(self, events: Collection[str]) -> list[int]:
         jobs = {job.job for job in self.jobs} | {job for job, _ in self.switch.events}
@@ -89,10 +94,14 @@ class Scenario:
     def data(self, sender: Member, job: JobSpec, event: str, words: str, **fields: object) -> None:
         """A contribution of a member; fields of the header, `lanes`, and fields of the packet."""
         fields.setdefault("lanes", self.values(lambda k: k + 1))
-        self.send(sender.switch_port, packet_of(sender, job, DATA, **fields), event, words)
+        self.send(sender.switch_port, self.packet_of(sender, job, DATA, **fields), event, words)
+
+    def packet_of(self, sender: Member, job: JobSpec, kind: int, **fields: object) -> Packet:
+        """A packet of this build from a member to the job's parameter server."""
+        return packet_of(sender, job, kind, contributions=self.contributions, **fields)
 
     def probe(self, sender: Member, job: JobSpec, event: str, words: str, **fields: object) -> None:
-        self.send(sender.switch_port, packet_of(sender, job, PROBE, **fields), event, words)
+        self.send(sender.switch_port, self.packet_of(sender, job, PROBE, **fields), event, words)
 
     def result(self, job: JobSpec, event: str, words: str, *, port: int | None = None, **fields: object) -> None:
         """A complete sum of the parameter server, for a switch to copy to everyone."""
@@ -100,7 +109,7 @@ class Scenario:
         fields.setdefault("flags", FAN_OUT)
         fields.setdefault("bits", job.fan_in)
         fields.setdefault("lanes", self.values(lambda k: k + 1))
-        packet = packet_of(server, job, RESULT, **fields).having(target=host(job.copied_to[0], "worker"))
+        packet = self.packet_of(server, job, RESULT, **fields).having(target=host(job.copied_to[0], "worker"))
         packet = packet.having(dst_port=21313)  # the port that switches listen for
         self.send(server.switch_port if port is None else port, packet, event, words)
 
@@ -139,6 +148,12 @@ class Scenario:
 
     # --- tables -------------------------------------------------------------------------------------------------------
 
+    def _words(self) -> job_entries.BitmapWords:
+        """What the program calls the words of a bitmap."""
+        if self.contributions == 64:
+            return job_entries.HALVES
+        return job_entries.BitmapWords(tuple(map(str, range(self.contributions // 64))), 64)
+
     def _entries(self, loop_port: int | None) -> Iterator[str]:
         node = 0
         for job in self.jobs:
@@ -148,7 +163,7 @@ class Scenario:
                 f"time to live {job.ttl_ticks} ticks of 1024 microseconds; what sa_atp/control/jobs.py installs."
             )
             job = dataclasses.replace(job, loop_port=loop_port)
-            yield from (_add(entry) for entry in job_entries.entries(job))
+            yield from (_add(entry) for entry in job_entries.entries(job, self._words()))
             group = job_entries.group(job)
             yield f"mc_mgrp_create {group.group}"
             for replica in sorted(group.replicas, key=lambda r: r.instance):
@@ -187,9 +202,8 @@ def _add(entry: TableEntry) -> str:
 
 def _value(name: str, match: Match) -> str:
     if isinstance(match, Ternary):
-        digits = [
-            "*" if not match.mask >> bit & 1 else str(match.value >> bit & 1) for bit in range(SLOT_BITS - 1, -1, -1)
-        ]
+        width = WORD_BITS if match.mask >> 32 else SLOT_BITS
+        digits = ["*" if not match.mask >> bit & 1 else str(match.value >> bit & 1) for bit in reversed(range(width))]
         return "0b" + "".join(digits)
     assert isinstance(match, Exact)
     return _number(name, match.value)
@@ -204,4 +218,5 @@ def _number(name: str, value: int) -> str:
 
 
 SLOT_BITS = 16
+WORD_BITS = 64  # of a wide build's bitmap
 assert SLOTS <= 1 << SLOT_BITS

@@ -7,7 +7,7 @@ from functools import partial
 
 from sa_atp.spec import LANE_BUILDS
 
-from . import edges, levels, slots
+from . import edges, levels, slots, wide
 from .scenario import Scenario
 
 # name: scenario for so many lanes
@@ -39,4 +39,5 @@ ALL: dict[str, Callable[[], Scenario]] = {
     **{name: partial(make, 64) for name, make in EACH.items()},
     **{f"{name}_{TOFINO_LANES}": partial(make, TOFINO_LANES) for name, make in EACH.items()},
     **{f"{name}_256": partial(EACH[name], 256) for name in _OF_MANY},
+    **{f"{make.__name__}_256_c512": make for make in (wide.wide_bits, wide.wide_slots, wide.wide_lengths)},
 }

@@ -12,6 +12,7 @@ from sa_atp.policies.sync_opt import BackupStepper
 from sa_atp.sim.network import LinkSettings
 from sa_atp.sim.worker import SimWorker
 from sa_atp.softswitch.pipeline import Pipeline
+from sa_atp.spec import CONTRIBUTION_BITS
 from sa_atp.train.step import Compute, Stepper, StepRecord, StepRunner
 from sa_atp.train.virtual_time import Process
 from sa_atp.transport.server_events import ServerSettings
@@ -42,6 +43,8 @@ class Setting:
     seats: int = 0
     """How many ranks are in a sum, the first that are done (policy sync-opt); 0: all are."""
     links: LinkSettings = field(default_factory=LinkSettings)
+    lanes: int = 64
+    contribution_bits: int = CONTRIBUTION_BITS
     seed: int = 1
 
     @property
@@ -80,9 +83,10 @@ class Training:
 
     def __init__(self, pipelines: Sequence[Pipeline], setting: Setting) -> None:
         self.setting = setting
-        self.cluster = Cluster(
-            pipelines, seed=setting.seed, links=setting.links, settings=ServerSettings(slots=256, slots_per_job=256)
+        settings = ServerSettings(
+            lanes=setting.lanes, contribution_bits=setting.contribution_bits, slots=256, slots_per_job=256
         )
+        self.cluster = Cluster(pipelines, seed=setting.seed, links=setting.links, settings=settings)
         self.workload = _Workload(setting.values)
         self.records: list[list[StepRecord]] = []
         self.errors: list[Any] = []

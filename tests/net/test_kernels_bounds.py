@@ -22,26 +22,26 @@ PACKETS = int(os.environ.get("BOUNDS_PACKETS", "60000"))
 ROWS = 96  # at most, of one batch
 
 
-def batch(rng: random.Random, made: np.random.Generator) -> Guarded:
-    """Packets of any content; most of them nearly right, so that they get far."""
-    rows = rng.randrange(1, ROWS)
-    packets = Guarded((rows, 5 + LANES), np.uint32)
+def batch(rng: random.Random, made: np.random.Generator, bits: int) -> Guarded:
+    """Packets of any content; most of them nearly right, so that they get far. Args: bits: words of a bitmap."""
+    rows, header = rng.randrange(1, ROWS), 3 + bits
+    packets = Guarded((rows, header + LANES), np.uint32)
     packets.array[...] = made.integers(0, 2**32, packets.array.shape, np.uint32)
     if rng.random() < 0.9:
-        head = packets.array.view(np.uint8)[:, :20]
+        head = packets.array.view(np.uint8)[:, : 4 * header]
         head[:, 0], head[:, 4], head[:, 5] = 0x12, 3, 9
-        head[:, 12:20] = 255
+        head[:, 12:] = 255
         first = rng.choice((0, 2**32 - 30, rng.randrange(2**32), rng.randrange(400)))
         seqs = (first + np.arange(rows)) % 2**32
         head[:, 8:12] = seqs.astype(">u4").view(np.uint8).reshape(rows, 4)
         head[:, 6], head[:, 7] = rng.choice((20, rng.randrange(256))), 7
         for _ in range(rng.choice((0, 0, 1, 3))):
-            packets.array[rng.randrange(rows), rng.randrange(5)] ^= np.uint32(1 << rng.randrange(32))
+            packets.array[rng.randrange(rows), rng.randrange(header)] ^= np.uint32(1 << rng.randrange(32))
     return packets
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_results(seed: int) -> None:
+@pytest.mark.parametrize(("seed", "bits"), [(0, 2), (1, 2), (2, 2), (3, 16)])
+def test_results(seed: int, bits: int) -> None:
     rng, made = random.Random(seed), np.random.default_rng(seed)
     fast = worker_kernels()
     done = taken = 0
@@ -63,10 +63,12 @@ def test_results(seed: int) -> None:
         arrays["predicted"].array[:] = made.random(chunks) < 0.7
         arrays["accepted"].array[:] = made.random(chunks) < 0.05
         for _ in range(8):
-            packets = batch(rng, made)
+            packets = batch(rng, made, bits)
             rows = Guarded((len(packets.array), k.ROW_ITEMS), np.int64)
-            what = np.array([0x12, 3, 9, 0xFFFFFFFF, 0xFFFFFFFF, 16, 32, 1], np.int64)
-            count = fast.streams(packets.array, what, rows.array)
+            what = np.array([0x12, 3, 9, 16, 32, 1], np.int64)
+            fan_in = Guarded(rng.choice((bits, bits, bits, 200)), np.uint32)  # of another build than the packets, too
+            fan_in.array[:] = 0xFFFFFFFF
+            count = fast.streams(packets.array, what, fan_in.array, rows.array)
             assert -1 <= count <= len(packets.array)
             streams = rows.array[: max(count, 0)].tolist()
             streams.append([rng.randrange(-5, 200) for _ in range(k.ROW_ITEMS)])
@@ -77,7 +79,7 @@ def test_results(seed: int) -> None:
                 which = rng.randrange(2)
                 given = np.array(
                     [local, which * attempt + scales, fragments, chunk_fragments, 0, row[k.ROW_EXPONENT], 2 * attempt,
-                     1 << 30, 20, 7, 3, -126, 127],
+                     1 << 30, 20, 7, 3, -126, 127, bits],
                     np.int64,
                 )  # fmt: skip
                 taken += fast.take(
@@ -98,8 +100,9 @@ def test_contributions() -> None:
         values.array[:] = made.standard_normal(values.array.size)
         if rng.random() < 0.3:
             values.array[rng.randrange(values.array.size)] = rng.choice((np.nan, np.inf, -1e38))
+        bits = Guarded(rng.choice((2, 2, 16)), np.uint32)
         words, exponents, fits = (
-            Guarded((rng.randrange(1, 64), 5 + LANES), np.uint32),
+            Guarded((rng.randrange(1, 64), 3 + bits.array.size + LANES), np.uint32),
             Guarded(chunks, np.int16),
             Guarded(chunks, np.int8),
         )
@@ -110,9 +113,11 @@ def test_contributions() -> None:
             what[k.F_ADD] = rng.randrange(2)
             at, first = rng.randrange(-2, 70), rng.randrange(-3, fragments + 9)
             end = first + rng.randrange(1, 70)
-            written = fast.fill(words.array, at, first, end, what, exponents.array, fits.array, values.array)
+            written = fast.fill(
+                words.array, at, first, end, what, bits.array, exponents.array, fits.array, values.array
+            )
             assert 0 <= written <= end - first
-            for each in (words, exponents, fits, values):
+            for each in (words, bits, exponents, fits, values):
                 each.check()
 
 

@@ -4,7 +4,7 @@ import json
 
 from sa_atp.soak.draw import draw
 from sa_atp.soak.scene import Fault, JobScene, Kind, Scene
-from sa_atp.spec import CONTRIBUTION_BITS, LANE_BUILDS
+from sa_atp.spec import LANE_BUILDS
 from sa_atp.wire.control import HelpMode
 
 SCENES = [draw(seed) for seed in range(3000)]
@@ -40,7 +40,7 @@ def test_every_world_can_be() -> None:
     for scene in SCENES:
         assert scene.quota <= scene.slots
         for job in scene.jobs:
-            assert job.contributions <= CONTRIBUTION_BITS
+            assert job.contributions <= scene.contributions
             assert len(job.lengths) == len(job.magnitudes) == len(job.shapes) > 0
             if job.help is not HelpMode.NONE:
                 assert (len(set(job.lengths)), job.ahead, job.keyed) == (1, 1, True)
@@ -83,3 +83,9 @@ def test_what_ends_jobs_and_what_does_not() -> None:
     assert not with_faults(short, short).may_fail
     assert with_faults(short, short, short).may_fail
     assert with_faults(Fault(kind=Kind.RESTART_WORKER, at_us=0, for_us=1)).may_fail
+
+
+def test_some_have_wide_bitmaps_and_use_them() -> None:
+    wide = [scene for scene in SCENES if scene.contributions > 64]
+    assert {scene.lanes for scene in wide} == {256}
+    assert any(job.contributions > 64 for scene in wide for job in scene.jobs)

@@ -26,18 +26,23 @@ from sa_atp.testbed import bmv2_stf
 FILES = sorted(FOLDER.glob("*.stf"))
 
 
-def lanes_of(file: Path) -> int:
-    return int(file.stem.rsplit("_", 1)[-1]) if re.search(r"_\d+$", file.stem) else 64
+Build = tuple[int, int]
+
+
+def build_of(file: Path) -> Build:
+    """Lanes and contributions of the build that a vector is for."""
+    found = re.search(r"_(\d+)(?:_c(\d+))?$", file.stem)
+    return (int(found[1]), int(found[2] or 64)) if found else (64, 64)
 
 
 @pytest.fixture(scope="session")
-def pipeline_of(pipeline: Pipeline) -> Callable[[int], Pipeline]:
-    known = {64: pipeline}
+def pipeline_of(pipeline: Pipeline) -> Callable[[Build], Pipeline]:
+    known = {(64, 64): pipeline}
 
-    def find(lanes: int) -> Pipeline:
-        if lanes not in known:
-            known[lanes] = load_pipeline(lanes)
-        return known[lanes]
+    def find(build: Build) -> Pipeline:
+        if build not in known:
+            known[build] = load_pipeline(*build)
+        return known[build]
 
     return find
 
@@ -50,9 +55,9 @@ def passes(file: Path, target: runner.Target, names: Names) -> None:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_embedded_target(file: Path, pipeline_of: Callable[[int], Pipeline]) -> None:
-    lanes = lanes_of(file)
-    passes(file, EmbeddedTarget(pipeline_of(lanes)), Names.from_file(artefacts.program(lanes).json_path))
+def test_embedded_target(file: Path, pipeline_of: Callable[[Build], Pipeline]) -> None:
+    build = build_of(file)
+    passes(file, EmbeddedTarget(pipeline_of(build)), Names.from_file(artefacts.program(*build).json_path))
 
 
 TICK_US = 1024
@@ -78,7 +83,7 @@ def test_embedded_target_at_several_clocks(vector: str, clock: str, pipeline: Pi
 @BMV2_STF
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_bmv2(file: Path) -> None:
-    program = artefacts.program(lanes_of(file)).json_path
+    program = artefacts.program(*build_of(file)).json_path
     names = Names.from_file(program)
     with bmv2_stf.running(program, names) as switch:
         passes(file, switch, names)

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from sa_atp.spec import CONTRIBUTION_BITS, LANE_BUILDS
+from sa_atp.spec import CONTRIBUTION_BITS, LANE_BUILDS, WIDE_BUILDS
 from sa_atp.tensor.fragments import CHUNK_VALUES, Plan
 
 AROUND_CHUNKS = [n * CHUNK_VALUES + d for n in (1, 2, 3, 4) for d in (-1, 0, 1)]
@@ -73,14 +73,19 @@ def test_runs_of_any_part_are_parts_of_the_whole(values: int) -> None:
     assert list(plan.runs(3, 3)) == []
 
 
-@pytest.mark.parametrize("lanes", LANE_BUILDS)
-def test_every_chunk_and_contribution_has_a_place_of_its_own_in_the_scale_fragments(lanes: int) -> None:
-    plan = Plan(30 * CHUNK_VALUES + 1, lanes)
+BUILDS = (*((lanes, CONTRIBUTION_BITS) for lanes in LANE_BUILDS), *WIDE_BUILDS, (256, 192), (1024, 512), (64, 192))
+
+
+@pytest.mark.parametrize(("lanes", "contributions"), BUILDS)
+def test_every_chunk_and_contribution_has_a_place_of_its_own_in_the_scale_fragments(
+    lanes: int, contributions: int
+) -> None:
+    plan = Plan(30 * CHUNK_VALUES + 1, lanes, contributions)
     bits: set[tuple[int, int, int]] = set()
     for chunk in range(plan.chunks):
         fragment, at, shifts = plan.scale_place(chunk)
         assert chunk in plan.chunks_of_scale(fragment)
-        for contribution in range(CONTRIBUTION_BITS):
+        for contribution in range(contributions):
             lane, shift = int(at[contribution]), int(shifts[contribution])
             assert lane < lanes
             place = {(fragment, lane, shift + bit) for bit in range(8)}
@@ -93,6 +98,8 @@ def test_every_chunk_and_contribution_has_a_place_of_its_own_in_the_scale_fragme
 def test_packets_have_room_for_the_magnitudes_of_all_contributions() -> None:
     with pytest.raises(ValueError, match="16 lanes: too few"):
         Plan(1, 16)
+    with pytest.raises(ValueError, match="64 lanes: too few for the magnitudes of 512 contributions"):
+        Plan(1, 64, 512)
 
 
 @pytest.mark.parametrize("values", [0, -1])

@@ -11,6 +11,7 @@ from sa_atp.errors import UserError
 from sa_atp.report import archive
 from sa_atp.testbed import plan as plans
 from sa_atp.testbed import simulated
+from sa_atp.testbed.capabilities import network_of
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import PolicyRun, RunResult
 
@@ -99,9 +100,37 @@ def test_whoever_can_only_wait_for_other_groups_does_not_ask_for_work() -> None:
     assert found.help["questions"] < (2 * 96 + 8 * 16) * 3
 
 
+@pytest.mark.parametrize(
+    ("overrides", "bits", "network"),
+    [
+        ((), 64, "packets"),
+        (("switch.lanes=256",), 64, "packets"),
+        (("switch.lanes=256", "topology.workers=17"), 512, "packets"),
+        (("switch.lanes=256", "topology.workers=64", "job.micro_batches=8"), 512, "packets"),
+        (("switch.lanes=256", "topology.workers=64", "job.micro_batches=16"), 64, "flows"),
+        (("switch.lanes=256", "topology.workers=65", "job.micro_batches=1"), 64, "flows"),
+        (("switch.lanes=256", "switch.contributions=512"), 512, "packets"),
+        (("switch.lanes=256", "switch.contributions=64", "topology.workers=17"), 64, "flows"),
+        (("topology.workers=17",), 64, "flows"),
+        (("switch.lanes=32", "switch.program=tofino-model", "topology.workers=17"), 64, "flows"),
+    ],
+)
+def test_a_plan_takes_the_build_that_its_contributions_fit_in(
+    overrides: tuple[str, ...], bits: int, network: str
+) -> None:
+    plan = plans.parse(PLAN, "here", ("sim.network=auto", *overrides))
+    assert (plan.contribution_bits, network_of(plan, "atp")) == (bits, network)
+
+
 def test_what_packets_cannot_carry_and_flows_know_nothing_of() -> None:
-    with pytest.raises(UserError, match="at most 64 fit in the bitmap; flows have no such limit"):
+    with pytest.raises(UserError, match=r"makes 128 contributions; at most 64 fit .* = 64 \(512 with 256\); flows"):
         simulate("topology.workers=32", "sim.network=packets")
+    with pytest.raises(UserError, match=r"topology.workers = 65: a job has at most 64 ranks; flows have no such limit"):
+        simulate("topology.workers=65", "sim.network=packets")
+    with pytest.raises(
+        UserError, match=r"makes 1024 contributions; at most 512 fit in the bitmap with switch.lanes = 256;"
+    ):
+        simulate("topology.workers=64", "job.micro_batches=16", "switch.lanes=256", "sim.network=packets")
     with pytest.raises(UserError, match="no packets of atp, sa-atp that could be lost"):
         simulate("network.loss=0.01")
 

@@ -20,6 +20,9 @@ SMALL = [
 ]  # fmt: skip
 
 
+WIDE = ("job.batch_size=32", "job.micro_batches=32", "switch.lanes=256")  # 96 contributions: the build with 512
+
+
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Simulations run here, where PyTorch is imported already; all else in a process of its own."""
     command = ["run", "demo", "--out", str(folder), *(part for key in SMALL for part in ("--set", key)), *arguments]
@@ -42,6 +45,8 @@ def summary_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     ("backend", "overrides"),
     [
         ("local", ()),
+        ("local", WIDE),
+        ("sim", WIDE),
         ("sim", ("network.loss=0.01", "network.duplicate=0.01", "network.reorder=0.05")),
         ("sim", ("topology.kind=two-level", "topology.racks=2")),
         ("sim", ("straggler.pattern=pause", "straggler.pause_s=0.2", "straggler.every=2")),
@@ -118,10 +123,14 @@ def test_a_simulated_run_is_the_same_for_the_same_seed(tmp_path: Path) -> None:
         ("topology.worker_mbps=[20,20,5]", "--backend sim"),
         ("switch.program=bmv2", "--switch embedded"),
         ("switch.pcap=true", "--backend mininet"),
+        (
+            "job.micro_batches=32",
+            "makes 96 contributions; at most 64 fit in the bitmap with switch.lanes = 64 (512 with 256)",
+        ),
     ],
 )
 def test_bad_plans_are_refused_in_one_line(tmp_path: Path, override: str, says: str) -> None:
-    done = run(tmp_path, "--backend", "local", "--set", override)
+    done = run(tmp_path, "--backend", "local", "--set", "job.batch_size=32", "--set", override)
     assert done.returncode == 2
     assert done.stdout == ""
     assert says in done.stderr

@@ -76,9 +76,9 @@ class Asker:
     ) -> WaitingFor | None:
         """Args: question: that is answered; None: the first one about this fragment."""
         head = np.zeros(1, HEADER)
-        head["seq"], head["bits"] = self.operation.first_seq + local, held
+        head["seq"] = self.operation.first_seq + local
         head["flags"] = flags if question is None else flags | int(question["flags"])
-        return self.recovery.on_answer(head[0], self.operation, now_us)
+        return self.recovery.on_answer(head[0], held, self.operation, now_us)
 
     def ask(self, local: int, now_us: int) -> Questioned:
         """Asks for a fragment of the first operation. Returns: the probe."""

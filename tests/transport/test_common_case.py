@@ -7,6 +7,7 @@ switch would make of it, some of it lost, twice, late, marked, from elsewhere, o
 import random
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -34,14 +35,17 @@ CACHES = {
 }  # of a group: they save work, and decide nothing
 
 
-def member(rng: random.Random) -> Membership:
+def member(rng: random.Random, seed: int = 0) -> Membership:
+    """Args: seed: every third is of a wide build."""
+    bits = 512 if seed % 3 == 2 else 64
     return Membership(
         job=rng.randrange(1, 255),
         epoch=rng.randrange(256),
         rank=0,
         world_size=1,
-        micro_batches=rng.choice((1, 1, 2, 3, 33)),
-        lanes=rng.choice((64, 256)),
+        micro_batches=rng.choice((1, 1, 2, 3, 33)) * (4 if bits > 64 else 1),
+        lanes=max(rng.choice((64, 256)), 256 if bits > 64 else 0),
+        contribution_bits=bits,
         slot_base=rng.randrange(4) * 16,
         slot_count=rng.choice((16, 64, 1024)),
         first_seq=rng.choice((0, 5, 2**32 - 40, rng.randrange(2**32))),
@@ -128,7 +132,7 @@ def damaged(rng: random.Random, packets: ByteRows) -> list[ByteRows]:
 @pytest.mark.parametrize("seed", range(60))
 def test_the_common_case_is_what_the_rules_say(seed: int) -> None:
     rng = random.Random(seed)
-    of = member(rng)
+    of = member(rng, seed)
     plain, fast = Worker(of, 1, first_request=7), Worker(of, 1, first_request=7, kernels=worker_kernels())
     both = (plain, fast)
     if rng.random() < 0.5:
@@ -156,7 +160,7 @@ def test_the_common_case_is_what_the_rules_say(seed: int) -> None:
                 assert np.argwhere(ours.data != theirs.data).tolist() == []
             if not sent:
                 break
-            size = size_of(Kind.DATA, of.lanes)
+            size = size_of(Kind.DATA, of.lanes, of.contribution_bits)
             under_way.extend(results_of(rng, burst.data) for burst in sent if burst.data.shape[1] == size)
         while under_way and rng.random() < 0.8:
             for packets in damaged(rng, under_way.popleft()):
@@ -177,7 +181,8 @@ def test_the_common_case_is_what_the_rules_say(seed: int) -> None:
         assert list(state(plain)) == list(state(fast))
 
 
-def test_most_of_an_undisturbed_sum_is_common(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("bits", [64, 512])
+def test_most_of_an_undisturbed_sum_is_common(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the test above would compare the rules with themselves."""
     written = taken = 0
     write, take = CommonCase.write, CommonCase.take
@@ -196,14 +201,13 @@ def test_most_of_an_undisturbed_sum_is_common(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(CommonCase, "write", counted_write)
     monkeypatch.setattr(CommonCase, "take", counted_take)
-    rng = random.Random(1)
-    of = member(rng)
+    of = replace(member(random.Random(1)), lanes=256, contribution_bits=bits)
     worker = Worker(of, 1, first_request=7, kernels=worker_kernels())
     count = 60 * of.lanes
     worker.contribute(worker.begin(count, "key", 1), [np.ones(count, np.float32)], of.fan_in, 1)
     for now in range(1000, 100_000, 1000):
         for burst in worker.transmit(now):
-            if burst.data.shape[1] == size_of(Kind.DATA, of.lanes):
+            if burst.data.shape[1] == size_of(Kind.DATA, of.lanes, bits):
                 results = burst.data.copy()
                 headers(results)["first"] = first_byte(Kind.RESULT)
                 worker.receive([Burst(SWITCH, results)], now)

@@ -52,11 +52,13 @@ def test_seats_divide_the_bits_of_a_sum_and_no_rank_has_any(map_: ContributionMa
 
 def test_what_a_packet_can_name() -> None:
     assert ContributionMap(64, 16, seats=4).fits
-    assert not ContributionMap(64, 17, seats=4).fits
+    assert not ContributionMap(64, 129, seats=4).fits
     assert not ContributionMap(65, 1, seats=4).fits
     assert not ContributionMap(4, 1, seats=5).fits
     assert ContributionMap(64, 1).fits
     assert ContributionMap(4, 16).fits
-    assert not ContributionMap(4, 17).fits
+    assert ContributionMap(4, 128).fits
+    assert not ContributionMap(4, 129).fits
+    assert not ContributionMap(65, 1).fits
     assert not ContributionMap(0, 4).fits
     assert ContributionMap(2, 2).bits_of(1) == 0b1100  # protocol section 1.1

@@ -11,7 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sa_atp.spec import CONTRIBUTION_BITS, HEADER_BYTES, LANE_BUILDS, Flag, Kind
+from sa_atp.spec import (
+    CONTRIBUTION_BITS,
+    HEADER_BYTES,
+    LANE_BUILDS,
+    MOST_CONTRIBUTIONS,
+    MOST_RANKS,
+    WIDE_BUILDS,
+    Flag,
+    Kind,
+)
 from sa_atp.wire import control
 from sa_atp.wire.control import (
     LONGEST_TEXT,
@@ -38,6 +47,7 @@ from sa_atp.wire.header import describe, pack
 
 REQUESTS: tuple[type[Message], ...] = get_args(control.Request)
 REPLIES: tuple[type[Message], ...] = get_args(control.Reply)
+BUILDS = (*((lanes, CONTRIBUTION_BITS) for lanes in LANE_BUILDS), *WIDE_BUILDS)
 PROTOCOL = Path(__file__).resolve().parents[2] / "docs/protocol.md"
 
 
@@ -55,7 +65,7 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
     metas = control._metas(kind) if origin is not None and hasattr(kind, "__metadata__") else []
     bounds = {name: getattr(m, name) for m in metas for name in ("ge", "le", "min_length", "max_length")}
     if control._is_bitmap(kind) and hasattr(kind, "__metadata__"):
-        return st.integers(0, 2**64 - 1)
+        return st.integers(0, 2**MOST_CONTRIBUTIONS - 1)
     if hasattr(kind, "__metadata__"):
         kind = parts[0]
     if kind is int:
@@ -80,7 +90,8 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
 FITTING: dict[type, Callable[[dict[str, Any]], dict[str, Any]]] = {
     Join: lambda f: f | {"world_size": 4, "micro_batches": 16, "rank": f["rank"] % 4,
                          "seats": f["seats"] % 5 if f["help_mode"] is HelpMode.NONE else 0},
-    Welcome: lambda f: f | {"lanes": LANE_BUILDS[f["lanes"] % len(LANE_BUILDS)]},
+    Welcome: lambda f: f | {"world_size": 4, "micro_batches": 1 + f["micro_batches"] % 16, "seats": f["seats"] % 5}
+                         | dict(zip(("lanes", "contribution_bits"), BUILDS[f["lanes"] % len(BUILDS)], strict=True)),
     Alive: lambda f: f if None not in (f["operation"], f["values"], f["first"]) else f | dict.fromkeys(
         ("operation", "values", "first")
     ),
@@ -157,13 +168,13 @@ def test_an_integer_is_an_integer_in_its_range(value: object) -> None:
         decode_request(packet(b'{"type":"claim","begun":0,"held":2}'))
 
 
-@pytest.mark.parametrize("ok", [0, 1, 2**63, 2**64 - 1])
-def test_a_bitmap_has_64_bits(ok: int) -> None:
+@pytest.mark.parametrize("ok", [0, 1, 2**63, 2**64 - 1, 2**64, 2**512 - 1])
+def test_a_bitmap_has_as_many_bits_as_the_widest_build(ok: int) -> None:
     offer = {"type": "ask", "step": 1, "took_us": 0, "busy_us": 0, "missing": ok}
     assert decode_request(packet(json.dumps(offer).encode())) == Offer(step=1, missing=ok)
 
 
-@pytest.mark.parametrize("bad", [-1, 2**64, 10**400, 1.5, "7", None])
+@pytest.mark.parametrize("bad", [-1, 2**512, 10**400, 1.5, "7", None])
 def test_a_bitmap_has_no_more(bad: object) -> None:
     offer = {"type": "ask", "step": 1, "took_us": 0, "busy_us": 0, "missing": bad}
     with pytest.raises(MalformedError):
@@ -177,13 +188,13 @@ def test_a_bitmap_has_no_more(bad: object) -> None:
     ("changed", "problem"),
     [
         ({"rank": 4}, "rank must be an integer from 0 to 3"),
-        ({"micro_batches": 17}, "at most 64"),
+        ({"micro_batches": 129}, "at most 512"),
         ({"name": ""}, "name"),
         ({"name": "x" * 65}, "name"),
         ({"grade": "borrow"}, "grade"),
         ({"seats": 5, "grade": "none"}, "seats must be at most world_size"),
         ({"seats": 3}, "seats and help do not go together"),
-        ({"seats": 3, "micro_batches": 22, "grade": "none"}, "at most 64"),
+        ({"seats": 3, "micro_batches": 171, "grade": "none"}, "at most 512"),
         ({"seats": 65}, "seats"),
         ({"incarnation": 1 << 31}, "incarnation"),
     ],
@@ -268,5 +279,5 @@ def test_the_protocol_describes_these_messages(heading: str, direction: tuple[ty
 
 
 def test_bounds_follow_the_packet() -> None:
-    assert CONTRIBUTION_BITS == 64
+    assert (CONTRIBUTION_BITS, MOST_CONTRIBUTIONS, MOST_RANKS) == (64, 512, 64)
     assert set(LANE_BUILDS) == {32, 64, 256}

@@ -11,7 +11,19 @@ from hypothesis import strategies as st
 
 from sa_atp.spec import FIELDS, HEADER_BYTES, LANE_BUILDS, VERSION, WITH_LANES, Flag, Kind
 from sa_atp.wire.control import decode_reply, decode_request, encode
-from sa_atp.wire.header import HEADER, describe, first_byte, headers, lanes_of, pack, size_of
+from sa_atp.wire.header import (
+    HEADER,
+    bitmaps,
+    describe,
+    first_byte,
+    header_bytes,
+    headers,
+    lanes_of,
+    number_of,
+    pack,
+    size_of,
+    words_of,
+)
 
 PACKETS = tomllib.loads((Path(__file__).parent / "packets.toml").read_text())["packet"]
 LANES = 64
@@ -151,3 +163,34 @@ def test_sizes(lanes: int) -> None:
     assert size_of(Kind.DATA, lanes) == size_of(Kind.RESULT, lanes) == HEADER_BYTES + 4 * lanes
     assert size_of(Kind.PROBE, lanes) == size_of(Kind.PROBE_REPLY, lanes) == HEADER_BYTES
     assert 14 + 20 + 8 + size_of(Kind.DATA, lanes) <= 1514  # an Ethernet frame
+
+
+WIDE = st.integers(0, 2**512 - 1)
+
+
+@given(WIDE)
+def test_a_wide_bitmap_is_words_of_64_bits_the_first_where_others_have_it(bits: int) -> None:
+    packet = pack(Kind.PROBE, seq=9, bits=bits, contributions=512)
+    assert len(packet) == header_bytes(512) == size_of(Kind.PROBE, 256, 512) == 76
+    words = [bits >> 64 * word & (1 << 64) - 1 for word in range(8)]
+    assert packet[12:] == b"".join(word.to_bytes(8, "big") for word in words)
+    assert int(headers(np.frombuffer(packet, np.uint8).reshape(1, -1))["bits"][0]) == words[0]
+    assert describe(packet, 512)["bits"] == bits
+
+
+@given(st.lists(WIDE, min_size=1, max_size=4), st.integers(0, 2**31 - 1))
+def test_bitmaps_and_lanes_of_a_batch(bits: list[int], lane: int) -> None:
+    packets = np.zeros((len(bits), size_of(Kind.DATA, 256, 512)), np.uint8)
+    assert packets.shape[1] == 76 + 4 * 256
+    for row, each in enumerate(bits):
+        bitmaps(packets, 512)[row] = words_of(each, 512)
+    lanes_of(packets, 512)[:] = lane
+    assert [number_of(words) for words in bitmaps(packets, 512)] == bits
+    assert (packets[:, 76:].copy().view(">i4") == lane).all()
+    assert not packets[:, :12].any()
+
+
+def test_control_messages_have_one_word_in_every_build() -> None:
+    assert pack(Kind.CONTROL, seq=7, body=b"{}", contributions=512) == pack(Kind.CONTROL, seq=7, body=b"{}")
+    with pytest.raises(ValueError, match="20 bytes are too few for a header of 76"):
+        describe(pack(Kind.PROBE), 512)

@@ -34,9 +34,8 @@ header sa_h {
     bit<8>  exponent;  // power of two by which the lanes are scaled: value = lane / 2**exponent
     bit<8>  tag;  // of the collective operation: its number and size, mixed; guards against ranks that disagree on what they sum
     bit<32> seq;  // number of the fragment within the job; compared by serial number arithmetic (RFC 1982)
-    bit<32> bits_hi;  // contributions 32 to 63 that are in the lanes
-    bit<32> bits_lo;  // contributions 0 to 31 that are in the lanes
+    SA_BITS  // contributions that are in the lanes, the first 64 (bits_*.p4)
 }
 
-const bit<16> SA_HEADER_BYTES = 20;
+const bit<16> SA_HEADER_BYTES = SA_BYTES;
 #endif

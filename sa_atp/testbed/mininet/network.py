@@ -16,7 +16,7 @@ from typing import Any, Self
 from sa_atp.control.fabric import mac_text
 from sa_atp.errors import SaAtpError, UserError
 from sa_atp.sim.world import PLAIN_PORT
-from sa_atp.spec import UDP_PORT
+from sa_atp.spec import CONTRIBUTION_BITS, UDP_PORT
 from sa_atp.testbed.mininet import cleaning, parts
 from sa_atp.testbed.mininet.layout import Layout
 from sa_atp.testbed.processes import Group, Process
@@ -38,6 +38,7 @@ class Network:
         *,
         switch: str,
         lanes: int,
+        contributions: int = CONTRIBUTION_BITS,
         slots: int,
         slots_per_job: int,
         logs: Path,
@@ -54,7 +55,8 @@ class Network:
         """
         self.layout = layout
         self.switch = switch
-        self.lanes = lanes
+        self.build = {"lanes": lanes, "contributions": contributions}
+        self._build_arguments = ["--lanes", str(lanes), "--contributions", str(contributions)]
         self.slots = slots
         self.slots_per_job = slots_per_job
         self.logs = logs
@@ -116,7 +118,7 @@ class Network:
             net.addSwitch(
                 switch,
                 cls=SWITCHES[self.switch],
-                lanes=self.lanes,
+                **self.build,
                 grpc=f"unix:{self.sockets}/{switch}.sock",
                 folder=self.logs,
                 pcap=self.pcap,
@@ -190,7 +192,7 @@ class Network:
         address = f"{place.ip}:{UDP_PORT}"
         self.server = self.start(
             place.name, "parameter server",
-            ["sa_atp", "ps", "--listen", address, "--switches", str(file), "--lanes", str(self.lanes),
+            ["sa_atp", "ps", "--listen", address, "--switches", str(file), *self._build_arguments,
              "--slots", str(self.slots), "--slots-per-job", str(self.slots_per_job)],
         )  # fmt: skip
         self.server.answer(READY_TIMEOUT_S)
@@ -201,7 +203,7 @@ class Network:
         place = self.layout.server
         address = f"{place.ip}:{PLAIN_PORT}"
         process = self.start(
-            place.name, "plain parameter server", ["sa_atp", "ps", "--listen", address, "--lanes", str(self.lanes)]
+            place.name, "plain parameter server", ["sa_atp", "ps", "--listen", address, *self._build_arguments]
         )
         process.answer(READY_TIMEOUT_S)
         return f"udp://{address}"

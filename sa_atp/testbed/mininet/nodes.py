@@ -21,6 +21,7 @@ from sa_atp import needs
 from sa_atp.control.connection import Connection
 from sa_atp.control.errors import Unreachable
 from sa_atp.errors import SaAtpError
+from sa_atp.spec import CONTRIBUTION_BITS
 from sa_atp.testbed.mininet.api import Host, Switch
 from sa_atp.testbed.mininet.cgroups import CpuGroup
 from sa_atp.testbed.mininet.parts import BMV2
@@ -52,6 +53,7 @@ class P4Switch(NamespaceNode, Switch, ABC):  # type: ignore[misc]
         name: str,
         *,
         lanes: int = 64,
+        contributions: int = CONTRIBUTION_BITS,
         device_id: int = 0,
         cpu_port: int | None = None,
         grpc: str | None = None,
@@ -61,7 +63,8 @@ class P4Switch(NamespaceNode, Switch, ABC):  # type: ignore[misc]
         **params: Any,
     ) -> None:
         """Args:
-        lanes: build of the aggregation program that the embedded target starts with; BMv2 waits for a program.
+        lanes, contributions: build of the aggregation program that the embedded target starts with; BMv2 waits for a
+            program.
         device_id: of P4Runtime.
         cpu_port: port number for packet-in and packet-out; default: none.
         grpc: where P4Runtime listens; default: a Unix socket, which all namespaces reach.
@@ -71,6 +74,7 @@ class P4Switch(NamespaceNode, Switch, ABC):  # type: ignore[misc]
         """
         params["inNamespace"] = True  # whatever Mininet says by itself: two networks may have a switch of the same name
         self.lanes = lanes
+        self.contributions = contributions
         self.device_id = device_id
         self.cpu_port = cpu_port
         self.folder = folder or Path(tempfile.mkdtemp(prefix="sa-atp-switch-"))
@@ -144,7 +148,8 @@ class EmbeddedSwitch(P4Switch):
         return (sys.executable, "-m", "sa_atp", "switch")
 
     def arguments(self, interfaces: Sequence[str]) -> list[str]:
-        found = ["--lanes", str(self.lanes), "--grpc", self.grpc, "--device-id", str(self.device_id)]
+        found = ["--lanes", str(self.lanes), "--contributions", str(self.contributions)]
+        found += ["--grpc", self.grpc, "--device-id", str(self.device_id)]
         for interface in interfaces:
             found += ["-i", interface]
         if self.cpu_port is not None:
