@@ -8,7 +8,7 @@ UDP_PORT: Final = 21313
 CONTRIBUTION_BITS: Final = 64
 SLOTS: Final = 4096
 JOBS: Final = 256
-LANE_BUILDS: Final = (32, 64, 256)
+LANE_BUILDS: Final = (32, 64, 256, 2048)
 TICK_US: Final = 1024
 HEADER_BYTES: Final = 20
 

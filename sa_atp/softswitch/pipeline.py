@@ -23,7 +23,7 @@ from sa_atp.softswitch.translate.expressions import FIXED_ARGUMENTS, FRAME_WORDS
 from sa_atp.softswitch.turn_lock import TurnLock
 
 PORTS = 512  # 9-bit port numbers; 511 means drop
-ROW_BYTES = 1536  # room for a packet, with what headers may add
+ROW_BYTES = 9216  # room for a packet, with what headers may add: a jumbo frame
 NOTHING_WAITS = np.zeros(PORTS, np.int64)
 FIRST, LAST, NOW, PACKETS, LENGTHS, IN_PORTS, DEPTHS = (
     PLACES[name] for name in ("first", "last", "now", "packets", "lengths", "ports", "depths")
