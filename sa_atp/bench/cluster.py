@@ -14,6 +14,8 @@ class Request:
     switch: str = "embedded"
     link_mbps: float | None = None
     """Rate of every link; None: there are no links that limit."""
+    mtu: int = 1500
+    """Of every link."""
 
 
 @dataclass(slots=True)

@@ -8,11 +8,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sa_atp import lanes_option
 from sa_atp.errors import UserError
 from sa_atp.wire.datagrams import Address
 
 if TYPE_CHECKING:
     from sa_atp.net.ports import Port
+
+
+LANES_WITHOUT_PORTS = 64  # there are no links to choose by
 
 
 def add(subparsers: Any) -> None:
@@ -28,7 +32,7 @@ def add(subparsers: Any) -> None:
         help="folder with the JSON and the P4Info of a program, or `none` to wait for one over P4Runtime "
         "(default: the aggregation program)",
     )
-    parser.add_argument("--lanes", type=int, default=64, help="build of the aggregation program (default: 64)")
+    lanes_option.add(parser, "the narrowest of its interfaces, of the aggregation program")
     parser.add_argument("-i", "--interface", action="append", default=[], metavar="PORT@INTERFACE",
                         help="attach an interface to a port (needs CAP_NET_RAW); may be repeated")  # fmt: skip
     parser.add_argument("--udp", action="append", default=[], metavar="PORT=HOST:PORT",
@@ -83,6 +87,20 @@ def impair(ports: "dict[int, Port]", options: argparse.Namespace) -> None:
             )
 
 
+def _lanes(asked: int | None, interfaces: list[tuple[int, str]], sockets: list[tuple[int, Address]]) -> int:
+    """Lanes that all ports carry. Args: asked: None for the most. Raises: UserError: a port does not carry so many."""
+    from sa_atp.net import mtu
+    from sa_atp.wire.mtu import check_fits, most_lanes
+
+    carried = {f"port {number}, {name},": mtu.of_interface(name) for number, name in interfaces}
+    carried |= {f"port {number}, {to[0]}:{to[1]},": mtu.of_address(to[0]) for number, to in sockets}
+    if asked is None:
+        return most_lanes(min(carried.values())) if carried else LANES_WITHOUT_PORTS
+    for where, each in carried.items():
+        check_fits(asked, each, where)
+    return asked
+
+
 def run(options: argparse.Namespace) -> int:
     from sa_atp import artefacts
     from sa_atp.folders import cache_folder
@@ -104,7 +122,8 @@ def run(options: argparse.Namespace) -> int:
             raise UserError(f"port {number} is given twice")
     program = None
     if options.program != "none":
-        program = artefacts.from_folder(Path(options.program)) if options.program else artefacts.program(options.lanes)
+        own = None if options.program else artefacts.program(_lanes(options.lanes, wanted, sockets))
+        program = own or artefacts.from_folder(Path(options.program))
     if options.pcap is not None:
         make_folder(options.pcap)  # before the program is compiled
     device = Device(

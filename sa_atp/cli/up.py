@@ -14,9 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sa_atp import lanes_option
 from sa_atp.cli.ps import seconds, slots
 from sa_atp.errors import UserError
-from sa_atp.spec import CONTRIBUTION_BITS, LANE_BUILDS, UDP_PORT
+from sa_atp.spec import CONTRIBUTION_BITS, UDP_PORT
 
 if TYPE_CHECKING:
     from sa_atp.testbed.cluster import LocalCluster
@@ -34,8 +35,9 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--workers", type=int, metavar="N",
                         help="ranks of the job (default: programs say so themselves, as torchrun's do)")  # fmt: skip
     parser.add_argument("--job", default="up", metavar="NAME", help="name of the job (default: %(default)s)")
-    parser.add_argument("--lanes", type=int, choices=LANE_BUILDS, default=256,
-                        help="values per packet (default: %(default)s)")  # fmt: skip
+    lanes_option.add(
+        parser, "the interface of the address that workers reach, which is loopback unless --listen says other"
+    )
     parser.add_argument("--slots", type=int, default=1024, help="slots of the switch (default: %(default)s)")
     parser.add_argument("--listen", metavar="HOST:PORT",
                         help="address of the parameter server, by which workers reach it; the switch is at the same host; "
@@ -50,11 +52,13 @@ def add(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from sa_atp.net import mtu
     from sa_atp.net.communicator import parse_address
     from sa_atp.net.ports import make_folder
     from sa_atp.testbed.cluster import LocalCluster
     from sa_atp.testbed.foreground import run_command, stay
     from sa_atp.testbed.processes import Group
+    from sa_atp.wire.mtu import check_fits, most_lanes
 
     if options.workers is not None and not 1 <= options.workers <= CONTRIBUTION_BITS:
         raise UserError(f"--workers {options.workers}: expected 1 to {CONTRIBUTION_BITS}")
@@ -72,6 +76,8 @@ def run(options: argparse.Namespace) -> int:
     if listen[0] == "0.0.0.0":
         raise UserError(f"--listen {options.listen}: expected the address by which workers reach this machine")
     _check_free(listen)
+    lanes = most_lanes(mtu.of_address(listen[0])) if options.lanes is None else options.lanes
+    check_fits(lanes, mtu.of_address(listen[0]), f"the interface with address {listen[0]}")
     if options.pcap is not None:
         make_folder(options.pcap)
     with _terminated_like_interrupted(), _log_folder() as logs, Group() as group:
@@ -79,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
         cluster = LocalCluster(
             group,
             logs,
-            lanes=options.lanes,
+            lanes=lanes,
             slots=options.slots,
             listen=listen,
             captures=options.pcap,
@@ -93,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
             return run_command(command, environment, cluster.processes)
         try:
             say("every program also needs its rank, SA_ATP_RANK or torchrun's RANK; Ctrl-C ends this")
-            _announce(environment, cluster, logs, lanes=options.lanes if options.json else None)
+            _announce(environment, cluster, logs, lanes=lanes if options.json else None)
             stay(cluster.processes)
         except KeyboardInterrupt:
             say("ended")

@@ -81,13 +81,13 @@ def run(plan: Plan, folder: Path, progress: Progress) -> list[PolicyRun]:
 def cluster(plan: Plan, group: Group, folder: Path) -> LocalCluster:
     """Switch and parameter server as a plan wants them. Args: folder: for logs."""
     return LocalCluster(
-        group, folder, lanes=plan.switch.lanes, slots=plan.switch.slots, slots_per_job=plan.switch.quota
+        group, folder, lanes=plan.lanes, slots=plan.switch.slots, slots_per_job=plan.switch.slots_per_job
     )
 
 
 def start_plain_server(plan: Plan, group: Group, folder: Path) -> Process:
     """A parameter server that sums everything itself. Args: folder: for its log."""
-    arguments = ["sa_atp", "ps", "--listen", f"{LOOPBACK}:0", "--lanes", str(plan.switch.lanes)]
+    arguments = ["sa_atp", "ps", "--listen", f"{LOOPBACK}:0", "--lanes", str(plan.lanes)]
     return group.start("plain parameter server", arguments, folder / "plain-ps.log")
 
 

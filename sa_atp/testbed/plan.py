@@ -12,14 +12,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sa_atp import policies
+from sa_atp import artefacts, policies
+from sa_atp.control import tofino
 from sa_atp.errors import UserError
 from sa_atp.inputs import read_text
+from sa_atp.net.mtu import of_interface
 from sa_atp.policies.policy import BACKENDS
 from sa_atp.spec import CONTRIBUTION_BITS, LANE_BUILDS, SLOTS
 from sa_atp.tables import read_table, setting
 from sa_atp.testbed import traces
 from sa_atp.train.comm_models import COMM_MODELS
+from sa_atp.wire.mtu import check_fits, most_lanes
 from sa_atp.words import plural
 
 SWITCHES = ("embedded", "bmv2", "tofino-model", "tofino2-model")
@@ -79,6 +82,8 @@ class TopologyPlan:
     """Rate of each worker's own link, by rank, where they differ; default: link_mbps."""
     trunk_mbps: float = setting(0.0, between=(0.0, 1e6))
     """Rate of the links between switches, and of the parameter server's at the spine; 0: link_mbps."""
+    mtu: int = setting(1500, between=(576, 9216))
+    """Bytes of the largest IP packet that links carry; 9000 for jumbo frames (not of the local backend)."""
     queue_packets: int = setting(1000, between=(10, 100_000))
     """Packets that wait for a link; one more is dropped (Mininet)."""
     file: str = setting("")
@@ -91,7 +96,8 @@ class SwitchPlan:
 
     program: str = setting("embedded", one_of=SWITCHES)
     """Which target executes the P4 program where `--switch auto` is given."""
-    lanes: int = setting(256, one_of=LANE_BUILDS)
+    lanes: int = setting(0, one_of=(0, *LANE_BUILDS))
+    """Values per packet. 0: the most that the links carry (topology.mtu; the local backend has loopback's MTU)."""
     slots: int = setting(1024, between=(1, SLOTS))
     """Aggregators that all jobs may use; a power of two."""
     slots_per_job: int = setting(0, between=(0, SLOTS))
@@ -252,6 +258,17 @@ class Plan:
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """The policies' own tables, by their names: see policies.settings."""
 
+    @property
+    def lanes(self) -> int:
+        """Values per packet. Raises: UserError: links do not carry so many."""
+        mtu = of_interface("lo") if self.run.backend == "local" else self.topology.mtu
+        if self.switch.lanes:
+            check_fits(self.switch.lanes, mtu, "loopback" if self.run.backend == "local" else "topology.mtu: a link")
+            return self.switch.lanes
+        if self.switch.program in tofino.MODELS:
+            return artefacts.lanes_of(artefacts.tofino_folder(tofino.MODELS[self.switch.program]))
+        return most_lanes(mtu)
+
     def settings_of(self, table: str) -> Any:
         """A policy's own table, with defaults for what the plan leaves out."""
         return self.settings[table] if table in self.settings else policies.settings()[table]()
@@ -381,7 +398,7 @@ def _check_together(plan: Plan, where: str) -> None:
 
 
 def placed(plan: Plan, backend: str = "auto", switch: str = "auto") -> Plan:
-    """The plan with the backend and the switch that the command line names, so that it says what runs.
+    """The plan with the backend and the switch that the command line names, and its lanes, so that it says what runs.
 
     Args: backend, switch: "auto" leaves what the plan names.
     """
@@ -390,7 +407,8 @@ def placed(plan: Plan, backend: str = "auto", switch: str = "auto") -> Plan:
         run = dataclasses.replace(run, backend=backend)
     if switch != "auto":
         program = dataclasses.replace(program, program=switch)
-    return dataclasses.replace(plan, run=run, switch=program)
+    plan = dataclasses.replace(plan, run=run, switch=program)
+    return dataclasses.replace(plan, switch=dataclasses.replace(program, lanes=plan.lanes))
 
 
 def differences(one: Plan, other: Plan) -> list[str]:

@@ -19,11 +19,12 @@ OFFLOADS = ("rx", "tx", "sg", "tso", "gso", "gro")
 SUPER_PACKETS = ("tx", "sg", "tx-udp-segmentation")  # what datagrams in one packet need
 # A queue that is shorter than some super-packets would lose them whole, again and again.
 LEAST_QUEUE_OF_SUPER_PACKETS = 200
-FRAME_BYTES = 1514  # the largest, by which the length of a queue is counted
+ETHERNET_BYTES = 14
+QUANTUM_EXTRA_BYTES = 86  # that a class may send beyond a frame before it is another one's turn
 # How far a link may run ahead of its rate. The kernel's timers may be late by milliseconds on busy cores; what a link does
 # not send meanwhile would be lost for ever with a shorter burst.
 BURST_S = 0.01
-LEAST_BURST_BYTES = 3200
+LEAST_BURST_FRAMES = 2.1
 BACKGROUND_QUEUE_PACKETS = 50
 SIGNALLING_TOS, SIGNALLING_MASK = 0b1010_0000, 0b1111_1100  # DSCP CS5: control messages
 SIGNALLING_SHARE = 0.1  # of the link, before anything else; it needs far less
@@ -48,6 +49,8 @@ class Port(Intf):  # type: ignore[misc]
         with closing(ethtool.socket_in(self.node.pid)) as via:
             ethtool.set_features(self.name, wanted, via)
         if quality is not None:
+            self._frame_bytes = quality.mtu + ETHERNET_BYTES  # the largest
+            self._run("ip", "link", "set", "dev", self.name, "mtu", str(quality.mtu))
             self._shape(quality)
         return result
 
@@ -71,16 +74,17 @@ class Port(Intf):  # type: ignore[misc]
         )
 
     def _class(self, parent: str, number: str, rate_mbps: float, most_mbps: float, *, before: bool = False) -> None:
-        burst = str(max(LEAST_BURST_BYTES, int(most_mbps * 1e6 / 8 * BURST_S)))
+        quantum = str(self._frame_bytes + QUANTUM_EXTRA_BYTES)
+        burst = str(max(int(LEAST_BURST_FRAMES * self._frame_bytes), int(most_mbps * 1e6 / 8 * BURST_S)))
         self._run(
             "tc", "class", "add", "dev", self.name, "parent", parent, "classid", number, "htb",
             "rate", f"{rate_mbps * 1e6:.0f}bit", "ceil", f"{most_mbps * 1e6:.0f}bit",
-            "burst", burst, "cburst", burst, "quantum", "1600", "prio", "0" if before else "1",
+            "burst", burst, "cburst", burst, "quantum", quantum, "prio", "0" if before else "1",
         )  # fmt: skip
 
     def _queue(self, parent: str, packets: int) -> None:
         # a super-packet takes the room of its segments
-        kind, limit = ("bfifo", packets * FRAME_BYTES) if self.joins else ("pfifo", packets)
+        kind, limit = ("bfifo", packets * self._frame_bytes) if self.joins else ("pfifo", packets)
         self._run("tc", "qdisc", "add", "dev", self.name, "parent", parent, kind, "limit", str(limit))
 
     def _run(self, *command: str) -> None:
