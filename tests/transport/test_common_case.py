@@ -41,7 +41,7 @@ def member(rng: random.Random) -> Membership:
         rank=0,
         world_size=1,
         micro_batches=rng.choice((1, 1, 2, 3, 33)),
-        lanes=rng.choice((64, 256)),
+        lanes=rng.choice((64, 256, 2048)),
         slot_base=rng.randrange(4) * 16,
         slot_count=rng.choice((16, 64, 1024)),
         first_seq=rng.choice((0, 5, 2**32 - 40, rng.randrange(2**32))),
