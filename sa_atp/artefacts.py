@@ -163,7 +163,7 @@ def tofino_folder(chip: str, lanes: int | None = None) -> Path:
     Raises: UserError: there is no such build; it lists those that there are. MissingPartError: there are none at all.
     """
     for place in _PLACES:
-        found = {int(path.name.rsplit("-", 1)[1]): path for path in place.glob(f"{chip}-*") if path.is_dir()}
+        found = {lanes_of(path): path for path in place.glob(f"{chip}-*") if path.is_dir()}
         if found and lanes is not None and lanes not in found:
             raise UserError(
                 f"lanes {lanes}: there is no such build for {chip}; there is {_list(dict(sorted(found.items())))}"
@@ -171,6 +171,11 @@ def tofino_folder(chip: str, lanes: int | None = None) -> Path:
         if found:
             return found[max(found) if lanes is None else lanes]
     raise MissingPartError(f"no program for {chip} is in {_PLACES[-1]}: run scripts/tofino compile (it needs p4c)")
+
+
+def lanes_of(folder: Path) -> int:
+    """Lanes of one of the project's own builds, which its folder is named by."""
+    return _build_of(folder.name)[0]
 
 
 def _list(known: Iterable[object]) -> str:

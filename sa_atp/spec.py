@@ -12,7 +12,7 @@ MOST_CONTRIBUTIONS: Final = 512
 MOST_RANKS: Final = 64
 SLOTS: Final = 4096
 JOBS: Final = 256
-LANE_BUILDS: Final = (32, 64, 256)
+LANE_BUILDS: Final = (32, 64, 256, 2048)
 TICK_US: Final = 1024
 # with the first 64 contributions; the other words of a wider bitmap follow
 HEADER_BYTES: Final = 20

@@ -17,7 +17,7 @@ LEVELS = (
     ("transport", "straggler", "batching"),
     ("p4runtime",),
     ("softswitch",),
-    ("net",),
+    ("net", "lanes_option"),
     ("control",),
     ("sim",),
     ("train", "ddp"),

@@ -5,10 +5,11 @@
 //     │        job           bits                    table       bridge     └─> multicast group of the job
 //     └── everything else ────────────────────────────────────── bridge
 //
-// Build: p4c-bm2-ss -I p4src/core -DBUILD_LANES=64 p4src/v1model/sa_atp.p4 (or 32, or 256); `scripts/compile` does it.
+// Build: p4c-bm2-ss -I p4src/core -DBUILD_LANES=64 p4src/v1model/sa_atp.p4 (or 32, 256, 2048); `scripts/compile` does it.
 
 #include <v1model.p4>
 #include "target.p4"
+#include "large_lanes.p4"
 #include "program.p4"
 
 #define IPV4_CHECKSUM(does) \

@@ -15,15 +15,17 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from sa_atp import needs, terminal
+from sa_atp import lanes_option, needs, terminal
 from sa_atp.bench import allreduce_sizes, stations
 from sa_atp.bench.all_reduce_options import tensor_bytes
 from sa_atp.bench.all_reduce_task import WARM_UP
 from sa_atp.bench.cluster import Cluster, Request
 from sa_atp.errors import UserError
-from sa_atp.spec import HEADER_BYTES, LANE_BUILDS
+from sa_atp.net.mtu import of_interface
+from sa_atp.spec import HEADER_BYTES
 from sa_atp.testbed.cluster import LOOPBACK, READY_TIMEOUT_S, LocalCluster
 from sa_atp.testbed.processes import Group, Process, ProcessError, wait_for
+from sa_atp.wire.mtu import check_fits, most_lanes
 from sa_atp.words import plural
 
 ETHERNET_BYTES, IP_BYTES, UDP_BYTES = 14, 20, 8
@@ -40,7 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--backend", choices=("local", "mininet"), default="local")
     parser.add_argument("--link-mbps", type=float, metavar="R", help="rate of every link; needs --backend mininet")
     parser.add_argument("--switch", choices=("embedded", "bmv2"), default="embedded")
-    parser.add_argument("--lanes", type=int, choices=LANE_BUILDS, default=256, help="(default: %(default)s)")
+    lanes_option.add(parser, "the links")
+    parser.add_argument("--mtu", type=int, default=1500, metavar="BYTES",
+                        help="of every link; only with --backend mininet (default: %(default)s)")  # fmt: skip
     parser.add_argument(
         "--sizes",
         nargs="?",
@@ -67,7 +71,8 @@ def run(options: argparse.Namespace) -> int:
         workers=options.workers,
         bytes=size,
         iterations=options.iterations,
-        lanes=options.lanes,
+        lanes=_lanes(options),
+        mtu=options.mtu,
         switch=options.switch,
         link_mbps=options.link_mbps,
     )
@@ -88,6 +93,15 @@ def run(options: argparse.Namespace) -> int:
     else:
         _print(found)
     return 1 if found["sums_wrong"] else 0
+
+
+def _lanes(options: argparse.Namespace) -> int:
+    """Raises: UserError: links do not carry so many as were asked for."""
+    mtu = of_interface("lo") if options.backend == "local" else options.mtu
+    if options.lanes is None:
+        return most_lanes(mtu)
+    check_fits(options.lanes, mtu, "every link")
+    return int(options.lanes)
 
 
 def measure(cluster: Cluster, request: Request, peer: str | None, folder: Path) -> dict[str, Any]:

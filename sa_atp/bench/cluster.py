@@ -16,6 +16,8 @@ class Request:
     """Rate of every link; None: there are no links that limit."""
     stations: bool = False
     """Whether workers look at the clock at every station of a packet's way."""
+    mtu: int = 1500
+    """Of every link."""
 
 
 @dataclass(slots=True)

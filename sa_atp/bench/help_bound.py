@@ -25,8 +25,8 @@ FRAME_BYTES = 14 + 20 + 8  # Ethernet, IPv4, UDP
 
 def contribution_us(plan: Plan, mbps: float) -> float:
     """How long a link is busy with one contribution, or with the sum, loss included."""
-    fragments = Fragments(make_workload(plan, 0).values, plan.switch.lanes).data_fragments
-    frame = FRAME_BYTES + size_of(Kind.DATA, plan.switch.lanes, plan.contribution_bits) + WIRE_OVERHEAD_BYTES
+    fragments = Fragments(make_workload(plan, 0).values, plan.lanes).data_fragments
+    frame = FRAME_BYTES + size_of(Kind.DATA, plan.lanes, plan.contribution_bits) + WIRE_OVERHEAD_BYTES
     return fragments * frame * 8 / (mbps * BITS_PER_MBIT) * 1e6 / (1 - plan.network.loss)
 
 

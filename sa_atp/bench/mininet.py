@@ -15,7 +15,7 @@ STORE_PORT = 29_500
 @contextmanager
 def cluster(request: Request, folder: Path) -> Iterator[Cluster]:
     """Args: folder: for logs. Raises: MissingPartError, UserError, SaAtpError."""
-    star = topologies.star(request.workers, request.link_mbps)
+    star = topologies.star(request.workers, request.link_mbps, request.mtu)
     with Network(
         star, switch=request.switch, lanes=request.lanes, slots=SLOTS, slots_per_job=SLOTS, logs=folder
     ) as network:

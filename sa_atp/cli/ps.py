@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sa_atp import artefacts
+from sa_atp import artefacts, lanes_option
 from sa_atp.errors import UserError
-from sa_atp.spec import CONTRIBUTION_BITS, LANE_BUILDS, SLOTS, UDP_PORT
+from sa_atp.spec import CONTRIBUTION_BITS, SLOTS, UDP_PORT
 
 if TYPE_CHECKING:
     from sa_atp.control.fabric import SwitchPlace
@@ -31,8 +31,9 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--switch-address", metavar="HOST:PORT",
                         help="UDP port of the switch that workers send to; "
                         "default: the switch lies on the way to the parameter server")  # fmt: skip
-    parser.add_argument("--lanes", type=int, choices=LANE_BUILDS, default=64,
-                        help="build that the switch runs (default: 64)")  # fmt: skip
+    lanes_option.add(
+        parser, "the links: as many as the switches run, or, where one runs nothing yet, as its own interface carries"
+    )
     parser.add_argument("--contributions", type=int, default=CONTRIBUTION_BITS, metavar="N",
                         help="bits of its bitmap, ranks times micro-batches at least (default: %(default)s)")  # fmt: skip
     parser.add_argument("--slots", type=int, default=1024, help="slots that jobs may use (default: 1024)")
@@ -54,14 +55,22 @@ def add(subparsers: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from sa_atp.control import fabric
+    from sa_atp.net import mtu
     from sa_atp.net.communicator import parse_address
     from sa_atp.transport.server_events import ServerSettings
+    from sa_atp.wire.mtu import check_fits
 
     listen = parse_address(options.listen, lowest_port=0)  # 0: any free port
     places = _places(options)
+    carried = mtu.of_address(listen[0])
+    lanes = options.lanes
+    if lanes is None:
+        lanes = fabric.lanes_of(places, carried, options.contributions)
+    contributions = artefacts.wide_enough(lanes, options.contributions)
+    check_fits(lanes, carried, f"the interface with address {listen[0]}", contributions)
     settings = ServerSettings(
-        lanes=options.lanes,
-        contribution_bits=artefacts.wide_enough(options.lanes, options.contributions),
+        lanes=lanes,
+        contribution_bits=contributions,
         switch_address=parse_address(options.switch_address) if options.switch_address else None,
         aggregates=bool(places),
         levels=options.levels or fabric.levels(places),
@@ -77,9 +86,13 @@ def run(options: argparse.Namespace) -> int:
         process.use_switches(places)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: process.stop())
-    print(f"sa-atp ps: workers connect to udp://{process.address[0]}:{process.address[1]}", file=sys.stderr, flush=True)
+    print(
+        f"sa-atp ps: {lanes} lanes; workers connect to udp://{process.address[0]}:{process.address[1]}",
+        file=sys.stderr,
+        flush=True,
+    )
     settle()
-    print(json.dumps({"ready": True, "address": list(process.address)}), flush=True)
+    print(json.dumps({"ready": True, "address": list(process.address), "lanes": lanes}), flush=True)
     process.run()
     return 0
 

@@ -8,13 +8,16 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sa_atp import artefacts
+from sa_atp import artefacts, lanes_option
 from sa_atp.errors import UserError
 from sa_atp.spec import CONTRIBUTION_BITS
 from sa_atp.wire.datagrams import Address
 
 if TYPE_CHECKING:
     from sa_atp.net.ports import Port
+
+
+LANES_WITHOUT_PORTS = 64  # there are no links to choose by
 
 
 def add(subparsers: Any) -> None:
@@ -30,7 +33,7 @@ def add(subparsers: Any) -> None:
         help="folder with the JSON and the P4Info of a program, or `none` to wait for one over P4Runtime "
         "(default: the aggregation program)",
     )
-    parser.add_argument("--lanes", type=int, default=64, help="build of the aggregation program (default: 64)")
+    lanes_option.add(parser, "the narrowest of its interfaces, of the aggregation program")
     parser.add_argument("--contributions", type=int, default=CONTRIBUTION_BITS, metavar="N",
                         help="bits of its bitmap, ranks times micro-batches at least (default: %(default)s)")  # fmt: skip
     parser.add_argument("-i", "--interface", action="append", default=[], metavar="PORT@INTERFACE",
@@ -53,10 +56,24 @@ def add(subparsers: Any) -> None:
     parser.set_defaults(run=run)
 
 
-def _own_program(options: argparse.Namespace) -> artefacts.CompiledProgram:
-    """Raises: UserError: there is no such build."""
+def _own_program(
+    options: argparse.Namespace, interfaces: list[tuple[int, str]], sockets: list[tuple[int, Address]]
+) -> artefacts.CompiledProgram:
+    """Raises: UserError: there is no such build, or a port does not carry its packets."""
+    from sa_atp.net import mtu
+    from sa_atp.wire.mtu import MOST_MTU, check_fits, most_lanes
+
+    carried = {f"port {number}, {name},": mtu.of_interface(name) for number, name in interfaces}
+    carried |= {f"port {number}, {to[0]}:{to[1]},": mtu.of_address(to[0]) for number, to in sockets}
     lanes = options.lanes
-    return artefacts.program(lanes, artefacts.wide_enough(lanes, options.contributions))
+    if lanes is None and not carried and options.contributions <= CONTRIBUTION_BITS:
+        lanes = LANES_WITHOUT_PORTS
+    elif lanes is None:
+        lanes = most_lanes(min(carried.values(), default=MOST_MTU), options.contributions)
+    contributions = artefacts.wide_enough(lanes, options.contributions)
+    for where, each in carried.items():
+        check_fits(lanes, each, where, contributions)
+    return artefacts.program(lanes, contributions)
 
 
 def parse_interface(text: str) -> tuple[int, str]:
@@ -113,7 +130,9 @@ def run(options: argparse.Namespace) -> int:
             raise UserError(f"port {number} is given twice")
     program = None
     if options.program != "none":
-        program = artefacts.from_folder(Path(options.program)) if options.program else _own_program(options)
+        program = (
+            artefacts.from_folder(Path(options.program)) if options.program else _own_program(options, wanted, sockets)
+        )
     if options.pcap is not None:
         make_folder(options.pcap)  # before the program is compiled
     device = Device(

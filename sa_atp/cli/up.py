@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sa_atp import artefacts
+from sa_atp import artefacts, lanes_option
 from sa_atp.cli.ps import seconds, slots
 from sa_atp.errors import UserError
-from sa_atp.spec import CONTRIBUTION_BITS, LANE_BUILDS, MOST_RANKS, UDP_PORT
+from sa_atp.spec import CONTRIBUTION_BITS, MOST_RANKS, UDP_PORT
 
 if TYPE_CHECKING:
     from sa_atp.testbed.cluster import LocalCluster
@@ -35,8 +35,9 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--workers", type=int, metavar="N",
                         help="ranks of the job (default: programs say so themselves, as torchrun's do)")  # fmt: skip
     parser.add_argument("--job", default="up", metavar="NAME", help="name of the job (default: %(default)s)")
-    parser.add_argument("--lanes", type=int, choices=LANE_BUILDS, default=256,
-                        help="values per packet (default: %(default)s)")  # fmt: skip
+    lanes_option.add(
+        parser, "the interface of the address that workers reach, which is loopback unless --listen says other"
+    )
     parser.add_argument("--contributions", type=int, default=CONTRIBUTION_BITS, metavar="N",
                         help="ranks times micro-batches that jobs may have (default: %(default)s; the build's own number "
                         "is the next larger one)")  # fmt: skip
@@ -54,16 +55,16 @@ def add(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from sa_atp.net import mtu
     from sa_atp.net.communicator import parse_address
     from sa_atp.net.ports import make_folder
     from sa_atp.testbed.cluster import LocalCluster
     from sa_atp.testbed.foreground import run_command, stay
     from sa_atp.testbed.processes import Group
+    from sa_atp.wire.mtu import check_fits, most_lanes
 
     if options.workers is not None and not 1 <= options.workers <= MOST_RANKS:
         raise UserError(f"--workers {options.workers}: expected 1 to {MOST_RANKS}")
-    contributions = artefacts.wide_enough(options.lanes, options.contributions)
-    build = {"lanes": options.lanes, "contributions": contributions}
     slots("--slots", options.slots)
     seconds("--dead-after", options.dead_after)
     if not 1 <= len(options.job) <= 64:
@@ -78,6 +79,12 @@ def run(options: argparse.Namespace) -> int:
     if listen[0] == "0.0.0.0":
         raise UserError(f"--listen {options.listen}: expected the address by which workers reach this machine")
     _check_free(listen)
+    carried, lanes = mtu.of_address(listen[0]), options.lanes
+    if lanes is None:
+        lanes = most_lanes(carried, options.contributions)
+    contributions = artefacts.wide_enough(lanes, options.contributions)
+    check_fits(lanes, carried, f"the interface with address {listen[0]}", contributions)
+    build = {"lanes": lanes, "contributions": contributions}
     if options.pcap is not None:
         make_folder(options.pcap)
     with _terminated_like_interrupted(), _log_folder() as logs, Group() as group:

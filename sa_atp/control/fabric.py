@@ -26,6 +26,7 @@ from sa_atp.spec import CONTRIBUTION_BITS
 from sa_atp.transport.server_events import Admit
 from sa_atp.wire.datagrams import Address
 from sa_atp.wire.frames import mac_for
+from sa_atp.wire.mtu import most_lanes
 from sa_atp.words import plural
 
 CHECK_TIMEOUT_S = 2.0
@@ -113,6 +114,35 @@ class SwitchPlace:
         if contributions != CONTRIBUTION_BITS:
             raise UserError(f"contributions {contributions}: a {self.target} has {CONTRIBUTION_BITS}")
         return tofino.from_folder(artefacts.tofino_folder(self.target, lanes), self.packing)
+
+
+def lanes_of(places: Sequence[SwitchPlace], mtu: int, contributions: int = CONTRIBUTION_BITS) -> int:
+    """How many lanes suit these switches, a parameter server on a link with this MTU, and so many contributions.
+
+    What one of them runs was chosen by who knows its links, and goes for all.
+
+    Raises: ControlError: one does not answer; UserError: they run several builds, or one that is too large for the link.
+    """
+    running = {lanes: place.grpc for place in places if (lanes := _running(place)) is not None}
+    if len(running) > 1:
+        raise UserError(
+            "the switches run builds that do not go together: "
+            + ", ".join(f"{lanes} lanes at {grpc}" for lanes, grpc in sorted(running.items()))
+            + "; --lanes says which all shall run"
+        )
+    return next(iter(running), None) or most_lanes(mtu, contributions)
+
+
+def _running(place: SwitchPlace) -> int | None:
+    """Lanes of the build that a switch runs, or must; None: it runs nothing of ours yet. Raises: ControlError."""
+    if place.target != "v1model":
+        return artefacts.lanes_of(artefacts.tofino_folder(place.target))
+    client = P4RuntimeClient(place.grpc, place.device_id).open()
+    try:
+        cookie = client.cookie()
+    finally:
+        client.close()
+    return next((lanes for lanes in artefacts.builds() if artefacts.program(lanes).cookie == cookie), None)
 
 
 class Program(Protocol):

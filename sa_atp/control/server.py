@@ -8,12 +8,14 @@ from sa_atp.net.clock import now_us
 from sa_atp.net.compiled import socket_kernels, worker_kernels
 from sa_atp.net.driver import Driver
 from sa_atp.net.udp import UdpSocket
+from sa_atp.spec import Kind
 from sa_atp.transport.server import ParameterServer
 from sa_atp.transport.server_events import Admit, ServerSettings
 from sa_atp.wire.datagrams import Address
+from sa_atp.wire.header import size_of
 
 # copies of results that nobody has asked for wait for one another, so that workers have the processor
-WORTH_IT, ENOUGH = 2, 1024
+WORTH_IT, ENOUGH_BYTES = 2, 1 << 20
 
 
 class ServerProcess:
@@ -25,7 +27,8 @@ class ServerProcess:
         socket.use(socket_kernels())
         self.address = socket.address
         self.server.own_ip = self.address[0]
-        self._driver = Driver(self.server, socket, self._take_events, worth_it=WORTH_IT, enough=ENOUGH)
+        enough = max(WORTH_IT, ENOUGH_BYTES // size_of(Kind.RESULT, settings.lanes))
+        self._driver = Driver(self.server, socket, self._take_events, worth_it=WORTH_IT, enough=enough)
         self._installer: Installer | None = None
 
     def use_switches(self, places: Sequence[SwitchPlace]) -> None:

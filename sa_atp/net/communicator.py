@@ -21,6 +21,7 @@ import numpy as np
 
 from sa_atp.arrays import Values
 from sa_atp.errors import UserError
+from sa_atp.net import mtu
 from sa_atp.net.clock import now_us
 from sa_atp.net.compiled import socket_kernels, worker_kernels
 from sa_atp.net.driver import Driver
@@ -30,13 +31,14 @@ from sa_atp.net.session import Asking, Session, Sum
 from sa_atp.net.udp import UdpSocket, segments
 from sa_atp.spec import UDP_PORT, Kind
 from sa_atp.transport.common_case import Kernels
-from sa_atp.transport.errors import TransportError
+from sa_atp.transport.errors import RefusedError, TransportError
 from sa_atp.transport.events import WorkerLimits, WorkerStats
 from sa_atp.transport.membership import Joining, JoinRequest, Membership
 from sa_atp.transport.worker import Worker
 from sa_atp.wire.control import HelpMode, Reply, Request
 from sa_atp.wire.datagrams import Address
 from sa_atp.wire.header import size_of
+from sa_atp.wire.mtu import needed_mtu
 
 T = TypeVar("T")
 AT_ONCE = 17  # segmented sends of one burst: a window of 1024 fragments
@@ -99,6 +101,7 @@ def connect(
         incarnation=random.SystemRandom().getrandbits(31),
         now_us=now_us(),
         timeout_us=_microseconds("timeout_s", timeout_s),
+        mtu=mtu.of_path(address),
     )
     driver = Driver(joining, socket)
     while not joining.finished:
@@ -106,6 +109,15 @@ def connect(
     if joining.membership is None:
         driver.close()
         raise joining.error or TransportError("not admitted")
+    carried = mtu.of_path(joining.membership.data_address)  # which may be another way than that to the server
+    needed = needed_mtu(joining.membership.lanes, joining.membership.contribution_bits)
+    if needed > carried:
+        driver.close()
+        where = "the way to the switch at {}:{}".format(*joining.membership.data_address)
+        raise RefusedError(
+            f"{where} carries {carried} bytes, and packets of {joining.membership.lanes} lanes are "
+            f"{needed} bytes long: raise the MTU of the interface, or use fewer lanes"
+        )
     return Communicator(joining.membership, driver, limits, kernels)
 
 

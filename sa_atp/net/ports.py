@@ -29,9 +29,9 @@ SOL_PACKET = 263
 PACKET_ADD_MEMBERSHIP, PACKET_MR_PROMISC = 1, 1
 PACKET_VNET_HDR, PACKET_IGNORE_OUTGOING = 15, 23
 SIOCOUTQ = 0x5411
-# What a queued frame of ordinary size costs the socket: its data, and the kernel's bookkeeping around it. A super-packet
-# has the bookkeeping once, and its data in pages of its own.
-QUEUED_FRAME_BYTES = 2304
+# What a queued frame of ordinary size costs the socket: its data, and the kernel's bookkeeping around it; a larger one as
+# much more as it is larger. A super-packet has the bookkeeping once, and its data in pages of its own.
+QUEUED_FRAME_BYTES, ORDINARY_BYTES = 2304, 1514
 QUEUED_PACKET_BYTES = 3072
 RECEIVE_PACKETS = 64  # taken at once
 RECEIVE_BYTES = 65_600  # of each: the largest IPv4 packet, with all headers before it
@@ -137,8 +137,9 @@ class InterfacePort:
         ends = np.cumsum(packets.counts)
         # what waits is not told apart, so this is an average: of bytes that a frame costs the socket while it waits
         frames = int(packets.frames.sum())
-        cost = QUEUED_PACKET_BYTES * count + float(packets.sizes.sum())
-        self._frame_cost += (min(cost / frames, QUEUED_FRAME_BYTES) - self._frame_cost) / 4
+        size = float(packets.sizes.sum())
+        alone = QUEUED_FRAME_BYTES + max(0.0, size / frames - ORDINARY_BYTES)
+        self._frame_cost += (min((QUEUED_PACKET_BYTES * count + size) / frames, alone) - self._frame_cost) / 4
         first = part = 0
         while first < count:
             try:

@@ -17,7 +17,6 @@ import numpy as np
 
 from sa_atp.arrays import ByteRows, Counts, Indices, Lengths
 from sa_atp.errors import UserError
-from sa_atp.softswitch.loading import load
 from sa_atp.softswitch.pipeline import PORTS, ROW_BYTES, Packets, Pipeline
 
 PacketInListener = Callable[[bytes], None]
@@ -77,7 +76,7 @@ class Device:
 
         Raises: PipelineError, Unsupported: see `program.load`.
         """
-        pipeline = Pipeline(load(device_config), compiled=self.compiled, cache=self.cache)
+        pipeline = Pipeline.from_config(device_config, compiled=self.compiled, cache=self.cache)
         # numba compiles at the first call: that is now, and not when the first packet waits for it
         none = np.zeros(0, np.int64)
         pipeline.process(np.zeros((0, ROW_BYTES), np.uint8), none, none, 0)

@@ -12,18 +12,19 @@ from typing import Any
 import numpy as np
 
 from sa_atp.arrays import AnyIntegers, ByteRows, Cells, Counts, Indices, Lengths, Words
+from sa_atp.softswitch import kept_programs
 from sa_atp.softswitch.errors import EntryError
 from sa_atp.softswitch.frame import PLACES, Frame
 from sa_atp.softswitch.kept_code import address_of, program_function
 from sa_atp.softswitch.loading import load
 from sa_atp.softswitch.program import Program, Table
 from sa_atp.softswitch.tables import Entry, TableState, by_name
-from sa_atp.softswitch.translate import translate
+from sa_atp.softswitch.translate import Translation, translate
 from sa_atp.softswitch.translate.expressions import FIXED_ARGUMENTS, FRAME_WORDS
 from sa_atp.softswitch.turn_lock import TurnLock
 
 PORTS = 512  # 9-bit port numbers; 511 means drop
-ROW_BYTES = 1536  # room for a packet, with what headers may add
+ROW_BYTES = 9216  # room for a packet, with what headers may add: a jumbo frame
 NOTHING_WAITS = np.zeros(PORTS, np.int64)
 FIRST, LAST, NOW, PACKETS, LENGTHS, IN_PORTS, DEPTHS = (
     PLACES[name] for name in ("first", "last", "now", "packets", "lengths", "ports", "depths")
@@ -54,16 +55,25 @@ class Packets:
 class Pipeline:
     """One program, its tables, registers, counters and multicast groups."""
 
-    def __init__(self, program: Program, *, compiled: bool = True, cache: Path | None = None) -> None:
+    def __init__(
+        self,
+        program: Program,
+        *,
+        compiled: bool = True,
+        cache: Path | None = None,
+        translation: Translation | None = None,
+    ) -> None:
         """Args:
         program: a loaded program (see `program.load`).
         compiled: run through numba; False runs the same source as plain Python, to step through it.
         cache: folder for compiled code, kept between runs; default: none, compiled code dies with the process.
 
+        translation: of the program, where it has been made already.
+
         Raises: Unsupported, naming what the target does not execute.
         """
         self.program = program
-        self.translation = translate(program)
+        self.translation = translation or translate(program)
         self.lock = TurnLock()  # held while packets are processed and while the state is changed
         self._compiled = compiled
         self._process = program_function(self.translation, compiled=compiled, cache=cache)
@@ -88,8 +98,17 @@ class Pipeline:
         self._group_arrays()
 
     @classmethod
-    def from_file(cls, path: Path, **options: Any) -> "Pipeline":
-        return cls(load(path), **options)
+    def from_file(cls, path: Path, *, compiled: bool = True, cache: Path | None = None) -> "Pipeline":
+        """Raises: PipelineError, Unsupported: see `loading.load`."""
+        if cache is None or not path.is_file():
+            return cls(load(path), compiled=compiled, cache=cache)
+        return cls.from_config(path.read_bytes(), compiled=compiled, cache=cache)
+
+    @classmethod
+    def from_config(cls, config: bytes, *, compiled: bool = True, cache: Path | None = None) -> "Pipeline":
+        """Args: config: BMv2 JSON. What is worked out of it is kept in the cache, too. Raises: see `from_file`."""
+        program, translation = kept_programs.loaded(config, cache)
+        return cls(program, compiled=compiled, cache=cache, translation=translation)
 
     # --- packets ------------------------------------------------------------------------------------------------------
 

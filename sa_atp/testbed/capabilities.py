@@ -19,10 +19,10 @@ def too_many_for_packets(plan: Plan) -> str | None:
     if workers > MOST_RANKS:
         return f"topology.workers = {workers}: a job has at most {MOST_RANKS} ranks"
     if plan.contributions > plan.contribution_bits:
-        most = plan.switch.contributions or most_contributions(plan.switch.lanes)
+        most = plan.switch.contributions or most_contributions(plan.lanes)
         return (
             f"topology.workers = {workers} with job.micro_batches = {micro_batches} makes {plan.contributions} "
-            f"contributions; at most {most} fit in the bitmap with switch.lanes = {plan.switch.lanes}{_wider(plan, most)}"
+            f"contributions; at most {most} fit in the bitmap with switch.lanes = {plan.lanes}{_wider(plan, most)}"
         )
     if plan.topology.kind == "two-level" and plan.topology.racks > MOST_SWITCHED_RACKS:
         return f"topology.racks = {plan.topology.racks}: a spine has ports for {MOST_SWITCHED_RACKS} leaves"

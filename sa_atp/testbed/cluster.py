@@ -3,12 +3,15 @@
 from pathlib import Path
 from typing import Any
 
-from sa_atp.spec import CONTRIBUTION_BITS
+from sa_atp.spec import CONTRIBUTION_BITS, Kind
 from sa_atp.testbed.processes import Group, Process
 from sa_atp.wire.datagrams import Address
+from sa_atp.wire.header import size_of
 
 READY_TIMEOUT_S = 120.0  # the first start compiles the switch program, and imports PyTorch from a cold disk
 LOOPBACK = "127.0.0.1"
+# What a worker may have under way: a few of them together fill the switch's socket, and a processor's caches.
+UNDER_WAY_BYTES = 4 << 20
 WORKERS_PORT = 1  # of the switch: a UDP socket behind which all hosts are
 
 
@@ -39,7 +42,7 @@ class LocalCluster:
         logs: an existing folder.
         contributions: bits of the bitmap of the switch's program.
         slots: of the switch.
-        slots_per_job: how many of them a job may use; 0: all.
+        slots_per_job: how many of them a job may use; 0: all, or as many as hold UNDER_WAY_BYTES.
         listen: address of the parameter server; port 0 is any free one. The switch takes packets on the same IP address.
         captures: folder for a pcap file of the switch's port; default: none is written.
         dead_after_s: silence after which a worker counts as lost.
@@ -48,7 +51,7 @@ class LocalCluster:
         self._logs = logs
         self._build = ["--lanes", str(lanes), "--contributions", str(contributions)]
         self._slots = slots
-        self._slots_per_job = slots_per_job or slots
+        self._slots_per_job = slots_per_job or min(slots, slots_of(lanes))
         self._listen = listen
         self._dead_after_s = dead_after_s
         arguments = [*self._build, "--udp", f"{WORKERS_PORT}={listen[0]}:0", "--grpc", f"{LOOPBACK}:0"]
@@ -80,6 +83,11 @@ class LocalCluster:
     def processes(self) -> list[Process]:
         """What must live for as long as the cluster is used."""
         return [self.switch] if self.server is None else [self.switch, self.server]
+
+
+def slots_of(lanes: int) -> int:
+    """Slots of a job with which so much is under way as loopback takes: a power of two."""
+    return 1 << (UNDER_WAY_BYTES // size_of(Kind.DATA, lanes)).bit_length() - 1
 
 
 def server_address(server: Process) -> Address:

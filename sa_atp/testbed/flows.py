@@ -120,7 +120,7 @@ class _Simulation:
                 world_size=plan.topology.workers,
                 micro_batches=job.micro_batches,
                 help_mode=policy.help_mode(plan),
-                lanes=plan.switch.lanes,
+                lanes=plan.lanes,
                 contribution_bits=plan.contribution_bits,
                 slots=plan.switch.quota,
                 seats=policy.seats(plan),

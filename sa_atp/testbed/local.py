@@ -83,16 +83,16 @@ def cluster(plan: Plan, group: Group, folder: Path) -> LocalCluster:
     return LocalCluster(
         group,
         folder,
-        lanes=plan.switch.lanes,
+        lanes=plan.lanes,
         contributions=plan.contribution_bits,
         slots=plan.switch.slots,
-        slots_per_job=plan.switch.quota,
+        slots_per_job=plan.switch.slots_per_job,
     )
 
 
 def start_plain_server(plan: Plan, group: Group, folder: Path) -> Process:
     """A parameter server that sums everything itself. Args: folder: for its log."""
-    arguments = ["sa_atp", "ps", "--listen", f"{LOOPBACK}:0", "--lanes", str(plan.switch.lanes)]
+    arguments = ["sa_atp", "ps", "--listen", f"{LOOPBACK}:0", "--lanes", str(plan.lanes)]
     arguments += ["--contributions", str(plan.contribution_bits)]
     return group.start("plain parameter server", arguments, folder / "plain-ps.log")
 

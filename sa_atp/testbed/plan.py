@@ -13,13 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from sa_atp import artefacts, policies
+from sa_atp.control import tofino
 from sa_atp.errors import UserError
 from sa_atp.inputs import read_text
+from sa_atp.net.mtu import of_interface
 from sa_atp.policies.policy import BACKENDS
 from sa_atp.spec import CONTRIBUTION_BITS, LANE_BUILDS, MOST_CONTRIBUTIONS, MOST_RANKS, SLOTS, WIDE_BUILDS
 from sa_atp.tables import read_table, setting
 from sa_atp.testbed import traces
 from sa_atp.train.comm_models import COMM_MODELS
+from sa_atp.wire.mtu import check_fits, most_lanes
 from sa_atp.words import plural
 
 V1MODEL = ("embedded", "bmv2")
@@ -80,6 +83,8 @@ class TopologyPlan:
     """Rate of each worker's own link, by rank, where they differ; default: link_mbps."""
     trunk_mbps: float = setting(0.0, between=(0.0, 1e6))
     """Rate of the links between switches, and of the parameter server's at the spine; 0: link_mbps."""
+    mtu: int = setting(1500, between=(576, 9216))
+    """Bytes of the largest IP packet that links carry; 9000 for jumbo frames (not of the local backend)."""
     queue_packets: int = setting(1000, between=(10, 100_000))
     """Packets that wait for a link; one more is dropped (Mininet)."""
     file: str = setting("")
@@ -92,7 +97,9 @@ class SwitchPlan:
 
     program: str = setting("embedded", one_of=SWITCHES)
     """Which target executes the P4 program where `--switch auto` is given."""
-    lanes: int = setting(256, one_of=LANE_BUILDS)
+    lanes: int = setting(0, one_of=(0, *LANE_BUILDS))
+    """Values per packet. 0: the most that the links carry (topology.mtu; loopback's on the local backend) in a build with bits for
+    all contributions."""
     contributions: int = setting(0, one_of=(0, CONTRIBUTION_BITS, *sorted({most for _, most in WIDE_BUILDS})))
     """Bits of a packet's bitmap, which bound workers times micro-batches. 0: the fewest of which there is a build."""
     slots: int = setting(1024, between=(1, SLOTS))
@@ -256,13 +263,33 @@ class Plan:
     """The policies' own tables, by their names: see policies.settings."""
 
     @property
+    def lanes(self) -> int:
+        """Values per packet. Raises: UserError: links do not carry so many."""
+        mtu = of_interface("lo") if self.run.backend == "local" else self.topology.mtu
+        if self.switch.lanes:
+            where = "loopback" if self.run.backend == "local" else "topology.mtu: a link"
+            check_fits(self.switch.lanes, mtu, where, self._bits_with(self.switch.lanes))
+            return self.switch.lanes
+        if self.switch.program in tofino.MODELS:
+            return artefacts.lanes_of(artefacts.tofino_folder(tofino.MODELS[self.switch.program]))
+        return most_lanes(mtu, self.switch.contributions or self._bits_needed)
+
+    @property
     def contribution_bits(self) -> int:
         """Of the build that the switches run: as the plan says, else the fewest that are enough, or as few as there are."""
+        return self._bits_with(self.lanes)
+
+    def _bits_with(self, lanes: int) -> int:
         if self.switch.contributions:
             return self.switch.contributions
+        return artefacts.contributions_for(lanes, self._bits_needed) or CONTRIBUTION_BITS
+
+    @property
+    def _bits_needed(self) -> int:
+        """Of a bitmap; as few as there are where no switch has as many as there would be."""
         if self.topology.workers > MOST_RANKS or self.switch.program not in V1MODEL:
             return CONTRIBUTION_BITS
-        return artefacts.contributions_for(self.switch.lanes, self.contributions) or CONTRIBUTION_BITS
+        return self.contributions if self.contributions <= MOST_CONTRIBUTIONS else CONTRIBUTION_BITS
 
     @property
     def contributions(self) -> int:
@@ -398,7 +425,7 @@ def _check_together(plan: Plan, where: str) -> None:
 
 
 def placed(plan: Plan, backend: str = "auto", switch: str = "auto") -> Plan:
-    """The plan with the backend and the switch that the command line names, so that it says what runs.
+    """The plan with the backend and the switch that the command line names, and its lanes, so that it says what runs.
 
     Args: backend, switch: "auto" leaves what the plan names.
     """
@@ -407,7 +434,8 @@ def placed(plan: Plan, backend: str = "auto", switch: str = "auto") -> Plan:
         run = dataclasses.replace(run, backend=backend)
     if switch != "auto":
         program = dataclasses.replace(program, program=switch)
-    return dataclasses.replace(plan, run=run, switch=program)
+    plan = dataclasses.replace(plan, run=run, switch=program)
+    return dataclasses.replace(plan, switch=dataclasses.replace(program, lanes=plan.lanes))
 
 
 def differences(one: Plan, other: Plan) -> list[str]:

@@ -61,7 +61,7 @@ def check(plan: Plan) -> None:
         raise UserError(f"{problem}; flows have no such limit (sim.network)")
     if plan.switch.program in tofino.MODELS:
         chip = tofino.MODELS[plan.switch.program]
-        artefacts.tofino_folder(chip, plan.switch.lanes)
+        artefacts.tofino_folder(chip, plan.lanes)
         tofino_model.require(chip)
 
 
@@ -90,9 +90,9 @@ def run(plan: Plan, progress: Progress) -> list[PolicyRun]:
 
 def _switches(plan: Plan, count: int, processes: contextlib.ExitStack) -> Sequence[Forwarder]:
     if plan.switch.program == SWITCH:
-        path = artefacts.program(plan.switch.lanes, plan.contribution_bits).json_path
+        path = artefacts.program(plan.lanes, plan.contribution_bits).json_path
         return [Pipeline.from_file(path, cache=cache_folder()) for _ in range(count)]
-    program = tofino.from_folder(artefacts.tofino_folder(tofino.MODELS[plan.switch.program], plan.switch.lanes))
+    program = tofino.from_folder(artefacts.tofino_folder(tofino.MODELS[plan.switch.program], plan.lanes))
     return [processes.enter_context(ModelForwarder(program)) for _ in range(count)]
 
 
@@ -130,7 +130,7 @@ class _Simulation:
             links=links,
             trunk=replace(links, rate_mbps=plan.topology.trunk_mbps or plan.topology.link_mbps),
             settings=ServerSettings(
-                lanes=plan.switch.lanes,
+                lanes=plan.lanes,
                 contribution_bits=plan.contribution_bits,
                 slots=plan.switch.slots,
                 slots_per_job=plan.switch.quota,

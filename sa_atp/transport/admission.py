@@ -13,6 +13,7 @@ from sa_atp.transport.registry import OVER, Registry
 from sa_atp.transport.server_events import Admit, Retire, ServerEvent, ServerSettings
 from sa_atp.wire.control import Failure, Join, Refused, Waiting, Welcome, plain
 from sa_atp.wire.datagrams import Address
+from sa_atp.wire.mtu import needed_mtu
 from sa_atp.words import plural
 
 
@@ -44,6 +45,13 @@ class Admission:
         return self._registry.jobs
 
     def join(self, asked: Join, address: Address, now_us: int) -> Welcome | Waiting | Refused | Failure:
+        lanes = self._settings.lanes
+        needed = needed_mtu(lanes, self._settings.contribution_bits)
+        if needed > asked.mtu:
+            return Refused(
+                reason=f"packets of {lanes} lanes are {needed} bytes long, and the way from "
+                f"{describe_ranks([asked.rank])} carries {asked.mtu}: raise the MTU of its interface, or use fewer lanes"
+            )
         wanted = (asked.world_size, asked.micro_batches, asked.help_mode, asked.seats)
         room, sharers = self._settings.contribution_bits, asked.seats or asked.world_size
         if sharers * asked.micro_batches > room:

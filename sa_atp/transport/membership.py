@@ -24,6 +24,7 @@ from sa_atp.wire.control import (
 )
 from sa_atp.wire.datagrams import Address, Burst
 from sa_atp.wire.header import headers
+from sa_atp.wire.mtu import MOST_MTU
 
 REPEAT_US = 200_000  # between two questions while other ranks are still missing
 GONE_US = 10 * REPEAT_US  # a rank that has not been heard of for so long gives its place to one that asks for it
@@ -151,9 +152,19 @@ class Joining:
     """Asks for admission until all ranks are there. Sans-I/O, like the connection that follows it."""
 
     def __init__(
-        self, request: JoinRequest, server: Address, *, incarnation: int, now_us: int, timeout_us: int
+        self,
+        request: JoinRequest,
+        server: Address,
+        *,
+        incarnation: int,
+        now_us: int,
+        timeout_us: int,
+        mtu: int = MOST_MTU,
     ) -> None:
-        """Args: incarnation: 31 random bits; tells a restarted worker from a repeated question."""
+        """Args:
+        incarnation: 31 random bits; tells a restarted worker from a repeated question.
+        mtu: of the way to the server, as far as this host knows it.
+        """
         self.request = request
         self.server = server
         self.membership: Membership | None = None
@@ -170,6 +181,7 @@ class Joining:
             help_mode=request.help_mode,
             seats=request.seats,
             incarnation=incarnation,
+            mtu=mtu,
         )
         self._requests = Requests(first_number=incarnation)
         self._deadline_us = now_us + timeout_us

@@ -16,8 +16,9 @@ from sa_atp.transport.serial import SEQ_MASK, serial_distance
 from sa_atp.wire.header import LANE, number_of, words_of
 
 PAGE = 256  # fragments
-PAGES_FREE = 64
-HORIZON = 1 << 20  # fragments beyond the oldest that anyone needs; bounds the memory that a bad sender can take
+FREE_VALUES = 1 << 22  # kept in pages that nobody uses
+HORIZON = 1 << 20  # fragments beyond the oldest that anyone needs; bounds the memory that a bad sender can take,
+HORIZON_VALUES = 1 << 28  # ... as this does where a fragment has many
 
 # Outcome of each fragment that was offered
 ADDED, COMPLETED, DUPLICATE, OVERLAP, KNOWN, PASSED, BEYOND, MISMATCH = range(8)
@@ -60,6 +61,11 @@ class Stored:
     lanes: Lanes
 
 
+def horizon(lanes: int) -> int:
+    """How many fragments ahead of the oldest are taken."""
+    return min(HORIZON, HORIZON_VALUES // lanes)
+
+
 class SumStore:
     def __init__(self, lanes: int, fan_in: int, first_seq: int, contribution_bits: int = CONTRIBUTION_BITS) -> None:
         """Args:
@@ -88,7 +94,7 @@ class SumStore:
         outcome = np.zeros(len(head), np.uint8)
         place = self._places(head["seq"])
         passed = place < self._oldest
-        beyond = place >= self._oldest + HORIZON
+        beyond = place >= self._oldest + horizon(self.lanes)
         outcome[passed] = PASSED
         outcome[beyond] = BEYOND
         stream = (head["exponent"].view(np.uint8).astype(np.uint16) << 8) | head["tag"]
@@ -143,7 +149,7 @@ class SumStore:
         """
         first = self._place(seq)
         end = first + len(lanes)
-        if first < self._oldest or end > self._oldest + HORIZON:
+        if first < self._oldest or end > self._oldest + horizon(self.lanes):
             return False
         pieces = [
             (n, max(first, n * PAGE), min(end, (n + 1) * PAGE)) for n in range(first // PAGE, (end - 1) // PAGE + 1)
@@ -206,7 +212,7 @@ class SumStore:
         self._oldest = place
         for number in [n for n in self._pages if (n + 1) * PAGE <= place]:
             page = self._pages.pop(number)
-            if len(self._free) < PAGES_FREE:
+            if len(self._free) < max(2, FREE_VALUES // (PAGE * self.lanes)):
                 self._free.append(page)
 
     def clear(self) -> None:

@@ -52,7 +52,7 @@ from sa_atp.wire.header import bitmaps, first_byte, headers, number_of, size_of
 
 LEAVE_TIMEOUT_US = 2_000_000  # who leaves does not wait for a parameter server that has been silent for so long
 TIMEOUTS_BEFORE_FETCH = 2  # unanswered waits before the parameter server is asked for results
-TELL_FRAGMENTS = 1 << 14  # after so many the parameter server hears that they are done: it need not keep them, nor we
+TELL_VALUES = 1 << 22  # after so many the parameter server hears that they are done: it need not keep them, nor we
 MOST_DESCRIBED = 8  # operations of which people are told; the others wait for these
 
 
@@ -436,7 +436,11 @@ class Worker:
         """
         if self.error is None:
             self._open_waiting(now_us)
-            if self._operations.oldest_place() - self._said_place > min(TELL_FRAGMENTS, sums.HORIZON // 2):
+            lanes = self.membership.lanes
+            if (
+                self._operations.oldest_place() - self._said_place
+                > min(TELL_VALUES, sums.horizon(lanes) * lanes // 2) // lanes
+            ):
                 self._say_alive(now_us)  # and never so far ahead that it drops what we send
         # requests are few and small, and someone waits for the answer: they go first
         out = [Burst.of(self.membership.server_address, packet) for packet in self._requests.due(now_us)]

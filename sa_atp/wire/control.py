@@ -28,6 +28,7 @@ from sa_atp.spec import (
     Kind,
 )
 from sa_atp.wire.header import pack
+from sa_atp.wire.mtu import LEAST_MTU, MOST_MTU
 
 MAX_BYTES = 1400  # fits in an Ethernet frame with all headers
 MAX_FETCH = 1024  # stored results asked for at once
@@ -108,6 +109,8 @@ class Join(Message, frozen=True, tag="join"):
     """Tells a worker that was started again from one that repeats its question."""
     seats: Seats = 0
     """How many ranks are in a sum, if they are those who come first. (section 10.6)"""
+    mtu: Annotated[int, Meta(ge=LEAST_MTU, le=MOST_MTU)] = MOST_MTU
+    """What the way from this rank carries, in bytes of an IP packet, as far as its host knows."""
 
     def __post_init__(self) -> None:
         if self.seats > self.world_size:

@@ -44,7 +44,9 @@ def test_more_contributions_than_any_build_has() -> None:
 
 
 def test_a_build_that_is_not_there() -> None:
-    with pytest.raises(UserError, match="lanes 65: there is no such build of the P4 program; there is 32, 64 and 256"):
+    with pytest.raises(
+        UserError, match="lanes 65: there is no such build of the P4 program; there is 32, 64, 256 and 2048"
+    ):
         artefacts.program(65)
 
 

@@ -32,6 +32,7 @@ EACH: dict[str, Callable[[int], Scenario]] = {
     "partials": levels.partials,
 }
 _OF_MANY = ("aggregate", "collisions", "resends", "evictions")  # what is the same for all lanes is not repeated for 256
+_OF_LARGE = ("evictions",)  # ... nor for 2048, where a packet is a long line
 TOFINO_LANES = min(LANE_BUILDS)  # the build that has the packets of the programs for Tofino
 
 # file name: scenario
@@ -40,4 +41,5 @@ ALL: dict[str, Callable[[], Scenario]] = {
     **{f"{name}_{TOFINO_LANES}": partial(make, TOFINO_LANES) for name, make in EACH.items()},
     **{f"{name}_256": partial(EACH[name], 256) for name in _OF_MANY},
     **{f"{make.__name__}_256_c512": make for make in (wide.wide_bits, wide.wide_slots, wide.wide_lengths)},
+    **{f"{name}_{lanes}": partial(EACH[name], lanes) for name in _OF_LARGE for lanes in LANE_BUILDS if lanes > 256},
 }

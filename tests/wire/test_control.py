@@ -280,4 +280,4 @@ def test_the_protocol_describes_these_messages(heading: str, direction: tuple[ty
 
 def test_bounds_follow_the_packet() -> None:
     assert (CONTRIBUTION_BITS, MOST_CONTRIBUTIONS, MOST_RANKS) == (64, 512, 64)
-    assert set(LANE_BUILDS) == {32, 64, 256}
+    assert set(LANE_BUILDS) == {32, 64, 256, 2048}

@@ -90,7 +90,7 @@ SAVED_AT = HEAD_AT + HEAD_BYTES  # of what a head had where a super-packet has s
 MOST_SEGMENTS = 128  # of one message: UDP_MAX_SEGMENTS, and what it was before Linux 6.9
 FEWER_SEGMENTS = 64
 MOST_BYTES = 65_000  # below the limit of an IPv4 packet
-QUEUED_FRAME_BYTES, QUEUED_PACKET_BYTES = 2304, 3072  # see `ports`
+QUEUED_FRAME_BYTES, ORDINARY_BYTES, QUEUED_PACKET_BYTES = 2304, 1514, 3072  # see `ports`
 FULL_US, FULL_WAIT_MS = 50_000, 10
 AGAIN = (11, 105)  # EAGAIN, ENOBUFS
 NO_SEGMENTS = (5, 22, 92)  # EIO, EINVAL, ENOPROTOOPT: the kernel or the route cannot cut
@@ -377,13 +377,13 @@ def note_cost(s: int, slot: int, made: int) -> None:
     message_packets = array_i64_1(s, MESSAGE_PACKETS)
     out_lengths = array_i64_1(s, OUT_LENGTHS)
     port_costs = array_i64_1(s, PORT_COSTS)
-    frames, cost = 0, 0
+    frames, size = 0, 0
     for m in range(made):
-        payload = out_lengths[message_packets[m]]
         frames += message_counts[m]
-        cost += QUEUED_PACKET_BYTES + payload * message_counts[m]
+        size += out_lengths[message_packets[m]] * message_counts[m]
     if frames > 0:
-        average = min(cost * COST_UNITS // frames, QUEUED_FRAME_BYTES * COST_UNITS)
+        alone = QUEUED_FRAME_BYTES + max(0, size // frames - ORDINARY_BYTES)
+        average = min((QUEUED_PACKET_BYTES * made + size) * COST_UNITS // frames, alone * COST_UNITS)
         port_costs[slot] = max(COST_UNITS, port_costs[slot] + (average - port_costs[slot]) // 4)
 
 

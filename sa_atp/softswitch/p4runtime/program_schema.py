@@ -1,5 +1,6 @@
 """What a compiled program offers to a control plane, and whether its P4Info says the same. No protobuf here."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from sa_atp.p4runtime.schema import (
@@ -73,16 +74,15 @@ def _program_table(table: Table, alias: str, program: Program, actions: Mapping[
 
 def aliases(names: Iterable[str]) -> dict[str, str]:
     """For each dotted name its shortest end that no other name shares."""
-    parts = {name: name.split(".") for name in names}
-    found = {}
-    for name, own in parts.items():
-        length = 1
-        while length < len(own) and any(
-            other[-length:] == own[-length:] for another, other in parts.items() if another != name
-        ):
-            length += 1
-        found[name] = ".".join(own[-length:])
-    return found
+    ends = {name: _ends(name) for name in names}
+    shared = Counter(end for each in ends.values() for end in each)
+    return {name: next((end for end in each if shared[end] == 1), name) for name, each in ends.items()}
+
+
+def _ends(name: str) -> list[str]:
+    """Of a dotted name, the shortest first."""
+    parts = name.split(".")
+    return [".".join(parts[first:]) for first in range(len(parts) - 1, -1, -1)]
 
 
 # --- agreement --------------------------------------------------------------------------------------------------------

@@ -13,9 +13,9 @@ from p4.v1 import p4runtime_pb2
 from sa_atp.p4runtime import bytestrings, codec, schema
 from sa_atp.p4runtime.entities import MulticastGroup, TableEntry, Update, UpdateKind
 from sa_atp.p4runtime.errors import Code, Refusal, WriteRefusal
+from sa_atp.softswitch import kept_programs
 from sa_atp.softswitch.device import Device
 from sa_atp.softswitch.errors import PipelineError
-from sa_atp.softswitch.loading import load
 from sa_atp.softswitch.p4runtime import packets, program_schema
 from sa_atp.softswitch.p4runtime.arbitration import Arbitration, Stream
 from sa_atp.softswitch.p4runtime.forwarding import Forwarding
@@ -82,9 +82,8 @@ class Service:
     def _prepare(self, message: Any) -> Config:
         described = schema.from_p4info(message.p4info)
         try:
-            differences = program_schema.differences(
-                described, program_schema.from_program(load(message.p4_device_config))
-            )
+            program, _ = kept_programs.loaded(message.p4_device_config, self.device.cache)
+            differences = program_schema.differences(described, program_schema.from_program(program))
             if differences:  # said before the program is compiled, which takes seconds
                 more = f" (and {len(differences) - 3} more)" if len(differences) > 3 else ""
                 raise Refusal(Code.INVALID_ARGUMENT, "; ".join(differences[:3]) + more)

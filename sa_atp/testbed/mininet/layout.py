@@ -33,6 +33,8 @@ class LinkQuality:
     reorder: float = 0.0
     queue_packets: int = 1000
     """Packets that wait for the wire; one more is dropped."""
+    mtu: int = 1500
+    """Bytes of the largest IP packet that it carries."""
     own_share: float = 1.0
     """What a host's own traffic is sure of on its way up; the rest is for background traffic, as long as there is some."""
 

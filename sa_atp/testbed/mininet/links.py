@@ -23,12 +23,13 @@ LEAST_QUEUE_OF_SUPER_PACKETS = 200
 # the link would have taken for it.
 SUPER_PACKET_BITS = 8 * 65536
 LONGEST_SUPER_PACKET_S = 0.006
-CUTTERS, CUTTER_RATE, CUTTER_BURST_BYTES = 100, "10gbit", 1600  # a token bucket that cuts, and never limits
-FRAME_BYTES = 1514  # the largest, by which the length of a queue is counted
+CUTTERS, CUTTER_RATE = 100, "10gbit"  # a token bucket that cuts, and never limits
+ETHERNET_BYTES = 14
+QUANTUM_EXTRA_BYTES = 86  # that a class may send beyond a frame before it is another one's turn
 # How far a link may run ahead of its rate. The kernel's timers may be late by milliseconds on busy cores; what a link does
 # not send meanwhile would be lost for ever with a shorter burst.
 BURST_S = 0.01
-LEAST_BURST_BYTES = 3200
+LEAST_BURST_FRAMES = 2.1
 BACKGROUND_QUEUE_PACKETS = 50
 SIGNALLING_TOS, SIGNALLING_MASK = 0b1010_0000, 0b1111_1100  # DSCP CS5: control messages
 SIGNALLING_SHARE = 0.1  # of the link, before anything else; it needs far less
@@ -53,6 +54,8 @@ class Port(Intf):  # type: ignore[misc]
         with closing(ethtool.socket_in(self.node.pid)) as via:
             ethtool.set_features(self.name, wanted, via)
         if quality is not None:
+            self._frame_bytes = quality.mtu + ETHERNET_BYTES  # the largest
+            self._run("ip", "link", "set", "dev", self.name, "mtu", str(quality.mtu))
             self._shape(quality)
         return result
 
@@ -76,21 +79,22 @@ class Port(Intf):  # type: ignore[misc]
         )
 
     def _class(self, parent: str, number: str, rate_mbps: float, most_mbps: float, *, before: bool = False) -> None:
-        burst = str(max(LEAST_BURST_BYTES, int(most_mbps * 1e6 / 8 * BURST_S)))
+        quantum = str(self._frame_bytes + QUANTUM_EXTRA_BYTES)
+        burst = str(max(int(LEAST_BURST_FRAMES * self._frame_bytes), int(most_mbps * 1e6 / 8 * BURST_S)))
         self._run(
             "tc", "class", "add", "dev", self.name, "parent", parent, "classid", number, "htb",
             "rate", f"{rate_mbps * 1e6:.0f}bit", "ceil", f"{most_mbps * 1e6:.0f}bit",
-            "burst", burst, "cburst", burst, "quantum", "1600", "prio", "0" if before else "1",
+            "burst", burst, "cburst", burst, "quantum", quantum, "prio", "0" if before else "1",
         )  # fmt: skip
 
     def _queue(self, parent: str, packets: int) -> None:
         if self.joins:  # a super-packet takes the room of its segments
-            self._add(parent, "bfifo", "limit", str(packets * FRAME_BYTES))
+            self._add(parent, "bfifo", "limit", str(packets * self._frame_bytes))
             return
         # Senders may make super-packets whatever the interface says it can do. This cuts what is longer than its burst.
         number = f"{int(parent.partition(':')[2]) + CUTTERS}:"
-        cut = ("rate", CUTTER_RATE, "burst", str(CUTTER_BURST_BYTES), "limit", str(packets * FRAME_BYTES))
-        self._add(parent, "handle", number, "tbf", *cut)
+        burst, limit = str(self._frame_bytes + QUANTUM_EXTRA_BYTES), str(packets * self._frame_bytes)
+        self._add(parent, "handle", number, "tbf", "rate", CUTTER_RATE, "burst", burst, "limit", limit)
         self._add(f"{number}1", "pfifo", "limit", str(packets))
 
     def _add(self, parent: str, *what: str) -> None:

@@ -80,6 +80,7 @@ def _add_link(layout: Layout, link: Any, default: LinkQuality, where: str) -> No
         duplicate=default.duplicate,
         reorder=default.reorder,
         queue_packets=default.queue_packets,
+        mtu=default.mtu,
     )
     layout.connect(node, other, quality, port=port, other_port=other_port)
 

@@ -57,7 +57,7 @@ def run(plan: Plan, plan_path: Path, folder: Path, progress: Progress) -> list[P
     with Network(
         layout,
         switch=plan.switch.program,
-        lanes=plan.switch.lanes,
+        lanes=plan.lanes,
         contributions=plan.contribution_bits,
         slots=plan.switch.slots,
         slots_per_job=plan.switch.quota,
@@ -131,9 +131,9 @@ class _Run:
             for job in range(len(numbers))
         ]
         if not self.plan.traffic.is_wanted and not _keeps_parameters(policy):  # the interfaces would count that as well
-            fragments = -(-raw[0]["values"] // self.plan.switch.lanes) * self.plan.run.steps * len(numbers)
+            fragments = -(-raw[0]["values"] // self.plan.lanes) * self.plan.run.steps * len(numbers)
             stream_bytes = fragments * (
-                HEADERS_BYTES + size_of(Kind.DATA, self.plan.switch.lanes, self.plan.contribution_bits)
+                HEADERS_BYTES + size_of(Kind.DATA, self.plan.lanes, self.plan.contribution_bits)
             )
             for run in runs:
                 run.streams = {link: (after[link] - before[link]) / stream_bytes for link in after}

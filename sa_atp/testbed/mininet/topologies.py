@@ -46,11 +46,11 @@ def of_plan(plan: Plan, folder: Path) -> Layout:
     return drawing.layout
 
 
-def star(workers: int, rate_mbps: float | None) -> Layout:
-    """A star of workers with links of this rate."""
+def star(workers: int, rate_mbps: float | None, mtu: int = 1500) -> Layout:
+    """A star of workers with links of this rate and MTU."""
     layout = Layout()
     layout.add_switch(SwitchNode(name=ROOT))
-    quality = LinkQuality(rate_mbps=rate_mbps)
+    quality = LinkQuality(rate_mbps=rate_mbps, mtu=mtu)
     for rank in range(workers):
         name = worker_name(rank)
         layout.add_host(HostNode(name=name, ip=worker_ip(rank), role="worker", rank=rank))
@@ -88,6 +88,7 @@ class _Drawing:
             duplicate=network.duplicate,
             reorder=network.reorder,
             queue_packets=topology.queue_packets,
+            mtu=topology.mtu,
             own_share=1 / straggler.slowdown if is_congested else 1.0,
         )
 
@@ -121,7 +122,7 @@ class _Drawing:
 
     def add_traffic(self) -> None:
         """Hosts for what else is on the network: none of the plan's links is narrower because of them."""
-        fast = LinkQuality(rate_mbps=None)
+        fast = LinkQuality(rate_mbps=None, mtu=self.plan.topology.mtu)
         if self.plan.traffic.is_wanted:
             root = self.layout.root.name
             leaf = next((name for name, s in self.layout.switches.items() if s.level == "leaf"), root)
