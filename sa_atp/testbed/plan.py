@@ -398,7 +398,7 @@ def _check_together(plan: Plan, where: str) -> None:
 
 
 def placed(plan: Plan, backend: str = "auto", switch: str = "auto") -> Plan:
-    """The plan with the backend and the switch that the command line names, and its lanes, so that it says what runs.
+    """The plan with the backend and the switch that the command line names, so that it says what runs.
 
     Args: backend, switch: "auto" leaves what the plan names.
     """
@@ -407,8 +407,12 @@ def placed(plan: Plan, backend: str = "auto", switch: str = "auto") -> Plan:
         run = dataclasses.replace(run, backend=backend)
     if switch != "auto":
         program = dataclasses.replace(program, program=switch)
-    plan = dataclasses.replace(plan, run=run, switch=program)
-    return dataclasses.replace(plan, switch=dataclasses.replace(program, lanes=plan.lanes))
+    return dataclasses.replace(plan, run=run, switch=program)
+
+
+def with_lanes(plan: Plan) -> Plan:
+    """The plan with the number of lanes that it has where it runs. Raises: UserError, see Plan.lanes."""
+    return dataclasses.replace(plan, switch=dataclasses.replace(plan.switch, lanes=plan.lanes))
 
 
 def differences(one: Plan, other: Plan) -> list[str]:
