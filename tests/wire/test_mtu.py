@@ -30,7 +30,7 @@ def test_every_build_divides_a_chunk() -> None:
 
 def test_what_does_not_fit_is_said() -> None:
     with pytest.raises(
-        UserError, match="port 1 has an MTU of 1500 bytes, and packets of 2048 lanes need 8240: .* 256 lanes"
+        UserError, match=r"port 1 has an MTU of 1500 bytes, and packets of 2048 lanes need 8240: .* 256 lanes"
     ):
         check_fits(2048, 1500, "port 1")
     with pytest.raises(UserError, match="an MTU of 100 bytes: packets of 32 lanes, the fewest, need 176"):
