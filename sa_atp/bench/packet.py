@@ -19,7 +19,7 @@ from sa_atp.bench.all_reduce_options import tensor_bytes
 from sa_atp.bench.cluster import Request
 from sa_atp.bench.switch import measure_pipeline
 from sa_atp.errors import UserError
-from sa_atp.spec import LANE_BUILDS
+from sa_atp.spec import CONTRIBUTION_BITS, LANE_BUILDS
 from sa_atp.words import plural
 
 ALONE_SUMS = 2000
@@ -86,7 +86,7 @@ def measure(workers: int, size: int, iterations: int, lanes: int, sums_alone: in
         "iterations": iterations,
         "lanes": lanes,
         "stream_ns": {name: where[name] for name in WHAT},
-        "pipeline_ns": 1e9 / measure_pipeline(lanes, PIPELINE_PACKETS),
+        "pipeline_ns": 1e9 / measure_pipeline((lanes, CONTRIBUTION_BITS), PIPELINE_PACKETS),
         "alone_ns": {name: waited[name] for name in WHAT if name in waited},
         "alone_p50_ns": 1e6 * alone["p50_ms"],
         "sums_wrong": stream["sums_wrong"] + alone["sums_wrong"],

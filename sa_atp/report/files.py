@@ -17,7 +17,7 @@ from sa_atp.errors import UserError
 from sa_atp.report import archive
 from sa_atp.report.summary import summarise
 from sa_atp.report.trace import trace
-from sa_atp.testbed.plan import Plan, differences, placed
+from sa_atp.testbed.plan import Plan, differences, placed, with_lanes
 from sa_atp.testbed.records import Iteration, RunResult
 
 COLUMNS = (
@@ -71,7 +71,7 @@ def finished(folder: Path, plan: Plan) -> RunResult | None:
     if not (folder / RUN).is_file():
         return None
     found = load(folder)
-    apart = differences(placed(found.plan, found.backend, found.switch), plan)
+    apart = differences(with_lanes(placed(found.plan, found.backend, found.switch)), with_lanes(plan))
     if apart:
         more = ", and more" if len(apart) > MOST_DIFFERENCES else ""
         raise UserError(

@@ -98,8 +98,8 @@ class SwitchPlan:
     program: str = setting("embedded", one_of=SWITCHES)
     """Which target executes the P4 program where `--switch auto` is given."""
     lanes: int = setting(0, one_of=(0, *LANE_BUILDS))
-    """Values per packet. 0: the most that the links carry (topology.mtu; loopback's on the local backend) in a build with bits for
-    all contributions."""
+    """Values per packet. 0: the most that links carry (topology.mtu; loopback's on the local backend) in a build that has bits
+    for all contributions."""
     contributions: int = setting(0, one_of=(0, CONTRIBUTION_BITS, *sorted({most for _, most in WIDE_BUILDS})))
     """Bits of a packet's bitmap, which bound workers times micro-batches. 0: the fewest of which there is a build."""
     slots: int = setting(1024, between=(1, SLOTS))
@@ -425,7 +425,7 @@ def _check_together(plan: Plan, where: str) -> None:
 
 
 def placed(plan: Plan, backend: str = "auto", switch: str = "auto") -> Plan:
-    """The plan with the backend and the switch that the command line names, and its lanes, so that it says what runs.
+    """The plan with the backend and the switch that the command line names, so that it says what runs.
 
     Args: backend, switch: "auto" leaves what the plan names.
     """
@@ -434,8 +434,12 @@ def placed(plan: Plan, backend: str = "auto", switch: str = "auto") -> Plan:
         run = dataclasses.replace(run, backend=backend)
     if switch != "auto":
         program = dataclasses.replace(program, program=switch)
-    plan = dataclasses.replace(plan, run=run, switch=program)
-    return dataclasses.replace(plan, switch=dataclasses.replace(program, lanes=plan.lanes))
+    return dataclasses.replace(plan, run=run, switch=program)
+
+
+def with_lanes(plan: Plan) -> Plan:
+    """The plan with the number of lanes that it has where it runs. Raises: UserError, see Plan.lanes."""
+    return dataclasses.replace(plan, switch=dataclasses.replace(plan.switch, lanes=plan.lanes))
 
 
 def differences(one: Plan, other: Plan) -> list[str]:

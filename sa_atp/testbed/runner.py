@@ -11,7 +11,7 @@ from sa_atp import needs, policies
 from sa_atp.errors import UserError
 from sa_atp.testbed import local, simulated
 from sa_atp.testbed.capabilities import network_of, too_many_for_packets
-from sa_atp.testbed.plan import Plan
+from sa_atp.testbed.plan import Plan, with_lanes
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import RunResult
 
@@ -39,6 +39,7 @@ def run(plan: Plan, plan_path: str, folder: Path, progress: Progress) -> RunResu
 
     Raises: UserError, MissingPartError, SaAtpError.
     """
+    plan = with_lanes(plan)
     check(plan, plan_path)
     result = RunResult(plan, plan_path, plan.run.backend, plan.switch.program, manifest(plan, plan_path))
     if plan.run.backend == "local":

@@ -26,7 +26,7 @@ from sa_atp.softswitch.frame import PLACES, Frame
 from sa_atp.softswitch.kept_code import functions
 from sa_atp.softswitch.pipeline import ROW_BYTES, Pipeline
 from sa_atp.softswitch.translate.packets import HEAD_BYTES
-from sa_atp.spec import Flag
+from sa_atp.spec import LANE_BUILDS, Flag
 from sa_atp.wire.frames import HEADERS_BYTES, Endpoint, datagram, headers_for, mac_for, wrap
 from sa_atp.wire.header import HEADER
 
@@ -93,7 +93,8 @@ def checked_operations() -> dict[str, Callable[..., Any]]:
 class Memory:
     """The loop's memory with guards around each array, a pipeline, and the functions of the sources."""
 
-    def __init__(self, *, compiled: bool, rows: int = 8, frames: int = 64, packets: int = 256) -> None:
+    def __init__(self, *, compiled: bool, lanes: int = 64, rows: int = 8, frames: int = 64, packets: int = 256) -> None:
+        self.lanes = lanes
         numbers = [*INTERFACES, *UDP_PORTS]
         kinds = [state.INTERFACE] * len(INTERFACES) + [state.UDP] * len(UDP_PORTS)
         mine = mac_for("10.0.0.100").to_bytes(6, "big") + bytes([10, 0, 0, 100]) + (21313).to_bytes(2, "big")
@@ -111,7 +112,7 @@ class Memory:
             self.functions = loop.compiled(cache_folder())
         else:
             self.functions = functions("plain_datapath", loop.sources(), checked_operations(), None)
-        self.pipeline = Pipeline.from_file(artefacts.program(64).json_path, compiled=compiled, cache=cache_folder())
+        self.pipeline = Pipeline.from_file(artefacts.program(lanes).json_path, compiled=compiled, cache=cache_folder())
         members, server = switch_traffic.hosts()
         jobs.install(LocalWriter(self.pipeline), switch_traffic.job(members, server))
         self.program_frame = self.pipeline.new_frame()
@@ -295,7 +296,7 @@ def test_what_cannot_be_cut_is_counted_and_dropped(memory: Memory) -> None:
     memory.put(2, 0, bytes([0, 5, 0, 0, 0, 0, 0, 0, 0, 0]) + head + bytes(100))  # no size
     memory.put(3, 0, bytes(10) + bytes(ROW_BYTES + 1))
     memory.put(4, 0, bytes(10) + head, flags=0x20)
-    memory.put(5, 3, bytes(3 * 1500), told=1500)
+    memory.put(5, 3, bytes(3 * ROW_BYTES), told=ROW_BYTES)
     assert memory.frames(6) == []
     assert memory.arrays[state.PORT_COUNTERS][:, state.OVERSIZED].tolist() == [5, 0, 0, 3, 0]
 
@@ -303,10 +304,10 @@ def test_what_cannot_be_cut_is_counted_and_dropped(memory: Memory) -> None:
 # --- through the pipeline -----------------------------------------------------------------------------------------------
 
 
-def contributions(rank: int, fragments: range) -> list[bytes]:
+def contributions(rank: int, fragments: range, lanes: int = 64) -> list[bytes]:
     """Frames of a worker."""
     members, server = switch_traffic.hosts()
-    made = switch_traffic.Contributions(members[rank], server, 64, len(fragments))
+    made = switch_traffic.Contributions(members[rank], server, (lanes, 64), len(fragments))
     return [frame.tobytes() for frame in made.frames(np.array(fragments))]
 
 
@@ -387,7 +388,9 @@ def fuzz(memory: Memory, rng: np.random.Generator, turns: int) -> int:
     """Messages of which everything may be wrong. Returns: how many datagrams or frames were described."""
     count = 0
     rows = len(memory.arrays[state.IN_SLOTS])
-    seeds = [np.frombuffer(frame, np.uint8) for rank in range(4) for frame in contributions(rank, range(8))]
+    seeds = [
+        np.frombuffer(frame, np.uint8) for rank in range(4) for frame in contributions(rank, range(8), memory.lanes)
+    ]
     for _ in range(turns):
         for row in range(rows):
             count += _put_anything(memory, row, rng, seeds)
@@ -403,6 +406,7 @@ def _put_anything(memory: Memory, row: int, rng: np.random.Generator, seeds: lis
     for _ in range(rng.integers(4)):
         seed[rng.integers(len(seed))] = rng.integers(256)
     repeats = int(rng.integers(1, 70 if rng.random() < 0.3 else 4))
+    repeats = min(repeats, (state.ROW_BYTES - 200) // len(seed))
     size = int(rng.integers(0, len(seed) + 1)) if rng.random() < 0.3 else len(seed)
     if slot >= 3:
         message = np.tile(seed[HEAD_BYTES:size], repeats).tobytes()[: state.ROW_BYTES - 200]
@@ -429,6 +433,12 @@ def test_nothing_leads_out_of_the_buffers_in_plain_python(plain: Memory) -> None
 
 def test_nothing_leads_out_of_the_buffers_compiled(compiled: Memory) -> None:
     assert fuzz(compiled, np.random.default_rng(2), 300) > 10_000
+
+
+def test_nothing_leads_out_of_the_buffers_with_the_largest_packets() -> None:
+    """The same where a few packets fill a message."""
+    memory = Memory(compiled=True, lanes=max(LANE_BUILDS))
+    assert fuzz(memory, np.random.default_rng(3), 150) > 1_000
 
 
 def main(millions: float) -> None:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from sa_atp.errors import UserError
 from sa_atp.transport.diagnosis import diagnose
+from sa_atp.transport.errors import RefusedError
 from sa_atp.transport.job import Job, State
 from sa_atp.transport.job_status import JobStatusQuery, question
 from sa_atp.transport.membership import GONE_US, Joining, JoinRequest
@@ -18,6 +19,7 @@ from sa_atp.transport.server import ParameterServer
 from sa_atp.transport.server_events import Admit, Retire, ServerEvent, ServerSettings
 from sa_atp.wire.control import HelpMode, Join, Refused, Waiting, decode_reply, encode
 from sa_atp.wire.datagrams import Address, Burst
+from sa_atp.wire.mtu import MOST_MTU, needed_mtu
 
 SERVER = ("10.9.9.9", 21313)
 TURN_US = 10_000
@@ -40,11 +42,16 @@ class Lobby:
         self._clients: dict[Address, Joining] = {}
         self._ports = itertools.count(1000)
 
-    def ask(self, rank: int, size: int, name: str = "job") -> Joining:
+    def ask(self, rank: int, size: int, name: str = "job", mtu: int = MOST_MTU) -> Joining:
         """A program that starts, and asks."""
         request = JoinRequest(job=name, rank=rank, world_size=size)
         joining = Joining(
-            request, SERVER, incarnation=self.rng.getrandbits(31), now_us=self.now_us, timeout_us=JOIN_TIMEOUT_US
+            request,
+            SERVER,
+            incarnation=self.rng.getrandbits(31),
+            now_us=self.now_us,
+            timeout_us=JOIN_TIMEOUT_US,
+            mtu=mtu,
         )
         self._clients["10.0.0.1", next(self._ports)] = joining
         return joining
@@ -101,6 +108,21 @@ def assert_welcome(joining: Sequence[Joining]) -> None:
     assert [j.error for j in joining] == [None] * len(joining)
     assert len({(m.job, m.epoch) for j in joining if (m := j.membership) is not None}) == 1
     assert all(j.membership is not None for j in joining)
+
+
+def test_a_rank_whose_way_is_too_narrow_is_refused() -> None:
+    """It hears at once why, the others go on waiting, and with a wider way it is welcome."""
+    lobby = Lobby(lanes=2048)
+    wide, narrow = lobby.ask(0, 2, mtu=9000), lobby.ask(1, 2, mtu=needed_mtu(2048) - 1)
+    lobby.run(0.3)
+    assert isinstance(narrow.error, RefusedError)
+    assert "packets of 2048 lanes are 8240 bytes long, and the way from rank 1 carries 8239" in str(narrow.error)
+    assert not wide.finished
+    again = lobby.ask(1, 2, mtu=needed_mtu(2048))
+    lobby.run(0.6)
+    assert_welcome([wide, again])
+    assert wide.membership is not None
+    assert wide.membership.lanes == 2048
 
 
 # --- before all are there -----------------------------------------------------------------------------------------------
