@@ -102,7 +102,7 @@ def test_the_layer_reads_wide_bitmaps(bits: int, kind: Kind) -> None:
 
 
 def test_lines_of_a_wide_build(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fields = {"job": 7, "epoch": 9, "seq": 5, "contributions": 512}
+    fields: dict[str, Any] = {"job": 7, "epoch": 9, "seq": 5, "contributions": 512}
     data = pack(Kind.DATA, lanes=np.arange(-3, 253), bits=1 << 511 | 5, **fields)
     other_port = Endpoint(1, ("10.0.0.9", 4242))
     frames = [

@@ -172,7 +172,7 @@ def test_programs_started_by_hand_find_it_where_they_look(tmp_path: Path) -> Non
 
 def test_what_it_prints_can_be_pasted(capsys: pytest.CaptureFixture[str]) -> None:
     """Also names with spaces."""
-    _announce({"SA_ATP_JOB": "two words; true"}, cast(LocalCluster, None), Path(), lanes=None)
+    _announce({"SA_ATP_JOB": "two words; true"}, cast(LocalCluster, None), Path(), None)
     said = capsys.readouterr().out
     assert (
         subprocess.run(

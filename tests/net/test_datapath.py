@@ -306,7 +306,7 @@ def test_what_cannot_be_cut_is_counted_and_dropped(memory: Memory) -> None:
 def contributions(rank: int, fragments: range) -> list[bytes]:
     """Frames of a worker."""
     members, server = switch_traffic.hosts()
-    made = switch_traffic.Contributions(members[rank], server, 64, len(fragments))
+    made = switch_traffic.Contributions(members[rank], server, (64, 64), len(fragments))
     return [frame.tobytes() for frame in made.frames(np.array(fragments))]
 
 

@@ -50,7 +50,7 @@ class Switch:
         jobs.install(LocalWriter(pipeline), switch_traffic.job(self.members, self.server))
 
     def contribute(self, rank: int, fragments: range) -> None:
-        made = switch_traffic.Contributions(self.members[rank], self.server, 64, len(fragments))
+        made = switch_traffic.Contributions(self.members[rank], self.server, (64, 64), len(fragments))
         self.sockets[rank].send([Burst(self.port.address, made.of(np.array(fragments)))])
 
     def received(self, rank: int, count: int) -> list[bytes]:
