@@ -25,7 +25,7 @@ from sa_atp.sim.network import LinkSettings
 from sa_atp.sim.worker import SimWorker
 from sa_atp.sim.world import SwitchPorts
 from sa_atp.softswitch.pipeline import ROW_BYTES, Pipeline
-from sa_atp.spec import CONTRIBUTION_BITS, HEADER_BYTES, UDP_PORT, Flag, Kind
+from sa_atp.spec import HEADER_BYTES, MOST_CONTRIBUTIONS, MOST_RANKS, UDP_PORT, Flag, Kind
 from sa_atp.transport.server_events import ServerSettings
 from sa_atp.wire.datagrams import Address
 from sa_atp.wire.frames import HEADERS_BYTES, Endpoint, checksum, datagram, headers_for, mac_for
@@ -398,7 +398,7 @@ def _unusable(rng: random.Random) -> dict[str, Any]:
             {"type": "claim", "step": listed, "begun": 0, "held": 1},
             {"type": "claim", "step": 0, "begun": 1, "held": 0},
             {"type": "claim", "step": 0, "begun": 0, "held": 1, "took_us": -1},
-            {"type": "ask", "step": 0, "missing": huge, "took_us": 0, "busy_us": 0},
+            {"type": "ask", "step": 0, "missing": 1 << MOST_CONTRIBUTIONS, "took_us": 0, "busy_us": 0},
             {"type": "ask", "step": 0, "missing": 0, "took_us": 0, "busy_us": None},
             {"type": "ask", "step": 0, "missing": 0, "took_us": 0, "busy_us": 0, "pending": 1001},
             {"type": "idle"},
@@ -406,8 +406,8 @@ def _unusable(rng: random.Random) -> dict[str, Any]:
             {"type": "join"},
             {"type": "join", "name": "x" * 65, "rank": 0, "world_size": 1},
             {"type": "join", "name": "job 0", "rank": 3, "world_size": 3},
-            {"type": "join", "name": "job 0", "rank": 0, "world_size": CONTRIBUTION_BITS + 1},
-            {"type": "join", "name": "job 0", "rank": 0, "world_size": 3, "micro_batches": 22},
+            {"type": "join", "name": "job 0", "rank": 0, "world_size": MOST_RANKS + 1},
+            {"type": "join", "name": "job 0", "rank": 0, "world_size": 3, "micro_batches": 171},
             {"type": "join", "name": 0, "rank": 0, "world_size": 3, "micro_batches": 1},
             {"type": "unknown"},
             {"type": "\ud800" * 60},

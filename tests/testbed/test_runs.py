@@ -125,7 +125,7 @@ def test_a_simulated_run_is_the_same_for_the_same_seed(tmp_path: Path) -> None:
         ("switch.pcap=true", "--backend mininet"),
         (
             "job.micro_batches=32",
-            "makes 96 contributions; at most 64 fit in the bitmap with switch.lanes = 64 (512 with 256)",
+            "96 contributions; at most 64 fit in the bitmap with switch.lanes = 64 (512 with 256)",
         ),
     ],
 )

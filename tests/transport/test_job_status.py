@@ -33,17 +33,19 @@ NOW_US = 10_000_000
 ASKER = ("127.0.0.1", 40_000)
 
 
-def make_job(number: int, name: str, world_size: int, joined: int, state: State = State.RUNNING) -> Job:
+def make_job(number: int, name: str, world_size: int, joined: int, bits: int = 64) -> Job:
+    """Args: bits: of the bitmaps."""
     job = Job(
-        name=name, number=number, epoch=255, world_size=world_size, micro_batches=64 // world_size, lanes=64,
+        name=name, number=number, epoch=255, world_size=world_size, micro_batches=bits // world_size, lanes=256,
+        contribution_bits=bits,
         slot_base=0, slot_count=1024, first_seq=0xFFFFFFF0, help_mode=HelpMode.STEAL,
     )  # fmt: skip
-    job.state = state
+    job.state = State.RUNNING
     for rank in range(joined):
         job.members[rank] = Member(
             rank=rank, address=(f"192.168.100.{rank + 100}", 65_000 + rank), incarnation=1, heard_us=NOW_US - 10**10,
             oldest=0xFFFFFFF0 + rank & 0xFFFFFFFF, moved_us=-(10**12), waiting=True,
-            given=(1 << 64) - 1, held=(1 << 64) - 1,
+            given=(1 << bits) - 1, held=(1 << bits) - 1,
         )  # fmt: skip
     return job
 
@@ -65,17 +67,19 @@ def ask_all(jobs: dict[int, Job]) -> list[JobStatus]:
 @given(
     st.dictionaries(
         st.integers(1, 255),
-        st.tuples(st.text(min_size=1, max_size=64), st.integers(1, 64), st.data(), st.booleans()),
+        st.tuples(
+            st.text(min_size=1, max_size=64), st.integers(1, 64), st.data(), st.booleans(), st.sampled_from((64, 512))
+        ),
         max_size=6,
     )
 )
 def test_every_job_and_every_member_is_described(
-    wanted: "dict[int, tuple[str, int, st.DataObject, bool]]",
+    wanted: "dict[int, tuple[str, int, st.DataObject, bool, int]]",
 ) -> None:
     jobs = {}
-    for number, (name, world_size, data, failed) in wanted.items():
+    for number, (name, world_size, data, failed, bits) in wanted.items():
         joined = data.draw(st.integers(0, world_size))
-        jobs[number] = make_job(number, name, world_size, joined)
+        jobs[number] = make_job(number, name, world_size, joined, bits)
         if failed:
             jobs[number].failure = Failure(reason="lost", ranks=list(range(world_size)), detail="\u20ac" * 400)
     found = ask_all(jobs)
