@@ -207,13 +207,6 @@ class Helping:
         """Whether micro-batches take much longer than in the step before."""
         return 0 < SLOWER * self._usual_us < self.micro_batch_us
 
-    def late_us(self, spent_us: int, micro_batches: int) -> int:
-        """How much later we are done with so many than in the step before; 0: not at all, or it is not known.
-
-        Args: spent_us: how long we are in the step, but for what we waited for answers.
-        """
-        return max(0, spent_us - micro_batches * self._usual_us) if self._usual_us else 0
-
     @property
     def should_not_wait(self) -> bool:
         """Whether an answer takes longer than sending what it may add something to: each lot is sent as a whole."""

@@ -11,6 +11,7 @@ from sa_atp.straggler.assignment import Capacity, makespan
 from sa_atp.straggler.progress import Step, Worker
 from sa_atp.straggler.projection import Projection
 
+TOLD_AFTER = 4  # steps: who has not told by then how long sending takes will not do so
 FORGOTTEN = 0.98  # of what crossing racks cost, in each step: links change
 
 
@@ -22,6 +23,7 @@ class Racks:
         self._everybody = range(len(workers))
         self.leaves: tuple[frozenset[int], ...] = ()
         """The ranks below each leaf; none where one switch sums everything, or nothing is known of them."""
+        self._steps = 0  # that have been judged
         self._cost_us = 0.0  # what crossing was seen to cost
 
     def leaf_of(self, rank: int) -> frozenset[int]:
@@ -59,7 +61,10 @@ class Racks:
         """
         everybody = frozenset(self._everybody)
         for leaf in self.leaves:
-            crosses = len(leaf) < len(everybody) and end_us(leaf) - end_us(everybody) > self._costs_us(leaf)
+            costs_us = self._costs_us(leaf)
+            if math.isinf(costs_us) and self._steps < TOLD_AFTER:
+                costs_us = 0.0  # it will be known; help that nobody has foreseen costs more
+            crosses = len(leaf) < len(everybody) and end_us(leaf) - end_us(everybody) > costs_us
             yield leaf, everybody if crosses else leaf
         rest = everybody.difference(*self.leaves)
         if rest:
@@ -72,6 +77,7 @@ class Racks:
 
     def learn(self, state: Step, overhead_us: int) -> None:
         """A step is over. Args: overhead_us: how much longer it took than computing, and sending where nobody helps."""
+        self._steps += 1
         if not self.leaves:
             return
         if not state.crossed:

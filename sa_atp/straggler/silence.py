@@ -10,7 +10,7 @@ from sa_atp.wire.contributions import ContributionMap
 OVERDUE = 3.0  # what takes so many times as long as it should is backed up
 PATIENCE_WITHOUT_HELP = 4  # while help does not make steps shorter, silence is so much longer
 LEAST_POLL_US = 6_000  # between two offers of a leader that was told there is nothing to do
-POLL_LATER = 0.25  # of how late somebody is, until the next such offer
+POLL_LATER = 0.125  # of how late somebody is, until the next such offer
 
 
 class Silence:

@@ -10,6 +10,7 @@ and is sent the outcome. Everything else it does through `Host`, whose calls ret
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from statistics import median_low
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -274,9 +275,10 @@ class Stepper:
         helping = self.host.helping
         answer_us = helping.answer_us()
         patience_us = IDLE_ANSWERS * answer_us + 1_000
-        # others may have taken us for silent, and done what we are about to send
-        late_us = helping.late_us(self.host.now_us() - record.start_us - waited_us, record.micro_batches)
-        if late_us >= max(LEAST_SENDING_US, answer_us):
+        # others may have taken us for silent, and done what we are about to send: not where each took long, they know that
+        took_us = [a.end_us - a.start_us for a in record.activities if a.kind == "compute"]
+        away_us = self.host.now_us() - record.start_us - waited_us - len(took_us) * median_low(took_us or [0])
+        if away_us >= max(LEAST_SENDING_US, answer_us):
             return patience_us
         is_shared = helping.may_cross or bits != self.host.membership.bits_of(self.rank)
         if self.host.membership.levels > 1 and is_shared and answer_us <= IDLE_ANSWER_US:

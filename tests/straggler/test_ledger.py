@@ -205,6 +205,9 @@ def test_nobody_holds_less_where_answers_come_too_late_or_nobody_knows_when(answ
 def test_nobody_holds_less_for_others_who_are_not_worth_crossing_racks_for() -> None:
     ledger = known(4, 4, [FAST_US, 4 * FAST_US, FAST_US, 4 * FAST_US], answer_us=1)
     ledger.racks.leaves = (frozenset({0, 2}), frozenset({1, 3}))
+    assert ledger.advice(1)[0] < 4, "what crossing costs will be known"
+    for rank in range(4):
+        ledger.idle(1, rank, Told(0, 4 * FAST_US, 1, 100 * FAST_US), 1_000_000)
     assert [ledger.advice(rank) for rank in range(4)] == [(4, False)] * 4
     ledger.racks.leaves = (frozenset({0, 1}), frozenset({2, 3}))
     assert ledger.advice(1)[0] < 4, "below one leaf it costs nothing"
