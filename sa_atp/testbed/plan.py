@@ -98,8 +98,8 @@ class SwitchPlan:
     program: str = setting("embedded", one_of=SWITCHES)
     """Which target executes the P4 program where `--switch auto` is given."""
     lanes: int = setting(0, one_of=(0, *LANE_BUILDS))
-    """Values per packet. 0: the most that links carry (topology.mtu; loopback's on the local backend) in a build with room for
-    all contributions."""
+    """Values per packet. 0: the most that links carry (topology.mtu; for the local backend loopback's), in a build that has
+    bits for all contributions."""
     contributions: int = setting(0, one_of=(0, CONTRIBUTION_BITS, *sorted({most for _, most in WIDE_BUILDS})))
     """Bits of a packet's bitmap, which bound workers times micro-batches. 0: the fewest of which there is a build."""
     slots: int = setting(1024, between=(1, SLOTS))
