@@ -200,14 +200,14 @@ def _of_chance(result: RunResult, summary: dict[str, Any]) -> list[str]:
 
 
 def what_ran(result: RunResult) -> str:
-    """4 workers, star topology, local backend, embedded switch, emulated devices, 40 steps"""
+    """4 workers, star topology, local backend, embedded switch with 2048 lanes, emulated devices, 40 steps"""
     topology, repetitions = result.plan.topology, result.plan.run.repetitions
     devices = {"emulated": "emulated devices, ", "cpu": "hosts with CPU quotas, "}.get(result.devices, "")
     again = f", {in_words(repetitions)} repetitions" if repetitions > 1 else ""
     jobs = f"{in_words(result.plan.job.jobs)} jobs of " if result.plan.job.jobs > 1 else ""
     return (
         f"{jobs}{plural(topology.workers, 'worker')}, {topology.kind} topology, {result.backend} backend, "
-        f"{result.switch} switch, {devices}{plural(result.plan.run.steps, 'step')}{again}"
+        f"{result.switch} switch with {result.plan.lanes} lanes, {devices}{plural(result.plan.run.steps, 'step')}{again}"
     )
 
 

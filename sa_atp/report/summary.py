@@ -30,6 +30,7 @@ def summarise(result: RunResult) -> dict[str, Any]:
             "schema": SCHEMA,
             "backend": result.backend,
             "switch": result.switch,
+            "lanes": plan.lanes,
             "networks": result.manifest.get("networks"),
             "workers": plan.topology.workers,
             "seed": plan.run.seed,
