@@ -229,7 +229,7 @@ def test_all_that_a_helper_has_not_sent_is_backed_up() -> None:
     ledger = known(3, 4, [FAST_US, FAST_US, 8 * FAST_US])
     now_us = 1_000_000
     ledger.claim(1, 2, 1, 1, 0, Told(0, 1), now_us)
-    given = []
+    given: list[int] = []
     for busy_us in (0, FAST_US):
         work = ledger.ask(1, 0, ALL, Told(FAST_US, 5 * FAST_US), busy_us, now_us)
         assert work is not None
