@@ -287,7 +287,7 @@ class Ledger:
                 if work is None:
                     self._look_into_silence(state, step, rank, now_us)
                 return work
-            work = self._steal(state, step, rank, now_us, free_us)
+            work = self._steal(state, step, rank, now_us, free_us, is_busy=busy_us > 0)
             if work is None:
                 self._revoke_from_the_last(state, step, rank, free_us, now_us)
         if work is not None or busy_us:
@@ -298,8 +298,11 @@ class Ledger:
             work = self._resend_speculatively(state, step, rank, missing, told, now_us, pending)
         return work
 
-    def _steal(self, state: Step, step: int, rank: int, now_us: int, free_us: int) -> Assigned | None:
-        """The last free micro-batches of the shard that would be finished last, if this worker is the one for them."""
+    def _steal(self, state: Step, step: int, rank: int, now_us: int, free_us: int, *, is_busy: bool) -> Assigned | None:
+        """The last free micro-batches of the shard that would be finished last, if this worker is the one for them.
+
+        Args: is_busy: it is at what it was given before, or has not sent that.
+        """
         begin_us, link_free_us = free_us, self._now.link_free_us(state, rank, now_us)
 
         def finish_us(shard: int, number: int) -> int:
@@ -328,7 +331,8 @@ class Ledger:
             tail = state.last_free(shard)
             state.owner[shard][tail] = rank
             lot.append(tail)
-        course.lot, course.lot_from_us = [(shard, m) for m in lot], begin_us
+        course.lot = [*(course.lot if is_busy else ()), *((shard, m) for m in lot)]
+        course.lot_from_us = begin_us
         course.lot_until_us = begin_us + len(lot) * mine
         if shard != rank:
             self.racks.note(state, rank, shard)

@@ -98,7 +98,7 @@ class Course:
     waits_until_us: int | None = None
     """Until then it is left its own: it waits for the sum of the step before. None: not known of it; 0: it is here."""
     lot: list[tuple[int, int]] = field(default_factory=list)
-    """(shard, micro-batch) that it was given last, as a helper."""
+    """(shard, micro-batch) that it was given last, as a helper, and what it had not sent by then."""
     lot_from_us: int = 0
     lot_until_us: int = 0
     """When it should be done with those."""

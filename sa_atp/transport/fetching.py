@@ -11,7 +11,7 @@ from sa_atp.transport.membership import Membership
 from sa_atp.transport.operation import Operation
 from sa_atp.transport.serial import SEQ_MASK, serial_distance
 from sa_atp.transport.stamp import known_results
-from sa_atp.transport.timing import MAX_TIMEOUT_US
+from sa_atp.transport.timing import MAX_TIMEOUT_US, MIN_TIMEOUT_US
 from sa_atp.wire.control import Fetch, MalformedError, Recall, encode
 from sa_atp.wire.datagrams import Burst
 
@@ -25,10 +25,12 @@ def _worth_asking(pending: Mask) -> int:
 
 
 class Fetching:
-    def __init__(self, membership: Membership) -> None:
+    def __init__(self, membership: Membership, answer_us: Callable[[], int]) -> None:
+        """Args: answer_us: how long the parameter server's answers take to come; 0: not known."""
         self.packets: deque[Burst] = deque()
         """Questions and results, for the parameter server."""
         self._member = membership
+        self._answer_us = answer_us
         self._kept: list[Operation] = []  # over for us, but others may still miss results of them; in order
         self._until_us = 0  # a batch that was asked for may come until then
         self._asked_to = membership.first_seq  # where it ends
@@ -54,7 +56,7 @@ class Fetching:
                 return None
             count = _worth_asking(operation.pending[oldest : oldest + self._batch])
             self._asked_to = (first + count) & SEQ_MASK
-            self._until_us = now_us + MAX_TIMEOUT_US
+            self._until_us = now_us + self._patience_us
             # The batch may wait in a long queue, which asking for all of it again would make longer. It may also be lost,
             # so we must not ask rarely: half of it, a quarter, ... one fragment together cost no more than one batch.
             self._batch = max(self._batch // 2, 1)
@@ -64,7 +66,13 @@ class Fetching:
     def is_coming(self, now_us: int) -> None:
         """Some of a batch has come: another one may be asked for when it all has, or when no more of it does."""
         self._batch = FETCH_FRAGMENTS
-        self._until_us = now_us + MAX_TIMEOUT_US
+        self._until_us = now_us + self._patience_us
+
+    @property
+    def _patience_us(self) -> int:
+        """After which what has been asked for, or the rest of it, is lost."""
+        answer_us = self._answer_us()
+        return min(max(2 * answer_us, MIN_TIMEOUT_US), MAX_TIMEOUT_US) if answer_us else MAX_TIMEOUT_US
 
     # --- the other way ------------------------------------------------------------------------------------------------
 

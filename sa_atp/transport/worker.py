@@ -88,7 +88,7 @@ class Worker:
         self._recovery = Recovery(
             membership, self._leaf, self.round_trip, self.window, self._probe_timer, self.stats, under_way
         )
-        self._fetching = Fetching(membership)
+        self._fetching = Fetching(membership, lambda: self._requests.answer_us)
         self._receiver = Receiver(
             membership,
             self._operations,

@@ -224,6 +224,24 @@ def test_nobody_helps_in_a_step_that_somebody_has_left() -> None:
     assert ledger.claim(1, 2, 1, 1, 300_000, late, 1_220_000) == (1, True)
 
 
+def test_all_that_a_helper_has_not_sent_is_backed_up() -> None:
+    """Each piece is asked for while it is at the one before; then it stops, and has sent none of them."""
+    ledger = known(3, 4, [FAST_US, FAST_US, 8 * FAST_US])
+    now_us = 1_000_000
+    ledger.claim(1, 2, 1, 1, 0, Told(0, 1), now_us)
+    given: list[int] = []
+    for busy_us in (0, FAST_US):
+        work = ledger.ask(1, 0, ALL, Told(FAST_US, 5 * FAST_US), busy_us, now_us)
+        assert work is not None
+        given += work.micro_batches
+    backed_up: list[int] = []
+    for _ in range(8):
+        now_us += 200_000
+        work = ledger.ask(1, 1, ALL, Told(FAST_US, 200_000), 0, now_us, 1.0)
+        backed_up += work.micro_batches if work is not None and work.backup else ()
+    assert set(given) <= set(backed_up)
+
+
 def test_owners_hear_what_others_back_up_when_they_should_have_sent_it() -> None:
     ledger = known(2, 4, [FAST_US, FAST_US])
     ledger.claim(1, 1, 4, 4, 0, Told(FAST_US, 4 * FAST_US), 1_000_000)
