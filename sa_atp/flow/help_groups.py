@@ -54,7 +54,18 @@ class _Group:
 
     def answer(self, place: int, request: WorkRequest, now_us: int, levels: int) -> HelpAnswer:
         found = work_requests.answer(self.book, self.members[place], 0, request, now_us, levels=levels)
+        if found.copied:
+            found = replace(found, copied=self._bits_of_the_job(found.copied))
         return replace(found, shard=self.ranks[found.shard]) if isinstance(found, Work) else found
+
+    def _bits_of_the_job(self, bits: int) -> int:
+        """The inverse of bits_here."""
+        width = self._whole.micro_batches
+        own = (1 << width) - 1
+        found = 0
+        for place, rank in enumerate(self.ranks):
+            found |= (bits >> place * width & own) << rank * width
+        return found
 
     def bits_here(self, bits: int) -> int:
         """A bitmap of the whole job's contributions as one of the group's."""

@@ -202,8 +202,9 @@ class World:
             if spec is not None:
                 jobs.install(rack.writer, spec, share_slots=True)
                 rack.installed[job.number] = spec
-        leaves = [
-            [m.rank for m in rack.installed[job.number].members] for rack in self.leaves if job.number in rack.installed
+        leaves = [  # as the control plane of real switches says it: all leaves, whether they have ranks of this job or not
+            [m.rank for m in rack.installed[job.number].members] if job.number in rack.installed else []
+            for rack in self.leaves
         ]
         self.server.admitted(job, self.clock.now_us, leaves)
         self.server_host.serve()

@@ -184,8 +184,8 @@ class Stepper:
         self._typical_us = 1
         self.deal: Deal | None = None
         """Which samples each micro-batch of the step has; None: all have the same number."""
-        self._withheld: list[tuple[Lot, bool]] = []  # contributions that others should have sent, and whether on behalf
-        self._withheld_until_us = 0
+        # contributions that others should have sent: until when they are held back, and whether on behalf of somebody
+        self._withheld: list[tuple[int, Lot, bool]] = []
 
     def run(self, step: int) -> Steps:
         """See StepRunner."""
@@ -289,17 +289,23 @@ class Stepper:
         """Adds contributions to a sum, but for those of which others should have sent copies: what overlaps partly takes
         long to sort out. Those leave later, if they are still missing.
         """
-        copied = {bit: lot[bit] for bit in lot if self.host.helping.copied & bit}
+        copied = {bit: lot[bit] for bit in lot if self.host.helping.copied & bit} if len(lot) > 1 else {}
         if copied:
-            self._withheld.append((copied, on_behalf))
-            self._withheld_until_us = self.host.now_us() + max(LEAST_SENDING_US, 2 * self.host.helping.answer_us())
+            until_us = self.host.now_us() + max(LEAST_SENDING_US, 2 * self.host.helping.answer_us())
+            self._withheld.append((until_us, copied, on_behalf))
         self._send(sum_, {bit: lot[bit] for bit in lot if bit not in copied}, on_behalf=on_behalf)
 
     def _send_withheld(self, sum_: PendingSum) -> None:
-        if self._withheld and self.host.now_us() >= self._withheld_until_us:
-            for lot, on_behalf in self._withheld:
+        now_us = self.host.now_us()
+        for until_us, lot, on_behalf in self._withheld:
+            if now_us >= until_us:
                 self._send(sum_, lot, on_behalf=on_behalf)
-            self._withheld.clear()
+        self._withheld = [each for each in self._withheld if now_us < each[0]]
+
+    def _unless_withheld_us(self, timeout_us: int | None) -> int | None:
+        """How long to wait at most: until something that is withheld has to leave, or as long as is said."""
+        times = [max(1, until_us - self.host.now_us()) for until_us, _, _ in self._withheld]
+        return min([*times, *([] if timeout_us is None else [timeout_us])], default=None)
 
     def _send(self, sum_: PendingSum, lot: Lot, *, on_behalf: bool) -> None:
         if lot:
@@ -340,13 +346,18 @@ class Stepper:
             self._send_withheld(sum_)
             if not offer.done() and self.host.helping.should_not_wait:
                 self._send_help(sum_, gathered)
-            yield Wait(first_of(offer, sum_.future))  # an answer may be stuck behind the data of a congested link
+            # an answer may be stuck behind the data of a congested link
+            yield Wait(first_of(offer, sum_.future), self._unless_withheld_us(None))
             if sum_.future.done():
                 return
+            if not offer.done():
+                continue
             work = offer.result(timeout=0)
             if isinstance(work, Nothing):
                 self._send_help(sum_, gathered)
-                if not work.again_us or not (yield Wait(sum_.future, work.again_us)):
+                again_us = self._unless_withheld_us(work.again_us)
+                if not again_us or not (yield Wait(sum_.future, again_us)):
+                    self._send_withheld(sum_)
                     self.host.probe(sum_)
                     offer = self._offer(sum_, busy_us=0)
                 continue
@@ -363,6 +374,7 @@ class Stepper:
                 lot[self.host.membership.bit(shard, m)] = gradient
                 record.computed.append((shard, m, gradient))
                 record.helped += shard != self.rank
+                self._send_withheld(sum_)
 
     def _send_help(self, sum_: PendingSum, gathered: list[Lot]) -> None:
         for lot in gathered:

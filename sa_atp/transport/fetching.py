@@ -18,10 +18,13 @@ from sa_atp.wire.datagrams import Burst
 FETCH_FRAGMENTS = 256  # results asked of the parameter server at once
 
 
-def _worth_asking(pending: Mask) -> int:
-    """How many fragments to ask for, from the first of these on: as many as have no fewer missing ones than known ones."""
-    missing = np.cumsum(pending)
-    return int(np.flatnonzero(pending & (2 * missing > np.arange(len(pending))))[-1]) + 1
+def runs_of(pending: Mask) -> list[tuple[int, int]]:
+    """Where runs of missing fragments begin and end, from the first of these on. Two with one between them are one:
+    another question costs about as much as a result that is known already.
+    """
+    missing = np.flatnonzero(pending)
+    breaks = np.flatnonzero(np.diff(missing) > 2) + 1
+    return [(int(run[0]), int(run[-1]) + 1) for run in np.split(missing, breaks) if len(run)]
 
 
 class Fetching:
@@ -41,27 +44,29 @@ class Fetching:
 
         Args: active: the operations that are not done, in order.
         """
-        question = self._question(active, now_us)
-        if question is not None:
+        for question in self._questions(active, now_us):
             packet = encode(question, request=0, job=self._member.job, epoch=self._member.epoch)
             self.packets.append(Burst.of(self._member.server_address, packet))
 
-    def _question(self, active: Iterable[Operation], now_us: int) -> Fetch | None:
+    def _questions(self, active: Iterable[Operation], now_us: int) -> list[Fetch]:
+        """One for each run of missing fragments."""
         for operation in active:
             oldest = operation.oldest_pending()
             if oldest is None:
                 continue
             first = (operation.first_seq + oldest) & SEQ_MASK
-            if now_us < self._until_us and serial_distance(first, self._asked_to) > 0:
-                return None
-            count = _worth_asking(operation.pending[oldest : oldest + self._batch])
-            self._asked_to = (first + count) & SEQ_MASK
+            if serial_distance(first, self._asked_to) <= 0:
+                self._batch = FETCH_FRAGMENTS  # all of the last one has come
+            elif now_us < self._until_us:
+                return []
+            runs = runs_of(operation.pending[oldest : oldest + self._batch])
+            self._asked_to = (first + runs[-1][1]) & SEQ_MASK
             self._until_us = now_us + self._patience_us
             # The batch may wait in a long queue, which asking for all of it again would make longer. It may also be lost,
             # so we must not ask rarely: half of it, a quarter, ... one fragment together cost no more than one batch.
             self._batch = max(self._batch // 2, 1)
-            return Fetch(first=first, count=count)
-        return None
+            return [Fetch(first=(first + start) & SEQ_MASK, count=end - start) for start, end in runs]
+        return []
 
     def is_coming(self, now_us: int) -> None:
         """Some of a batch has come: another one may be asked for when it all has, or when no more of it does."""

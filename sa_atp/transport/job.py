@@ -225,8 +225,10 @@ class Job:
 
     def attach(self, leaves: tuple[frozenset[int], ...] | None) -> None:
         """The control plane says which ranks are below which leaf; None: it does not know."""
-        self.leaves = leaves
-        self.ledger.racks.leaves = leaves or ()
+        self.leaves = (
+            None if leaves is None else tuple(leaf for leaf in leaves if leaf)
+        )  # some have only other jobs' ranks
+        self.ledger.racks.leaves = self.leaves or ()
 
     def below_leaf_of(self, rank: int) -> frozenset[int]:
         """The ranks that are attached to the same leaf; none if the rank is attached to the root."""

@@ -376,7 +376,8 @@ class Worker:
             self._give_up(OperationTimeoutError(first.index, stuck_us / 1e6, None), now_us)
         if self._probe_timer.is_over(self._awaited, now_us):
             self._recovery.ask_around(active, now_us)
-            if self._probe_timer.timeouts >= TIMEOUTS_BEFORE_FETCH or not self._operations.under_way.in_flight:
+            others_go_on = self._awaited and not self._operations.under_way.in_flight
+            if self._probe_timer.timeouts >= TIMEOUTS_BEFORE_FETCH or others_go_on:
                 # A slot can hold a fragment that is complete elsewhere, claimed anew by a late copy: it would never end.
                 self._fetching.ask(active, now_us)
 

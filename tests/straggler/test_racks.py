@@ -3,6 +3,7 @@
 import pytest
 
 from sa_atp.straggler.ledger import Assigned, Ledger, Told
+from sa_atp.transport.job import Job
 from sa_atp.wire.control import HelpMode
 
 FAST_US = 1_000
@@ -100,3 +101,17 @@ def test_data_that_waits_in_another_leaf_is_not_late() -> None:
     assert work is not None
     assert (work.shard, work.backup) == (3, True)
     assert ledger.crossed(1) == [], "it is sent anew below the same leaf"
+
+
+def test_a_leaf_may_have_none_of_a_jobs_ranks() -> None:
+    """Other jobs' ranks are below it: what switches say of a job names all leaves."""
+    job = Job(
+        name="one rack of two", number=1, epoch=0, world_size=8, micro_batches=PIECES, lanes=64, slot_base=0,
+        slot_count=64, first_seq=0, help_mode=HelpMode.STEAL,
+    )  # fmt: skip
+    job.attach((frozenset(range(8)), frozenset()))
+    for step in range(3):
+        for rank in range(8):
+            job.ledger.idle(step, rank, Told(FAST_US, PIECES * FAST_US, sent_us=FAST_US), (step + 1) * BEGAN_US)
+            job.ledger.advice(rank)
+    assert job.leaves == (frozenset(range(8)),)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from itertools import count
 
 import numpy as np
 import pytest
@@ -92,6 +93,33 @@ def test_who_contributes_nothing_does_not_wait_long_for_what_passed_it(
     assert cluster.clock.now_us - began_us < 50_000
     fetched = workers[2].worker.stats.results_fetched
     assert 0 < fetched <= 4, "what it has need not come again"
+
+
+def test_scattered_losses_are_asked_for_together(make: Callable[..., Cluster]) -> None:
+    """Each tenth result of many is lost on the way to a rank whose work others have done."""
+    cluster = make(delay_us=1_000)
+    workers = cluster.start_job(3, help_mode=HelpMode.STEAL)
+    cluster.run_until_joined(workers)
+    fragments, came = 2000, count(1)
+    down = cluster.world.links_of[worker_ip(2)][1]
+    deliver = down.deliver
+
+    def lose_each_tenth(frame: bytes) -> None:
+        if len(frame) <= 200 or (n := next(came)) > fragments or n % 10:
+            deliver(frame)
+
+    down.deliver = lose_each_tenth
+    reduction = Reduction([[np.full(64 * fragments, 1.0 + rank, np.float32)] for rank in range(3)])
+    for worker in workers:
+        reduction.begin(worker)
+    began_us = cluster.clock.now_us
+    for worker in workers[:2]:
+        reduction.contribute(worker)
+    reduction.contribute(workers[0], rank=2)
+    cluster.run(lambda: reduction.over, 2.0)
+    reduction.check()
+    assert cluster.clock.now_us - began_us < 120_000, "one round trip for each lost result would be 800 ms"
+    assert workers[2].worker.stats.results_fetched < 2 * fragments // 10
 
 
 def test_sums_are_forgotten_though_the_parameter_server_is_far_away(make: Callable[..., Cluster]) -> None:
