@@ -64,7 +64,7 @@ def program(lanes: int = 64, contributions: int = CONTRIBUTION_BITS) -> Compiled
 
 def builds() -> dict[int, Path]:
     """Folders of the v1model builds with bitmaps of 64 bits, by lanes."""
-    return {lanes: path for (lanes, contributions), path in _all_builds().items() if contributions == CONTRIBUTION_BITS}
+    return {lanes: path for (lanes, contributions), path in all_builds().items() if contributions == CONTRIBUTION_BITS}
 
 
 def most_contributions(lanes: int) -> int:
@@ -97,10 +97,10 @@ def _no_build(lanes: int, contributions: int) -> NoReturn:
 
 
 def _wide_builds() -> dict[tuple[int, int], Path]:
-    return {build: path for build, path in _all_builds().items() if build[1] != CONTRIBUTION_BITS}
+    return {build: path for build, path in all_builds().items() if build[1] != CONTRIBUTION_BITS}
 
 
-def _all_builds() -> dict[tuple[int, int], Path]:
+def all_builds() -> dict[tuple[int, int], Path]:
     """Folders of the v1model builds, by lanes and contributions."""
     for place in _PLACES:
         found = {_build_of(path.name): path for path in place.glob("v1model-*") if path.is_dir()}

@@ -178,6 +178,9 @@ class VethLink:
         return payload.reshape(-1, size)
 
 
+LINK_MTU = 9000  # enough for every build
+
+
 def make_pairs(ports: list[int]) -> None:
     """Interfaces swN and hostN for each port, up and without addresses. Raises: MissingPartError."""
     ipv6 = Path("/proc/sys/net/ipv6/conf/default/disable_ipv6")
@@ -186,7 +189,7 @@ def make_pairs(ports: list[int]) -> None:
     lines = ["link set lo up"]
     for port in ports:
         lines.append(f"link add sw{port} type veth peer name host{port}")
-        lines += [f"link set {name}{port} up" for name in ("sw", "host")]
+        lines += [f"link set {name}{port} mtu {LINK_MTU} up" for name in ("sw", "host")]
     done = subprocess.run(
         ["ip", "-batch", "-"], input="\n".join(lines), capture_output=True, text=True, check=False, timeout=30
     )

@@ -94,6 +94,8 @@ def connect(options: argparse.Namespace, *, read_only: bool = False) -> "P4Runti
 
 def run(options: argparse.Namespace) -> int:
     if options.target == "tofino":
+        if options.contributions not in (None, CONTRIBUTION_BITS):
+            raise UserError(f"--contributions {options.contributions}: Tofino's programs have {CONTRIBUTION_BITS}")
         return _deploy_tofino.run(options, connect(options), [_route(text) for text in options.route])
     _deploy_tofino.refuse_options(options)
     from sa_atp import artefacts
@@ -102,7 +104,7 @@ def run(options: argparse.Namespace) -> int:
     lanes = 64 if options.lanes is None else options.lanes
     if options.program is not None and options.contributions is not None:
         raise UserError("--contributions chooses a build of the project's: --program names another")
-    needed = options.contributions or CONTRIBUTION_BITS
+    needed = CONTRIBUTION_BITS if options.contributions is None else options.contributions
     program = (
         artefacts.from_folder(options.program)
         if options.program

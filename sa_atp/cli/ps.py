@@ -34,8 +34,9 @@ def add(subparsers: Any) -> None:
     lanes_option.add(
         parser, "the links: as many as the switches run, or, where one runs nothing yet, as its own interface carries"
     )
-    parser.add_argument("--contributions", type=int, default=CONTRIBUTION_BITS, metavar="N",
-                        help="bits of its bitmap, ranks times micro-batches at least (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--contributions", type=int, metavar="N",
+                        help="bits of its bitmap, ranks times micro-batches at least (default: as many as the switches run "
+                        f"have, or {CONTRIBUTION_BITS})")  # fmt: skip
     parser.add_argument("--slots", type=int, default=1024, help="slots that jobs may use (default: 1024)")
     parser.add_argument("--slots-per-job", type=int, default=1024, help="quota of a job (default: 1024)")
     parser.add_argument("--port", type=int, default=1, metavar="N",
@@ -63,11 +64,14 @@ def run(options: argparse.Namespace) -> int:
     listen = parse_address(options.listen, lowest_port=0)  # 0: any free port
     places = _places(options)
     carried = mtu.of_address(listen[0])
-    lanes = options.lanes
-    if lanes is None:
-        lanes = fabric.lanes_of(places, carried, options.contributions)
-    contributions = artefacts.wide_enough(lanes, options.contributions)
-    check_fits(lanes, carried, f"the interface with address {listen[0]}", contributions)
+    if options.lanes is None:
+        lanes, contributions = fabric.build_of(places, carried, options.contributions)
+    else:
+        lanes = options.lanes
+        wanted = CONTRIBUTION_BITS if options.contributions is None else options.contributions
+        contributions = artefacts.wide_enough(lanes, wanted)
+    if listen[0] != mtu.ANY:  # else ranks may be behind any interface: whose way is too narrow is refused when it joins
+        check_fits(lanes, carried, f"the interface with address {listen[0]}", contributions)
     settings = ServerSettings(
         lanes=lanes,
         contribution_bits=contributions,

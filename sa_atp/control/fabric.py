@@ -116,33 +116,42 @@ class SwitchPlace:
         return tofino.from_folder(artefacts.tofino_folder(self.target, lanes), self.packing)
 
 
-def lanes_of(places: Sequence[SwitchPlace], mtu: int, contributions: int = CONTRIBUTION_BITS) -> int:
-    """How many lanes suit these switches, a parameter server on a link with this MTU, and so many contributions.
+def build_of(places: Sequence[SwitchPlace], mtu: int, contributions: int | None = None) -> tuple[int, int]:
+    """How many lanes, and contributions, suit these switches and a parameter server on a link with this MTU.
 
     What one of them runs was chosen by who knows its links, and goes for all.
 
-    Raises: ControlError: one does not answer; UserError: they run several builds, or one that is too large for the link.
+    Args: contributions: how many there shall be at least; None: nobody said.
+    Raises: ControlError: one does not answer; UserError: they run several builds, or one with fewer contributions.
     """
-    running = {lanes: place.grpc for place in places if (lanes := _running(place)) is not None}
+    running = {build: place.grpc for place in places if (build := _running(place)) is not None}
     if len(running) > 1:
         raise UserError(
             "the switches run builds that do not go together: "
-            + ", ".join(f"{lanes} lanes at {grpc}" for lanes, grpc in sorted(running.items()))
+            + ", ".join(f"{lanes} lanes, {bits} contributions at {at}" for (lanes, bits), at in sorted(running.items()))
             + "; --lanes says which all shall run"
         )
-    return next(iter(running), None) or most_lanes(mtu, contributions)
+    for (lanes, bits), grpc in running.items():
+        if contributions is not None and bits < contributions:
+            raise UserError(
+                f"--contributions {contributions}: {grpc} runs a build for {bits}; --lanes {lanes} has another one loaded"
+            )
+        return lanes, bits
+    needed = CONTRIBUTION_BITS if contributions is None else contributions
+    lanes = most_lanes(mtu, needed)
+    return lanes, artefacts.wide_enough(lanes, needed)
 
 
-def _running(place: SwitchPlace) -> int | None:
-    """Lanes of the build that a switch runs, or must; None: it runs nothing of ours yet. Raises: ControlError."""
+def _running(place: SwitchPlace) -> tuple[int, int] | None:
+    """Lanes and contributions of the build that a switch runs, or must; None: nothing of ours. Raises: ControlError."""
     if place.target != "v1model":
-        return artefacts.lanes_of(artefacts.tofino_folder(place.target))
+        return artefacts.lanes_of(artefacts.tofino_folder(place.target)), CONTRIBUTION_BITS
     client = P4RuntimeClient(place.grpc, place.device_id).open()
     try:
         cookie = client.cookie()
     finally:
         client.close()
-    return next((lanes for lanes in artefacts.builds() if artefacts.program(lanes).cookie == cookie), None)
+    return next((build for build in artefacts.all_builds() if artefacts.program(*build).cookie == cookie), None)
 
 
 class Program(Protocol):

@@ -27,8 +27,10 @@ class ServerProcess:
         socket.use(socket_kernels())
         self.address = socket.address
         self.server.own_ip = self.address[0]
-        enough = max(WORTH_IT, ENOUGH_BYTES // size_of(Kind.RESULT, settings.lanes))
+        size = size_of(Kind.RESULT, settings.lanes, settings.contribution_bits)
+        enough = max(WORTH_IT, ENOUGH_BYTES // size)
         self._driver = Driver(self.server, socket, self._take_events, worth_it=WORTH_IT, enough=enough)
+        self._driver.expect(size)
         self._installer: Installer | None = None
 
     def use_switches(self, places: Sequence[SwitchPlace]) -> None:

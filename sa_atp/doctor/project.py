@@ -3,12 +3,15 @@
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from sa_atp import artefacts
 from sa_atp.doctor.finding import Finding, attempt
 from sa_atp.errors import SaAtpError
 from sa_atp.folders import cache_folder
+from sa_atp.spec import CONTRIBUTION_BITS
+from sa_atp.words import join
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -17,12 +20,18 @@ def programs() -> Finding:
     """The compiled P4 programs: there, and whole."""
     how = "scripts/compile (it needs p4c), or `git checkout p4src/compiled`"
     try:
-        builds = [artefacts.from_folder(folder) for folder in artefacts.builds().values()]
+        builds = [artefacts.from_folder(folder) for folder in artefacts.all_builds().values()]
         for build in builds:
             json.loads(build.device_config())
     except (SaAtpError, OSError, ValueError) as error:
         return Finding(name="p4 programs", ok=False, detail=str(error), how=how)
-    return Finding(name="p4 programs", ok=True, detail=", ".join(str(build.lanes) for build in builds) + " lanes")
+    return Finding(name="p4 programs", ok=True, detail=_said(builds))
+
+
+def _said(builds: Sequence[artefacts.CompiledProgram]) -> str:
+    wide = [f"{b.lanes} with {b.contributions} contributions" for b in builds if b.contributions != CONTRIBUTION_BITS]
+    plain = [str(b.lanes) for b in builds if b.contributions == CONTRIBUTION_BITS]
+    return f"{join([*plain, *wide])} lanes"
 
 
 def fresh() -> Finding | None:

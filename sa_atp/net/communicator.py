@@ -112,7 +112,9 @@ def connect(
     carried = mtu.of_path(joining.membership.data_address)  # which may be another way than that to the server
     needed = needed_mtu(joining.membership.lanes, joining.membership.contribution_bits)
     if needed > carried:
-        driver.close()
+        Communicator(
+            joining.membership, driver, limits, kernels
+        ).close()  # the others need not wait until we count as lost
         where = "the way to the switch at {}:{}".format(*joining.membership.data_address)
         raise RefusedError(
             f"{where} carries {carried} bytes, and packets of {joining.membership.lanes} lanes are "
@@ -143,8 +145,9 @@ class Communicator(Asking):
         self._worker = Worker(
             membership, now_us(), first_request=random.getrandbits(32), limits=limits, kernels=kernels
         )
-        size = size_of(Kind.DATA, membership.lanes)
+        size = size_of(Kind.DATA, membership.lanes, membership.contribution_bits)
         self._worker.write_over(AT_ONCE * segments(size))
+        driver.expect(size)
         self._session = Session(self._worker)
         self.helping = Helping(membership, self.ask, now_us, lambda: self._worker.answer_us)
         self._session.revoked = self.helping.on_revoked

@@ -75,9 +75,15 @@ class Driver:
         self._due_us: int | None = UNKNOWN  # when there is something to do, seen after the last turn
         self._due_slept_us: int | None = UNKNOWN  # ... as the loop's own thread knew it when it began to wait
         self._thread: threading.Thread | None = None
-        self._coalescing = ReceiveCoalescing(LONGEST_PAUSE_US, min(enough, socket.most_gathered()), worth_it)
+        self._enough, self._worth_it = enough, worth_it
+        self.expect(0)
         self._pacer = SendPacer()
         self._resume_us: int | None = None  # when there may be room again for what waits to be sent
+
+    def expect(self, size: int) -> None:
+        """Says how large the largest datagrams will be, in bytes: before the loop runs, or in it."""
+        enough = min(self._enough, self.socket.most_gathered(size))
+        self._coalescing = ReceiveCoalescing(LONGEST_PAUSE_US, enough, self._worth_it)
 
     # --- from any thread ----------------------------------------------------------------------------------------------
 

@@ -103,9 +103,10 @@ class UdpSocket:
     def fileno(self) -> int:
         return self.socket.fileno()
 
-    def most_gathered(self) -> int:
-        """How many datagrams may wait here: half of what there is room for, if each comes by itself."""
-        return self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // (2 * QUEUED_BYTES)
+    def most_gathered(self, size: int = 0) -> int:
+        """How many datagrams of so many bytes may wait here: half of what there is room for, if each comes by itself."""
+        each = max(QUEUED_BYTES, 2 * size)
+        return max(1, self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // (2 * each))
 
     def close(self) -> None:
         self.socket.close()

