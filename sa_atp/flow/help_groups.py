@@ -5,7 +5,7 @@ for. Larger jobs are cut into groups of so many workers in a row, below one leaf
 help each other within a group.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -55,26 +55,18 @@ class _Group:
     def answer(self, place: int, request: WorkRequest, now_us: int, levels: int) -> HelpAnswer:
         found = work_requests.answer(self.book, self.members[place], 0, request, now_us, levels=levels)
         if found.copied:
-            found = replace(found, copied=self._bits_of_the_job(found.copied))
+            found = replace(found, copied=self._moved(found.copied, range(len(self.ranks)), self.ranks))
         return replace(found, shard=self.ranks[found.shard]) if isinstance(found, Work) else found
-
-    def _bits_of_the_job(self, bits: int) -> int:
-        """The inverse of bits_here."""
-        width = self._whole.micro_batches
-        own = (1 << width) - 1
-        found = 0
-        for place, rank in enumerate(self.ranks):
-            found |= (bits >> place * width & own) << rank * width
-        return found
 
     def bits_here(self, bits: int) -> int:
         """A bitmap of the whole job's contributions as one of the group's."""
+        return self._moved(bits, self.ranks, range(len(self.ranks)))
+
+    def _moved(self, bits: int, shards: Iterable[int], to: Iterable[int]) -> int:
+        """The contributions of some shards, as those of others."""
         width = self._whole.micro_batches
         own = (1 << width) - 1
-        found = 0
-        for place, rank in enumerate(self.ranks):
-            found |= (bits >> rank * width & own) << place * width
-        return found
+        return sum((bits >> shard * width & own) << other * width for shard, other in zip(shards, to, strict=True))
 
 
 class HelpGroups:

@@ -280,16 +280,18 @@ class Plan:
         return self._bits_with(self.lanes)
 
     def _bits_with(self, lanes: int) -> int:
-        if self.switch.contributions > CONTRIBUTION_BITS:
-            known = [f"{bits} with {width} lanes" for width, bits in WIDE_BUILDS]
-            if self.switch.program not in V1MODEL or (lanes, self.switch.contributions) not in WIDE_BUILDS:
-                raise UserError(
-                    f"switch.contributions = {self.switch.contributions} with {lanes} lanes and switch.program = "
-                    f"{self.switch.program!r}: there is no such build; there is {join(known)}, for {join(V1MODEL)}"
-                )
-        if self.switch.contributions:
-            return self.switch.contributions
-        return artefacts.contributions_for(lanes, self._bits_needed) or CONTRIBUTION_BITS
+        """Of the build with so many lanes. Raises: UserError: the plan wants one that does not exist."""
+        wanted = self.switch.contributions
+        if not wanted:
+            return artefacts.contributions_for(lanes, self._bits_needed) or CONTRIBUTION_BITS
+        exists = wanted == CONTRIBUTION_BITS or (self.switch.program in V1MODEL and (lanes, wanted) in WIDE_BUILDS)
+        if not exists:
+            known = join([f"{bits} with {width} lanes" for width, bits in WIDE_BUILDS])
+            raise UserError(
+                f"switch.contributions = {wanted} with {lanes} lanes and switch.program = {self.switch.program!r}: "
+                f"there is no such build; there is {known}, for {join(V1MODEL)}"
+            )
+        return wanted
 
     @property
     def _bits_needed(self) -> int:

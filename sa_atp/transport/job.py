@@ -224,10 +224,10 @@ class Job:
         return [rank for rank in range(self.world_size) if rank not in self.members]
 
     def attach(self, leaves: tuple[frozenset[int], ...] | None) -> None:
-        """The control plane says which ranks are below which leaf; None: it does not know."""
-        self.leaves = (
-            None if leaves is None else tuple(leaf for leaf in leaves if leaf)
-        )  # some have only other jobs' ranks
+        """The control plane says which ranks are below which leaf, of which some have other jobs' only; None: it does not
+        know.
+        """
+        self.leaves = None if leaves is None else tuple(leaf for leaf in leaves if leaf)
         self.ledger.racks.leaves = self.leaves or ()
 
     def below_leaf_of(self, rank: int) -> frozenset[int]:

@@ -13,6 +13,8 @@ from sa_atp.control import fabric
 from sa_atp.control.admission import Installer
 from sa_atp.control.fabric import Keeper, SwitchPlace
 from sa_atp.errors import UserError
+from sa_atp.softswitch.device import Device
+from sa_atp.softswitch.p4runtime.server import P4RuntimeServer
 from sa_atp.transport.server_events import Admit
 from sa_atp.wire.contributions import ContributionMap
 
@@ -48,6 +50,19 @@ def test_a_tofino_gets_its_own_program_and_port(tmp_path: Path) -> None:
         place.program(64)
     assert load(tmp_path, target="tofino2").attachment.loop_port == 6
     assert load(tmp_path).program(64).cookie == artefacts.program(64).cookie
+
+
+def test_what_a_switch_runs_goes_for_all(tmp_path: Path) -> None:
+    """Also a build with a wide bitmap, which nobody would choose by the links."""
+    device = Device(clock=lambda: 0, compiled=False)
+    with P4RuntimeServer(device, "127.0.0.1:0") as server:
+        places = [load(tmp_path, grpc=server.address, device_id=device.device_id)]
+        assert fabric.build_of(places, 1500) == (256, 64)
+        wide = artefacts.program(256, 512)
+        server.push(wide.p4info(), wide.device_config(), wide.cookie)
+        assert fabric.build_of(places, 65536) == fabric.build_of(places, 1500, 65) == (256, 512)
+        with pytest.raises(UserError, match=r"--contributions 513: .* runs a build for 512"):
+            fabric.build_of(places, 1500, 513)
 
 
 def test_macs_of_real_hosts(tmp_path: Path) -> None:

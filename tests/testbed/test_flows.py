@@ -140,3 +140,16 @@ def test_other_synchronous_policies(policy: str) -> None:
     (found,) = simulate(f'run.policies=["{policy}"]')
     assert found.sums_checked > 0
     assert found.sums_wrong == 0
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        ("switch.lanes=64",),
+        ("switch.lanes=2048", "topology.mtu=9000"),
+        ("switch.lanes=256", "switch.program=tofino-model", "sim.network=packets"),
+    ],
+)
+def test_builds_that_do_not_exist_are_refused(changed: tuple[str, ...]) -> None:
+    with pytest.raises(UserError, match=r"there is no such build; there is 512 with 256 lanes, for embedded and bmv2"):
+        simulate("switch.contributions=512", *changed)

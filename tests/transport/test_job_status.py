@@ -16,6 +16,7 @@ from sa_atp.transport.server import ParameterServer
 from sa_atp.transport.server_events import ServerSettings
 from sa_atp.wire.control import (
     MAX_BYTES,
+    Alive,
     Describe,
     Description,
     Failure,
@@ -121,6 +122,20 @@ def test_strangers_learn_nothing_and_nothing_changes() -> None:
     assert decode_reply(reply.data.tobytes()) == Description()
     assert (server.jobs, server.foreign, server.malformed) == ({}, 1, 0)
     assert server.next_event() is None
+
+
+@pytest.mark.parametrize(("given", "held"), [(1 << 64, 0), (0, 1 << 511)], ids=["given", "held"])
+def test_a_sign_of_life_with_bits_that_the_job_has_not_is_malformed(given: int, held: int) -> None:
+    """They would be told to whoever asks about the job, in a message that has room for its own bits."""
+    server = ParameterServer(ServerSettings(), random.Random(1).getrandbits)
+    job = server.jobs[1] = make_job(1, "job", 1, 1)
+    job.epoch = 5
+    first = job.first_seq
+    sign = Alive(oldest=first, waiting=True, operation=0, values=100, first=first, given=given, held=held)
+    send(server, job.members[0].address, encode(sign, request=3, job=1, epoch=5))
+    assert server.malformed + job.stats.malformed == 1
+    [reply] = send(server, ASKER, encode(question(0, 0), request=7))
+    assert isinstance(decode_reply(reply.data.tobytes()), Description)
 
 
 QUESTION = {"type": "describe", "job": 0, "rank": 0, "pad": "." * 1330}
