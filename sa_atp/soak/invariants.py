@@ -92,12 +92,19 @@ def check_server(world: World) -> None:
 # --- errors -------------------------------------------------------------------------------------------------------------
 
 
-def check_error(scene: Scene, number: int, error: TransportError, gone: Iterable[int]) -> None:
+def check_error(
+    scene: Scene, number: int, error: TransportError, gone: Iterable[int], left: Iterable[int] = ()
+) -> None:
     """Whether the world justifies that a rank of a job hears this. Raises: Broken.
 
-    Args: number: of the job in the scene; gone: its ranks that have died, were started again, or have nothing more to do.
+    Args:
+        number: of the job in the scene.
+        gone: its ranks that have died, were started again, or have nothing more to do.
+        left: those of them that have all their sums, and have left.
     """
     job = scene.jobs[number]
+    if isinstance(error, WorkerLostError) and scene.may_leave_unheard(number) and set(left).issuperset(error.ranks):
+        return  # who leaves does not wait for a server that is silent, which notices by itself (protocol section 11)
     if isinstance(error, NonFiniteError) and job.not_finite is not None:
         step, rank = job.not_finite
         if (error.operation, error.ranks) != (step, (rank,)):

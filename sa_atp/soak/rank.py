@@ -185,7 +185,8 @@ class Rank:
         assert error is not None
         self.errors.append(error)
         over = {each.rank for each in self.job.ranks if each.is_over}
-        invariants.check_error(self.world.scene, self.job.number, error, self.job.away | over)
+        left = {each.rank for each in self.job.ranks if each.is_over and each.has_all}
+        invariants.check_error(self.world.scene, self.job.number, error, self.job.away | over, left)
         self._disconnect()
         most_tries = MOST_TRIES + len(self.world.scene.faults)
         if self.has_all or isinstance(error, NonFiniteError) or len(self.errors) >= most_tries:

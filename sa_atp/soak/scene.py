@@ -8,6 +8,7 @@ from typing import Any
 from sa_atp.sim.network import LinkSettings
 from sa_atp.spec import CONTRIBUTION_BITS
 from sa_atp.transport.server_events import ServerSettings
+from sa_atp.transport.worker import LEAVE_TIMEOUT_US
 from sa_atp.wire.control import HelpMode
 from sa_atp.words import plural
 
@@ -15,6 +16,8 @@ BOUND_US = ServerSettings().dead_after_us  # who is not heard of for longer is l
 # Time that faults keep hosts apart, after which no job has ended: the bound, less what signs of life need to come through.
 SILENCE_US = 7_000_000
 SILENCE_WITH_LOSS_US = 2_500_000
+# The same for those who leave: they go anyway when they have not been answered for so long (2 s, less the same).
+LEAVING_SILENCE_US = LEAVE_TIMEOUT_US // 2
 MUCH_LOSS = 0.05  # on one link; several are on a way
 PLAIN = LinkSettings()
 
@@ -170,7 +173,14 @@ class Scene:
         job = self.jobs[number]
         loss = max(self.links.loss, self.trunk.loss, *(job.loss if job.lossy else ()))
         silence_us = SILENCE_US if loss < MUCH_LOSS else SILENCE_WITH_LOSS_US
-        return sum(fault.for_us for fault in self.faults_for(number)) > silence_us
+        return self._apart_us(number) > silence_us
+
+    def may_leave_unheard(self, number: int) -> bool:
+        """Whether a rank may leave without the server's hearing of it, which then counts it as lost."""
+        return self._apart_us(number) > LEAVING_SILENCE_US
+
+    def _apart_us(self, number: int) -> int:
+        return sum(fault.for_us for fault in self.faults_for(number))
 
     def words(self) -> list[str]:
         """It, in lines for people."""

@@ -11,11 +11,12 @@ from sa_atp.net.session import Session
 from sa_atp.sim.network import LinkSettings
 from sa_atp.soak import run as soak_run
 from sa_atp.soak import world as soak_world
-from sa_atp.soak.invariants import Broken
+from sa_atp.soak.invariants import Broken, check_error
 from sa_atp.soak.run import run_scene
 from sa_atp.soak.scene import Fault, Kind, Scene
 from sa_atp.soak.transcript import Transcript
 from sa_atp.softswitch.pipeline import Pipeline
+from sa_atp.transport.errors import WorkerLostError
 from sa_atp.transport.job import Job, State
 from sa_atp.transport.receiving import Receiver
 from sa_atp.transport.sums import SumStore
@@ -55,6 +56,16 @@ def test_what_a_transcript_says_of_packets() -> None:
     said = "\n".join(transcript.lines())
     for words in ("from 10.0.0.1", "to 10.0.0.3", "up from leaf 1", "lost", "damaged", "DATA ", "RESULT ", "bits=0x"):
         assert words in said
+
+
+def test_who_leaves_while_cut_off_is_lost_to_those_who_stay() -> None:
+    cut = small(faults=(Fault(kind=Kind.CUT_WORKER, at_us=0, for_us=2_000_000, rank=1),))
+    lost = WorkerLostError((1,), "not heard of for 10.0 s")
+    check_error(cut, 0, lost, gone={1}, left={1})
+    with pytest.raises(Broken, match="nothing in this world justifies WorkerLostError"):
+        check_error(cut, 0, lost, gone=())  # it has not left
+    with pytest.raises(Broken, match="nothing in this world justifies WorkerLostError"):
+        check_error(small(), 0, lost, gone={1}, left={1})  # it was in reach
 
 
 FAULTS = [Fault(kind=kind, at_us=50, for_us=300_000, switch=kind is Kind.CUT_LEAF, rank=1) for kind in Kind]
