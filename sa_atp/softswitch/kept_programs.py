@@ -20,14 +20,14 @@ from sa_atp.softswitch.translate import Translation, translate
 PROTOCOL = 5  # of pickle
 
 
-def loaded(config: bytes, cache: Path | None) -> tuple[Program, Translation]:
+def loaded(config: bytes, cache: Path | None, *, shared: bool = False) -> tuple[Program, Translation]:
     """A program and its translation, from the cache where it is there. Actions have no statements any more.
 
-    Args: config: BMv2 JSON. cache: folder; None: nothing is kept.
+    Args: config: BMv2 JSON. cache: folder; None: nothing is kept. shared: see `translate`.
 
     Raises: PipelineError, Unsupported: see `loading.load` and `translate`.
     """
-    path = None if cache is None else cache / f"sa_atp_program_{_digest(config)}.pickle"
+    path = None if cache is None else cache / f"sa_atp_program_{_digest(config)}{'_shared' if shared else ''}.pickle"
     if path is not None:
         # whatever is wrong with the file, as after a crash of the machine: it is written anew
         with contextlib.suppress(Exception):
@@ -35,7 +35,7 @@ def loaded(config: bytes, cache: Path | None) -> tuple[Program, Translation]:
             if isinstance(found, Program) and isinstance(translation, Translation):
                 return found, translation
     whole = loading.load(config)
-    translation = translate(whole)
+    translation = translate(whole, shared=shared)
     actions = {number: dataclasses.replace(action, primitives=()) for number, action in whole.actions.items()}
     found = dataclasses.replace(whole, actions=actions)
     if path is not None:
