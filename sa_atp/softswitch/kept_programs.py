@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import os
 import pickle
+import threading
 from functools import lru_cache
 from pathlib import Path
 
@@ -40,7 +41,7 @@ def loaded(config: bytes, cache: Path | None, *, shared: bool = False) -> tuple[
     found = dataclasses.replace(whole, actions=actions)
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        written = path.with_suffix(f".{os.getpid()}")
+        written = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
         written.write_bytes(pickle.dumps((found, translation), protocol=PROTOCOL))
         written.replace(path)  # whole, whoever else writes it now
     return found, translation
