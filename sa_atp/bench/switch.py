@@ -14,6 +14,7 @@ from rich.table import Table
 
 from sa_atp import terminal
 from sa_atp.artefacts import wide_enough
+from sa_atp.bench.switch_traffic import WORKERS
 from sa_atp.errors import MissingPartError, SaAtpError, UserError
 from sa_atp.spec import CONTRIBUTION_BITS, LANE_BUILDS
 from sa_atp.words import plural
@@ -28,6 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="bits of the program's bitmap at least (default: %(default)s)")  # fmt: skip
     parser.add_argument("--packets", type=int, default=400_000, metavar="N",
                         help="contributions to measure with (default: %(default)s); slow targets stop earlier")  # fmt: skip
+    parser.add_argument("--cores", type=int, default=1, metavar="N",
+                        help=f"of the embedded switch, at most {WORKERS} (default: %(default)s)")  # fmt: skip
     parser.add_argument("--against", choices=("bmv2",), help="measure BMv2 as well, over the same interfaces")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -38,10 +41,14 @@ def run(options: argparse.Namespace) -> int:
 
     if options.packets < 1:
         raise UserError(f"--packets {options.packets}: expected at least 1")
+    if not 1 <= options.cores <= WORKERS:
+        raise UserError(f"--cores {options.cores}: expected 1 to {WORKERS}, one for each worker's port at most")
     if options.against == "bmv2":
         bmv2.require("simple_switch_grpc")
     contributions = wide_enough(options.lanes, options.contributions)
-    found = measure((options.lanes, contributions), options.packets, with_bmv2=options.against == "bmv2")
+    found = measure(
+        (options.lanes, contributions), options.packets, cores=options.cores, with_bmv2=options.against == "bmv2"
+    )
     if options.json:
         print(json.dumps(found))
     else:
@@ -49,8 +56,8 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def measure(build: tuple[int, int], packets: int, *, with_bmv2: bool) -> dict[str, Any]:
-    """The object that --json prints. Args: build: lanes and contributions.
+def measure(build: tuple[int, int], packets: int, *, cores: int = 1, with_bmv2: bool) -> dict[str, Any]:
+    """The object that --json prints. Args: build: lanes and contributions; cores: of the embedded switch.
 
     io_pps is over veth pairs, as BMv2's, where they can be made, and over UDP virtual ports otherwise; io_interface says
     which. Raises: MissingPartError, SaAtpError.
@@ -63,6 +70,12 @@ def measure(build: tuple[int, int], packets: int, *, with_bmv2: bool) -> dict[st
     compile_s, load_cached_s = load_times(build)
     _say("pipeline alone")
     pipeline_pps = measure_pipeline(build, packets)
+    cores_pps = pipeline_pps
+    if cores > 1:
+        from sa_atp.bench import switch_memory
+
+        _say(f"the same on {cores} cores")
+        cores_pps = switch_memory.measure(build, cores, packets)
     _say("embedded switch, UDP virtual ports over loopback")
     udp = measure_io(Request(target="embedded", link="udp", lanes=build[0], contributions=build[1], packets=packets))
     veth: dict[str, Any] | None = None
@@ -70,7 +83,9 @@ def measure(build: tuple[int, int], packets: int, *, with_bmv2: bool) -> dict[st
     try:
         _say("embedded switch, veth pairs in a network namespace")
         veth = measure_io(
-            Request(target="embedded", link="veth", lanes=build[0], contributions=build[1], packets=packets)
+            Request(
+                target="embedded", link="veth", lanes=build[0], contributions=build[1], packets=packets, cores=cores
+            )
         )
     except MissingPartError as error:
         if with_bmv2:
@@ -87,6 +102,8 @@ def measure(build: tuple[int, int], packets: int, *, with_bmv2: bool) -> dict[st
         "contributions": build[1],
         "embedded": {
             "pipeline_pps": pipeline_pps,
+            "cores": cores,
+            "cores_pps": cores_pps,
             "io_pps": io["pps"],
             "io_interface": "veth" if veth else "udp",
             "udp_pps": udp["pps"],
@@ -147,7 +164,7 @@ def measure_pipeline(build: tuple[int, int], packets: int) -> float:
     CPU time, so that other processes on the machine do not count. Every sum is checked. Raises: SaAtpError.
     """
     from sa_atp import artefacts
-    from sa_atp.bench.switch_traffic import WORKERS, Contributions, Results, hosts, job
+    from sa_atp.bench.switch_traffic import Contributions, Results, hosts, job
     from sa_atp.control import jobs
     from sa_atp.control.writer import LocalWriter
     from sa_atp.folders import cache_folder
@@ -195,10 +212,15 @@ def _print(found: dict[str, Any]) -> None:
     table.add_column("ratio", justify="right")
     embedded, other, ratio = found["embedded"], found["bmv2"], found["io_ratio"]
     table.add_row("pipeline alone, one core", f"{embedded['pipeline_pps']:,.0f}", "", "")
+    if embedded["cores"] > 1:
+        table.add_row(f"... {embedded['cores']} cores", f"{embedded['cores_pps']:,.0f}", "", "")
     table.add_row("UDP virtual ports, loopback", f"{embedded['udp_pps']:,.0f}", "", "")
     veth = f"{embedded['veth_pps']:,.0f}" if embedded["veth_pps"] else "not measured"
     table.add_row(
-        "veth pairs", veth, f"{other['io_pps']:,.0f}" if other else "", f"{ratio:.1f}" if ratio is not None else ""
+        "veth pairs" + (f", {embedded['cores']} cores" if embedded["cores"] > 1 else ""),
+        veth,
+        f"{other['io_pps']:,.0f}" if other else "",
+        f"{ratio:.1f}" if ratio is not None else "",
     )
     for key, what in (
         ("cpu_us_per_packet", f"  CPU of the switch over {embedded['io_interface']}, us a packet"),

@@ -138,7 +138,7 @@ def _start(request: Request, group: Group, folder: Path, interfaces: list[str]) 
         return group.add(bmv2.start([*interfaces, *arguments], folder / "bmv2.log")), grpc
     switch = group.start(
         "switch",
-        ["sa_atp", "switch", *_build(request), "--grpc", f"{LOOPBACK}:0", *interfaces],
+        ["sa_atp", "switch", *_build(request), "--cores", str(request.cores), "--grpc", f"{LOOPBACK}:0", *interfaces],
         folder / "switch.log",
     )
     return switch, str(switch.answer(READY_TIMEOUT_S)["grpc"])

@@ -16,11 +16,11 @@ def main(lanes: int, contributions: int, cache: str) -> None:
     from pathlib import Path
 
     from sa_atp import artefacts
-    from sa_atp.net.datapath import loop
+    from sa_atp.net.datapath import code
     from sa_atp.softswitch.device import Device
 
     Device(clock=lambda: 0, cache=Path(cache)).install(artefacts.program(lanes, contributions).device_config())
-    loop.ready(Path(cache))
+    code.ready(Path(cache))
     print(json.dumps({"seconds": time.perf_counter() - STARTED}))
 
 

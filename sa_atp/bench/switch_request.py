@@ -5,13 +5,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """target: embedded or bmv2. link: udp or veth. lanes, contributions: of the build. packets: to measure with."""
+    """target: embedded or bmv2. link: udp or veth. lanes, contributions: of the build. packets: to measure with.
+
+    cores: of the switch, over veth.
+    """
 
     target: str
     link: str
     lanes: int
     contributions: int = 64
     packets: int
+    cores: int = 1
 
     @property
     def build(self) -> tuple[int, int]:

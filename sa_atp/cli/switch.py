@@ -44,6 +44,8 @@ def add(subparsers: Any) -> None:
                         help="where P4Runtime listens (default: %(default)s)")  # fmt: skip
     parser.add_argument("--device-id", type=int, default=0, metavar="N")
     parser.add_argument("--cpu-port", type=int, metavar="N", help="port for packet-in and packet-out")
+    parser.add_argument("--cores", type=int, default=1, metavar="N",
+                        help="cores to run the program on, each for some of the ports (default: %(default)s)")  # fmt: skip
     parser.add_argument("--pcap", type=Path, metavar="DIR", help="write what each port sees to a file")
     parser.add_argument("--impair", action="append", default=[], metavar="PORT:KEY=VALUE[,...]",
                         help="make the link at a port worse, both ways: delay_us, jitter_us, and loss, duplicate, "
@@ -92,6 +94,20 @@ def parse_udp(text: str) -> tuple[int, Address]:
     return int(match[1]), (match[2], int(match[3]))
 
 
+def check_cores(options: argparse.Namespace, ports: int) -> None:
+    """Raises: UserError: there is no work for so many, or they cannot share it."""
+    if not 1 <= options.cores <= max(1, ports):
+        raise UserError(
+            f"--cores {options.cores}: expected 1 to {max(1, ports)}: each takes what arrives at a port or more, and there "
+            f"{'is 1' if ports == 1 else f'are {ports}'}"
+        )
+    single = [name for name in ("plain", "pcap", "impair", "impair_arrivals") if getattr(options, name)]
+    if options.cores > 1 and single:
+        raise UserError(
+            f"--cores {options.cores}: --{single[0].replace('_', '-')} looks at packets one by one: on 1 core"
+        )
+
+
 def impair(ports: "dict[int, Port]", options: argparse.Namespace) -> None:
     """Puts bad links before ports. Raises: UserError."""
     from sa_atp.net.impair import ImpairedPort, Impairment
@@ -128,6 +144,7 @@ def run(options: argparse.Namespace) -> int:
     for number in numbers:
         if numbers.count(number) > 1:
             raise UserError(f"port {number} is given twice")
+    check_cores(options, len(wanted) + len(sockets))
     program = None
     if options.program != "none":
         program = (
@@ -141,6 +158,7 @@ def run(options: argparse.Namespace) -> int:
         cpu_port=options.cpu_port,
         compiled=not options.plain,
         cache=cache_folder(),
+        cores=options.cores,
     )
     ports: dict[int, Port] = {}
     for number, interface in wanted:

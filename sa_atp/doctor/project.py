@@ -67,11 +67,11 @@ def compiled(lanes: int) -> Finding:
     name = f"pipeline, {lanes} lanes"
     how = "the first switch that starts compiles it, which takes about 15 s"
     try:
-        from sa_atp.net.datapath import loop
+        from sa_atp.net.datapath import code
         from sa_atp.softswitch.cached import is_cached
         from sa_atp.softswitch.loading import load
 
-        found = is_cached(load(artefacts.program(lanes).json_path), cache_folder()) and loop.is_cached(cache_folder())
+        found = is_cached(load(artefacts.program(lanes).json_path), cache_folder()) and code.is_cached(cache_folder())
     except Exception as error:  # whatever a broken installation raises is what we are here to tell
         return Finding(name=name, ok=False, detail=f"{type(error).__name__}: {error}", how=how)
     return Finding(name=name, ok=found, detail="compiled" if found else "not compiled yet", how=how)

@@ -37,12 +37,14 @@ class Device:
         cpu_port: int | None = None,
         compiled: bool = True,
         cache: Path | None = None,
+        cores: int = 1,
     ) -> None:
         """Args:
         clock: the time in microseconds, for packets that the control plane sends; the I/O loop passes its own.
         device_id: what P4Runtime calls this switch (BMv2's default is 0 too).
         cpu_port: port number through which the program exchanges packets with the control plane; default: none.
         compiled, cache: see `Pipeline`.
+        cores: how many may run the pipeline at the same time.
 
         Raises: UserError: the CPU port is no port number.
         """
@@ -54,6 +56,7 @@ class Device:
         self.cpu_port = cpu_port
         self.compiled = compiled
         self.cache = cache
+        self.cores = cores
         self.clock = clock
         self.emit: Callable[[Packets], None] | None = None  # what a packet-out sends to ports; None: it is lost
         self.changed: Callable[[], None] | None = None  # called when there is another pipeline
@@ -76,7 +79,7 @@ class Device:
 
         Raises: PipelineError, Unsupported: see `program.load`.
         """
-        pipeline = Pipeline.from_config(device_config, compiled=self.compiled, cache=self.cache)
+        pipeline = Pipeline.from_config(device_config, compiled=self.compiled, cache=self.cache, shared=self.cores > 1)
         # numba compiles at the first call: that is now, and not when the first packet waits for it
         none = np.zeros(0, np.int64)
         pipeline.process(np.zeros((0, ROW_BYTES), np.uint8), none, none, 0)

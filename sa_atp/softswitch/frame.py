@@ -23,6 +23,8 @@ class Frame:
         self.objects: list[Any] = [0] * (FRAME_WORDS * arguments)
         self.address: int = self.words.ctypes.data
         self.version = 0  # of the program's state that it shows
+        self.own: dict[tuple[str, str], AnyIntegers] = {}
+        """Arguments that no other frame has: kind and name."""
         self._compiled = compiled
 
     @property

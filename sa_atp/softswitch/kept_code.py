@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sa_atp.softswitch import bits
+from sa_atp.softswitch import bits, holding
 from sa_atp.softswitch.translate import Translation, checksums
 
 
@@ -22,6 +22,8 @@ def program_function(translation: Translation, *, compiled: bool, cache: Path | 
     """
     namespace = bits.compiled() if compiled else bits.plain()
     namespace.update(checksums.crc_tables())
+    if translation.shared:
+        namespace.update(holding.compiled(namespace) if compiled else holding.plain())
     name = _module_name(translation)
     return functions(name, [("pipeline.py", translation.source)], namespace, cache)["process"]
 
@@ -78,4 +80,5 @@ def digest_of(*texts: str) -> str:
 
 
 def _module_name(translation: Translation) -> str:
-    return "sa_atp_pipeline_" + digest_of(translation.source)
+    shared = (Path(holding.__file__).read_text(),) if translation.shared else ()
+    return "sa_atp_pipeline_" + digest_of(translation.source, *shared)

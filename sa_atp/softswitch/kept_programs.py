@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import os
 import pickle
+import threading
 from functools import lru_cache
 from pathlib import Path
 
@@ -20,14 +21,14 @@ from sa_atp.softswitch.translate import Translation, translate
 PROTOCOL = 5  # of pickle
 
 
-def loaded(config: bytes, cache: Path | None) -> tuple[Program, Translation]:
+def loaded(config: bytes, cache: Path | None, *, shared: bool = False) -> tuple[Program, Translation]:
     """A program and its translation, from the cache where it is there. Actions have no statements any more.
 
-    Args: config: BMv2 JSON. cache: folder; None: nothing is kept.
+    Args: config: BMv2 JSON. cache: folder; None: nothing is kept. shared: see `translate`.
 
     Raises: PipelineError, Unsupported: see `loading.load` and `translate`.
     """
-    path = None if cache is None else cache / f"sa_atp_program_{_digest(config)}.pickle"
+    path = None if cache is None else cache / f"sa_atp_program_{_digest(config)}{'_shared' if shared else ''}.pickle"
     if path is not None:
         # whatever is wrong with the file, as after a crash of the machine: it is written anew
         with contextlib.suppress(Exception):
@@ -35,12 +36,12 @@ def loaded(config: bytes, cache: Path | None) -> tuple[Program, Translation]:
             if isinstance(found, Program) and isinstance(translation, Translation):
                 return found, translation
     whole = loading.load(config)
-    translation = translate(whole)
+    translation = translate(whole, shared=shared)
     actions = {number: dataclasses.replace(action, primitives=()) for number, action in whole.actions.items()}
     found = dataclasses.replace(whole, actions=actions)
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        written = path.with_suffix(f".{os.getpid()}")
+        written = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
         written.write_bytes(pickle.dumps((found, translation), protocol=PROTOCOL))
         written.replace(path)  # whole, whoever else writes it now
     return found, translation

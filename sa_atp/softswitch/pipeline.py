@@ -15,6 +15,7 @@ from sa_atp.arrays import AnyIntegers, ByteRows, Cells, Counts, Indices, Lengths
 from sa_atp.softswitch import kept_programs
 from sa_atp.softswitch.errors import EntryError
 from sa_atp.softswitch.frame import PLACES, Frame
+from sa_atp.softswitch.holding import nobody_holds
 from sa_atp.softswitch.kept_code import address_of, program_function
 from sa_atp.softswitch.loading import load
 from sa_atp.softswitch.program import Program, Table
@@ -30,6 +31,8 @@ FIRST, LAST, NOW, PACKETS, LENGTHS, IN_PORTS, DEPTHS = (
     PLACES[name] for name in ("first", "last", "now", "packets", "lengths", "ports", "depths")
 )
 NO_BYTES = np.zeros(0, np.uint8)
+NOBODY = np.zeros(0, np.int64)
+COUNTED = ("counter", "entries")  # arguments of which each core has its own, where several run the program
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +65,19 @@ class Pipeline:
         compiled: bool = True,
         cache: Path | None = None,
         translation: Translation | None = None,
+        shared: bool = False,
     ) -> None:
         """Args:
         program: a loaded program (see `program.load`).
         compiled: run through numba; False runs the same source as plain Python, to step through it.
         cache: folder for compiled code, kept between runs; default: none, compiled code dies with the process.
-
         translation: of the program, where it has been made already.
+        shared: several cores may `run` it at the same time, each with a frame of its own (see `holding`).
 
         Raises: Unsupported, naming what the target does not execute.
         """
         self.program = program
-        self.translation = translation or translate(program)
+        self.translation = translation or translate(program, shared=shared)
         self.lock = TurnLock()  # held while packets are processed and while the state is changed
         self._compiled = compiled
         self._process = program_function(self.translation, compiled=compiled, cache=cache)
@@ -82,10 +86,7 @@ class Pipeline:
         self.registers = {a.name: a.zeros() for a in self.translation.layout.arrays}
         self.counters = {c.name: np.zeros((c.size, 2), np.uint64) for c in program.counters}
         self.groups: dict[int, tuple[tuple[int, int], ...]] = {}  # group: (port, copy) of each replica
-        self._vectors = {
-            name: np.zeros(count, np.int32 if signed else np.uint32)
-            for name, (count, signed) in self.translation.layout.vectors.items()
-        }
+        self._holds = nobody_holds() if self.translation.shared else NOBODY
         self._frame = self.new_frame()
         self._frame.array(PLACES["heads_in"], NO_BYTES)
         self._frame.array(PLACES["heads"], NO_BYTES)
@@ -105,9 +106,11 @@ class Pipeline:
         return cls.from_config(path.read_bytes(), compiled=compiled, cache=cache)
 
     @classmethod
-    def from_config(cls, config: bytes, *, compiled: bool = True, cache: Path | None = None) -> "Pipeline":
+    def from_config(
+        cls, config: bytes, *, compiled: bool = True, cache: Path | None = None, shared: bool = False
+    ) -> "Pipeline":
         """Args: config: BMv2 JSON. What is worked out of it is kept in the cache, too. Raises: see `from_file`."""
-        program, translation = kept_programs.loaded(config, cache)
+        program, translation = kept_programs.loaded(config, cache, shared=shared)
         return cls(program, compiled=compiled, cache=cache, translation=translation)
 
     # --- packets ------------------------------------------------------------------------------------------------------
@@ -155,6 +158,7 @@ class Pipeline:
                 if first == count:
                     break
                 self._reserve(2 * len(self._out) + self.most_copies, room)
+            self.add_counts(frame)
             return Packets(
                 self._out[:made_all],
                 self._out_lengths[:made_all],
@@ -163,25 +167,42 @@ class Pipeline:
             )
 
     def run(self, frame: Frame) -> None:
-        """Calls the program. Hold `lock`; the frame must be up to date, and its buffers as `Frame` says."""
+        """Calls the program. Hold `lock`; the frame must be up to date, and its buffers as `Frame` says.
+
+        Of a shared program threads may call this at the same time, each with its own frame; one holds `lock` for all.
+        """
         self._process(frame.handle)
 
     def new_frame(self) -> Frame:
-        """A frame for this program, without the fixed arguments."""
-        return Frame(len(FIXED_ARGUMENTS) + len(self.translation.arguments), compiled=self._compiled)
+        """A frame for this program, without the fixed arguments. Has what cores do not share: scratch, and counters."""
+        frame = Frame(len(FIXED_ARGUMENTS) + len(self.translation.arguments), compiled=self._compiled)
+        for name, (count, signed) in self.translation.layout.vectors.items():
+            frame.own["vector", name] = np.zeros(count, np.int32 if signed else np.uint32)
+        return frame
 
     def bring_up_to_date(self, frame: Frame) -> None:
         """Puts tables, registers, counters and groups into a frame, if they have changed. Hold `lock`."""
         if frame.version == self.version:
             return
         frame.version = self.version
-        for i, argument in enumerate(self.translation.arguments, len(FIXED_ARGUMENTS)):
-            frame.array(FRAME_WORDS * i, self._argument(*argument))
+        for i, (kind, name) in enumerate(self.translation.arguments, len(FIXED_ARGUMENTS)):
+            array = self._argument(kind, name) if kind != "vector" else frame.own[kind, name]
+            if self.translation.shared and kind in COUNTED:
+                known = frame.own.get((kind, name))
+                array = frame.own[kind, name] = known if known is not None and len(known) == len(array) else 0 * array
+            frame.array(FRAME_WORDS * i, array)
         frame.array(PLACES["group_starts"], self._group_starts)
         frame.array(PLACES["group_ports"], self._group_ports)
         frame.array(PLACES["group_copies"], self._group_copies)
         frame.number(PLACES["most_copies"], self.most_copies)
         frame.number(PLACES["most_added"], self.most_added)
+
+    def add_counts(self, frame: Frame) -> None:
+        """Adds what a core has counted to the counters. Hold `lock`, after packets and before anything changes."""
+        for (kind, name), counted in frame.own.items():
+            if kind in COUNTED:
+                self._argument(kind, name)[:] += counted
+                counted[:] = 0
 
     @property
     def address(self) -> int:
@@ -249,9 +270,9 @@ class Pipeline:
             return self.tables[name].counters
         if kind == "register":
             return self.registers[name]
-        if kind == "counter":
-            return self.counters[name]
-        return self._vectors[name]
+        if kind == "holds":
+            return self._holds
+        return self.counters[name]
 
     # --- control plane ------------------------------------------------------------------------------------------------
 

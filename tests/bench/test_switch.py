@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from helpers.needs import BMV2, VETH
 
-from sa_atp.bench import switch, switch_io, switch_traffic
+from sa_atp.bench import switch, switch_io, switch_memory, switch_traffic
 from sa_atp.bench.switch_request import Request
 from sa_atp.bench.switch_traffic import Contributions, Results, Traffic, WorkersStall
 from sa_atp.control import jobs
@@ -125,19 +125,21 @@ def test_results_count_what_belongs_to_them(pipeline: Pipeline) -> None:
 def test_the_pipeline_alone() -> None:
     assert switch.measure_pipeline(BUILD, 5000) > 0
     assert switch.measure_pipeline((256, 512), 5000) > 0
+    assert switch_memory.measure(BUILD, 2, 5000) > 0
 
 
 @pytest.mark.usefixtures("pipeline")
 @pytest.mark.parametrize(
-    ("target", "link"),
+    ("target", "link", "cores"),
     [
-        ("embedded", "udp"),
-        pytest.param("embedded", "veth", marks=VETH),
-        pytest.param("bmv2", "veth", marks=[VETH, BMV2]),
+        ("embedded", "udp", 1),
+        pytest.param("embedded", "veth", 1, marks=VETH),
+        pytest.param("embedded", "veth", 2, marks=VETH),
+        pytest.param("bmv2", "veth", 1, marks=[VETH, BMV2]),
     ],
 )
-def test_through_interfaces(target: str, link: str) -> None:
-    found = switch_io.measure(Request(target=target, link=link, lanes=LANES, packets=4000))
+def test_through_interfaces(target: str, link: str, cores: int) -> None:
+    found = switch_io.measure(Request(target=target, link=link, lanes=LANES, packets=4000, cores=cores))
     assert found["pps"] > 0
     assert found["packets"] >= 4
     assert not Path("/sys/class/net/sw1").exists()

@@ -173,3 +173,21 @@ def test_one_packet_is_no_packets(tmp_path: Path, capsys: pytest.CaptureFixture[
     test.write_text("packet 1 00\n")
     assert main(["stf", PROGRAM, str(test)]) == 0
     assert capsys.readouterr().out == f"pass: {test} on embedded: 1 packet in, 0 out, 0 expected\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--cores", "0"], "--cores 0: expected 1 to 2: each takes what arrives at a port or more, and there are 2"),
+        (["--cores", "3"], "--cores 3: expected 1 to 2: "),
+        (["--cores", "2", "--plain"], "--cores 2: --plain looks at packets one by one: on 1 core"),
+        (["--cores", "2", "--impair", "1:loss=0.1"], "--cores 2: --impair looks at packets one by one: on 1 core"),
+    ],
+)
+def test_cores_of_a_switch(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    ports = ["--udp", "1=127.0.0.1:0", "--udp", "2=127.0.0.1:0"]
+    assert refused(["switch", *ports, *arguments], capsys).startswith(message)
+
+
+def test_cores_of_a_benchmark(capsys: pytest.CaptureFixture[str]) -> None:
+    assert refused(["bench", "switch", "--cores", "5"], capsys).startswith("--cores 5: expected 1 to 4")

@@ -37,6 +37,7 @@ NOT_RUN = {
     ("README.md", "+from sa_atp.train"): "changes",
     ("CONTRIBUTING.md", '"""SA-ATP with another patience'): "elsewhere",  # tests/policies/test_registry.py
     ("docs/embedded-target.md", "elif chosen"): "generated",
+    ("docs/embedded-target.md", "block = (scalars"): "generated",
     ("docs/embedded-target.md", "git clone"): "p4c",
     ("docs/first-hour.md", "./scripts/demo --mininet"): "set-up",
     ("docs/first-hour.md", "sa-atp run topologies/sweep-slowdown.toml --out"): "minutes",

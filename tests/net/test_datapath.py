@@ -20,7 +20,7 @@ from sa_atp.control import jobs
 from sa_atp.control.writer import LocalWriter
 from sa_atp.folders import cache_folder
 from sa_atp.net import offload
-from sa_atp.net.datapath import loop, state
+from sa_atp.net.datapath import code, core, state
 from sa_atp.softswitch import bits
 from sa_atp.softswitch.frame import PLACES, Frame
 from sa_atp.softswitch.kept_code import functions
@@ -109,14 +109,14 @@ class Memory:
         self.frame = Frame(state.PLACES, compiled=compiled)
         state.fill(self.frame, self.arrays)
         if compiled:
-            self.functions = loop.compiled(cache_folder())
+            self.functions = code.compiled(cache_folder())
         else:
-            self.functions = functions("plain_datapath", loop.sources(), checked_operations(), None)
+            self.functions = functions("plain_datapath", code.sources(), checked_operations(), None)
         self.pipeline = Pipeline.from_file(artefacts.program(lanes).json_path, compiled=compiled, cache=cache_folder())
         members, server = switch_traffic.hosts()
         jobs.install(LocalWriter(self.pipeline), switch_traffic.job(members, server))
         self.program_frame = self.pipeline.new_frame()
-        loop.fill_frame(self.program_frame, self.arrays)
+        core.fill_frame(self.program_frame, self.arrays)
         self.pipeline.bring_up_to_date(self.program_frame)
         self.now = 0
 

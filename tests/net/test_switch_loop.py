@@ -32,14 +32,16 @@ WAIT_S = 20.0
 class Switch:
     """A loop that runs, four workers' sockets and the parameter server's."""
 
-    def __init__(self, *, compiled: bool) -> None:
-        self.device = Device(clock=lambda: 0, cpu_port=CPU_PORT, compiled=compiled, cache=cache_folder())
-        self.port = UdpPort((LOOPBACK, 0))
-        self.loop = SwitchLoop(self.device, {PORT: self.port})
+    def __init__(self, *, compiled: bool, cores: int = 1) -> None:
+        """Args: cores: and as many ports, which hosts are dealt to in turn."""
+        self.device = Device(clock=lambda: 0, cpu_port=CPU_PORT, compiled=compiled, cache=cache_folder(), cores=cores)
+        self.ports = [UdpPort((LOOPBACK, 0)) for _ in range(cores)]
+        self.port = self.ports[0]
+        self.loop = SwitchLoop(self.device, {PORT + i: port for i, port in enumerate(self.ports)})
         self.sockets = [UdpSocket((LOOPBACK, 0)) for _ in range(switch_traffic.WORKERS + 1)]
         mac = ":".join(f"{byte:02x}" for byte in mac_for(LOOPBACK).to_bytes(6, "big"))
         *self.members, self.server = [
-            Member(ip=LOOPBACK, udp_port=each.address[1], mac=mac, switch_port=PORT, rank=rank)
+            Member(ip=LOOPBACK, udp_port=each.address[1], mac=mac, switch_port=PORT + rank % cores, rank=rank)
             for rank, each in enumerate(self.sockets)
         ]
         self.thread = threading.Thread(target=self.loop.run)
@@ -51,7 +53,8 @@ class Switch:
 
     def contribute(self, rank: int, fragments: range) -> None:
         made = switch_traffic.Contributions(self.members[rank], self.server, (64, 64), len(fragments))
-        self.sockets[rank].send([Burst(self.port.address, made.of(np.array(fragments)))])
+        port = self.ports[rank % len(self.ports)]
+        self.sockets[rank].send([Burst(port.address, made.of(np.array(fragments)))])
 
     def received(self, rank: int, count: int) -> list[bytes]:
         """Datagrams that arrive at a worker, at least so many."""
@@ -71,8 +74,8 @@ class Switch:
 
 
 @contextlib.contextmanager
-def running(*, compiled: bool) -> Iterator[Switch]:
-    switch = Switch(compiled=compiled)
+def running(*, compiled: bool, cores: int = 1) -> Iterator[Switch]:
+    switch = Switch(compiled=compiled, cores=cores)
     try:
         yield switch
     finally:
@@ -95,6 +98,48 @@ def test_every_worker_gets_the_same_sums_compiled_and_in_python() -> None:
     assert len({tuple(each) for each in seen[0]}) == 1
     header = np.frombuffer(b"".join(each[: HEADER.itemsize] for each in seen[0][0]), HEADER)
     assert sorted(header["seq"].tolist()) == list(range(80))
+
+
+@pytest.mark.parametrize("cores", [2, 3])
+def test_several_cores_make_the_same_sums_as_one(cores: int) -> None:
+    seen = []
+    for count in (1, cores):
+        with running(compiled=True, cores=count) as switch:
+            switch.install()
+            got: list[list[bytes]] = [[] for _ in switch.sockets]
+            for first in range(0, 2000, 40):
+                for rank in range(switch_traffic.WORKERS):
+                    switch.contribute(rank, range(first, first + 40))
+                for rank, found in enumerate(got):
+                    found += switch.received(rank, 40)
+            seen.append([sorted(each) for each in got])
+            pipeline = switch.device.pipeline
+            assert pipeline is not None
+            with pipeline.lock:
+                assert pipeline.counter("job_events")[:, 0].sum() == 2000 * switch_traffic.WORKERS
+        assert switch.loop.counted() == (8000, 10000, 0)
+    assert seen[0] == seen[1]
+
+
+def test_on_several_cores_tables_change_and_the_cpu_port_hears() -> None:
+    """Packets of every core's ports go where the table says; whoever changes it is let in, and all cores see it."""
+    got: list[bytes] = []
+    with running(compiled=True, cores=3) as switch:
+        switch.install()
+        pipeline = switch.device.pipeline
+        assert pipeline is not None
+        switch.device.add_packet_in_listener(got.append)
+        number = int.from_bytes(socket.inet_aton(LOOPBACK), "big")
+        pipeline.insert("bridge", [(number, 0xFFFFFFFF)], "to_port", [CPU_PORT])
+        other = UdpSocket((LOOPBACK, 0))
+        payload = np.frombuffer(b"\0" * 40, np.uint8).reshape(1, -1)
+        for port in switch.ports:
+            other.send([Burst(port.address, payload)])
+        end = time.monotonic() + WAIT_S
+        while len(got) < 3 and time.monotonic() < end:
+            time.sleep(0.01)
+        other.close()
+    assert len(got) == 3
 
 
 @pytest.mark.parametrize("compiled", [True, False])

@@ -5,6 +5,8 @@
     leaving    what the pipeline makes ──> messages to the kernel
     turn       both, with the pipeline between them
     system     calls of the C library, as compiled code makes them
+    code       all of these, compiled
+    core       what one core has of it
     loop       what Python sees of it
 
 `arriving`, `leaving` and `turn` are one namespace: they are executed together, compiled or plain (see `kept_code`), and

@@ -1,187 +1,84 @@
-"""The compiled loop as Python sees it: one call moves packets for as long as there are some."""
+"""The compiled loop as Python sees it: one call moves packets for as long as there are some, on one core or several.
 
-import contextlib
-import os
+Each core takes what arrives at some of the ports, and may send to all. The pipeline's lock is held for all of them, so
+tables change while none of them runs; whose turn it is with a slot they agree on among themselves (`softswitch.holding`).
+"""
+
 import time
-from collections.abc import Callable, Mapping
-from functools import lru_cache
-from pathlib import Path
-from typing import Any, cast
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 
-from sa_atp.arrays import AnyIntegers
-from sa_atp.net.datapath import state, system
-from sa_atp.net.ports import QUEUED_FRAME_BYTES, InterfacePort, UdpPort
-from sa_atp.softswitch import bits
-from sa_atp.softswitch.cached import has_code
+from sa_atp.net.datapath.core import Core
+from sa_atp.net.ports import InterfacePort, UdpPort
 from sa_atp.softswitch.device import Device
-from sa_atp.softswitch.frame import PLACES, Frame
-from sa_atp.softswitch.kept_code import digest_of, functions
-from sa_atp.softswitch.pipeline import ROW_BYTES, Pipeline
-from sa_atp.softswitch.translate import packets
-from sa_atp.softswitch.translate.packets import HEAD_BYTES
+from sa_atp.softswitch.pipeline import Pipeline
 
-MOST_SEGMENTS = 1 << 16  # as many as `leaving` wants
 GIVE_WAY_S = 0.0005  # to whoever wants the pipeline, between turns
-SOURCES = tuple(Path(__file__).with_name(f"{name}.py") for name in ("arriving", "leaving", "turn"))
-
-
-def sources() -> list[tuple[str, str]]:
-    """File name and text of each."""
-    return [(path.name, path.read_text()) for path in SOURCES]
-
-
-@lru_cache(maxsize=2)
-def compiled(cache: Path | None) -> dict[str, Any]:
-    """The functions of the sources, which numba compiles when they are called. Args: cache: see `Pipeline`."""
-    operations = bits.compiled()
-    texts = sources()
-    name = "sa_atp_datapath_" + digest_of(*(text for _, text in texts), *map(_text, (system, state, packets)))
-    return functions(name, texts, {**operations, **system.calls(operations)}, cache)
-
-
-def ready(cache: Path | None) -> Callable[..., int]:
-    """`run_turn`, compiled, or loaded from the cache."""
-    from numba import int64
-
-    function: Any = compiled(cache)["run_turn"]
-    function.compile((int64,) * 7)
-    return cast(Callable[..., int], function)
-
-
-def is_cached(cache: Path) -> bool:
-    """Whether the loop's compiled code is in the cache."""
-    return has_code(compiled(cache)["run_turn"])
-
-
-def _text(module: Any) -> str:
-    return Path(str(module.__file__)).read_text()
-
-
-def fill_frame(frame: Frame, memory: Mapping[int, AnyIntegers]) -> None:
-    """Everything of a pipeline's frame that is the loop's, and not the program's."""
-    for name, place in {
-        "packets": state.IN_ROWS, "starts": state.IN_STARTS, "lengths": state.IN_LENGTHS, "ports": state.IN_PORTS,
-        "heads_in": state.IN_HEADS, "head_of": state.IN_HEAD_OF, "depths": state.DEPTHS, "kept": state.KEPT,
-        "out": state.OUT_BYTES, "heads": state.OUT_HEADS, "out_starts": state.OUT_STARTS,
-        "out_lengths": state.OUT_LENGTHS, "out_ports": state.OUT_PORTS, "out_sources": state.OUT_SOURCES,
-    }.items():  # fmt: skip
-        frame.array(PLACES[name], memory[place])
-    frame.number(PLACES["apart"], HEAD_BYTES)
-    frame.number(PLACES["row_bytes"], 0)
 
 
 class CompiledLoop:
     """Ports, a device's pipeline, and the memory between them. One thread calls `turn`."""
 
     def __init__(self, device: Device, ports: Mapping[int, InterfacePort | UdpPort], started_us: int) -> None:
-        """Compiles, or loads what is in the cache. Args: started_us: when the switch's own time began."""
+        """Compiles, or loads what is in the cache. Ports are dealt to as many cores as the device has, in turn.
+
+        Args: started_us: when the switch's own time began.
+        """
         self._device = device
-        self._started_us = started_us
-        self._of = list(ports.values())
-        kinds = [state.UDP if isinstance(port, UdpPort) else state.INTERFACE for port in self._of]
-        self._memory: dict[int, AnyIntegers] = {
-            **state.ports(
-                list(ports),
-                [port.fileno() for port in self._of],
-                kinds,
-                [MOST_SEGMENTS if port.joins else 0 for port in self._of],
-                [port.frame_target() if isinstance(port, UdpPort) else b"" for port in self._of],
-            ),
-            **state.arriving(),
-        }
-        self._memory[state.PORT_COSTS][:] = QUEUED_FRAME_BYTES * state.COST_UNITS
-        self._totals = self._memory[state.TOTALS]
-        self._state = Frame(state.PLACES, compiled=True)
-        self._frame: Frame | None = None
-        self._pipeline: Pipeline | None = None
-        self._program = 0
-        state.point_at_rows(self._memory)
-        self._new_output(state.LEAST_OUT, state.LEAST_OUT_BYTES)
-        self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._totals[state.EVENT_FD] = self._event
+        numbers = list(ports)
+        cores = max(1, min(device.cores, len(numbers)))
+        self._cores = [Core(device, ports, numbers[i::cores], started_us) for i in range(cores)]
+        # of the others; the first core's is the thread that calls `turn`
+        self._threads = ThreadPoolExecutor(cores - 1, "sa-atp-core") if cores > 1 else None
         device.changed = self.wake
-        self._run_turn = ready(device.cache)
 
     def turn(self, longest_s: float) -> int:
         """Waits for packets and moves them, for so long, or until somebody wants the pipeline. Returns: how many came."""
-        self._totals[state.ATTENTION] = 0
-        with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self._event)
+        for core in self._cores:
+            core.listen()
         pipeline = self._device.pipeline
-        if pipeline is None:
-            arrived = self._run(0, 0, longest_s)
-            self._device.dropped_without_pipeline += int(self._totals[state.WITHOUT_PIPELINE])
-            self._totals[state.WITHOUT_PIPELINE] = 0
-            return arrived
+        arrived = self._on_all(longest_s) if pipeline is None else self._with(pipeline, longest_s)
+        for core in self._cores:
+            core.hand_over()
+        return arrived
+
+    def _with(self, pipeline: Pipeline, longest_s: float) -> int:
         pipeline.lock.wake = self.wake
         if pipeline.lock.waiting:
             time.sleep(GIVE_WAY_S)
         with pipeline.lock:  # tables change between batches
-            self._prepare(pipeline)
-            assert self._frame is not None
-            arrived = self._run(self._program, self._frame.address, longest_s)
-        if self._totals[state.PUNTED]:
-            self._hand_over()
+            for core in self._cores:
+                core.prepare(pipeline)
+            arrived = self._on_all(longest_s)
+            for core in self._cores:
+                core.tell_counts()
         return arrived
+
+    def _on_all(self, longest_s: float) -> int:
+        if self._threads is None:
+            return self._cores[0].move(longest_s)
+        others = [self._threads.submit(self._move, core, longest_s) for core in self._cores[1:]]
+        return self._move(self._cores[0], longest_s) + sum(other.result() for other in others)
+
+    def _move(self, core: Core, longest_s: float) -> int:
+        try:
+            return core.move(longest_s)
+        finally:
+            self.wake()  # whatever has ended it ends the turn
 
     def wake(self) -> None:
         """Makes a turn that is under way end after its batch. From any thread."""
-        self._totals[state.ATTENTION] = 1
-        with contextlib.suppress(OSError):  # it has been closed
-            os.eventfd_write(self._event, 1)
+        for core in self._cores:
+            core.wake()
 
     def close(self) -> None:
         self._device.changed = None
-        event, self._event = self._event, -1
-        os.close(event)
-
-    def _run(self, program: int, frame: int, longest_s: float) -> int:
-        cpu_port = self._device.cpu_port
-        cpu_port = -1 if cpu_port is None else cpu_port
-        longest_us = int(longest_s * 1e6)
-        return self._run_turn(self._state.address, program, frame, self._started_us, ROW_BYTES, cpu_port, longest_us)
-
-    def _prepare(self, pipeline: Pipeline) -> None:
-        """Makes the frame show what the pipeline is now."""
-        if pipeline is not self._pipeline:
-            self._pipeline, self._program = pipeline, pipeline.address
-            self._frame = pipeline.new_frame()
-            fill_frame(self._frame, self._memory)
-        frame = self._frame
-        assert frame is not None
-        if frame.version != pipeline.version:
-            pipeline.bring_up_to_date(frame)
-            needed = HEAD_BYTES + pipeline.most_copies * (ROW_BYTES + pipeline.most_added)
-            out, packets = self._memory[state.OUT_BYTES], self._memory[state.OUT_STARTS]
-            if needed > len(out) or pipeline.most_copies > len(packets):
-                self._new_output(max(state.LEAST_OUT, pipeline.most_copies), max(state.LEAST_OUT_BYTES, needed))
-                fill_frame(frame, self._memory)
-
-    def _new_output(self, packets: int, out_bytes: int) -> None:
-        self._memory.update(state.leaving(packets, out_bytes))
-        state.fill(self._state, self._memory)
-
-    def _hand_over(self) -> None:
-        """Gives packets for the CPU port to who listens."""
-        end = int(self._totals[state.PUNTED_END])
-        data = self._memory[state.PUNTED_PACKETS][:end].tobytes()
-        self._totals[state.PUNTED] = self._totals[state.PUNTED_END] = 0
-        at = 0
-        while at < end:
-            length = int.from_bytes(data[at : at + 4], "big")
-            self._device.packet_in(data[at + 4 : at + 4 + length])
-            at += 4 + length
+        if self._threads is not None:
+            self._threads.shutdown()
+        for core in self._cores:
+            core.close()
 
     def counted(self) -> tuple[int, int, int]:
         """Packets that arrived, left, and were for no port. Brings the ports' own counters up to date."""
-        for slot, port in enumerate(self._of):
-            found = self._memory[state.PORT_COUNTERS][slot].tolist()
-            port.oversized += found[state.OVERSIZED]
-            if isinstance(port, UdpPort):
-                port.not_datagrams += found[state.NOT_DATAGRAMS]
-                port.send_errors += found[state.REFUSED]
-            else:
-                port.refused += found[state.REFUSED]
-        self._memory[state.PORT_COUNTERS][:] = 0
-        totals = self._totals.tolist()
-        return totals[state.PACKETS_IN], totals[state.PACKETS_OUT], totals[state.TO_NOWHERE]
+        found = [core.counted() for core in self._cores]
+        return sum(each[0] for each in found), sum(each[1] for each in found), sum(each[2] for each in found)

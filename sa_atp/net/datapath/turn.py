@@ -21,6 +21,7 @@ from sa_atp.net.datapath.state import (
     PORT_KINDS,
     PORT_NUMBERS,
     PORT_POLLS,
+    PORT_TAKES,
     PUNTED,
     SCRATCH,
     SENT,
@@ -50,10 +51,12 @@ def look(s: int, timeout_ms: int) -> int:
     """Asks which ports have something. Returns: how many, and 1 for somebody who waits to be let in; -1: a signal."""
     port_fds = array_i64_1(s, PORT_FDS)
     port_polls = array_i64_1(s, PORT_POLLS)
+    port_takes = array_i64_1(s, PORT_TAKES)
     totals = array_i64_1(s, TOTALS)
     count = len(port_fds)
     for slot in range(count):
-        port_polls[slot] = port_fds[slot] | 1 << 32  # POLLIN
+        fd = port_fds[slot] if port_takes[slot] != 0 else 0xFFFFFFFF  # -1: poll leaves it out
+        port_polls[slot] = fd | 1 << 32  # POLLIN
     port_polls[count] = totals[EVENT_FD] | 1 << 32
     found = poll(address_in(s, PORT_POLLS), count + 1, timeout_ms)
     if found > 0 and port_polls[count] >> 48 != 0:

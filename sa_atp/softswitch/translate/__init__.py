@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sa_atp.softswitch.errors import Unsupported
+from sa_atp.softswitch.holding import BLOCKS
 from sa_atp.softswitch.program import Field, Header, Program
 from sa_atp.softswitch.translate import checksums
 from sa_atp.softswitch.translate.expressions import FIXED_ARGUMENTS, FRAME_WORDS, Translator
@@ -36,18 +37,23 @@ class Translation:
     """The source, and what the runtime has to put into the frame that `process` takes: FRAME_WORDS words for each.
 
     arguments: what follows FIXED_ARGUMENTS: ("table", table), ("index", table), ("register", array),
-        ("counter", counter), ("entries", table), ("vector", header).
+        ("counter", counter), ("entries", table), ("vector", header), ("holds", "").
+    shared: several cores may run it at the same time, each with a frame of its own.
     """
 
     source: str
     layout: Layout
     arguments: tuple[tuple[str, str], ...]
+    shared: bool = False
 
 
-def translate(program: Program) -> Translation:
-    """Raises: Unsupported, naming the construct and where it stands."""
+def translate(program: Program, *, shared: bool = False) -> Translation:
+    """Args: shared: several cores are to run it (see `holding`).
+
+    Raises: Unsupported, naming the construct and where it stands.
+    """
     usage = analyse(program)
-    translator = Translator(program)
+    translator = Translator(program, shared=shared)
     places = layout(program, {r.name: translator.names.of("register", r.name) for r in program.registers})
     out = Source()
     statements = Statements(translator, usage, places, out)
@@ -102,6 +108,7 @@ class _Writer:
             source=head.text() + self.out.text(),
             layout=self.places,
             arguments=tuple((kind, name) for _, kind, name, _ in arguments),
+            shared=self.translator.shared,
         )
 
     def _arguments(self) -> Sequence[tuple[str, str, str, str]]:
@@ -122,6 +129,8 @@ class _Writer:
         found += [(names.of("counter", c.name), "counter", c.name, "array_u64_2") for c in self.program.counters]
         for name, (_, signed) in self.places.vectors.items():
             found.append((self.translator.vector(name), "vector", name, f"array_{'i' if signed else 'u'}32_1"))
+        if self.translator.shared:
+            found.append(("holds", "holds", "", "array_i64_1"))
         return found
 
     # --- the function -----------------------------------------------------------------------------------------------
@@ -133,6 +142,8 @@ class _Writer:
         for i, (name, kind, _, view) in enumerate(arguments, len(FIXED_ARGUMENTS)):
             out(f"{name} = {view}(frame, {FRAME_WORDS * i})  # {kind}")
         out("n, made, at = first, 0, 0")
+        if self.translator.shared:
+            out(f"held = {self.translator.names.constant(BLOCKS)}")
         with out.block("while n < last:"):
             out("length = lengths[n]")
             out("room = row_bytes if apart == 0 else length + most_added")
@@ -147,6 +158,8 @@ class _Writer:
             checksums.verify(self.translator, out, self.program.checksums)
             self.matching.control(self.program.ingress)
             self._replicate()
+        if self.translator.shared:
+            out("let_go(holds, held)")
         out("set_frame_word(frame, 0, n)")
         out(f"set_frame_word(frame, {FRAME_WORDS}, made)")
         out("return 0")

@@ -48,7 +48,7 @@ FRAME_WORDS = 3  # for each: a number, or address, rows and columns of an array
 # What the translated function has names for itself, as far as a header and a field could make the same one.
 OWN_NAMES = frozenset({
     *(name for name, _ in FIXED_ARGUMENTS), *bits.plain(), "end_copy", "length_now", "copied_to", "copied_end",
-    "copied_length", "taken_up",
+    "copied_length", "taken_up", "holds", "held", "hold", "let_go", "block",
 })  # fmt: skip
 OWN_PREFIXES = ("K_", "saved_")
 
@@ -81,8 +81,9 @@ class Names:
 class Translator:
     """What every part of the translation needs: the program, its names, and values as source."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, *, shared: bool = False) -> None:
         self.program = program
+        self.shared = shared  # several cores run the program at the same time, see `holding`
         self.names = Names()
         self.where = ""  # what is being translated, for messages
         self.loop: dict[str, str] = {}  # inside a rerolled loop: the index, as source, into each vector header

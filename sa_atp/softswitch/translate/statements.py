@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from sa_atp.softswitch.errors import PipelineError, Unsupported
+from sa_atp.softswitch.holding import BLOCK_BITS, BLOCKS
 from sa_atp.softswitch.program import WORD_BITS, Action, Header
 from sa_atp.softswitch.translate.expressions import Translator, Value
 from sa_atp.softswitch.translate.headers import Headers
@@ -124,6 +125,10 @@ class Statements:
 
         collect(loop.body)
         indices = {family: f"i + {base}" if base else "i" for family, base in bases.items()}
+        for primitive in loop.body:
+            if primitive["op"] in ("register_read", "register_write"):
+                self._hold(self._index(_index_of(primitive)))
+                break
         with self.out.block(self._register_guard(loop.body)), self.out.block(f"for i in range({loop.count}):"):
             self.translator.loop = indices
             for primitive in loop.body:
@@ -262,10 +267,19 @@ class Statements:
             return f"{place.array}[{at}]"
         return f"{place.array}[{at}, {self.translator.loop.get(place.array, place.column)}]"
 
+    def _hold(self, at: str) -> None:
+        """Other cores leave the cells at this index alone until another one is wanted."""
+        if self.translator.shared:
+            constant = self.translator.names.constant
+            self.out(f"block = ({at} >> {constant(BLOCK_BITS)}) & {constant(BLOCKS - 1)}")
+            with self.out.block("if block != held:"):
+                self.out("held = hold(holds, block, held)")
+
     def _inside(self, place: RegisterPlace, at: str) -> AbstractContextManager[None]:
         """An access beyond the end does nothing, as on BMv2. A loop has checked it already."""
         if self.translator.loop:
             return nullcontext()
+        self._hold(at)
         return self.out.block(f"if {at} < {self.translator.names.constant(place.register.size)}:")
 
     def _do_count(self, counter: Mapping[str, Any], index: Mapping[str, Any]) -> None:
