@@ -28,7 +28,7 @@ ETHERNET_BYTES = 14
 QUANTUM_EXTRA_BYTES = 86  # that a class may send beyond a frame before it is another one's turn
 # How far a link may run ahead of its rate. The kernel's timers may be late by milliseconds on busy cores; what a link does
 # not send meanwhile would be lost for ever with a shorter burst.
-BURST_S = 0.01
+BURST_S = 0.002
 LEAST_BURST_FRAMES = 2.1
 BACKGROUND_QUEUE_PACKETS = 50
 SIGNALLING_TOS, SIGNALLING_MASK = 0b1010_0000, 0b1111_1100  # DSCP CS5: control messages
