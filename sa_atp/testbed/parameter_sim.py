@@ -26,8 +26,8 @@ from sa_atp.train.step import Compute, StepRecord
 from sa_atp.train.virtual_time import Process
 
 LATE_US = 300
-"""By how much a host is late on average: measured as that of processes that slept for 12 ms, on two cores in use (the median is
-93). What follows is about the same for 30 and for 1000.
+"""By how much a host is late on average: measured, of a process that slept for 12 ms on two cores in use (median: 93). What
+follows from it is about the same for 30 and for 1000.
 """
 
 

@@ -208,8 +208,8 @@ class Bmv2Switch(P4Switch):
 SWITCHES: dict[str, type[P4Switch]] = {"embedded": EmbeddedSwitch, "bmv2": Bmv2Switch}
 
 
-# Of TCP. Machines prefer one or another, and with some of them (BBR) transfers that begin together end one after another, in
-# place of sharing a link. This one is in every kernel, and what CUBIC does as well on ways as short as these (RFC 9438, 4.3).
+# Of TCP. Machines prefer one or another, and with some of them (BBR) transfers that begin together end one after another,
+# in place of sharing a link. This one is in every kernel, and on ways so short CUBIC does the same (RFC 9438, section 4.3).
 CONGESTION_CONTROL = "reno"
 
 
