@@ -1,4 +1,9 @@
-"""A job whose parameters are on a server, in virtual time: real gradients, and messages that cross a network as flows."""
+"""A job whose parameters are on a server, in virtual time: real gradients, and messages that cross a network as flows.
+
+Nothing is simultaneous in real hosts. Where it is in a simulation, workers that begin together stay together for ever, and
+share the server's link in every step as they never would (phase effects: Floyd and Jacobson, On traffic phase effects in
+packet-switched gateways, 1992). So each message may leave a little late.
+"""
 
 from collections import deque
 from collections.abc import Callable
@@ -21,8 +26,7 @@ class Network(Protocol):
 
 @dataclass(slots=True)
 class _Parcel:
-    message: Any
-    values: Values | None
+    deliver: Callable[[], None]
     is_there: bool = False
 
 
@@ -37,14 +41,23 @@ class VirtualParameters:
     """The server, and the ways to it and among workers."""
 
     def __init__(
-        self, clock: Clock, network: Network, server: ParameterServer, samples: Callable[[Tasks], Octets]
+        self,
+        clock: Clock,
+        network: Network,
+        server: ParameterServer,
+        samples: Callable[[Tasks], Octets],
+        late_us: Callable[[], int] = lambda: 0,
     ) -> None:
-        """Args: samples: of tasks that change hands, uint8[n]: they are carried, too."""
+        """Args:
+        samples: of tasks that change hands, uint8[n]: they are carried, too.
+        late_us: by how much a host is late when it sends, each time anew.
+        """
         self.clock = clock
         self.server = server
         self.sent_bytes = 0
         self._network = network
         self._samples = samples
+        self._late_us = late_us
         self._ways: dict[tuple[int, int], _Way] = {}
         self._hosts: dict[int, VirtualHost] = {}
 
@@ -53,21 +66,35 @@ class VirtualParameters:
         return found
 
     def send(self, sender: int, outgoing: Outgoing) -> None:
+        """Sends a message. What workers say to each other goes through the server, on the streams that they have to it."""
         size = len(encode(outgoing.message)) + (outgoing.values.nbytes if outgoing.values is not None else 0)
         if outgoing.samples_of:
             size += self._samples(outgoing.samples_of).nbytes
         self.sent_bytes += size
-        parcel = _Parcel(outgoing.message, outgoing.values)
-        way = self._ways.setdefault((sender, outgoing.to), _Way())
+
+        def deliver() -> None:
+            self._deliver(sender, outgoing.to, outgoing.message, outgoing.values)
+
+        if SERVER in (sender, outgoing.to):
+            self._carry(sender, outgoing.to, size, deliver)
+        else:
+            self._carry(sender, SERVER, size, lambda: self._carry(SERVER, outgoing.to, size, deliver))
+
+    def _carry(self, source: int, target: int, size: int, deliver: Callable[[], None]) -> None:
+        """Carries so many bytes. Args: deliver: called when they, and all that was sent before on this way, are there."""
+        parcel = _Parcel(deliver)
+        way = self._ways.setdefault((source, target), _Way())
         way.parcels.append(parcel)
 
         def arrived(_: "Future[None]") -> None:
             parcel.is_there = True
             while way.parcels and way.parcels[0].is_there:
-                first = way.parcels.popleft()
-                self._deliver(sender, outgoing.to, first.message, first.values)
+                way.parcels.popleft().deliver()
 
-        self._network.transfer(sender, outgoing.to, size).add_done_callback(arrived)
+        def leaves() -> None:
+            self._network.transfer(source, target, size).add_done_callback(arrived)
+
+        self.clock.at(self.clock.now_us + self._late_us(), leaves)
 
     def _deliver(self, sender: int, to: int, message: Any, values: Values | None) -> None:
         if to != SERVER:

@@ -336,6 +336,12 @@ class ContributionGroup:
                 self.excluded.update(dict.fromkeys(range(first, end), overlap))
         return True
 
+    def resend_next(self, local: int) -> None:
+        """What is sent next of a fragment makes the slot hand over: it would be refused there, having been offered before
+        (section 5.6).
+        """
+        self.tries[local] = max(self.tries[local], RESEND_AFTER_TRIES)
+
     # --- contents -----------------------------------------------------------------------------------------------------
 
     def write_lanes(self, run: Run, bits: Bitmaps, out: Lanes) -> None:

@@ -296,6 +296,7 @@ class Recovery:
             elif bits & group.bits != group.bits or bits == self._member.fan_in:
                 held = False
                 if group.exclude(local, bits):
+                    group.resend_next(local)
                     lost += group.mark_lost(np.array([local]))
                     self._ask_each(operation, group, oldest, now_us)
                     continue

@@ -19,6 +19,7 @@ from sa_atp.transport.errors import describe_ranks
 from sa_atp.transport.job import REPLIES_KEPT, Job, Member, State
 from sa_atp.transport.kernels import ROW_COLLIDED, ROW_END, ROW_EXPONENT, ROW_SEQ, ROW_START, ROW_TAG
 from sa_atp.transport.membership import GONE_US
+from sa_atp.transport.outbox import Outbox
 from sa_atp.transport.registry import OVER
 from sa_atp.transport.serial import serial_distance
 from sa_atp.transport.server_events import Admit, Retire, ServerEvent, ServerSettings
@@ -75,7 +76,7 @@ class ParameterServer:
         self.own_ip: str | None = None  # where the owner has bound our socket; decides who is on our host
         self.malformed = 0
         self.foreign = 0
-        self._out: deque[Burst] = deque()
+        self._out = Outbox()
         self._serving = Serving(self._out, settings.switch_address, aggregates=settings.aggregates)
         self._next_check_us: int | None = None
         self._urgent = False  # whether something other than copies of results has come lately
@@ -376,8 +377,8 @@ class ParameterServer:
 
     @property
     def has_more(self) -> bool:
-        """Nothing is held back: `transmit` gives all that there is."""
-        return False
+        """Whether results wait that the budget had no room for."""
+        return self._out.has_results
 
     def may_gather(self) -> int:
         """How many datagrams may wait for us: copies of results as many as come, where nobody has asked for anything."""
@@ -385,7 +386,5 @@ class ParameterServer:
         return 0 if urgent else MAX_GATHER
 
     def transmit(self, now_us: int, budget_bytes: int | None = None) -> list[Burst]:
-        """Datagrams to send now. Args: budget_bytes: of no account here; answers are waited for."""
-        out = list(self._out)
-        self._out.clear()
-        return out
+        """Datagrams to send now. Args: budget_bytes: of results; messages do not wait for room."""
+        return self._out.take(budget_bytes)

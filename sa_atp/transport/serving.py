@@ -1,12 +1,11 @@
 """Results going out: to everyone, to those who ask, and from those who are ahead. (protocol section 5.6)"""
 
-from collections import deque
-
 import numpy as np
 
 from sa_atp.arrays import Seqs
 from sa_atp.spec import UDP_PORT, Flag, Kind
 from sa_atp.transport.job import Job
+from sa_atp.transport.outbox import EVERYBODY, Outbox
 from sa_atp.transport.serial import serial_distance
 from sa_atp.transport.stamp import QUESTION_FLAGS, result_packets
 from sa_atp.transport.sums import Stored
@@ -18,7 +17,7 @@ MAX_RECALL = 32  # results asked of other workers for one request
 
 
 class Serving:
-    def __init__(self, out: deque[Burst], switch: Address | None, *, aggregates: bool) -> None:
+    def __init__(self, out: Outbox, switch: Address | None, *, aggregates: bool) -> None:
         """Args: out: where datagrams go; switch, aggregates: see ServerSettings."""
         self._out = out
         self._switch = switch
@@ -29,17 +28,22 @@ class Serving:
         packets = result_packets(job, stored, Flag.FROM_PS | Flag.FAN_OUT)
         if self._aggregates:
             first_member = job.members[min(job.members)].address[0]
-            self._out.append(Burst(self._switch or (first_member, UDP_PORT), packets))
+            switch = self._switch or (first_member, UDP_PORT)
+            self._out.add_results((job.number, job.epoch, EVERYBODY), switch, stored.seqs, packets)
             return
-        self._out.extend(Burst(member.address, packets) for member in job.members.values())
+        for rank, member in job.members.items():
+            self._out.add_results((job.number, job.epoch, rank), member.address, stored.seqs, packets)
 
     def serve(self, job: Job, rank: int, seqs: Seqs) -> int:
-        """Sends stored results to one worker; returns how many there were."""
-        stored = job.sums.complete(seqs)
+        """Sends stored results to one worker, but for those that wait to leave; returns how many there were."""
+        key = job.number, job.epoch, rank
+        waits = self._out.waits_for(key, seqs)
+        stored = job.sums.complete(seqs[~waits])
         if len(stored.seqs):
             job.stats.served += len(stored.seqs)
-            self._out.append(Burst(job.members[rank].address, result_packets(job, stored, Flag.FROM_PS)))
-        return len(stored.seqs)
+            packets = result_packets(job, stored, Flag.FROM_PS)
+            self._out.add_results(key, job.members[rank].address, stored.seqs, packets)
+        return len(stored.seqs) + int(waits.sum())
 
     def fetch(self, job: Job, rank: int, asked: Fetch) -> None:
         """Sends what there is of a batch; what is missing at its beginning is asked of others."""

@@ -23,7 +23,7 @@ HORIZON_VALUES = 1 << 28  # ... as this does where a fragment has many
 # Outcome of each fragment that was offered
 ADDED, COMPLETED, DUPLICATE, OVERLAP, KNOWN, PASSED, BEYOND, MISMATCH = range(8)
 
-COLLISION = int(Flag.COLLISION)
+COLLISION, PARTIAL = int(Flag.COLLISION), int(Flag.PARTIAL)
 
 Streams = NDArray[np.uint16]
 """uint16[fragments]: exponent and tag, which all contributions to a sum must share."""
@@ -38,6 +38,7 @@ class _Page:
     stream: Streams
     complete: Mask
     collided: Mask  # something of it came here because its slot was taken
+    given_up: Mask  # its slot has handed over what it held: what comes after that passes a slot that may be nobody's
 
     @classmethod
     def of(cls, lanes: int, words: int) -> "_Page":
@@ -45,6 +46,7 @@ class _Page:
             np.empty((PAGE, lanes), LANE),
             np.empty((PAGE, words), np.uint64),
             np.empty(PAGE, np.uint16),
+            np.empty(PAGE, bool),
             np.empty(PAGE, bool),
             np.empty(PAGE, bool),
         )
@@ -109,7 +111,8 @@ class SumStore:
                 at = place[turn] % PAGE
                 take = self._merge if merge else self._replace
                 outcome[turn] = take(page, at, bits[turn].astype(np.uint64), stream[turn], lanes[turn])
-                page.collided[at] |= (head["flags"][turn] & COLLISION) != 0
+                page.given_up[at] |= (head["flags"][turn] & PARTIAL) != 0
+                page.collided[at] |= ((head["flags"][turn] & COLLISION) != 0) & ~page.given_up[at]
                 rows = np.delete(rows, first)
         return outcome
 
@@ -232,7 +235,7 @@ class SumStore:
         page = self._pages.get(number)
         if page is None:
             page = self._pages[number] = self._free.pop() if self._free else _Page.of(self.lanes, len(self.fan_in))
-            for array in (page.bits, page.stream, page.complete, page.collided):
+            for array in (page.bits, page.stream, page.complete, page.collided, page.given_up):
                 array.fill(0)
         return page
 

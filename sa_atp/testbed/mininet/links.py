@@ -26,9 +26,9 @@ LONGEST_SUPER_PACKET_S = 0.006
 CUTTERS, CUTTER_RATE = 100, "10gbit"  # a token bucket that cuts, and never limits
 ETHERNET_BYTES = 14
 QUANTUM_EXTRA_BYTES = 86  # that a class may send beyond a frame before it is another one's turn
-# How far a link may run ahead of its rate. The kernel's timers may be late by milliseconds on busy cores; what a link does
-# not send meanwhile would be lost for ever with a shorter burst.
-BURST_S = 0.01
+# How far a link may run ahead of its rate. The kernel's timers may be late on busy cores, and so may switches; what a link
+# does not send meanwhile would be lost for ever with a shorter burst. With a longer one, what follows idle time is fast.
+BURST_S = 0.002
 LEAST_BURST_FRAMES = 2.1
 BACKGROUND_QUEUE_PACKETS = 50
 SIGNALLING_TOS, SIGNALLING_MASK = 0b1010_0000, 0b1111_1100  # DSCP CS5: control messages

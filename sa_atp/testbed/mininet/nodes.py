@@ -208,6 +208,11 @@ class Bmv2Switch(P4Switch):
 SWITCHES: dict[str, type[P4Switch]] = {"embedded": EmbeddedSwitch, "bmv2": Bmv2Switch}
 
 
+# Of TCP. Machines prefer one or another, and with some of them (BBR) transfers that begin together end one after another,
+# in place of sharing a link. This one is in every kernel, and on ways so short CUBIC does the same (RFC 9438, section 4.3).
+CONGESTION_CONTROL = "reno"
+
+
 class PlainHost(NamespaceNode, Host):  # type: ignore[misc]
     """A host in a namespace, without IPv6, whose chatter would only disturb; perhaps with a control group."""
 
@@ -221,7 +226,10 @@ class PlainHost(NamespaceNode, Host):  # type: ignore[misc]
 
     def config(self, **params: Any) -> dict[str, Any]:
         result: dict[str, Any] = super().config(**params)
-        said = self.cmd("echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6; ip link set lo up").strip()
+        said = self.cmd(
+            "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6; ip link set lo up; "
+            f"echo {CONGESTION_CONTROL} > /proc/sys/net/ipv4/tcp_congestion_control"
+        ).strip()
         if said:
             raise SaAtpError(f"{self.name}: {said}")
         return result
