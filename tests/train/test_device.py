@@ -1,6 +1,7 @@
 """An emulated device keeps its own time, however late the machine is that pretends to be it."""
 
 from collections.abc import Iterator
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -38,7 +39,7 @@ def ends(machine: Machine, pieces: list[tuple[int, int]]) -> list[int]:
     device, found = Device(US_PER_SAMPLE), []
     for other_us, work_us in pieces:
         machine.now_us += other_us
-        device.run(SAMPLES, lambda took=work_us: machine.sleep(took / 1e6))
+        device.run(SAMPLES, partial(machine.sleep, work_us / 1e6))
         found.append(machine.now_us)
     return found
 
