@@ -303,7 +303,7 @@ class Ledger:
 
         Args: is_busy: it is at what it was given before, or has not sent that.
         """
-        begin_us, link_free_us = free_us, self._now.link_free_us(state, rank, now_us)
+        begin_us, link_free_us = free_us, self._now.link_free_us(state, rank, free_us)
 
         def finish_us(shard: int, number: int) -> int:
             """When so many of a shard's would have left it."""
@@ -452,7 +452,7 @@ class Ledger:
 
     def _step(self, step: int, began_us: int) -> Step:
         if step not in self._steps:
-            self._steps[step] = Step.begin(self.world_size, self.micro_batches, began_us)
+            self._steps[step] = Step.begin(self.world_size, self.micro_batches, began_us, step)
             self._hindsight.judge(step - 1, began_us)
             for old in [s for s in self._steps if s <= step - STEPS_KEPT]:
                 del self._steps[old]

@@ -94,8 +94,10 @@ class Projection:
         Args: done_us: when it will have computed its own.
         """
         link_us = self.slow_link_us(rank)
+        if not link_us or (rank in state.ended and not state.held(rank)):
+            return 0  # or it has none
         idle_us = state.courses[rank].idle_us
-        return (done_us if idle_us is None else idle_us) + link_us if link_us else 0
+        return (done_us if idle_us is None else idle_us) + link_us
 
     def others(self, state: Step, rank: int, shard: int, among: Collection[int], now_us: int) -> list[Capacity]:
         """The others of some ranks, free when their own is done; of the shard in question what its owner holds counts."""
@@ -109,7 +111,7 @@ class Projection:
             told_us = max(now_us + self._workers[other].answer_us // 2, state.courses[other].hears_us)
             own_us = self.duration(state, other) or 0
             done_us = max(told_us, self.free_us(state, other, now_us) + left * own_us)
-            # it can compute while its link is busy with its own
-            free_us = max(done_us, self.link_free_us(state, other, done_us) - duration)
-            found.append(Capacity(free_us + self.slow_link_us(other), duration))
+            # what it does of its own is in its own contribution; the rest it can compute while that leaves
+            link_free_us = 0 if other == shard else self.link_free_us(state, other, done_us)
+            found.append(Capacity(done_us, duration, link_free_us, self.slow_link_us(other)))
         return found

@@ -27,11 +27,16 @@ class Silence:
         # what it has sent, and what it says of it, may wait behind its own contribution; and what we know of it, and what
         # the helper knows to be missing, was so a while ago
         old_us = self._workers[holder].answer_us + self._workers[rank].answer_us
-        old_us += math.ceil((OVERDUE - 1) * self._now.slow_link_us(holder))
         own_us = self._now.due_us(state, holder) + max(self._now.mine(state, rank, holder), least_us)
-        # of the pace of its own contribution, behind which this leaves, little is known
+        own_us += old_us + math.ceil((OVERDUE - 1) * self._now.slow_link_us(holder))
+        # behind its own contribution, which may not leave as long as somebody computes, this keeps its link busy as long
+        # again; as long as nobody knows how long that is, it may be long
+        send_us = self._workers[holder].send_us
+        if not send_us and state.is_early:
+            least_us = PATIENCE_WITHOUT_HELP * LEAST_SENDING_US
         late_us = math.ceil((OVERDUE - 1) * (course.lot_until_us - course.lot_from_us))
-        return own_us + old_us, course.lot_until_us + max(late_us, least_us) + old_us
+        lot_us = course.lot_until_us + max(late_us, least_us) + old_us + math.ceil((OVERDUE - 1) * send_us)
+        return own_us, lot_us
 
     def news_us(self, state: Step, rank: int, holder: int, now_us: int, *, is_on: bool) -> list[int]:
         """After how long a worker should ask whether there is something to do for what another one is at."""

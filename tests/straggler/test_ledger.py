@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from sa_atp.straggler.assignment import Capacity, makespan
 from sa_atp.straggler.ledger import STEPS_KEPT, Ledger, Told
+from sa_atp.straggler.progress import TOLD_AFTER
 from sa_atp.wire.control import HelpMode
 
 FAST_US = 1_000
@@ -305,20 +306,30 @@ def test_one_that_has_a_single_micro_batch_is_advised_not_to_begin_it_where_othe
     assert known(4, 1, [FAST_US] * 3 + [2 * FAST_US], answer_us=1).advice(3) == (1, False)
 
 
-@pytest.mark.parametrize(("each_us", "patience_us"), [(FAST_US, 50_000), (40_000, 80_000)])
-def test_what_a_helper_was_given_may_be_behind_its_own_contribution(each_us: int, patience_us: int) -> None:
+@pytest.mark.parametrize(
+    ("step", "each_us", "sent_us", "patience_us"),
+    [
+        (TOLD_AFTER, FAST_US, 0, 50_000),
+        (TOLD_AFTER, 40_000, 0, 80_000),
+        (TOLD_AFTER, FAST_US, 30_000, 50_000 + 2 * 30_000),
+        (1, FAST_US, 0, 200_000),  # how long sending takes is not known yet
+    ],
+)
+def test_what_a_helper_was_given_may_be_behind_its_own_contribution(
+    step: int, each_us: int, sent_us: int, patience_us: int
+) -> None:
     ledger = known(3, 2, [each_us, each_us, 4 * each_us])
     start = 1_000_000
-    assert ledger.claim(1, 2, 1, 1, 0, Told(0, 1), start) == (1, True)
+    assert ledger.claim(step, 2, 1, 1, 0, Told(0, 1), start) == (1, True)
     for rank in (0, 1):
-        ledger.idle(1, rank, Told(each_us, 2 * each_us), start + 2 * each_us)
-    given = ledger.ask(1, 0, ALL, Told(0, 2 * each_us), 0, start + 2 * each_us)
+        ledger.idle(step, rank, Told(each_us, 2 * each_us, 0, sent_us), start + 2 * each_us)
+    given = ledger.ask(step, 0, ALL, Told(0, 2 * each_us), 0, start + 2 * each_us)
     assert given is not None
     assert (given.shard, given.micro_batches, given.backup) == (2, (1,), False)
     late_us = 3 * each_us + patience_us
     missing = 0b100000  # that one
-    assert ledger.ask(1, 1, missing, Told(0, late_us - 1), 0, start + late_us - 1) is None
-    work = ledger.ask(1, 1, missing, Told(0, late_us), 0, start + late_us)
+    assert ledger.ask(step, 1, missing, Told(0, late_us - 1), 0, start + late_us - 1) is None
+    work = ledger.ask(step, 1, missing, Told(0, late_us), 0, start + late_us)
     assert work is not None
     assert (work.shard, work.micro_batches, work.backup) == (2, (1,), True)
 
