@@ -124,6 +124,8 @@ class Ledger:
             return None
         work = self._choose(state, step, rank, missing, told, sent_us + busy_us, busy_us, now_us, pending)
         state.is_helped |= work is not None
+        if work is None:
+            self._now.sends(state, rank, sent_us + busy_us)
         return work
 
     def ask_again_us(self, step: int, rank: int, now_us: int) -> int:
@@ -332,6 +334,7 @@ class Ledger:
             state.owner[shard][tail] = rank
             lot.append(tail)
         course.lot = [*(course.lot if is_busy else ()), *((shard, m) for m in lot)]
+        course.gathers = True
         course.lot_from_us = begin_us
         course.lot_until_us = begin_us + len(lot) * mine
         if shard != rank:

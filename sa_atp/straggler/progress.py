@@ -103,6 +103,10 @@ class Course:
     lot_from_us: int = 0
     lot_until_us: int = 0
     """When it should be done with those."""
+    gathers: bool = False
+    """Whether it has not been told to send what it was given, and may be given more to send with it."""
+    link_until_us: int = 0
+    """Until then its link is busy with what it has computed for others."""
     hears_us: int = 0
     """Before that it will not hear of something to do: it was told to ask again then."""
     revoked_us: int | None = None

@@ -89,15 +89,22 @@ class Projection:
         return send_us if send_us >= LEAST_SENDING_US else 0
 
     def link_free_us(self, state: Step, rank: int, done_us: int) -> int:
-        """When a worker's own contribution has left. What it adds for others goes the same way after that.
+        """When a worker's own contribution has left, and what it has sent for others. What it adds goes the same way.
 
         Args: done_us: when it will have computed its own.
         """
-        link_us = self.slow_link_us(rank)
+        link_us, course = self.slow_link_us(rank), state.courses[rank]
         if not link_us or (rank in state.ended and not state.held(rank)):
-            return 0  # or it has none
-        idle_us = state.courses[rank].idle_us
-        return (done_us if idle_us is None else idle_us) + link_us
+            return course.link_until_us  # or it has none
+        own_us = done_us if course.idle_us is None else course.idle_us
+        return max(own_us + link_us, course.link_until_us)
+
+    def sends(self, state: Step, rank: int, done_us: int) -> None:
+        """A worker sends what it has computed for others, because there is no more for it. Args: see link_free_us."""
+        course = state.courses[rank]
+        if course.gathers:
+            begins_us = max(self.link_free_us(state, rank, done_us), course.lot_until_us)
+            course.link_until_us, course.gathers = begins_us + self.slow_link_us(rank), False
 
     def others(self, state: Step, rank: int, shard: int, among: Collection[int], now_us: int) -> list[Capacity]:
         """The others of some ranks, free when their own is done; of the shard in question what its owner holds counts."""
