@@ -305,11 +305,15 @@ class Ledger:
 
         Args: is_busy: it is at what it was given before, or has not sent that.
         """
+        course = state.courses[rank]
         begin_us, link_free_us = free_us, self._now.link_free_us(state, rank, free_us)
+        # what is given to it before its own is computed leaves with that, if it goes the same way
+        is_early = is_busy and course.idle_us is None and self._now.slow_link_us(rank) > 0
 
         def finish_us(shard: int, number: int) -> int:
             """When so many of a shard's would have left it."""
-            done_us = max(begin_us + number * self._now.mine(state, rank, shard), link_free_us)
+            joins = is_early and self.racks.are_together(state, rank, shard)
+            done_us = max(begin_us + number * self._now.mine(state, rank, shard), 0 if joins else link_free_us)
             return done_us + self._now.slow_link_us(rank)
 
         candidates = [
@@ -324,7 +328,9 @@ class Ledger:
             return None
         _, _, shard = max(candidates)
         mine = self._now.mine(state, rank, shard)
-        course = state.courses[rank]
+        if is_early and not course.joins and self.racks.are_together(state, rank, shard):
+            course.joins = True
+            course.lot = [(rank, m) for m in range(state.held(rank))]
         most = max(1, math.ceil(self._workers[rank].answer_us / mine), state.free(shard) // (2 * self.world_size))
         lot: list[int] = []
         while len(lot) < most and state.free(shard):

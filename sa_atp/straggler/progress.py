@@ -105,6 +105,8 @@ class Course:
     """When it should be done with those."""
     gathers: bool = False
     """Whether it has not been told to send what it was given, and may be given more to send with it."""
+    joins: bool = False
+    """Whether its own contribution leaves with what it was given: it was given that before its own was computed."""
     link_until_us: int = 0
     """Until then its link is busy with what it has computed for others."""
     hears_us: int = 0

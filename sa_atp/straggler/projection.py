@@ -94,7 +94,7 @@ class Projection:
         Args: done_us: when it will have computed its own.
         """
         link_us, course = self.slow_link_us(rank), state.courses[rank]
-        if not link_us or (rank in state.ended and not state.held(rank)):
+        if not link_us or course.joins or (rank in state.ended and not state.held(rank)):
             return course.link_until_us  # or it has none
         own_us = done_us if course.idle_us is None else course.idle_us
         return max(own_us + link_us, course.link_until_us)
