@@ -195,8 +195,9 @@ class Ledger:
             if self.micro_batches * slowest_us - end_us <= usual_us:
                 continue  # nobody is slow
             if rank in ranks and self.micro_batches * times[rank] - end_us > usual_us:
-                # half of what it will do at most: the rest it asks for in time, or leaves to others
-                return end_us // times[rank] // 2, False
+                # half of what it will do at most: the rest it asks for in time, or leaves to others; and what it does until
+                # it can have asked
+                return max(end_us // 2, self._workers[rank].answer_us) // times[rank], False
             helps |= rank in helpers and self.micro_batches * times[rank] + times[rank] <= end_us
         return self.micro_batches, helps
 

@@ -74,6 +74,16 @@ def test_before_anybody_has_said_how_long_sending_takes_racks_help_themselves() 
     assert ask(ledger, 3) is not None
 
 
+def test_what_is_summed_below_another_leaf_does_not_leave_with_ones_own() -> None:
+    ledger = ledger_of(LEAVES, send_us=1)
+    state = ledger._step(1, 0)
+    assert ledger.racks.are_together(state, 1, SLOW)
+    assert not ledger.racks.are_together(state, 2, SLOW)
+    assert ask(ledger, 2) is not None
+    assert not ledger.racks.are_together(state, 1, SLOW), "the leaf does not complete the sum any more"
+    assert ledger_of((), send_us=1).racks.are_together(state, 2, SLOW)
+
+
 @pytest.mark.parametrize("leaves", [(), (frozenset(range(8)),)])
 def test_with_one_switch_everybody_helps(leaves: tuple[frozenset[int], ...]) -> None:
     ledger = ledger_of(leaves, send_us=FAST_US)
