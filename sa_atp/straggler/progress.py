@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 
 NOBODY = -1
 SMOOTHING = 0.5  # weight of the newest measurement of a worker's speed
-TOLD_AFTER = 4  # steps: who has not told by then how long sending takes will not do so
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +132,8 @@ class Step:
     began_us: int
     """When the first worker began it, as far as is known."""
     courses: list[Course]
-    is_early: bool = False
-    """One of the first steps: who has not told how long sending takes will still do so."""
+    is_first: bool = False
+    """Of the job: nobody knows how long sending takes."""
     is_helped: bool = False
     copied_us: dict[tuple[int, int], int] = field(default_factory=dict)
     """(shard, micro-batch) that somebody backs up: when that should be computed."""
@@ -148,9 +147,9 @@ class Step:
     """Shards that their owner's leaf will not complete: somebody who is not below it computes a part of them."""
 
     @classmethod
-    def begin(cls, world_size: int, micro_batches: int, now_us: int, number: int = TOLD_AFTER) -> "Step":
+    def begin(cls, world_size: int, micro_batches: int, now_us: int, number: int = 1) -> "Step":
         return cls(
-            is_early=number < TOLD_AFTER,
+            is_first=number == 0,
             owner=[[rank] * micro_batches for rank in range(world_size)],
             began_us=now_us,
             courses=[Course() for _ in range(world_size)],

@@ -8,9 +8,10 @@ import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from sa_atp.straggler.assignment import Capacity, makespan
-from sa_atp.straggler.progress import TOLD_AFTER, Step, Worker
+from sa_atp.straggler.progress import Step, Worker
 from sa_atp.straggler.projection import Projection
 
+TOLD_AFTER = 4  # steps: who has not told by then how long sending takes will not do so
 FORGOTTEN = 0.98  # of what crossing racks cost, in each step: links change
 
 

@@ -29,10 +29,9 @@ class Silence:
         old_us = self._workers[holder].answer_us + self._workers[rank].answer_us
         own_us = self._now.due_us(state, holder) + max(self._now.mine(state, rank, holder), least_us)
         own_us += old_us + math.ceil((OVERDUE - 1) * self._now.slow_link_us(holder))
-        # behind its own contribution, which may not leave as long as somebody computes, this keeps its link busy as long
-        # again; as long as nobody knows how long that is, it may be long
+        # this leaves behind its own contribution, and takes as long again; that may be long where it is not known yet
         send_us = self._workers[holder].send_us
-        if not send_us and state.is_early:
+        if state.is_first:
             least_us = PATIENCE_WITHOUT_HELP * LEAST_SENDING_US
         late_us = math.ceil((OVERDUE - 1) * (course.lot_until_us - course.lot_from_us))
         lot_us = course.lot_until_us + max(late_us, least_us) + old_us + math.ceil((OVERDUE - 1) * send_us)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from sa_atp.straggler.assignment import Capacity, makespan
 from sa_atp.straggler.ledger import STEPS_KEPT, Ledger, Told
-from sa_atp.straggler.progress import TOLD_AFTER
 from sa_atp.straggler.projection import LEAST_SENDING_US
 from sa_atp.wire.control import HelpMode
 
@@ -310,10 +309,9 @@ def test_one_that_has_a_single_micro_batch_is_advised_not_to_begin_it_where_othe
 @pytest.mark.parametrize(
     ("step", "each_us", "sent_us", "patience_us"),
     [
-        (TOLD_AFTER, FAST_US, 0, 50_000),
-        (TOLD_AFTER, 40_000, 0, 80_000),
-        (TOLD_AFTER, FAST_US, 30_000, 50_000 + 2 * 30_000),
-        (1, FAST_US, 0, 200_000),  # how long sending takes is not known yet
+        (1, FAST_US, 0, 50_000),
+        (1, 40_000, 0, 80_000),
+        (1, FAST_US, 30_000, 50_000 + 2 * 30_000),
     ],
 )
 def test_what_a_helper_was_given_may_be_behind_its_own_contribution(
@@ -340,19 +338,19 @@ def test_what_was_to_leave_with_what_a_helper_was_given_is_backed_up_with_it() -
     sent_us, start = 60_000, 1_000_000
     ledger = known(3, 2, [FAST_US, FAST_US, 4 * FAST_US])
     for rank in range(3):
-        ledger.idle(TOLD_AFTER - 1, rank, Told(0, 1, 0, sent_us), start - 1)
-    assert ledger.claim(TOLD_AFTER, 2, 1, 1, 0, Told(100 * sent_us, 1), start) == (1, True)
+        ledger.idle(0, rank, Told(0, 1, 0, sent_us), start - 1)
+    assert ledger.claim(1, 2, 1, 1, 0, Told(100 * sent_us, 1), start) == (1, True)
     asks = Told(FAST_US, FAST_US, 0, sent_us)
-    given = ledger.ask(TOLD_AFTER, 0, ALL, asks, FAST_US, start + FAST_US)
+    given = ledger.ask(1, 0, ALL, asks, FAST_US, start + FAST_US)
     assert given is not None
     assert (given.shard, given.micro_batches, given.backup) == (2, (1,), False)
     for rank in (0, 1):
-        ledger.idle(TOLD_AFTER, rank, Told(FAST_US, 2 * FAST_US, 0, sent_us), start + 2 * FAST_US)
-    ledger.idle(TOLD_AFTER, 2, Told(0, 4 * FAST_US, 0, sent_us), start + 4 * FAST_US)
+        ledger.idle(1, rank, Told(FAST_US, 2 * FAST_US, 0, sent_us), start + 2 * FAST_US)
+    ledger.idle(1, 2, Told(0, 4 * FAST_US, 0, sent_us), start + 4 * FAST_US)
     late_us = 3 * FAST_US + LEAST_SENDING_US + 2 * sent_us
     missing, found = 0b100011, []
     for _ in range(3):
-        work = ledger.ask(TOLD_AFTER, 1, missing, Told(0, late_us), 0, start + late_us)
+        work = ledger.ask(1, 1, missing, Told(0, late_us), 0, start + late_us)
         assert work is not None
         assert work.backup
         found += [(work.shard, m) for m in work.micro_batches]
