@@ -1,8 +1,8 @@
 """Decisions about help, from projected finish times. (protocol section 10.3)
 
 All times are microseconds. A worker that holds a micro-batch is free when that one is done; its own shard's unclaimed
-micro-batches come after it. Tasks are interchangeable: each costs a worker that worker's time for one micro-batch. On a slow
-link what a worker adds leaves when it is computed and its own contribution has left, all in one contribution.
+micro-batches come after it. Tasks are interchangeable: each costs a worker that worker's time for one micro-batch. On a
+slow link what a worker adds leaves when it is computed and its own contribution has left, all in one contribution.
 """
 
 import heapq

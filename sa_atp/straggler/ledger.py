@@ -14,7 +14,8 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sa_atp.straggler.assignment import Capacity, makespan, should_do, worth_helping
+from sa_atp.straggler.advice import Advice
+from sa_atp.straggler.assignment import should_do, worth_helping
 from sa_atp.straggler.effect import Effect
 from sa_atp.straggler.hindsight import Hindsight
 from sa_atp.straggler.late_data import LateData
@@ -62,7 +63,7 @@ class Ledger:
         self._silence = Silence(self._workers, self._map, self._now)
         self._effect = Effect()
         self._hindsight = Hindsight(self._steps, self._workers, self._now, self.racks, self._effect)
-        self._foreseen: tuple[tuple[int, ...], dict[frozenset[int], tuple[int, int]]] = ((), {})  # speeds; what follows
+        self._advice = Advice(self._workers, micro_batches, self._now, self.racks)
 
     # --- what workers say ---------------------------------------------------------------------------------------------
 
@@ -179,40 +180,9 @@ class Ledger:
         )
 
     def advice(self, rank: int) -> tuple[int, bool]:
-        """For the steps that follow, as far as they can be foreseen.
-
-        Returns: how many of its micro-batches a worker should hold from the beginning; and whether it will have something
-        to do for others.
-        """
-        next_step = max(self._steps, default=-1) + 1
-        times = self._now.times() if self.mode is HelpMode.STEAL and self._effect.is_on(next_step) else None
-        if times is None or not all(w.answer_us for w in self._workers):
-            return self.micro_batches, False
-        usual_us, helps = sorted(times)[len(times) // 2], False
-        for ranks, helpers in self.racks.foreseen(lambda ranks: self._foresee(times, ranks)[0]):
-            end_us, slowest_us = self._foresee(times, helpers)[0], self._foresee(times, ranks)[1]
-            end_us = max(end_us, min(self._workers[r].answer_us for r in helpers))  # before nobody hears of what to do
-            if self.micro_batches * slowest_us - end_us <= usual_us:
-                continue  # nobody is slow
-            if rank in ranks and self.micro_batches * times[rank] - end_us > usual_us:
-                # half of what it will do at most: the rest it asks for in time, or leaves to others; and what it does until
-                # it can have asked
-                return max(end_us // 2, self._workers[rank].answer_us) // times[rank], False
-            helps |= rank in helpers and self.micro_batches * times[rank] + times[rank] <= end_us
-        return self.micro_batches, helps
-
-    def _foresee(self, times: tuple[int, ...], ranks: frozenset[int]) -> tuple[int, int]:
-        """How long some workers take for all of theirs if everybody does what it can, and how long the slowest takes for
-        one; made anew when speeds have changed.
-        """
-        if self._foreseen[0] != times:
-            self._foreseen = times, {}
-        known = self._foreseen[1]
-        if ranks not in known:
-            each = [times[rank] for rank in sorted(ranks)]
-            end_us = makespan(len(each) * self.micro_batches, [Capacity(0, t) for t in each]) or 0
-            known[ranks] = end_us, max(each)
-        return known[ranks]
+        """See Advice.of."""
+        is_on = self.mode is HelpMode.STEAL and self._effect.is_on(max(self._steps, default=-1) + 1)
+        return self._advice.of(rank) if is_on else (self.micro_batches, False)
 
     def _is_over(self, step: int) -> bool:
         """Whether somebody is in a later one: then all sums of this one are there, and who is late has but to take them."""

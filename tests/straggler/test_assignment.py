@@ -7,7 +7,12 @@ from hypothesis import strategies as st
 
 from sa_atp.straggler.assignment import Capacity, makespan, should_do, worth_helping
 
-free_us, each_us, link_free_us, link_us = st.integers(0, 50), st.integers(1, 30), st.integers(0, 120), st.integers(0, 60)
+free_us, each_us, link_free_us, link_us = (
+    st.integers(0, 50),
+    st.integers(1, 30),
+    st.integers(0, 120),
+    st.integers(0, 60),
+)
 capacities = st.lists(st.builds(Capacity, free_us, each_us, link_free_us, link_us), min_size=1, max_size=3)
 
 

@@ -483,7 +483,7 @@ def test_what_follows_from_speeds_is_worked_out_when_they_change(monkeypatch: py
         worked_out.append(tasks)
         return makespan(tasks, capacities)
 
-    monkeypatch.setattr("sa_atp.straggler.ledger.makespan", counting)
+    monkeypatch.setattr("sa_atp.straggler.advice.makespan", counting)
     ledger = Ledger(16, 4, HelpMode.STEAL)
     for rank in range(16):
         ledger.idle(0, rank, Told(took_us=FAST_US * (1 + rank // 15), spent_us=9_000, answer_us=1), 10_000)
