@@ -409,7 +409,8 @@ class Ledger:
                 continue
             mine = self._now.mine(state, rank, shard)
             ready_us = max(free_us + self.micro_batches * mine, self._now.link_free_us(state, rank, now_us))
-            if worth_helping(ready_us, finish[shard], mine // 2):
+            is_sooner = worth_helping(ready_us, finish[shard], mine // 2)
+            if is_sooner and rank in self.racks.helpers_of(state, shard, now_us):
                 state.cloned_by[shard] = rank
                 self.racks.note(state, rank, shard)
                 self.helped_micro_batches += self.micro_batches

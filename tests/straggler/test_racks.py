@@ -15,9 +15,9 @@ PIECES = 8
 BEGAN_US = 1_000_000
 
 
-def ledger_of(leaves: tuple[frozenset[int], ...], send_us: int) -> Ledger:
+def ledger_of(leaves: tuple[frozenset[int], ...], send_us: int, mode: HelpMode = HelpMode.STEAL) -> Ledger:
     """Eight workers whose contributions take so long to leave; one is slow, and has left all but its first piece."""
-    ledger = Ledger(8, PIECES, HelpMode.STEAL)
+    ledger = Ledger(8, PIECES, mode)
     ledger.racks.leaves = leaves
     for rank in range(8):
         each_us = SLOW_US if rank == SLOW else FAST_US
@@ -57,6 +57,15 @@ def test_nobody_helps_across_racks_where_the_trunk_would_be_busier_than_that_sav
     ledger = ledger_of(LEAVES, send_us=FAST_US)
     assert ask(ledger, 2) is None
     assert ask(ledger, 3) is not None
+    assert ledger.crossed(1) == []
+
+
+def test_clones_are_made_below_the_same_leaf_where_crossing_costs_more_than_it_saves() -> None:
+    ledger = ledger_of(LEAVES, FAST_US, HelpMode.CLONE)
+    assert ask(ledger, 2) is None
+    work = ask(ledger, 3)
+    assert work is not None
+    assert (work.shard, work.micro_batches) == (SLOW, tuple(range(PIECES)))
     assert ledger.crossed(1) == []
 
 
