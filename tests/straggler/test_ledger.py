@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sa_atp.straggler.assignment import Capacity, makespan
 from sa_atp.straggler.ledger import STEPS_KEPT, Ledger, Told
 from sa_atp.straggler.projection import LEAST_SENDING_US
+from sa_atp.straggler.silence import PATIENCE_WITHOUT_HELP
 from sa_atp.wire.control import HelpMode
 
 FAST_US = 1_000
@@ -331,6 +332,16 @@ def test_what_a_helper_was_given_may_be_behind_its_own_contribution(
     work = ledger.ask(step, 1, missing, Told(0, late_us), 0, start + late_us)
     assert work is not None
     assert (work.shard, work.micro_batches, work.backup) == (2, (1,), True)
+
+
+def test_who_has_not_been_heard_of_in_the_first_step_is_given_longer() -> None:
+    """It may have been late to join; without its part in that step it would be late for all that follow."""
+    ledger, silent_us = Ledger(2, 1, HelpMode.STEAL), FAST_US + PATIENCE_WITHOUT_HELP * LEAST_SENDING_US
+    ledger.idle(0, 0, Told(FAST_US, FAST_US), FAST_US)
+    assert ledger.ask(0, 0, 0b10, Told(0, silent_us - 1), 0, silent_us - 1) is None
+    work = ledger.ask(0, 0, 0b10, Told(0, silent_us), 0, silent_us)
+    assert work is not None
+    assert (work.shard, work.micro_batches, work.backup) == (1, (0,), True)
 
 
 def test_what_was_to_leave_with_what_a_helper_was_given_is_backed_up_with_it() -> None:
