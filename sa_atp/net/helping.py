@@ -203,6 +203,11 @@ class Helping:
         self._sent_us = elapsed_us
 
     @property
+    def sent_us(self) -> int:
+        """How long our contribution took to leave when that was last known; 0: never."""
+        return self._sent_us
+
+    @property
     def is_slower(self) -> bool:
         """Whether micro-batches take much longer than in the step before."""
         return 0 < SLOWER * self._usual_us < self.micro_batch_us

@@ -14,7 +14,8 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sa_atp.straggler.assignment import Capacity, makespan, should_do, worth_helping
+from sa_atp.straggler.advice import Advice
+from sa_atp.straggler.assignment import should_do, worth_helping
 from sa_atp.straggler.effect import Effect
 from sa_atp.straggler.hindsight import Hindsight
 from sa_atp.straggler.late_data import LateData
@@ -62,7 +63,7 @@ class Ledger:
         self._silence = Silence(self._workers, self._map, self._now)
         self._effect = Effect()
         self._hindsight = Hindsight(self._steps, self._workers, self._now, self.racks, self._effect)
-        self._foreseen: tuple[tuple[int, ...], dict[frozenset[int], tuple[int, int]]] = ((), {})  # speeds; what follows
+        self._advice = Advice(self._workers, micro_batches, self._now, self.racks)
 
     # --- what workers say ---------------------------------------------------------------------------------------------
 
@@ -124,6 +125,8 @@ class Ledger:
             return None
         work = self._choose(state, step, rank, missing, told, sent_us + busy_us, busy_us, now_us, pending)
         state.is_helped |= work is not None
+        if work is None:
+            self._now.sends(state, rank, sent_us + busy_us)
         return work
 
     def ask_again_us(self, step: int, rank: int, now_us: int) -> int:
@@ -177,39 +180,9 @@ class Ledger:
         )
 
     def advice(self, rank: int) -> tuple[int, bool]:
-        """For the steps that follow, as far as they can be foreseen.
-
-        Returns: how many of its micro-batches a worker should hold from the beginning; and whether it will have something
-        to do for others.
-        """
-        next_step = max(self._steps, default=-1) + 1
-        times = self._now.times() if self.mode is HelpMode.STEAL and self._effect.is_on(next_step) else None
-        if times is None or not all(w.answer_us for w in self._workers):
-            return self.micro_batches, False
-        usual_us, helps = sorted(times)[len(times) // 2], False
-        for ranks, helpers in self.racks.foreseen(lambda ranks: self._foresee(times, ranks)[0]):
-            end_us, slowest_us = self._foresee(times, helpers)[0], self._foresee(times, ranks)[1]
-            end_us = max(end_us, min(self._workers[r].answer_us for r in helpers))  # before nobody hears of what to do
-            if self.micro_batches * slowest_us - end_us <= usual_us:
-                continue  # nobody is slow
-            if rank in ranks and self.micro_batches * times[rank] - end_us > usual_us:
-                # half of what it will do at most: the rest it asks for in time, or leaves to others
-                return end_us // times[rank] // 2, False
-            helps |= rank in helpers and self.micro_batches * times[rank] + times[rank] <= end_us
-        return self.micro_batches, helps
-
-    def _foresee(self, times: tuple[int, ...], ranks: frozenset[int]) -> tuple[int, int]:
-        """How long some workers take for all of theirs if everybody does what it can, and how long the slowest takes for
-        one; made anew when speeds have changed.
-        """
-        if self._foreseen[0] != times:
-            self._foreseen = times, {}
-        known = self._foreseen[1]
-        if ranks not in known:
-            each = [times[rank] for rank in sorted(ranks)]
-            end_us = makespan(len(each) * self.micro_batches, [Capacity(0, t) for t in each]) or 0
-            known[ranks] = end_us, max(each)
-        return known[ranks]
+        """See Advice.of."""
+        is_on = self.mode is HelpMode.STEAL and self._effect.is_on(max(self._steps, default=-1) + 1)
+        return self._advice.of(rank) if is_on else (self.micro_batches, False)
 
     def _is_over(self, step: int) -> bool:
         """Whether somebody is in a later one: then all sums of this one are there, and who is late has but to take them."""
@@ -303,11 +276,15 @@ class Ledger:
 
         Args: is_busy: it is at what it was given before, or has not sent that.
         """
-        begin_us, link_free_us = free_us, self._now.link_free_us(state, rank, now_us)
+        course = state.courses[rank]
+        begin_us, link_free_us = free_us, self._now.link_free_us(state, rank, free_us)
+        # what is given to it before its own is computed leaves with that, if it goes the same way
+        is_early = is_busy and course.idle_us is None and self._now.slow_link_us(rank) > 0
 
         def finish_us(shard: int, number: int) -> int:
             """When so many of a shard's would have left it."""
-            done_us = max(begin_us + number * self._now.mine(state, rank, shard), link_free_us)
+            joins = is_early and self.racks.are_together(state, rank, shard)
+            done_us = max(begin_us + number * self._now.mine(state, rank, shard), 0 if joins else link_free_us)
             return done_us + self._now.slow_link_us(rank)
 
         candidates = [
@@ -322,7 +299,9 @@ class Ledger:
             return None
         _, _, shard = max(candidates)
         mine = self._now.mine(state, rank, shard)
-        course = state.courses[rank]
+        if is_early and not course.joins and self.racks.are_together(state, rank, shard):
+            course.joins = True
+            course.lot = [(rank, m) for m in range(state.held(rank))]
         most = max(1, math.ceil(self._workers[rank].answer_us / mine), state.free(shard) // (2 * self.world_size))
         lot: list[int] = []
         while len(lot) < most and state.free(shard):
@@ -332,6 +311,7 @@ class Ledger:
             state.owner[shard][tail] = rank
             lot.append(tail)
         course.lot = [*(course.lot if is_busy else ()), *((shard, m) for m in lot)]
+        course.gathers = True
         course.lot_from_us = begin_us
         course.lot_until_us = begin_us + len(lot) * mine
         if shard != rank:
@@ -429,7 +409,8 @@ class Ledger:
                 continue
             mine = self._now.mine(state, rank, shard)
             ready_us = max(free_us + self.micro_batches * mine, self._now.link_free_us(state, rank, now_us))
-            if worth_helping(ready_us, finish[shard], mine // 2):
+            is_sooner = worth_helping(ready_us, finish[shard], mine // 2)
+            if is_sooner and rank in self.racks.helpers_of(state, shard, now_us):
                 state.cloned_by[shard] = rank
                 self.racks.note(state, rank, shard)
                 self.helped_micro_batches += self.micro_batches
@@ -452,7 +433,7 @@ class Ledger:
 
     def _step(self, step: int, began_us: int) -> Step:
         if step not in self._steps:
-            self._steps[step] = Step.begin(self.world_size, self.micro_batches, began_us)
+            self._steps[step] = Step.begin(self.world_size, self.micro_batches, began_us, step)
             self._hindsight.judge(step - 1, began_us)
             for old in [s for s in self._steps if s <= step - STEPS_KEPT]:
                 del self._steps[old]

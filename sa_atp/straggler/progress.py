@@ -102,6 +102,12 @@ class Course:
     lot_from_us: int = 0
     lot_until_us: int = 0
     """When it should be done with those."""
+    gathers: bool = False
+    """Whether it has not been told to send what it was given, and may be given more to send with it."""
+    joins: bool = False
+    """Whether its own contribution leaves with what it was given: it was given that before its own was computed."""
+    link_until_us: int = 0
+    """Until then its link is busy with what it has computed for others."""
     hears_us: int = 0
     """Before that it will not hear of something to do: it was told to ask again then."""
     revoked_us: int | None = None
@@ -126,6 +132,8 @@ class Step:
     began_us: int
     """When the first worker began it, as far as is known."""
     courses: list[Course]
+    is_first: bool = False
+    """Of the job: nobody knows how long sending takes."""
     is_helped: bool = False
     copied_us: dict[tuple[int, int], int] = field(default_factory=dict)
     """(shard, micro-batch) that somebody backs up: when that should be computed."""
@@ -139,8 +147,9 @@ class Step:
     """Shards that their owner's leaf will not complete: somebody who is not below it computes a part of them."""
 
     @classmethod
-    def begin(cls, world_size: int, micro_batches: int, now_us: int) -> "Step":
+    def begin(cls, world_size: int, micro_batches: int, now_us: int, number: int = 1) -> "Step":
         return cls(
+            is_first=number == 0,
             owner=[[rank] * micro_batches for rank in range(world_size)],
             began_us=now_us,
             courses=[Course() for _ in range(world_size)],

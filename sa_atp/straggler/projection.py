@@ -89,13 +89,22 @@ class Projection:
         return send_us if send_us >= LEAST_SENDING_US else 0
 
     def link_free_us(self, state: Step, rank: int, done_us: int) -> int:
-        """When a worker's own contribution has left. What it adds for others goes the same way after that.
+        """When a worker's own contribution has left, and what it has sent for others. What it adds goes the same way.
 
         Args: done_us: when it will have computed its own.
         """
-        link_us = self.slow_link_us(rank)
-        idle_us = state.courses[rank].idle_us
-        return (done_us if idle_us is None else idle_us) + link_us if link_us else 0
+        link_us, course = self.slow_link_us(rank), state.courses[rank]
+        if not link_us or course.joins or (rank in state.ended and not state.held(rank)):
+            return course.link_until_us  # or it has none
+        own_us = done_us if course.idle_us is None else course.idle_us
+        return max(own_us + link_us, course.link_until_us)
+
+    def sends(self, state: Step, rank: int, done_us: int) -> None:
+        """A worker sends what it has computed for others, because there is no more for it. Args: see link_free_us."""
+        course = state.courses[rank]
+        if course.gathers:
+            begins_us = max(self.link_free_us(state, rank, done_us), course.lot_until_us)
+            course.link_until_us, course.gathers = begins_us + self.slow_link_us(rank), False
 
     def others(self, state: Step, rank: int, shard: int, among: Collection[int], now_us: int) -> list[Capacity]:
         """The others of some ranks, free when their own is done; of the shard in question what its owner holds counts."""
@@ -109,7 +118,7 @@ class Projection:
             told_us = max(now_us + self._workers[other].answer_us // 2, state.courses[other].hears_us)
             own_us = self.duration(state, other) or 0
             done_us = max(told_us, self.free_us(state, other, now_us) + left * own_us)
-            # it can compute while its link is busy with its own
-            free_us = max(done_us, self.link_free_us(state, other, done_us) - duration)
-            found.append(Capacity(free_us + self.slow_link_us(other), duration))
+            # what it does of its own is in its own contribution; the rest it can compute while that leaves
+            link_free_us = 0 if other == shard else self.link_free_us(state, other, done_us)
+            found.append(Capacity(done_us, duration, link_free_us, self.slow_link_us(other)))
         return found

@@ -36,6 +36,11 @@ class Racks:
         if rank not in leaf and (leaf or not self.leaves):  # of what is attached to the root no leaf knows
             state.crossed.add(shard)
 
+    def are_together(self, state: Step, rank: int, shard: int) -> bool:
+        """Whether what a worker does of a shard is summed where its own contribution is."""
+        leaf = self.leaf_of(rank)
+        return not self.leaves or (shard in leaf and state.crossed.isdisjoint(leaf))
+
     def sees(self, state: Step, rank: int, shard: int) -> bool:
         """Whether a worker is told by switches what has come of a shard: one below another leaf stays there until all of
         that leaf's are.

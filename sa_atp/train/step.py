@@ -194,10 +194,10 @@ class Stepper:
         self.host.helping.weight = self._weight(self.rank)
         self._withheld.clear()
         sum_ = self.host.begin(self.workload.values)
-        offer = yield from self._own_shard(step, sum_, record)
+        offer, unsent = yield from self._own_shard(step, sum_, record)
         contributed_us = self.host.now_us()
         if self.helps:
-            yield from self._help(step, sum_, record, offer)
+            yield from self._help(step, sum_, record, offer, unsent)
         yield Wait(sum_.future)
         self._note_sent(sum_)
         self.workload.apply(sum_.future.result())
@@ -223,7 +223,7 @@ class Stepper:
     # --- own work -------------------------------------------------------------------------------------------------------
 
     def _own_shard(self, step: int, sum_: PendingSum, record: StepRecord) -> Steps:
-        """Returns: an offer to help that was made ahead; None: there was none."""
+        """Returns: an offer to help that was made ahead, None: there was none; and what leaves with what that brings."""
         parts: Lot = {}
         waited_us = 0
         pause_us = self.pause_us(step)
@@ -264,8 +264,26 @@ class Stepper:
                 if timeout_us:
                     # the answer says which way the data goes; one that is lost is not worth waiting for
                     yield Wait(first_of(idle, sum_.future), timeout_us)
+            if self._leaves_with_help(offer):
+                return offer, parts
             self._contribute(sum_, parts, on_behalf=False)
-        return offer
+        return offer, {}
+
+    def _leaves_with_help(self, offer: "Offered | None") -> bool:
+        """Whether our own contribution waits for what we have been given to do for others. On a slow link two take twice as
+        long, and the sum waits for the second one.
+        """
+        if offer is None or not offer.done() or self.host.helping.sent_us < LEAST_SENDING_US:
+            return False
+        work, member = offer.result(timeout=0), self.host.membership
+        if not isinstance(work, Work) or work.backup:
+            return False
+        return self._is_summed_below(work.shard) and (member.levels == 1 or not self.host.helping.may_cross)
+
+    def _is_summed_below(self, shard: int) -> bool:
+        """Whether what we do of a shard is summed where our own is: by the one switch that there is, or our leaf."""
+        member = self.host.membership
+        return member.levels == 1 or not member.bits_of(shard) & ~(member.leaf_bits | member.bits_of(member.rank))
 
     def _wait_for_word_us(self, record: StepRecord, bits: int, waited_us: int) -> int:
         """How long to wait, before our own contribution leaves, for what the parameter server says of it.
@@ -327,10 +345,10 @@ class Stepper:
 
     # --- other workers' work --------------------------------------------------------------------------------------------
 
-    def _help(self, step: int, sum_: PendingSum, record: StepRecord, offer: "Offered | None") -> Steps:
+    def _help(self, step: int, sum_: PendingSum, record: StepRecord, offer: "Offered | None", unsent: Lot) -> Steps:
         """Until the sum is there: what is missing, who has work, compute it, contribute it.
 
-        Args: offer: that was made while we computed our own.
+        Args: offer: that was made while we computed our own. unsent: of our own, which leaves with what that brings.
         """
         if offer is None or self.host.membership.levels > 1:  # where the way of our data is the ledger's concern
             self.host.probe(sum_)
@@ -339,9 +357,9 @@ class Stepper:
             if (yield Wait(sum_.future, int(self.patience * own_us))):
                 return
             offer = self._offer(sum_, busy_us=0)
-        gathered: list[Lot] = [
-            {}
-        ]  # computed and not sent yet; what is backed up by itself: its holder may send it, too
+        # computed and not sent yet: what our leaf sums, and what it does not; what is backed up by itself: its holder may
+        # send it, too
+        gathered: list[Lot] = [unsent, {}]
         while True:
             self._send_withheld(sum_)
             if not offer.done() and self.host.helping.should_not_wait:
@@ -362,7 +380,7 @@ class Stepper:
                     offer = self._offer(sum_, busy_us=0)
                 continue
             shard, micro_batches = work.shard, work.micro_batches
-            lot = gathered[0]
+            lot = gathered[0 if self._is_summed_below(shard) else 1]
             if work.backup:
                 gathered.append(lot := {})
             # the next piece is asked for while this one is computed
@@ -379,7 +397,7 @@ class Stepper:
     def _send_help(self, sum_: PendingSum, gathered: list[Lot]) -> None:
         for lot in gathered:
             self._contribute(sum_, lot, on_behalf=True)
-        gathered[:] = [{}]
+        gathered[:] = [{}, {}]
 
     def _offer(self, sum_: PendingSum, busy_us: int) -> "Offered":
         missing = sum_.missing_bits

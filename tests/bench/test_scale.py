@@ -27,8 +27,8 @@ def test_who_is_faster_with_more_workers(tmp_path: Path, capsys: pytest.CaptureF
     assert time["atp", 64, False] == pytest.approx(time["atp", 4, False], rel=0.04)
     assert time["atp", 64, False] < time["ring", 64, False]
     assert time["sa-atp", 4, True] < 0.8 * time["atp", 4, True]
-    assert time["sa-atp", 64, True] < time["atp", 64, True]
-    assert time["sa-atp+boa", 64, True] < 0.6 * time["sa-atp", 64, True]  # which has one piece a shard
+    assert time["sa-atp", 64, True] < 0.8 * time["atp", 64, True]
+    assert time["sa-atp+boa", 64, True] < 0.9 * time["sa-atp", 64, True]  # whose stragglers do one of four pieces, late
     for point in printed["points"]:
         assert point["iteration_time_s"] > point["shortest_s"]
     assert (tmp_path / scale.FIGURE).read_bytes().startswith(b"\x89PNG")

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from sa_atp.straggler.assignment import Capacity, makespan
 from sa_atp.straggler.ledger import STEPS_KEPT, Ledger, Told
+from sa_atp.straggler.projection import LEAST_SENDING_US
+from sa_atp.straggler.silence import PATIENCE_WITHOUT_HELP
 from sa_atp.wire.control import HelpMode
 
 FAST_US = 1_000
@@ -305,22 +307,65 @@ def test_one_that_has_a_single_micro_batch_is_advised_not_to_begin_it_where_othe
     assert known(4, 1, [FAST_US] * 3 + [2 * FAST_US], answer_us=1).advice(3) == (1, False)
 
 
-@pytest.mark.parametrize(("each_us", "patience_us"), [(FAST_US, 50_000), (40_000, 80_000)])
-def test_what_a_helper_was_given_may_be_behind_its_own_contribution(each_us: int, patience_us: int) -> None:
+@pytest.mark.parametrize(
+    ("step", "each_us", "sent_us", "patience_us"),
+    [
+        (1, FAST_US, 0, 50_000),
+        (1, 40_000, 0, 80_000),
+        (1, FAST_US, 30_000, 50_000 + 2 * 30_000),
+    ],
+)
+def test_what_a_helper_was_given_may_be_behind_its_own_contribution(
+    step: int, each_us: int, sent_us: int, patience_us: int
+) -> None:
     ledger = known(3, 2, [each_us, each_us, 4 * each_us])
     start = 1_000_000
-    assert ledger.claim(1, 2, 1, 1, 0, Told(0, 1), start) == (1, True)
+    assert ledger.claim(step, 2, 1, 1, 0, Told(0, 1), start) == (1, True)
     for rank in (0, 1):
-        ledger.idle(1, rank, Told(each_us, 2 * each_us), start + 2 * each_us)
-    given = ledger.ask(1, 0, ALL, Told(0, 2 * each_us), 0, start + 2 * each_us)
+        ledger.idle(step, rank, Told(each_us, 2 * each_us, 0, sent_us), start + 2 * each_us)
+    given = ledger.ask(step, 0, ALL, Told(0, 2 * each_us), 0, start + 2 * each_us)
     assert given is not None
     assert (given.shard, given.micro_batches, given.backup) == (2, (1,), False)
     late_us = 3 * each_us + patience_us
     missing = 0b100000  # that one
-    assert ledger.ask(1, 1, missing, Told(0, late_us - 1), 0, start + late_us - 1) is None
-    work = ledger.ask(1, 1, missing, Told(0, late_us), 0, start + late_us)
+    assert ledger.ask(step, 1, missing, Told(0, late_us - 1), 0, start + late_us - 1) is None
+    work = ledger.ask(step, 1, missing, Told(0, late_us), 0, start + late_us)
     assert work is not None
     assert (work.shard, work.micro_batches, work.backup) == (2, (1,), True)
+
+
+def test_who_has_not_been_heard_of_in_the_first_step_is_given_longer() -> None:
+    """It may have been late to join; without its part in that step it would be late for all that follow."""
+    ledger, silent_us = Ledger(2, 1, HelpMode.STEAL), FAST_US + PATIENCE_WITHOUT_HELP * LEAST_SENDING_US
+    ledger.idle(0, 0, Told(FAST_US, FAST_US), FAST_US)
+    assert ledger.ask(0, 0, 0b10, Told(0, silent_us - 1), 0, silent_us - 1) is None
+    work = ledger.ask(0, 0, 0b10, Told(0, silent_us), 0, silent_us)
+    assert work is not None
+    assert (work.shard, work.micro_batches, work.backup) == (1, (0,), True)
+
+
+def test_what_was_to_leave_with_what_a_helper_was_given_is_backed_up_with_it() -> None:
+    """On a slow link its own waits for that; if it stops in between, neither is there."""
+    sent_us, start = 60_000, 1_000_000
+    ledger = known(3, 2, [FAST_US, FAST_US, 4 * FAST_US])
+    for rank in range(3):
+        ledger.idle(0, rank, Told(0, 1, 0, sent_us), start - 1)
+    assert ledger.claim(1, 2, 1, 1, 0, Told(100 * sent_us, 1), start) == (1, True)
+    asks = Told(FAST_US, FAST_US, 0, sent_us)
+    given = ledger.ask(1, 0, ALL, asks, FAST_US, start + FAST_US)
+    assert given is not None
+    assert (given.shard, given.micro_batches, given.backup) == (2, (1,), False)
+    for rank in (0, 1):
+        ledger.idle(1, rank, Told(FAST_US, 2 * FAST_US, 0, sent_us), start + 2 * FAST_US)
+    ledger.idle(1, 2, Told(0, 4 * FAST_US, 0, sent_us), start + 4 * FAST_US)
+    late_us = 3 * FAST_US + LEAST_SENDING_US + 2 * sent_us
+    missing, found = 0b100011, []
+    for _ in range(3):
+        work = ledger.ask(1, 1, missing, Told(0, late_us), 0, start + late_us)
+        assert work is not None
+        assert work.backup
+        found += [(work.shard, m) for m in work.micro_batches]
+    assert sorted(found) == [(0, 0), (0, 1), (2, 1)]
 
 
 def test_those_who_wait_are_told_when_to_ask_again() -> None:
@@ -449,7 +494,7 @@ def test_what_follows_from_speeds_is_worked_out_when_they_change(monkeypatch: py
         worked_out.append(tasks)
         return makespan(tasks, capacities)
 
-    monkeypatch.setattr("sa_atp.straggler.ledger.makespan", counting)
+    monkeypatch.setattr("sa_atp.straggler.advice.makespan", counting)
     ledger = Ledger(16, 4, HelpMode.STEAL)
     for rank in range(16):
         ledger.idle(0, rank, Told(took_us=FAST_US * (1 + rank // 15), spent_us=9_000, answer_us=1), 10_000)

@@ -15,9 +15,9 @@ PIECES = 8
 BEGAN_US = 1_000_000
 
 
-def ledger_of(leaves: tuple[frozenset[int], ...], send_us: int) -> Ledger:
+def ledger_of(leaves: tuple[frozenset[int], ...], send_us: int, mode: HelpMode = HelpMode.STEAL) -> Ledger:
     """Eight workers whose contributions take so long to leave; one is slow, and has left all but its first piece."""
-    ledger = Ledger(8, PIECES, HelpMode.STEAL)
+    ledger = Ledger(8, PIECES, mode)
     ledger.racks.leaves = leaves
     for rank in range(8):
         each_us = SLOW_US if rank == SLOW else FAST_US
@@ -60,6 +60,15 @@ def test_nobody_helps_across_racks_where_the_trunk_would_be_busier_than_that_sav
     assert ledger.crossed(1) == []
 
 
+def test_clones_are_made_below_the_same_leaf_where_crossing_costs_more_than_it_saves() -> None:
+    ledger = ledger_of(LEAVES, FAST_US, HelpMode.CLONE)
+    assert ask(ledger, 2) is None
+    work = ask(ledger, 3)
+    assert work is not None
+    assert (work.shard, work.micro_batches) == (SLOW, tuple(range(PIECES)))
+    assert ledger.crossed(1) == []
+
+
 def test_once_a_rack_is_crossed_everybody_may_help_in_it() -> None:
     ledger = ledger_of(LEAVES, send_us=1)
     assert ask(ledger, 2) is not None
@@ -72,6 +81,16 @@ def test_before_anybody_has_said_how_long_sending_takes_racks_help_themselves() 
     ledger = ledger_of(LEAVES, send_us=0)
     assert ask(ledger, 2) is None
     assert ask(ledger, 3) is not None
+
+
+def test_what_is_summed_below_another_leaf_does_not_leave_with_ones_own() -> None:
+    ledger = ledger_of(LEAVES, send_us=1)
+    state = ledger._step(1, 0)
+    assert ledger.racks.are_together(state, 1, SLOW)
+    assert not ledger.racks.are_together(state, 2, SLOW)
+    assert ask(ledger, 2) is not None
+    assert not ledger.racks.are_together(state, 1, SLOW), "the leaf does not complete the sum any more"
+    assert ledger_of((), send_us=1).racks.are_together(state, 2, SLOW)
 
 
 @pytest.mark.parametrize("leaves", [(), (frozenset(range(8)),)])

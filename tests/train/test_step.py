@@ -1,6 +1,8 @@
 """What a step's time went into: activities cover it without a gap, whatever happened in it."""
 
 import itertools
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from helpers.work import Crew
@@ -57,6 +59,31 @@ def test_what_had_not_left_when_the_sum_came_is_counted_in_how_long_sending_take
     crew = Crew(2, 4)
     crew.run([1_000, 1_000])
     assert [host.helping.told(1)["sent_us"] for host in crew.hosts] == [told_us, told_us]
+
+
+@pytest.mark.parametrize(("sent_us", "groups"), [(60_000, 1), (40_000, 2)])
+def test_on_a_slow_link_what_was_done_for_others_leaves_with_ones_own(
+    sent_us: int, groups: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two contributions would keep the link busy twice as long, and the sum waits for the second."""
+    monkeypatch.setattr("helpers.work._Sum.sending", ((0, sent_us),))
+    crew = Crew(4, 8)
+    sent: dict[tuple[int, int], list[int]] = {}
+    there = type(crew.hosts[0]).contribute
+
+    def contribute(host: Any, sum_: Any, parts: Sequence[Any], bits: int, *, on_behalf: bool) -> None:
+        sent.setdefault((sum_.step, host.membership.rank), []).append(bits)
+        there(host, sum_, parts, bits, on_behalf=on_behalf)
+
+    monkeypatch.setattr("helpers.work._Host.contribute", contribute)
+    for _ in range(5):
+        crew.run([10_000, 10_000, 10_000, 40_000])
+    own = [host.membership.bits_of(rank) for rank, host in enumerate(crew.hosts)]
+    helpers = [rank for rank in range(3) if any(bits & ~own[rank] for bits in sent[4, rank])]
+    assert len(helpers) == 3
+    assert [len(sent[4, rank]) for rank in helpers] == [groups] * 3
+    assert all(own[rank] & ~sent[4, rank][0] == 0 for rank in helpers), "its own is in the first"
+    assert crew.courses[4].more_than_once == []
 
 
 @given(
