@@ -22,7 +22,7 @@ class Silence:
 
     def begins_us(self, state: Step, rank: int, holder: int, *, is_on: bool) -> tuple[int, int]:
         """When a worker may back up what another one holds of its own, and what that was given. Args: is_on: help is."""
-        course, send_us = state.courses[holder], self._workers[holder].send_us
+        course, link_us = state.courses[holder], self._now.slow_link_us(holder)
         # in the first step nobody knows how long anything takes, and who was late to join has not begun
         is_known = is_on and not state.is_first
         least_us = (1 if is_known else PATIENCE_WITHOUT_HELP) * LEAST_SENDING_US
@@ -30,10 +30,10 @@ class Silence:
         old_us = self._workers[holder].answer_us + self._workers[rank].answer_us
         # what it has sent, and what it says of it, may wait behind its own contribution
         own_us = self._now.due_us(state, holder) + max(self._now.mine(state, rank, holder), least_us)
-        own_us += math.ceil((OVERDUE - 1) * self._now.slow_link_us(holder))
+        own_us += math.ceil((OVERDUE - 1) * link_us)
         # this leaves behind its own contribution, and takes as long again
         late_us = math.ceil((OVERDUE - 1) * (course.lot_until_us - course.lot_from_us))
-        lot_us = course.lot_until_us + max(late_us, least_us) + math.ceil((OVERDUE - 1) * send_us)
+        lot_us = course.lot_until_us + max(late_us, least_us) + math.ceil((OVERDUE - 1) * link_us)
         return own_us + old_us, lot_us + old_us
 
     def news_us(self, state: Step, rank: int, holder: int, now_us: int, *, is_on: bool) -> list[int]:
