@@ -25,6 +25,14 @@ class ReceiveCoalescing:
         self._recent = 0.0  # packets in about the last MEMORY_US
         self._counted_us = now_us()
 
+    def counted(self) -> tuple[tuple[int, int, int, int], float]:
+        """For kernels (steady_loop_kernels.py): when packets were last counted, what was given; how many came lately."""
+        return (self._counted_us, self._longest_us, self._enough, self._worth_it), self._recent
+
+    def set_counted(self, counted_us: int, recent: float) -> None:
+        """Args: as `counted` gave them, after what has happened since."""
+        self._counted_us, self._recent = counted_us, recent
+
     def pause_s(self, packets: int, most: int | None = None) -> float:
         """How long to wait before looking again.
 
