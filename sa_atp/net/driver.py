@@ -82,12 +82,17 @@ class Driver:
         self.steady: SteadyLoop | None = None
         """Does turns in compiled code while a stream flows; None: nothing does."""
         self._pacer = SendPacer()
+        self._owes = False  # whether contributions that may leave have not been sent
         self._resume_us: int | None = None  # when there may be room again for what waits to be sent
 
     def expect(self, size: int) -> None:
         """Says how large the largest datagrams will be, in bytes: before the loop runs, or in it."""
         enough = min(self._enough, self.socket.most_gathered(size))
         self._coalescing = ReceiveCoalescing(LONGEST_PAUSE_US, enough, self._worth_it)
+
+    def let_gather(self, longest_us: int) -> None:
+        """Says for how long datagrams may gather at the most from now on: in the loop."""
+        self._coalescing.longest_us = longest_us
 
     # --- from any thread ----------------------------------------------------------------------------------------------
 
@@ -245,13 +250,16 @@ class Driver:
         self._serve()
         pause_s = self._pause_s(received)
         while received and self.steady is not None and not (self._calls or self._stop or self._is_over()):
-            left = self.steady.run(self._pacer, self._coalescing, pause_s, self._resume_us)
+            left = self.steady.run(self._pacer, self._coalescing, pause_s, self._resume_us, owes=self._owes)
             if left is None:
                 break
             if left:
                 self.connection.receive(left, now_us())
-            self._serve()
-            pause_s = self._pause_s(sum(map(len, left)))
+            self._serve(contributions=False)  # which leave first if it goes on, and else below
+            pause_s = 0.0
+        if self._owes:
+            self._flush()
+            self._due_us = self._next_due_us()
         if pause_s:
             wait_readable(self._wake_read, pause_s)  # calls need not wait
 
@@ -271,14 +279,18 @@ class Driver:
                 received = self._receive()
         return received
 
-    def _serve(self) -> None:
-        """Does what is to be done by now."""
+    def _serve(self, *, contributions: bool = True) -> None:
+        """Does what is to be done by now. Args: contributions: to be sent as well, as far as they may leave."""
         self._run_calls()
         # as it was after the last turn: what has made it earlier since then is sent below
         due = self.connection.next_timer_us() if self._due_us == UNKNOWN else self._due_us
         if due is not None and now_us() >= due:
             self.connection.handle_timer(now_us())
-        self._flush()
+        self._owes = not contributions
+        if contributions:
+            self._flush()
+        else:
+            self.socket.send(self.connection.transmit(now_us(), 0))
         self.after()
         self._due_us = self._next_due_us()
 

@@ -40,11 +40,12 @@ class SteadyLoop:
         self._skip = self._skipped = 0  # how many turns are, and were, left to Python
 
     def run(
-        self, pacer: SendPacer, coalescing: ReceiveCoalescing, pause_s: float, resume_us: int | None
+        self, pacer: SendPacer, coalescing: ReceiveCoalescing, pause_s: float, resume_us: int | None, *, owes: bool
     ) -> list[Burst] | None:
         """Goes on from the end of a turn until something is to be done that is not compiled.
 
-        Args: pause_s: how long datagrams may gather first; resume_us: when there will be room for what waits to be sent.
+        Args: pause_s: how long datagrams may gather first; resume_us: when there will be room for what waits to be sent;
+            owes: whether what may leave has not been sent yet.
         Returns: what has arrived, and belongs to the connection; None: no stream flows, and nothing was done.
         """
         if self._skipped < self._skip:
@@ -60,7 +61,7 @@ class SteadyLoop:
         numbers[k.L_HELD : k.L_COUNTED], reals[k.F_PACE] = pacer.counted()
         numbers[k.L_COUNTED : k.L_SEGMENTS], reals[k.F_RECENT] = coalescing.counted()
         numbers[k.L_SEGMENTS :] = 0
-        numbers[k.L_SEGMENTS : k.L_TURNS] = self._segments, room.shape[1], steady.data_fragments, LOOKS
+        numbers[k.L_SEGMENTS : k.L_TURNS] = self._segments, room.shape[1], steady.data_fragments, LOOKS, int(owes)
         self._run(
             numbers, reals, self._polls, self._times, self._held, *packed.lent(), room.view(np.uint32), room,
             *segmented.lent(self._address), steady.values, steady.state,

@@ -29,17 +29,18 @@ ioctl = types.ExternalFunction("ioctl", types.int32(types.int32, types.uint64, t
 # of the pacer (SendPacer.counted) and of coalescing (ReceiveCoalescing.counted)
 (L_HELD, L_AT, L_LEFT, L_BUSY) = range(7, 11)
 (L_COUNTED, L_LONGEST, L_ENOUGH, L_WORTH_IT) = range(11, 15)
-# datagrams of a call to the kernel, of a fragment's size, data fragments of the operation, looks at the socket in a turn
-(L_SEGMENTS, L_SIZE, L_DATA_FRAGMENTS, L_LOOKS) = range(15, 19)
+# datagrams of a call to the kernel, bytes of a fragment, data fragments of the operation, looks at the socket in a turn;
+# whether something may leave before all else
+(L_SEGMENTS, L_SIZE, L_DATA_FRAGMENTS, L_LOOKS, L_OWES) = range(15, 20)
 # what has come of it: turns, datagrams that came and were sent; when the last came; rows that were found, and are not all
 # taken: from which row, and which datagram of it; datagrams that were written, and are not all sent: from which
-(L_TURNS, L_RECEIVED, L_SENT, L_NOW, L_FOUND, L_ROW, L_DATAGRAM, L_WRITTEN, L_TAKEN) = range(19, 28)
-L_ITEMS = 28
+(L_TURNS, L_RECEIVED, L_SENT, L_NOW, L_FOUND, L_ROW, L_DATAGRAM, L_WRITTEN, L_TAKEN) = range(20, 29)
+L_ITEMS = 29
 F_PACE, F_RECENT, F_ITEMS = range(3)
 
 # As in send_pacer.py and receive_coalescing.py, which a test compares
 AHEAD_US, LEAST_BYTES, MEASURED_US, LATER_US, SMOOTHING, GROWTH = 10_000, 32_768, 40_000, 1_000, 0.5, 1.25
-MEMORY_US = 50_000.0
+MEMORY_US, SOON = 50_000.0, 2
 
 
 def clock(times: Any) -> int:
@@ -113,9 +114,9 @@ def pause_us(numbers: Any, reals: Any, packets: int, most: int, now_us: int) -> 
     reals[F_RECENT] = reals[F_RECENT] * math.exp((numbers[L_COUNTED] - now_us) / MEMORY_US) + packets
     numbers[L_COUNTED] = now_us
     enough = min(numbers[L_ENOUGH], most)
-    if packets <= 0 or packets >= enough:
-        return 0
     pace = max(pace, reals[F_RECENT] / MEMORY_US)
+    if packets <= 0 or enough <= 0 or (packets >= enough and pace * numbers[L_LONGEST] >= SOON * enough):
+        return 0
     gathered = min(float(enough), pace * numbers[L_LONGEST])
     return int(gathered / pace) if gathered >= numbers[L_WORTH_IT] else 0
 
@@ -193,6 +194,10 @@ def run(
     numbers[L_FOUND] = numbers[L_ROW] = numbers[L_DATAGRAM] = numbers[L_WRITTEN] = 0
     now = clock(times)
     numbers[L_NOW] = now
+    if numbers[L_OWES] != 0 and not flush(
+        numbers, reals, times, held, out, data, header_out, vector_out, name_out, control_out, values, state
+    ):
+        return
     while now < numbers[L_UNTIL]:
         if pause > 0 and wait(polls, times, 1, 1, pause) != 0:
             return  # somebody wants the loop
