@@ -138,5 +138,8 @@ class Steady:
         if numbers[s.N_PART]:
             stream = self.state[s.A_ROWS][numbers[s.N_PART_ROW]].tolist()
             self._receiver.follow(operation, stream, self.state[-2], self.state[-1], now_us)
-        if operation.is_done():
-            self._operation, self.state = None, ()  # it may be a while until the next one
+
+    def forget(self, operation: Operation) -> None:
+        """It is over: its arrays and its values are not ours any more."""
+        if operation is self._operation:
+            self._operation, self.state, self.values = None, (), np.zeros(0, np.float32)

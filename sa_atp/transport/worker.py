@@ -105,21 +105,10 @@ class Worker:
         self._sender = Sender(
             membership, self._leaf, self.round_trip, self.window, self._recovery, self.stats, self._common, under_way
         )
-        self._steady = (
-            None
-            if self._common is None
-            else Steady(
-                membership,
-                self._operations,
-                self.round_trip,
-                self.window,
-                self._probe_timer,
-                self._recovery,
-                self._receiver,
-                self.stats,
-                self._common,
-            )
-        )
+        self._steady = None if self._common is None else Steady(
+            membership, self._operations, self.round_trip, self.window, self._probe_timer, self._recovery, self._receiver,
+            self.stats, self._common,
+        )  # fmt: skip
         self._requests = Requests(first_number=first_request)
         self._requests.job, self._requests.epoch = membership.job, membership.epoch
         self._alive_at_us = now_us
@@ -201,6 +190,8 @@ class Worker:
         """Writes the sums of a done operation into float32[values]."""
         done = self._operations.take(operation, out, None if self._common is None else self._common.write_values)
         self._fetching.keep(done)
+        if self._steady is not None:
+            self._steady.forget(done)
         return done
 
     def _open_waiting(self, now_us: int) -> None:
