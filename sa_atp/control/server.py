@@ -6,7 +6,7 @@ from sa_atp.control.admission import Installer
 from sa_atp.control.fabric import Keeper, SwitchPlace
 from sa_atp.net.clock import now_us
 from sa_atp.net.compiled import socket_kernels, worker_kernels
-from sa_atp.net.driver import Driver
+from sa_atp.net.driver import LONGEST_PAUSE_US, Driver
 from sa_atp.net.udp import UdpSocket
 from sa_atp.spec import Kind
 from sa_atp.transport.server import ParameterServer
@@ -16,6 +16,7 @@ from sa_atp.wire.header import size_of
 
 # copies of results that nobody has asked for wait for one another, so that workers have the processor
 WORTH_IT, ENOUGH_BYTES = 2, 1 << 20
+UNASKED_PAUSE_US = 30_000  # ... longer where nobody is likely to want an answer meanwhile
 
 
 class ServerProcess:
@@ -71,6 +72,7 @@ class ServerProcess:
         self._driver.stop()
 
     def _take_events(self) -> None:
+        self._driver.let_gather(UNASKED_PAUSE_US if self.server.is_unasked(now_us()) else LONGEST_PAUSE_US)
         while (event := self.server.next_event()) is not None:
             if self._installer is not None:
                 self._installer.submit(event)

@@ -28,6 +28,7 @@ from sa_atp.net.driver import Driver
 from sa_atp.net.helping import Helping
 from sa_atp.net.promise import Callbacks, Promise, then_at_once
 from sa_atp.net.session import Asking, Session, Sum
+from sa_atp.net.steady_loop import SteadyLoop
 from sa_atp.net.udp import UdpSocket, segments
 from sa_atp.spec import UDP_PORT, Kind
 from sa_atp.transport.common_case import Kernels
@@ -159,6 +160,7 @@ class Communicator(Asking):
         driver.connection = self._worker
         driver.after = self._session.serve
         driver.ended = self._end
+        driver.steady = SteadyLoop(self._worker, driver.socket, driver.woken_by, segments(size))
         driver.start(f"sa-atp-rank-{membership.rank}")
 
     # --- sums ---------------------------------------------------------------------------------------------------------

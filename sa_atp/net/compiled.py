@@ -11,7 +11,7 @@ import inspect
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -19,6 +19,7 @@ from typing import Any, cast
 
 from sa_atp.folders import cache_folder
 from sa_atp.transport import kernels
+from sa_atp.transport import steady_kernels as plain_steady
 from sa_atp.transport.common_case import Kernels
 
 _LOCK = threading.Lock()
@@ -34,6 +35,12 @@ def socket_kernels() -> Any:
     """Those of a socket."""
     with _LOCK:
         return _socket_kernels()
+
+
+def steady_kernels() -> Any:
+    """Those of transport/steady_kernels.py, for a connection whose stream flows."""
+    with _LOCK:
+        return _steady_kernels()
 
 
 @lru_cache(maxsize=1)
@@ -77,11 +84,85 @@ def _socket_kernels() -> Any:
     )
 
 
-def compiled(module: ModuleType, helpers: Sequence[str] = (), **signatures: Any) -> SimpleNamespace:
-    """Functions of a module of kernels, each compiled for the one signature. Args: helpers: functions that they call."""
+@lru_cache(maxsize=1)
+def _steady_kernels() -> Any:
+    from numba import types as t
+
+    fast = _worker_kernels()
+    state, i64 = _state(), t.int64
+    return compiled(
+        plain_steady,
+        ("answer_us", "timed", "end_round", "counted"),
+        {"fill": fast.fill, "streams": fast.streams, "take": fast.take},
+        (kernels,),
+        receive=i64(t.uint32[:, ::1], i64, state),
+        transmit=i64(t.uint32[:, ::1], i64, i64, t.Array(t.float32, 1, "C", readonly=True), state),
+        due_us=i64(t.int64[::1], i64),
+        may_gather=i64(t.int64[::1]),
+    )
+
+
+def _state() -> Any:
+    """The type of steady_kernels' state."""
+    from numba import types as t
+
+    numbers, table, mask, bits = t.int64[::1], t.int64[:, ::1], t.boolean[::1], t.uint32[::1]
+    return cast(Any, t).Tuple((
+        numbers, t.float64[::1], numbers, numbers, numbers, bits, bits, table, mask, t.int32[::1], t.int16[::1],
+        t.int8[::1], mask, t.int32[::1], mask, t.int16[:, ::1], numbers, numbers, t.uint8[::1], mask, t.int8[::1],
+        numbers, table,
+    ))  # fmt: skip
+
+
+def steady_loop() -> Any:
+    """The function `run` of net/steady_loop_kernels.py."""
+    with _LOCK:
+        return _steady_loop()
+
+
+@lru_cache(maxsize=1)
+def _steady_loop() -> Any:
+    from numba import types as t
+
+    from sa_atp.net import socket_kernels as sockets
+    from sa_atp.net import steady_loop_kernels as plain
+
+    steady, plain_sockets = _steady_kernels(), _socket_kernels()
+    numbers, words, bytes_ = t.int64[::1], t.uint64[::1], t.uint8[:, ::1]
+    return compiled(
+        plain,
+        ("clock", "wait", "limit", "look", "budget_bytes", "wrote", "resume_us", "pause_us", "take_found", "flush"),
+        {
+            "receive_messages": plain_sockets.receive, "send": plain_sockets.send, "receive": steady.receive,
+            "transmit": steady.transmit, "due_us": steady.due_us, "may_gather": steady.may_gather,
+        },
+        (kernels, plain_steady, sockets),
+        run=t.void(
+            numbers, t.float64[::1], numbers, numbers, t.int32[::1], t.uint8[::1], t.uint32[::1], words, words, words,
+            words, t.int64[:, ::1], t.uint32[:, ::1], bytes_, words, words, words, words,
+            t.Array(t.float32, 1, "C", readonly=True), _state(),
+        ),
+    ).run  # fmt: skip
+
+
+def compiled(
+    module: ModuleType,
+    helpers: Sequence[str] = (),
+    called: Mapping[str, Any] | None = None,
+    theirs: Sequence[ModuleType] = (),
+    **signatures: Any,
+) -> SimpleNamespace:
+    """Functions of a module of kernels, each compiled for the one signature.
+
+    Args:
+        helpers: functions of it that they call.
+        called: compiled functions of other modules that they call, by name; theirs: those modules.
+    """
     import numba
 
-    copied = _copy(module)
+    copied = _copy(module, theirs)
+    for name, function in (called or {}).items():
+        setattr(copied, name, function)
     with (_folder() / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # several that start together compile it once
         for name in helpers:
@@ -100,10 +181,11 @@ def _folder() -> Path:
     return folder
 
 
-def _copy(module: ModuleType) -> ModuleType:
-    """The module again, from a file in the cache folder."""
+def _copy(module: ModuleType, theirs: Sequence[ModuleType]) -> ModuleType:
+    """The module again, from a file in the cache folder. Args: theirs: modules that its code depends on."""
     source = inspect.getsource(module)
-    name = f"{module.__name__.replace('.', '_')}_{hashlib.sha256(source.encode()).hexdigest()[:16]}"
+    digest = hashlib.sha256("".join([source, *map(inspect.getsource, theirs)]).encode()).hexdigest()[:16]
+    name = f"{module.__name__.replace('.', '_')}_{digest}"
     if name in sys.modules:
         return sys.modules[name]
     path = _folder() / f"{name}.py"

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sa_atp.arrays import ByteRows, Words
+from sa_atp.arrays import AnyIntegers, ByteRows, Octets, Words
 from sa_atp.net.mmsg import address_of, socket_address
 from sa_atp.wire.datagrams import Address, Burst
 
@@ -31,16 +31,28 @@ class PackedReceive:
         is_drained = count < 0
         if is_drained:
             count = -1 - count
+        return self.bursts(0, count), is_drained
+
+    def bursts(self, first: int, end: int, taken: int = 0) -> list[Burst]:
+        """What was found in rows first to end - 1. Args: taken: datagrams of the first that have been taken already."""
         bursts: list[Burst] = []
-        for start, bytes_, size, sender in self._found[:count].tolist():
+        for start, bytes_, size, sender in self._found[first:end].tolist():
             address = address_of(sender & ALL)
             whole, rest = divmod(bytes_, size)
             split = start + whole * size
-            if whole:
-                bursts.append(Burst(address, self._room[start:split].reshape(whole, size)))
+            start += taken * size
+            if start < split:
+                bursts.append(Burst(address, self._room[start:split].reshape(-1, size)))
             if rest:
                 bursts.append(Burst(address, self._room[split : split + rest].reshape(1, rest)))
-        return bursts, is_drained
+            taken = 0
+        return bursts
+
+    def lent(self) -> tuple[Octets, Words, Words, Words, Words, Words, AnyIntegers]:
+        """For compiled code that takes messages itself: the room, also as 32-bit words, and what else a kernel wants."""
+        return (
+            self._room, self._room.view(np.uint32), self._header, self._vector, self._name, self._control, self._found,
+        )  # fmt: skip
 
 
 class SegmentedSend:
@@ -51,9 +63,13 @@ class SegmentedSend:
 
     def send(self, fd: int, address: Address, data: ByteRows, segments: int) -> int:
         """Sends datagrams until the kernel refuses some. Args: segments: of one call. Returns: how many it took."""
+        return int(self._send(fd, data, 0, segments, *self.lent(address)))
+
+    def lent(self, address: Address) -> tuple[Words, Words, Words, Words]:
+        """What socket_kernels.send wants beside the datagrams."""
         name = self._names.get(address)
         if name is None:
             if len(self._names) >= NAMES_KEPT:
                 self._names.clear()
             name = self._names[address] = np.frombuffer(socket_address(address), np.uint64).copy()
-        return int(self._send(fd, data, 0, segments, self._header, self._vector, name, self._control))
+        return self._header, self._vector, name, self._control

@@ -12,6 +12,7 @@ from typing import Protocol
 from sa_atp.net.clock import now_us
 from sa_atp.net.receive_coalescing import ReceiveCoalescing
 from sa_atp.net.send_pacer import SendPacer
+from sa_atp.net.steady_loop import SteadyLoop
 from sa_atp.net.udp import UdpSocket
 from sa_atp.wire.datagrams import Burst
 
@@ -65,6 +66,7 @@ class Driver:
         self._lock = threading.RLock()
         self._loop = threading.Lock()  # held by the thread that does what the loop does, between two waits
         self._owner = 0  # that thread; 0: none
+        self._is_over: Callable[[], bool] = _never  # what the thread that has borrowed it waits for
         self._is_lent = False  # to a thread that keeps it while it waits
         self._epoll = select.epoll()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -77,13 +79,20 @@ class Driver:
         self._thread: threading.Thread | None = None
         self._enough, self._worth_it = enough, worth_it
         self.expect(0)
+        self.steady: SteadyLoop | None = None
+        """Does turns in compiled code while a stream flows; None: nothing does."""
         self._pacer = SendPacer()
+        self._owes = False  # whether contributions that may leave have not been sent
         self._resume_us: int | None = None  # when there may be room again for what waits to be sent
 
     def expect(self, size: int) -> None:
         """Says how large the largest datagrams will be, in bytes: before the loop runs, or in it."""
         enough = min(self._enough, self.socket.most_gathered(size))
         self._coalescing = ReceiveCoalescing(LONGEST_PAUSE_US, enough, self._worth_it)
+
+    def let_gather(self, longest_us: int) -> None:
+        """Says for how long datagrams may gather at the most from now on: in the loop."""
+        self._coalescing.longest_us = longest_us
 
     # --- from any thread ----------------------------------------------------------------------------------------------
 
@@ -116,13 +125,22 @@ class Driver:
         """Whether the loop is in this thread at the moment: then nothing that it must do may be waited for."""
         return self._owner == threading.get_ident()
 
+    @property
+    def woken_by(self) -> int:
+        """The descriptor at which the loop is woken: readable when somebody wants it."""
+        return self._wake_read
+
     def borrow(self) -> bool:
         """Takes the loop into this thread, until `give_back`, so that no thread has to wake another one to go on.
 
         Returns: whether it could: somebody else may have it, or it may be over.
         """
-        if self.is_here() or self._is_lent or not self._loop.acquire(timeout=A_TURN_S):
+        if self.is_here() or self._is_lent:
             return False
+        if not self._loop.acquire(blocking=False):
+            self._wake()  # it may be in the middle of many turns
+            if not self._loop.acquire(timeout=A_TURN_S):
+                return False
         if self._over or self._stop:
             self._loop.release()
             return False
@@ -135,6 +153,7 @@ class Driver:
     def turn_until(self, is_done: Callable[[], bool]) -> None:
         """Does what the loop does; for who has borrowed it. What goes wrong in a turn ends the loop, as everywhere."""
         readable: list[int] = []  # at first: what has been called meanwhile
+        self._is_over = is_done
         while True:
             try:
                 self._handle(readable)
@@ -146,6 +165,7 @@ class Driver:
             readable = [fd for fd, _ in self._poll.poll(math.ceil(1000 * self._wait_s(LONGEST_WAIT_S)))]
 
     def give_back(self) -> None:
+        self._is_over = _never
         self._epoll.register(self.socket, select.EPOLLIN)
         self._epoll.register(self._wake_read, select.EPOLLIN)
         self._owner, self._is_lent = 0, False
@@ -226,6 +246,29 @@ class Driver:
 
     def _handle(self, readable: Sequence[int]) -> None:
         """Args: readable: descriptors at which there is something, or was."""
+        received = self._take(readable)
+        self._serve()
+        pause_s = self._pause_s(received)
+        while received and self.steady is not None and not (self._calls or self._stop or self._is_over()):
+            left = self.steady.run(self._pacer, self._coalescing, pause_s, self._resume_us, owes=self._owes)
+            if left is None:
+                break
+            if left:
+                self.connection.receive(left, now_us())
+            self._serve(contributions=False)  # which leave first if it goes on, and else below
+            pause_s = 0.0
+        if self._owes:
+            self._flush()
+            self._due_us = self._next_due_us()
+        if pause_s:
+            wait_readable(self._wake_read, pause_s)  # calls need not wait
+
+    def _pause_s(self, received: int) -> float:
+        """How long datagrams may gather now. Args: received: how many the last look at the socket brought."""
+        return self._coalescing.pause_s(received, self.connection.may_gather()) if received else 0.0
+
+    def _take(self, readable: Sequence[int]) -> int:
+        """Takes what is there. Returns: how many datagrams."""
         received = 0
         for fd in readable:
             if fd == self._wake_read:
@@ -234,17 +277,22 @@ class Driver:
                 self._woken = False  # before the calls are taken: later ones wake the loop again
             else:
                 received = self._receive()
+        return received
+
+    def _serve(self, *, contributions: bool = True) -> None:
+        """Does what is to be done by now. Args: contributions: to be sent as well, as far as they may leave."""
         self._run_calls()
         # as it was after the last turn: what has made it earlier since then is sent below
         due = self.connection.next_timer_us() if self._due_us == UNKNOWN else self._due_us
         if due is not None and now_us() >= due:
             self.connection.handle_timer(now_us())
-        self._flush()
+        self._owes = not contributions
+        if contributions:
+            self._flush()
+        else:
+            self.socket.send(self.connection.transmit(now_us(), 0))
         self.after()
         self._due_us = self._next_due_us()
-        pause_s = self._coalescing.pause_s(received, self.connection.may_gather()) if received else 0.0
-        if pause_s:
-            wait_readable(self._wake_read, pause_s)  # calls need not wait
 
     def _receive(self) -> int:
         """Takes what has arrived, or a bounded part of it; returns how many datagrams."""
@@ -272,6 +320,10 @@ class Driver:
                 break
         if budget_bytes is not None:
             self._resume_us = self._pacer.resume_us()
+
+
+def _never() -> bool:
+    return False
 
 
 def wait_readable(descriptor: int, seconds: float) -> None:

@@ -9,6 +9,7 @@ import math
 
 from sa_atp.net.clock import now_us
 
+SOON = 2  # batches, that come in the time for which packets may gather
 MEMORY_US = 50_000  # over which arrivals are counted: a short burst is no stream
 
 
@@ -19,11 +20,19 @@ class ReceiveCoalescing:
         enough: a batch of so many packets is large enough.
         worth_it: a pause in which fewer arrive costs time and saves little.
         """
-        self._longest_us = longest_us
+        self.longest_us = longest_us
         self._enough = enough
         self._worth_it = worth_it
         self._recent = 0.0  # packets in about the last MEMORY_US
         self._counted_us = now_us()
+
+    def counted(self) -> tuple[tuple[int, int, int, int], float]:
+        """For kernels (steady_loop_kernels.py): when packets were last counted, what was given; how many came lately."""
+        return (self._counted_us, self.longest_us, self._enough, self._worth_it), self._recent
+
+    def set_counted(self, counted_us: int, recent: float) -> None:
+        """Args: as `counted` gave them, after what has happened since."""
+        self._counted_us, self._recent = counted_us, recent
 
     def pause_s(self, packets: int, most: int | None = None) -> float:
         """How long to wait before looking again.
@@ -36,9 +45,10 @@ class ReceiveCoalescing:
         self._recent = self._recent * math.exp((self._counted_us - now) / MEMORY_US) + packets
         self._counted_us = now
         enough = self._enough if most is None else min(self._enough, most)
-        if not 0 < packets < enough:
-            return 0.0
         pace = max(pace, self._recent / MEMORY_US)
+        # where a batch is large enough, and the next one will be so soon, there is nothing to wait for
+        if packets <= 0 or enough <= 0 or (packets >= enough and pace * self.longest_us >= SOON * enough):
+            return 0.0
         # in packets: what will have gathered by the end of the pause
-        gathered = min(float(enough), pace * self._longest_us)
+        gathered = min(float(enough), pace * self.longest_us)
         return gathered / pace / 1e6 if gathered >= self._worth_it else 0.0

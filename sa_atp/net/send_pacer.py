@@ -6,6 +6,8 @@ comes next, a claim or the next step's contributions, leaves behind it. So contr
 ahead only, at the pace at which they were seen to leave.
 """
 
+from collections.abc import Sequence
+
 AHEAD_US = 10_000  # a loaded host comes back within this time
 LEAST_BYTES = 32_768  # written ahead however slow the link is
 MEASURED_US = 40_000  # packets leave in lumps (segmentation offload): a pace is an average over so long
@@ -45,6 +47,14 @@ class SendPacer:
             return self._at_us + LATER_US
         wait_us = int((self._held - self._limit() / 2) / self._pace)
         return self._at_us + min(max(LATER_US // 2, wait_us), AHEAD_US)  # a pace that is far too low must not last
+
+    def counted(self) -> tuple[tuple[int, int, int, int], float]:
+        """For kernels (steady_loop_kernels.py): what was held, when; what has left since, in what time; the pace."""
+        return (self._held, self._at_us, self._left, self._busy_us), self._pace
+
+    def set_counted(self, counted: Sequence[int], pace: float) -> None:
+        """Args: as `counted` gave them, after what has happened since."""
+        (self._held, self._at_us, self._left, self._busy_us), self._pace = counted, pace
 
     def _look(self, held: int, now_us: int) -> None:
         # That a short queue is found empty says nothing of the link: it was empty for a while, nobody knows how long.

@@ -122,6 +122,12 @@ class UdpSocket:
         self._segmented = SegmentedSend(kernels)
         self._rows = self._rows[:0]
 
+    def compiled(self) -> tuple[PackedReceive, SegmentedSend] | None:
+        """What takes and gives bursts here by compiled code; None: that is not used, or a route refuses segmented sends."""
+        if self._packed is None or self._segmented is None or not self._segments:
+            return None
+        return self._packed, self._segmented
+
     # --- in -----------------------------------------------------------------------------------------------------------
 
     def receive(self) -> list[Burst]:

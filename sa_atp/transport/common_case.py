@@ -32,6 +32,7 @@ from sa_atp.wire.header import WORD, first_byte, size_of, words_of
 
 Streams = NDArray[np.int64]
 """int64[streams, ROW_ITEMS], see kernels.streams."""
+STEADY_ROWS = 2048  # packets of one burst at most, for kernels of streams that flow
 BITMAP_WORD_BITS = 32  # kernels read packets in such words
 
 
@@ -72,9 +73,9 @@ class ResultStreams:
         self._kernels = kernels
         self.job, self.epoch = job, epoch
         self._size = size_of(Kind.RESULT, lanes, contribution_bits)
-        self._fan_in = _in_memory(fan_in, contribution_bits)
-        self._what = np.zeros(k.S_ITEMS, np.int64)
-        self._what[:] = (
+        self.fan_in = _in_memory(fan_in, contribution_bits)
+        self.what = np.zeros(k.S_ITEMS, np.int64)
+        self.what[:] = (
             first_byte(Kind.RESULT), job, epoch, Flag.CONGESTION, Flag.COLLISION, Flag.FROM_PS,
         )  # fmt: skip
         self._rows: Streams = np.zeros((256, k.ROW_ITEMS), np.int64)
@@ -86,7 +87,7 @@ class ResultStreams:
             return None
         if len(self._rows) < len(packets):
             self._rows = np.zeros((2 * len(packets), k.ROW_ITEMS), np.int64)
-        count = self._kernels.streams(words, self._what, self._fan_in, self._rows)
+        count = self._kernels.streams(words, self.what, self.fan_in, self._rows)
         return None if count < 0 else self._rows[:count]
 
 
@@ -166,6 +167,26 @@ class CommonCase:
             self._done = np.zeros((2 * plan.chunks, 2), np.int64)
         found = operation.take_stream(self._kernels, packets.view(np.uint32), start, end, what, self._found, self._done)
         return None if found is None else Taken(*found)
+
+    def lent(self, operation: Operation, group: ContributionGroup) -> tuple[NDArray[Any], ...] | None:
+        """What kernels of streams that flow are given of an operation and its only group, beside the connection's numbers:
+        in the order in which steady_kernels.receive takes it apart. None: it is not common.
+        """
+        if not little_endian():
+            return None
+        plan, width = operation.plan, self._member.contribution_bits
+        fill, take = self._contribution.copy(), self._stream.copy()
+        fill[[k.F_FLAGS, k.F_TAG, k.F_SEQ, k.F_DATA_START, k.F_CHUNK_FRAGMENTS, k.F_ATTEMPT, k.F_ADD]] = (
+            0, operation.tag, operation.first_seq, plan.data_start(0), plan.chunk_fragments, 0, 0,
+        )  # fmt: skip
+        take[[k.T_DATA_START, k.T_DATA_FRAGMENTS, k.T_CHUNK_FRAGMENTS, k.T_ATTEMPT]] = (
+            plan.data_start(0), plan.data_fragments, plan.chunk_fragments, 0,
+        )  # fmt: skip
+        return (
+            fill, self.results.what, take, _in_memory(group.bits, width), self.results.fan_in,
+            np.zeros((STEADY_ROWS, k.ROW_ITEMS), np.int64), *operation.lent(), group.sent_us, group.order, group.tries,
+            group.marked_lost, group.fits[0], np.zeros(k.OUT_ITEMS, np.int64), np.zeros((plan.chunks, 2), np.int64),
+        )  # fmt: skip
 
     def write_values(self, sums: Integers, exponents: Exponents, first: int, end: int, out: Values) -> bool:
         """The values that the sums of these chunks stand for. Returns: whether it could."""

@@ -271,6 +271,32 @@ class ContributionGroup:
             self._under_way.has_left(int(self.order[last]))
         self.newest_done_us = max(self.newest_done_us, newest_us)
 
+    # --- for kernels (steady_kernels.py) ------------------------------------------------------------------------------
+
+    @property
+    def is_steady(self) -> bool:
+        """Nothing was sent twice or has to be, and what may be sent for the first time is one range."""
+        return not (
+            self.retransmit_queue or self.excluded or self._rounded or len(self._fresh) > 1 or self.bypass_leaf
+        ) and (self.in_order and self.is_aligned and len(self.parts) == 1 and bool(self.sending))
+
+    @property
+    def fresh_range(self) -> tuple[int, int]:
+        """What may be sent for the first time, where that is one range."""
+        return self._fresh[0] if self._fresh else (self.plan.span, self.plan.span)
+
+    def set_fresh_range(self, first: int, end: int) -> None:
+        self._fresh = [(first, end)] if first < end else []
+
+    def counted(self) -> tuple[int, ...]:
+        """Where what was sent ends, when the newest that is complete was sent, and what has been asked for by order."""
+        return self.high, self.newest_done_us, self.asked_before_us, self.late_up_to, self.asked_up_to
+
+    def set_counted(self, counted: Sequence[int], in_flight: int) -> None:
+        """Args: as `counted` gave them, after what has happened since; how many are in flight now."""
+        self.high, self.newest_done_us, self.asked_before_us, self.late_up_to, self.asked_up_to = counted
+        self.in_flight = in_flight
+
     def waiting(self, pending: Mask, oldest: int, sent_before_us: int) -> Indices:
         """Fragments that were sent before a time and whose sum is not known. Args: oldest: none below is pending."""
         span = slice(oldest, self.high)

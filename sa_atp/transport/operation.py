@@ -233,22 +233,49 @@ class Operation:
         Returns: as on_results; None if it is not common, and nothing has changed. Raises: Changed.
         """
         (group,) = self.groups
+        if not kernels.take(
+            words, start, end, what, *self.lent(), group.sent_us, group.tries, group.marked_lost, found, done
+        ):
+            return None
+        return self.after_taken(int(what[0]) + end - start - 1, found, done)
+
+    def lent(self) -> tuple[NDArray[Any], ...]:
+        """What kernels change of an operation: what is pending, and of each chunk; the sums; histories."""
         if self._table is None:
             self._table = np.array([_row(history) for history in self._history], np.int16)
-        if not kernels.take(
-            words, start, end, what, self.pending, self._waiting, self.exponent, self.attempt, self._accepted, self._sums,
-            self._from_history, self._table, group.sent_us, group.tries, group.marked_lost, found, done,
-        ):  # fmt: skip
-            return None
+        return (
+            self.pending, self._waiting, self.exponent, self.attempt, self._accepted, self._sums, self._from_history,
+            self._table,
+        )  # fmt: skip
+
+    def after_taken(self, last: int, found: Any, done: Any) -> tuple[int, int]:
+        """What follows from what a kernel has taken. Args: last: the last fragment; found, done: see kernels.take.
+
+        Returns: as on_results. Raises: Changed.
+        """
+        (group,) = self.groups
         fresh, newest_us, flown, complete, accepted, last_accepted = found.tolist()
         self._miss(-fresh)
-        group.on_taken(int(what[0]) + end - start - 1, flown, newest_us)
+        group.on_taken(last, flown, newest_us)
         if accepted:
             self.resolved += accepted
             group.forget_complete(self._accepted, self.plan.data_start(0) + self.plan.fragments_of(last_accepted)[1])
         for chunk, top in done[:complete].tolist():
             self._chunk_complete(chunk, top)
         return fresh, newest_us
+
+    @property
+    def is_foretold(self) -> bool:
+        """Whether a history says the exponent of each chunk, and nothing is done again."""
+        return bool(self._from_history.all() and not self.attempt.any())
+
+    def counted(self) -> tuple[int, int]:
+        """For kernels (steady_kernels.py): below what nothing is pending, and how many chunks are accepted."""
+        return self._low, self.resolved
+
+    def set_counted(self, low: int, resolved: int, *, missing: int) -> None:
+        """Args: as `counted` gave them, after what has happened since; fragments that are missing now."""
+        self._low, self.resolved, self.missing = low, resolved, missing
 
     def histories(self) -> History:
         """Of each chunk, what its next exponent follows from; None: nothing yet."""

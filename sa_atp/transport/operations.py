@@ -151,6 +151,10 @@ class Operations:
             return self._next_place if waiting is None else waiting.place
         return self._start(operation.index) + (operation.oldest_pending() or 0)
 
+    def place_of(self, operation: Operation) -> int:
+        """Where it begins."""
+        return self._start(operation.index)
+
     def oldest_seq(self) -> int:
         """No result before this one will be asked for again."""
         return self._seq(self.oldest_place())

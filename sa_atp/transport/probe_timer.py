@@ -43,6 +43,14 @@ class ProbeTimer:
         """There is nothing that could be missing, or its turn has just come."""
         self._progress_us = now_us
 
+    def counted(self) -> tuple[int, int]:
+        """For kernels (steady_kernels.py): since when it has been silent, and when there was progress."""
+        return self._since_us, self._progress_us
+
+    def set_counted(self, since_us: int, progress_us: int) -> None:
+        """Args: as `counted` gave them, after what has happened since."""
+        self._since_us, self._progress_us = since_us, progress_us
+
     # --- what follows -------------------------------------------------------------------------------------------------
 
     def until_us(self, in_flight: int) -> int:

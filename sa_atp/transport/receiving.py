@@ -4,9 +4,9 @@ from collections import deque
 
 import numpy as np
 
-from sa_atp.arrays import ByteRows, Headers, Lanes
+from sa_atp.arrays import AnyIntegers, ByteRows, Headers, Lanes
 from sa_atp.spec import Flag
-from sa_atp.transport.common_case import CommonCase
+from sa_atp.transport.common_case import CommonCase, Taken
 from sa_atp.transport.contribution_group import NEVER
 from sa_atp.transport.errors import NonFiniteError, ValuesChangedError
 from sa_atp.transport.events import Event, OperationDone, WorkerStats
@@ -94,11 +94,29 @@ class Receiver:
                 rows = packets[start:end]
                 self._take_complete(headers(rows), rows, now_us)
                 continue
-            self._after_part(operation, taken.newest_us, now_us)
-            self._stats.duplicates += end - start - taken.fresh
-            left = self._under_way.out - out
-            self._count_news(taken.fresh, stream[ROW_MARKED], stream[ROW_COLLIDED], left, now_us)
+            self._after_stream(operation, taken, out, stream, now_us)
         return True
+
+    def _after_stream(self, operation: Operation, taken: Taken, out: int, stream: list[int], now_us: int) -> None:
+        """Args: out: `UnderWay.out` as it was before; stream: a row of ResultStreams."""
+        self._after_part(operation, taken.newest_us, now_us)
+        self._stats.duplicates += stream[ROW_END] - stream[ROW_START] - taken.fresh
+        left = self._under_way.out - out
+        self._count_news(taken.fresh, stream[ROW_MARKED], stream[ROW_COLLIDED], left, now_us)
+
+    def follow(
+        self, operation: Operation, stream: list[int], found: AnyIntegers, done: AnyIntegers, now_us: int
+    ) -> None:
+        """What take_common does with a stream, where a kernel has taken it. Args: found, done: see kernels.take."""
+        count, out = stream[ROW_END] - stream[ROW_START], self._under_way.out
+        last = ((stream[ROW_SEQ] - operation.first_seq) & SEQ_MASK) + count - 1
+        try:
+            taken = Taken(*operation.after_taken(last, found, done))
+        except Changed as problem:
+            self.problem = self.problem or self._explained(operation, problem)
+            self._stats.duplicates += count
+            return
+        self._after_stream(operation, taken, out, stream, now_us)
 
     def take(self, head: Headers, packets: ByteRows, now_us: int) -> None:
         """Takes results of this job. Args: HEADER[n]; uint8[n, size]."""

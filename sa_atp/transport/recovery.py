@@ -344,6 +344,20 @@ class Recovery:
         if self._newest is not None and self._newest[0] is operation:
             self._newest = None
 
+    # --- for kernels (steady_kernels.py) ------------------------------------------------------------------------------
+
+    def is_calm(self, now_us: int) -> bool:
+        """Results come, nothing was lost lately, and nothing waits to be asked."""
+        return self.results_flow(now_us) and not self.is_lossy and not self.packets
+
+    def counted(self) -> tuple[int, int, int, int]:
+        """When results came, when the newest question left, behind which transmission, and how many wait for answers."""
+        return self._results_us, self._asked_us, self._questions.behind, len(self._questions)
+
+    def has_sent(self, operation: Operation, local: int) -> None:
+        """Fragments have left, this one the last of them, behind which nothing is to be asked."""
+        self._newest = operation, local
+
     # --- two levels (section 10.5) ------------------------------------------------------------------------------------
 
     def leave_leaf(self, operation: Operation, now_us: int) -> None:

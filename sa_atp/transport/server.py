@@ -31,6 +31,7 @@ from sa_atp.wire.control import (
     Describe,
     Failure,
     Fetch,
+    HelpMode,
     Idle,
     JobStats,
     Join,
@@ -55,6 +56,7 @@ from sa_atp.wire.control import (
 from sa_atp.wire.datagrams import Address, Burst, merged
 from sa_atp.wire.header import bitmaps, first_byte, headers, lanes_of, number_of, size_of
 
+UNASKED_US = 1_000_000  # after a question more are expected for so long
 MAX_GATHER = 1024  # copies of results that may wait until they are looked at
 KNOWN_KINDS = frozenset({first_byte(k) for k in (Kind.DATA, Kind.RESULT, Kind.PROBE)})
 
@@ -80,6 +82,7 @@ class ParameterServer:
         self._serving = Serving(self._out, settings.switch_address, aggregates=settings.aggregates)
         self._next_check_us: int | None = None
         self._urgent = False  # whether something other than copies of results has come lately
+        self._asked_us: int | None = None  # when somebody last wanted something of us, beside a sign of our life
 
     # --- the control plane --------------------------------------------------------------------------------------------
 
@@ -150,6 +153,8 @@ class ParameterServer:
             for number in np.unique(head["job"][of_kind]):
                 rows = of_kind[head["job"][of_kind] == number]
                 self._on_packets(kind, int(number), head[rows], burst.data[rows], burst.address)
+            if kind is not Kind.RESULT:
+                self._asked_us = now_us
 
     def _on_packets(self, kind: Kind, number: int, head: Headers, packets: ByteRows, address: Address) -> None:
         job = self.jobs.get(number)
@@ -220,6 +225,8 @@ class ParameterServer:
     def _on_control(self, head: np.void, packet: bytes, address: Address, now_us: int) -> None:
         try:
             request = decode_request(packet)
+            if not isinstance(request, Alive):
+                self._asked_us = now_us
             match request:
                 case Join():
                     self._reply(address, head, self._admission.join(request, address, now_us))
@@ -384,6 +391,15 @@ class ParameterServer:
         """How many datagrams may wait for us: copies of results as many as come, where nobody has asked for anything."""
         urgent, self._urgent = self._urgent, False
         return 0 if urgent else MAX_GATHER
+
+    def is_unasked(self, now_us: int) -> bool:
+        """Whether nobody has wanted anything for a while, and nobody is likely to wait for an answer soon: nothing is lost,
+        and no ranks help one another.
+        """
+        asks = any(
+            job.help_mode is not HelpMode.NONE or job.seats for job in self.jobs.values() if job.state not in OVER
+        )
+        return not asks and (self._asked_us is None or now_us - self._asked_us > UNASKED_US)
 
     def transmit(self, now_us: int, budget_bytes: int | None = None) -> list[Burst]:
         """Datagrams to send now. Args: budget_bytes: of results; messages do not wait for room."""

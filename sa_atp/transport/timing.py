@@ -5,6 +5,8 @@ answers to probes measure the path, and results bound it from above, so the esti
 only when they are faster.
 """
 
+from collections.abc import Sequence
+
 INITIAL_RTT_US = 2_000
 MIN_TIMEOUT_US = 2_000  # a software switch and a busy host answer in less, but not reliably in much less
 MAX_TIMEOUT_US = 100_000
@@ -12,6 +14,7 @@ LONGEST_PS_ROUND_TRIP_US = 500_000
 PS_ROUND_TRIP_REMEMBERED_US = 1_000_000
 LEAST_OF_SAMPLES = 1024  # the empty path's round trip is the least of so many, and of up to as many before
 LONGEST_US = 1 << 40
+LEAST_REORDERING_US = 250
 
 
 class RoundTrip:
@@ -54,6 +57,14 @@ class RoundTrip:
         self.of_server = self.of_server or RoundTrip()
         self.of_server.answer(elapsed_us)
 
+    def counted(self) -> tuple[int, ...]:
+        """For kernels (steady_kernels.py): estimate, deviation, samples, the least of this period and the one before."""
+        return self.smoothed_us, self.deviation_us, self.samples, self._least_us, self._least_before_us
+
+    def set_counted(self, counted: Sequence[int]) -> None:
+        """Args: as `counted` gave them, after what has happened since."""
+        self.smoothed_us, self.deviation_us, self.samples, self._least_us, self._least_before_us = counted
+
     @property
     def empty_share(self) -> float:
         """The round trip of the path when nothing queues, as a share of that of now; 1: nothing does, or nobody knows.
@@ -88,7 +99,11 @@ class RoundTrip:
         Where some go by the parameter server, whose link all workers and jobs share, those that the switch sums
         overtake them by far.
         """
-        usual_us = max(self.smoothed_us // 4, 250)
         if now_us >= self._ps_round_trip_until_us:
-            return usual_us
-        return usual_us + max(0, self._ps_round_trip_us - self.smoothed_us)
+            return self.usual_reordering_us
+        return self.usual_reordering_us + max(0, self._ps_round_trip_us - self.smoothed_us)
+
+    @property
+    def usual_reordering_us(self) -> int:
+        """The same where none go by the parameter server."""
+        return max(self.smoothed_us // 4, LEAST_REORDERING_US)

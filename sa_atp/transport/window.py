@@ -14,6 +14,8 @@ only as far as the path was slower than it is when it is empty (after TCP Westwo
 much is lost that no link can be meant.
 """
 
+from collections.abc import Sequence
+
 INITIAL_WINDOW = 64
 MIN_WINDOW = 4
 MIN_SLOTS = 2
@@ -33,6 +35,23 @@ class Window:
         self._round_ends_us = 0
         self._heard = self._marked = self._collided = self._left = self._lost = 0
         self._has_shrunk = False  # by losses, in this round
+
+    # --- for kernels (steady_kernels.py) ------------------------------------------------------------------------------
+
+    def counted(self) -> tuple[int, ...]:
+        """The round that is under way: its end, and what was heard, marked, collided, left and lost; whether it shrank."""
+        return (
+            self._round_ends_us, self._heard, self._marked, self._collided, self._left, self._lost, int(self._has_shrunk),
+        )  # fmt: skip
+
+    def sizes(self) -> tuple[float, ...]:
+        return self.network, self.slots, self._threshold, self._marked_share, self._lost_share
+
+    def set_counted(self, counted: Sequence[int], sizes: Sequence[float]) -> None:
+        """Args: as `counted` and `sizes` gave them, after what has happened since."""
+        self._round_ends_us, self._heard, self._marked, self._collided, self._left, self._lost, shrunk = counted
+        self._has_shrunk = bool(shrunk)
+        self.network, self.slots, self._threshold, self._marked_share, self._lost_share = sizes
 
     @property
     def limit(self) -> int:

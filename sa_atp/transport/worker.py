@@ -30,6 +30,7 @@ from sa_atp.transport.receiving import Receiver
 from sa_atp.transport.recovery import Recovery
 from sa_atp.transport.requests import Requests
 from sa_atp.transport.sending import MAX_BURST, Sender
+from sa_atp.transport.steady import Steady
 from sa_atp.transport.timing import RoundTrip
 from sa_atp.transport.window import Window
 from sa_atp.wire.control import (
@@ -104,6 +105,10 @@ class Worker:
         self._sender = Sender(
             membership, self._leaf, self.round_trip, self.window, self._recovery, self.stats, self._common, under_way
         )
+        self._steady = None if self._common is None else Steady(
+            membership, self._operations, self.round_trip, self.window, self._probe_timer, self._recovery, self._receiver,
+            self.stats, self._common,
+        )  # fmt: skip
         self._requests = Requests(first_number=first_request)
         self._requests.job, self._requests.epoch = membership.job, membership.epoch
         self._alive_at_us = now_us
@@ -185,6 +190,8 @@ class Worker:
         """Writes the sums of a done operation into float32[values]."""
         done = self._operations.take(operation, out, None if self._common is None else self._common.write_values)
         self._fetching.keep(done)
+        if self._steady is not None:
+            self._steady.forget(done)
         return done
 
     def _open_waiting(self, now_us: int) -> None:
@@ -341,6 +348,37 @@ class Worker:
                 self._recovery.leave_leaf(operation, now_us)
         self._events.append(Answer(number, reply))
 
+    @property
+    def room(self) -> ByteRows | None:
+        """Where bursts of contributions are written, see `write_over`."""
+        return self._sender.room
+
+    # --- streams that flow --------------------------------------------------------------------------------------------
+
+    def steady(self, now_us: int) -> Steady | None:
+        """Lends what kernels need to go on with a stream, if one flows. Until `resume` nothing else may be called."""
+        next_us = self._requests.next_timer_us()
+        due_us = self._alive_at_us if next_us is None else min(self._alive_at_us, next_us)
+        if (
+            self._steady is None or self.error is not None or self._giving_up is not None or self._to_probe
+            or self._events or self._fetching.packets or due_us <= now_us
+            or not self._steady.enter(due_us, self._said_place, self._tell_after, now_us)
+        ):  # fmt: skip
+            return None
+        return self._steady
+
+    def resume(self, now_us: int) -> None:
+        """Takes back what `steady` has lent. Args: when the last of what kernels took came."""
+        assert self._steady is not None
+        self._steady.leave(now_us)
+        self._after_results(now_us)
+
+    @property
+    def _tell_after(self) -> int:
+        """Fragments after which the parameter server is told that they are done, before it drops what follows."""
+        lanes = self.membership.lanes
+        return min(TELL_VALUES, sums.horizon(lanes) * lanes // 2) // lanes
+
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def next_timer_us(self) -> int | None:
@@ -437,12 +475,8 @@ class Worker:
         """
         if self.error is None:
             self._open_waiting(now_us)
-            lanes = self.membership.lanes
-            if (
-                self._operations.oldest_place() - self._said_place
-                > min(TELL_VALUES, sums.horizon(lanes) * lanes // 2) // lanes
-            ):
-                self._say_alive(now_us)  # and never so far ahead that it drops what we send
+            if self._operations.oldest_place() - self._said_place > self._tell_after:
+                self._say_alive(now_us)
         # requests are few and small, and someone waits for the answer: they go first
         out = [Burst.of(self.membership.server_address, packet) for packet in self._requests.due(now_us)]
         if self.error is None:

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from helpers.guarded import Guarded
 
-from sa_atp.net.compiled import socket_kernels, worker_kernels
+from sa_atp.net.compiled import socket_kernels, steady_kernels, worker_kernels
 from sa_atp.net.compiled_bursts import PackedReceive
 from sa_atp.net.udp import UdpSocket
 from sa_atp.transport import kernels as k
+from sa_atp.transport import steady_kernels as s
 from sa_atp.wire.datagrams import Burst
 
 LANES = 64
@@ -87,6 +88,49 @@ def test_results(seed: int, bits: int) -> None:
                 )
             done += len(packets.array)
             for each in (packets, rows, *arrays.values()):
+                each.check()
+    assert taken
+
+
+@pytest.mark.parametrize(("seed", "bits"), [(0, 2), (1, 2), (2, 16)])
+def test_results_of_a_stream_that_flows(seed: int, bits: int) -> None:
+    """Kernels that go on by themselves, in the hands of whoever sends: each packet is what a state is changed by."""
+    rng, made = random.Random(seed), np.random.default_rng(seed)
+    fast = steady_kernels()
+    done = taken = 0
+    while done < PACKETS // 6:
+        fragments, chunk_fragments, scales = rng.randrange(1, 600), rng.choice((1, 7, 256)), rng.randrange(1, 4)
+        chunks, attempt = -(-fragments // chunk_fragments), scales + fragments
+        kinds: list[tuple[int | tuple[int, ...], type]] = [
+            (s.N_ITEMS, np.int64), (s.R_ITEMS, np.float64), (k.F_ITEMS, np.int64), (k.S_ITEMS, np.int64),
+            (k.T_ITEMS, np.int64), (bits, np.uint32), (bits, np.uint32),
+            ((rng.choice((ROWS, ROWS, ROWS // 2)), k.ROW_ITEMS), np.int64), (2 * attempt, bool), (chunks, np.int32),
+            (chunks, np.int16), (chunks, np.int8), (chunks, bool), (fragments * LANES, np.int32), (chunks, bool),
+            ((chunks, k.H_ITEMS), np.int16), (2 * attempt, np.int64), (2 * attempt, np.int64), (2 * attempt, np.uint8),
+            (2 * attempt, bool), (chunks, np.int8), (k.OUT_ITEMS, np.int64), ((chunks, 2), np.int64),
+        ]  # fmt: skip
+        arrays = [Guarded(shape, kind) for shape, kind in kinds]
+        state = tuple(each.array for each in arrays)
+        numbers, reals, _, streams, take, _, fan_in, _, pending, waiting, exponents = state[:11]
+        streams[:] = 0x12, 3, 9, 16, 32, rng.choice((0, 0, 1))
+        take[:] = 0, scales, fragments, chunk_fragments, 0, 20, 0, 1 << 30, 20, 7, 3, -126, 127, bits
+        fan_in[:] = 0xFFFFFFFF
+        pending[:], waiting[:], exponents[:], state[14][:] = True, chunk_fragments, 20, made.random(chunks) < 0.7
+        state[17][:], state[18][:] = made.integers(0, 2 * attempt, 2 * attempt), made.integers(0, 3, 2 * attempt)
+        reals[:] = 64.0, 64.0, np.inf, 1.0, 0.0
+        numbers[[s.N_SLOT_COUNT, s.N_TAG, s.N_HIGH]] = 64, 7, rng.choice((2 * attempt, scales + fragments // 2))
+        numbers[[s.N_FRESH_FIRST, s.N_FRESH_END]] = numbers[s.N_HIGH], scales + fragments
+        numbers[[s.N_MISSING, s.N_IN_FLIGHT, s.N_SMOOTHED]] = 1 << 20, 1 << 20, 2000
+        for now in range(1000, 9000, 1000):
+            packets = batch(rng, made, bits)
+            seq = int.from_bytes(packets.array.view(np.uint8)[0, 8:12].tobytes(), "big")
+            place = rng.choice((scales, scales, rng.randrange(2 * attempt), rng.randrange(2**32)))
+            numbers[s.N_FIRST_SEQ] = (seq - place) % 2**32
+            count = fast.receive(packets.array, now, state)
+            assert 0 <= count <= len(packets.array)
+            taken += count
+            done += len(packets.array)
+            for each in (packets, *arrays):
                 each.check()
     assert taken
 

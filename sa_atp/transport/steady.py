@@ -1,0 +1,145 @@
+"""When everything is as it should be: what a connection knows is lent to kernels, which go on by themselves. (protocol 5.8)
+
+A stream flows if there is one operation under way, with contributions of our own that have never been sent twice, at
+exponents that a history foretells; results come in, nothing was lost lately, and nobody has asked for anything. Then a turn
+of the connection is always the same, and kernels do one after the other (steady_kernels.py), until something is not as it
+should be. The rules go on from there.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sa_atp.arrays import Values
+from sa_atp.spec import Kind
+from sa_atp.transport import steady_kernels as s
+from sa_atp.transport.common_case import CommonCase
+from sa_atp.transport.contribution_group import ContributionGroup
+from sa_atp.transport.events import WorkerStats
+from sa_atp.transport.membership import Membership
+from sa_atp.transport.operation import Operation
+from sa_atp.transport.operations import Operations
+from sa_atp.transport.probe_timer import ProbeTimer
+from sa_atp.transport.receiving import Receiver
+from sa_atp.transport.recovery import Recovery
+from sa_atp.transport.timing import RoundTrip
+from sa_atp.transport.window import Window
+from sa_atp.wire.header import size_of
+
+LEAST_MISSING = 256  # fragments: for fewer it is not worth while
+
+
+class Steady:
+    """Of one connection. Between `enter` and `leave` nothing of the connection may be asked or told."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        operations: Operations,
+        round_trip: RoundTrip,
+        window: Window,
+        probe_timer: ProbeTimer,
+        recovery: Recovery,
+        receiver: Receiver,
+        stats: WorkerStats,
+        common: CommonCase,
+    ) -> None:
+        self._member = membership
+        self._operations = operations
+        self._round_trip = round_trip
+        self._window = window
+        self._probe_timer = probe_timer
+        self._recovery = recovery
+        self._receiver = receiver
+        self._stats = stats
+        self._common = common
+        self._operation: Operation | None = None
+        self._numbers = np.zeros(s.N_ITEMS, np.int64)
+        self._numbers[s.N_SLOT_COUNT] = membership.slot_count
+        self._numbers[s.N_SIZE] = size_of(Kind.DATA, membership.lanes, membership.contribution_bits)
+        self._reals = np.zeros(s.R_ITEMS)
+        self.state: tuple[NDArray[Any], ...] = ()
+        """What kernels are given of the operation: see `Operation.lent`, in the order in which `receive` takes it apart."""
+        self.values: Values = np.zeros(0, np.float32)
+        """float32[values]: what is contributed."""
+
+    def enter(self, due_us: int, said_place: int, tell: int, now_us: int) -> bool:
+        """Lends what the connection knows, if a stream flows.
+
+        Args:
+            due_us: when somebody else's timer is due.
+            said_place, tell: how far we were when the parameter server was told, and after how many more it is told anew.
+        """
+        active = self._operations.active()
+        if len(active) != 1 or self._operations.waiting() or not self._recovery.is_calm(now_us):
+            return False
+        operation = next(iter(active))
+        if operation.missing < LEAST_MISSING or len(operation.groups) != 1 or self._probe_timer.timeouts:
+            return False
+        group, under_way = operation.groups[0], self._operations.under_way
+        if (
+            operation.missing != under_way.missing
+            or group.in_flight != under_way.in_flight
+            or not group.is_steady
+            or not operation.is_foretold
+            or self._round_trip.reordering_us(now_us) != self._round_trip.usual_reordering_us
+        ):
+            return False
+        if operation is not self._operation and not self._begin(operation, group):
+            return False
+        numbers, (first, end) = self._numbers, group.fresh_range
+        numbers[: s.N_IN_FLIGHT] = *self._window.counted(), *self._round_trip.counted()
+        numbers[s.N_IN_FLIGHT : s.N_LOW] = under_way.in_flight, under_way.missing, under_way.sent, under_way.out
+        numbers[s.N_LOW : s.N_FRESH_FIRST] = *operation.counted(), *group.counted()
+        numbers[s.N_FRESH_FIRST : s.N_FIRST_SEQ] = first, end, group.sending[-1][1]
+        numbers[s.N_SAID_PLACE], numbers[s.N_TELL], numbers[s.N_DUE] = said_place, tell, due_us
+        numbers[s.N_SINCE : s.N_DUE] = *self._probe_timer.counted(), *self._recovery.counted()
+        numbers[s.N_RESULTS] = numbers[s.N_CONGESTED] = numbers[s.N_PART] = 0
+        self._reals[:] = self._window.sizes()
+        return True
+
+    def _begin(self, operation: Operation, group: ContributionGroup) -> bool:
+        """Looks at what does not change as long as an operation lasts. Returns: whether that is common."""
+        lent = self._common.lent(operation, group)
+        if lent is None:
+            return False
+        self._operation = operation
+        self.state = (self._numbers, self._reals, *lent)
+        self.values = group.parts[0]
+        self._numbers[s.N_FIRST_SEQ], self._numbers[s.N_TAG] = operation.first_seq, operation.tag
+        self._numbers[s.N_PLACE] = self._operations.place_of(operation)
+        return True
+
+    @property
+    def data_fragments(self) -> int:
+        assert self._operation is not None
+        return self._operation.plan.data_fragments
+
+    def leave(self, now_us: int) -> None:
+        """Takes back what was lent, as it is now, and does what is the rules' of the last stream. Args: when it came."""
+        operation, numbers = self._operation, self._numbers.tolist()
+        assert operation is not None
+        (group,), under_way, stats = operation.groups, self._operations.under_way, self._stats
+        stats.fragments_sent += numbers[s.N_SENT] - under_way.sent
+        stats.results += numbers[s.N_RESULTS]
+        stats.congested += numbers[s.N_CONGESTED]
+        self._window.set_counted(numbers[: s.N_SMOOTHED], self._reals.tolist())
+        self._round_trip.set_counted(numbers[s.N_SMOOTHED : s.N_IN_FLIGHT])
+        if numbers[s.N_SENT] > under_way.sent:
+            self._recovery.has_sent(operation, numbers[s.N_HIGH] - 1)
+            group.sending[-1] = (group.sending[-1][0], numbers[s.N_SENDING_LAST])
+        under_way.in_flight, under_way.missing, under_way.sent, under_way.out = numbers[s.N_IN_FLIGHT : s.N_LOW]
+        operation.set_counted(*numbers[s.N_LOW : s.N_HIGH], missing=under_way.missing)
+        group.set_counted(numbers[s.N_HIGH : s.N_FRESH_FIRST], under_way.in_flight)
+        group.set_fresh_range(numbers[s.N_FRESH_FIRST], numbers[s.N_FRESH_END])
+        self._probe_timer.set_counted(*numbers[s.N_SINCE : s.N_RESULTS_US])
+        self._recovery.on_results(numbers[s.N_RESULTS_US])
+        if numbers[s.N_PART]:
+            stream = self.state[s.A_ROWS][numbers[s.N_PART_ROW]].tolist()
+            self._receiver.follow(operation, stream, self.state[-2], self.state[-1], now_us)
+
+    def forget(self, operation: Operation) -> None:
+        """It is over: its arrays and its values are not ours any more."""
+        if operation is self._operation:
+            self._operation, self.state, self.values = None, (), np.zeros(0, np.float32)

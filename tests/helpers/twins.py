@@ -1,0 +1,117 @@
+"""Two connections of one rank that live through the same things, and all that decides what each does next."""
+
+import random
+from collections.abc import Iterator
+
+import numpy as np
+
+from sa_atp.arrays import ByteRows, Values
+from sa_atp.spec import Flag, Kind
+from sa_atp.transport.membership import Membership
+from sa_atp.transport.worker import Worker
+from sa_atp.wire.header import HEADER, first_byte, headers
+
+SWITCH, SERVER = ("10.0.0.1", 9), ("10.0.0.2", 9)
+CACHES = {
+    "_rounded",
+    "fits",
+    "is_aligned",
+    "plan",
+    "parts",
+    "_under_way",
+    "_codes",
+}  # of a group: they save work, and decide nothing
+
+
+def member(rng: random.Random, seed: int = 0) -> Membership:
+    """Args: seed: every third is of a wide build."""
+    bits = 512 if seed % 3 == 2 else 64
+    return Membership(
+        job=rng.randrange(1, 255),
+        epoch=rng.randrange(256),
+        rank=0,
+        world_size=1,
+        micro_batches=rng.choice((1, 1, 2, 3, 33)) * (4 if bits > 64 else 1),
+        lanes=256 if bits > 64 else rng.choice((64, 256, 2048)),
+        contribution_bits=bits,
+        slot_base=rng.randrange(4) * 16,
+        slot_count=rng.choice((16, 64, 1024)),
+        first_seq=rng.choice((0, 5, 2**32 - 40, rng.randrange(2**32))),
+        data_address=SWITCH,
+        server_address=SERVER,
+        alive_every_us=10**9,
+    )
+
+
+def state(worker: Worker) -> Iterator[object]:
+    """All that decides what a connection does next."""
+    yield vars(worker.window)
+    yield vars(worker.round_trip)
+    yield {k: v for k, v in vars(worker._probe_timer).items() if k != "_round_trip"}
+    yield worker.stats
+    yield worker._operations.under_way
+    yield str(worker.error)
+    for operation in worker._operations._open.values():
+        yield operation.describe()
+        yield operation.histories()
+        for name in (
+            "pending",
+            "missing",
+            "resolved",
+            "attempt",
+            "exponent",
+            "_accepted",
+            "_waiting",
+            "_low",
+        ):
+            value = getattr(operation, name)
+            yield name, value.tolist() if isinstance(value, np.ndarray) else value
+        for local in range(operation.plan.span):
+            known = operation.recall(local)
+            yield None if known is None else (known[0], known[1].tolist())
+        for group in operation.groups:
+            for name, value in vars(group).items():
+                if name not in CACHES:
+                    yield name, value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def values(rng: random.Random, count: int, magnitude: float) -> Values:
+    made = np.random.default_rng(rng.randrange(1 << 30)).standard_normal(count) * magnitude
+    if rng.random() < 0.2:
+        made[:] = 0
+    if rng.random() < 0.1:
+        made[rng.randrange(count)] *= 2.0 ** rng.choice((8, 20, 40))
+    return made.astype(np.float32)
+
+
+def results_of(rng: random.Random, contributions: ByteRows) -> ByteRows:
+    """What a switch multicasts for them, with its marks."""
+    made = contributions.copy()
+    head = headers(made)
+    head["first"] = first_byte(Kind.RESULT)
+    head["flags"] = 0
+    if rng.random() < 0.3:
+        head["flags"][rng.randrange(len(made)) :] |= np.uint8(
+            rng.choice((Flag.CONGESTION, Flag.COLLISION, Flag.FROM_PS))
+        )
+    return made
+
+
+def damaged(rng: random.Random, packets: ByteRows) -> list[ByteRows]:
+    """The same after a network; each item is a burst."""
+    kind = rng.random()
+    if kind < 0.5:
+        return [packets]
+    if kind < 0.6:
+        return [packets[np.sort(np.array(rng.sample(range(len(packets)), rng.randrange(1, len(packets) + 1))))]]
+    if kind < 0.7:
+        return [packets[np.array([rng.randrange(len(packets)) for _ in packets])]]
+    if kind < 0.8:
+        cut = rng.randrange(len(packets))
+        return [burst for burst in (packets[cut:], packets[:cut]) if len(burst)]
+    if kind < 0.9:
+        row, field = rng.randrange(len(packets)), rng.choice(HEADER.names or ())
+        broken = packets.copy()
+        headers(broken)[field][row] ^= headers(broken)[field].dtype.type(1 << rng.randrange(7))
+        return [broken]
+    return [np.ascontiguousarray(packets[:, : rng.randrange(1, packets.shape[1])]), packets]
