@@ -16,7 +16,9 @@ from sa_atp.transport import work_requests
 from sa_atp.transport.job import Job, Member
 from sa_atp.transport.work_requests import WorkRequest
 from sa_atp.wire.contributions import ContributionMap
-from sa_atp.wire.control import HelpAnswer, HelpMode, JobCounters, Seated, Taken, TakeSeat, Work
+from sa_atp.wire.control import JobCounters, Seated, Taken, TakeSeat
+from sa_atp.wire.help_messages import HelpAnswer, Work
+from sa_atp.wire.message_fields import HelpMode
 
 MOST = 16  # workers of a group: more would find no more to do for each other
 

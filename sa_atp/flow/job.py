@@ -18,8 +18,10 @@ from sa_atp.tensor.fragments import plan_of
 from sa_atp.transport.membership import Membership
 from sa_atp.transport.window import INITIAL_WINDOW
 from sa_atp.wire.contributions import ContributionMap
-from sa_atp.wire.control import HelpMode, Revoke, encode
+from sa_atp.wire.control import encode
 from sa_atp.wire.header import size_of
+from sa_atp.wire.help_messages import Revoke
+from sa_atp.wire.message_fields import HelpMode
 
 ALIVE_EVERY_US = 200_000
 

@@ -21,7 +21,8 @@ from sa_atp.spec import HEADER_BYTES
 from sa_atp.straggler.ledger import LONGEST_POLL_US
 from sa_atp.straggler.progress import SendProgress
 from sa_atp.transport.requests import SMOOTHING
-from sa_atp.wire.control import AboutHelp, Nothing, Reply, Request, Work
+from sa_atp.wire.control import Reply, Request
+from sa_atp.wire.help_messages import AboutHelp, Nothing, Work
 
 T = TypeVar("T")
 

@@ -36,9 +36,10 @@ from sa_atp.transport.errors import RefusedError, TransportError
 from sa_atp.transport.events import WorkerLimits, WorkerStats
 from sa_atp.transport.membership import Joining, JoinRequest, Membership
 from sa_atp.transport.worker import Worker
-from sa_atp.wire.control import HelpMode, Reply, Request
+from sa_atp.wire.control import Reply, Request
 from sa_atp.wire.datagrams import Address
 from sa_atp.wire.header import size_of
+from sa_atp.wire.message_fields import HelpMode
 from sa_atp.wire.mtu import needed_mtu
 
 T = TypeVar("T")

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 from sa_atp.straggler.progress import SendProgress
 from sa_atp.straggler.share import Share
 from sa_atp.transport.membership import Membership
-from sa_atp.wire.control import AboutHelp, Claim, Granted, Idle, Nothing, Offer, Reply, Request, Work
+from sa_atp.wire.control import Reply, Request
+from sa_atp.wire.help_messages import AboutHelp, Claim, Granted, Idle, Nothing, Offer, Work
 
 T = TypeVar("T")
 Ask = Callable[[Request, Callable[[Reply | None], Any]], "Future[Any]"]

@@ -21,20 +21,8 @@ from sa_atp.transport.errors import TransportError
 from sa_atp.transport.events import Answer, Failed, OperationDone, Revoked, WaitingFor
 from sa_atp.transport.operation import Operation
 from sa_atp.transport.worker import Worker
-from sa_atp.wire.control import (
-    AskStats,
-    Claim,
-    Idle,
-    JobStats,
-    Offer,
-    Reply,
-    Request,
-    Seated,
-    Taken,
-    TakeSeat,
-    decode_request,
-    encode,
-)
+from sa_atp.wire.control import AskStats, JobStats, Reply, Request, Seated, Taken, TakeSeat, decode_request, encode
+from sa_atp.wire.help_messages import Claim, Idle, Offer
 from sa_atp.words import plural
 
 T = TypeVar("T")

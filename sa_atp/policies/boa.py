@@ -9,7 +9,7 @@ from sa_atp.policies.policy import PlanTables, SwitchPolicy
 from sa_atp.tables import setting
 from sa_atp.train.dealt import DealtStepper
 from sa_atp.train.step import Host, StepRunner, Workload
-from sa_atp.wire.control import HelpMode
+from sa_atp.wire.message_fields import HelpMode
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

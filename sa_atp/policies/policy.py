@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Protocol
 from sa_atp.parameters.rules import Rules, Terms
 from sa_atp.parameters.worker_rules import WorkerRules
 from sa_atp.train.step import Host, Stepper, StepRunner, Workload
-from sa_atp.wire.control import HelpMode
+from sa_atp.wire.message_fields import HelpMode
 
 BACKENDS = ("local", "sim", "mininet")
 

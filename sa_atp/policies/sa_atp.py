@@ -1,7 +1,7 @@
 """SA-ATP: ATP, and whoever waits helps whoever is slow."""
 
 from sa_atp.policies.policy import PlanTables, SwitchPolicy
-from sa_atp.wire.control import HelpMode
+from sa_atp.wire.message_fields import HelpMode
 
 
 class SaAtp(SwitchPolicy):

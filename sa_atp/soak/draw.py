@@ -11,7 +11,7 @@ from sa_atp.soak.scene import OF_SWITCHES, OF_WORKERS, Fault, JobScene, Kind, Sc
 from sa_atp.soak.values import SHAPES
 from sa_atp.spec import CONTRIBUTION_BITS, LANE_BUILDS, MOST_RANKS, WIDE_BUILDS
 from sa_atp.tensor.fragments import CHUNK_VALUES
-from sa_atp.wire.control import HelpMode
+from sa_atp.wire.message_fields import HelpMode
 
 T = TypeVar("T")
 

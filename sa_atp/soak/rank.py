@@ -20,7 +20,7 @@ from sa_atp.train.step import Compute, Stepper
 from sa_atp.train.virtual_time import Process
 from sa_atp.transport.errors import NonFiniteError, TransportError
 from sa_atp.transport.membership import JoinRequest
-from sa_atp.wire.control import HelpMode
+from sa_atp.wire.message_fields import HelpMode
 
 MOST_TRIES = 3  # of a rank, and one more for each fault; each may take it 30 s
 PATIENCE = 0.02

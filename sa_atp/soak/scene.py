@@ -9,7 +9,7 @@ from sa_atp.sim.network import LinkSettings
 from sa_atp.spec import CONTRIBUTION_BITS
 from sa_atp.transport.server_events import ServerSettings
 from sa_atp.transport.worker import LEAVE_TIMEOUT_US
-from sa_atp.wire.control import HelpMode
+from sa_atp.wire.message_fields import HelpMode
 from sa_atp.words import plural
 
 BOUND_US = ServerSettings().dead_after_us  # who is not heard of for longer is lost (protocol section 11)

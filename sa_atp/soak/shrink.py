@@ -7,7 +7,7 @@ from sa_atp.sim.network import LinkSettings
 from sa_atp.soak.invariants import Broken
 from sa_atp.soak.scene import OF_WORKERS, PLAIN, Fault, JobScene, Kind, Scene
 from sa_atp.spec import CONTRIBUTION_BITS
-from sa_atp.wire.control import HelpMode
+from sa_atp.wire.message_fields import HelpMode
 
 MOST_RUNS = 250
 

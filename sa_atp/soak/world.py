@@ -16,7 +16,7 @@ from sa_atp.soak.rank import JobState, Rank
 from sa_atp.soak.scene import Fault, Kind, Scene
 from sa_atp.softswitch.pipeline import Pipeline
 from sa_atp.transport.server_events import ServerSettings
-from sa_atp.wire.control import HelpMode
+from sa_atp.wire.message_fields import HelpMode
 from sa_atp.words import plural
 
 LOOK_US = 5_000_000  # between two looks whether anything goes on

@@ -24,7 +24,7 @@ from sa_atp.straggler.projection import Projection
 from sa_atp.straggler.racks import Racks
 from sa_atp.straggler.silence import LEAST_POLL_US, Silence
 from sa_atp.wire.contributions import ContributionMap
-from sa_atp.wire.control import HelpMode
+from sa_atp.wire.message_fields import HelpMode
 
 __all__ = ["Assigned", "Ledger", "SendProgress", "Told"]
 

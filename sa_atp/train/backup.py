@@ -29,7 +29,7 @@ from sa_atp.train.layout import layout_of, megabytes
 from sa_atp.train.module_workload import BatchOf, LossFunction, ModuleWorkload
 from sa_atp.train.real_time import run_step
 from sa_atp.train.step import Stepper, StepRecord
-from sa_atp.wire.control import HelpMode
+from sa_atp.wire.message_fields import HelpMode
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from sa_atp.errors import UserError
 from sa_atp.net.communicator import Communicator, connect
 from sa_atp.transport.errors import RefusedError
-from sa_atp.wire.control import HelpMode
+from sa_atp.wire.message_fields import HelpMode
 from sa_atp.words import plural
 
 JOIN_AGAIN_S = 0.5  # between attempts while an earlier run of the job has not been given up yet

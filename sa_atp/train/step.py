@@ -22,7 +22,8 @@ from sa_atp.net.promise import first_of
 from sa_atp.straggler.progress import SendProgress
 from sa_atp.straggler.projection import LEAST_SENDING_US
 from sa_atp.transport.membership import Membership
-from sa_atp.wire.control import Nothing, Seated, Taken, Work
+from sa_atp.wire.control import Seated, Taken
+from sa_atp.wire.help_messages import Nothing, Work
 
 IDLE_ANSWER_US = 20_000  # for which data waits to hear which way it should go, if answers take no longer
 IDLE_ANSWERS = 4  # ... nor longer than so many answers take

@@ -21,8 +21,9 @@ from sa_atp.transport.membership import GONE_US
 from sa_atp.transport.serial import SEQ_MASK, serial_distance
 from sa_atp.transport.sums import HORIZON, SumStore
 from sa_atp.wire.contributions import ContributionMap
-from sa_atp.wire.control import Alive, Failure, HelpMode, JobCounters, Welcome
+from sa_atp.wire.control import Alive, Failure, JobCounters, Welcome
 from sa_atp.wire.datagrams import Address
+from sa_atp.wire.message_fields import HelpMode
 
 FAILURES_KEPT = 8  # the last ones, for those who have not heard
 GO_ON = ("restarted", "refused")  # failures after which those who still ask to join begin the next epoch

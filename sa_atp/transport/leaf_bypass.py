@@ -13,7 +13,7 @@ from sa_atp.arrays import Indices, Mask, Numbers, Octets
 from sa_atp.spec import Flag
 from sa_atp.transport.contribution_group import RESEND_AFTER_TRIES, ContributionGroup
 from sa_atp.transport.membership import Membership
-from sa_atp.wire.control import HelpMode
+from sa_atp.wire.message_fields import HelpMode
 
 PATIENCE = 2  # probe time-outs, after which what a leaf says of groups that passed it is taken for what became of them
 STUCK_US = 1_000_000  # a leaf that says the same for so long has to pass on what it holds, though nobody has told us

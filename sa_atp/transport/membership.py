@@ -10,20 +10,10 @@ from sa_atp.transport.errors import ParameterServerLostError, RefusedError, Tran
 from sa_atp.transport.failures import error_of
 from sa_atp.transport.requests import Requests
 from sa_atp.wire.contributions import ContributionMap
-from sa_atp.wire.control import (
-    Failure,
-    HelpMode,
-    Join,
-    MalformedError,
-    Refused,
-    Reply,
-    Waiting,
-    Welcome,
-    decode_reply,
-    type_of,
-)
+from sa_atp.wire.control import Failure, Join, MalformedError, Refused, Reply, Waiting, Welcome, decode_reply, type_of
 from sa_atp.wire.datagrams import Address, Burst
 from sa_atp.wire.header import headers
+from sa_atp.wire.message_fields import HelpMode
 from sa_atp.wire.mtu import MOST_MTU
 
 REPEAT_US = 200_000  # between two questions while other ranks are still missing

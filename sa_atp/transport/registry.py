@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from sa_atp.transport.job import Job, State
-from sa_atp.wire.control import MOST_SLOTS, HelpMode
+from sa_atp.wire.message_fields import MOST_SLOTS, HelpMode
 
 MAX_JOBS = 255  # 0 is no job's number
 OVER = (State.ENDED, State.FAILED)

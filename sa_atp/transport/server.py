@@ -27,18 +27,14 @@ from sa_atp.transport.serving import Serving
 from sa_atp.wire.control import (
     Alive,
     AskStats,
-    Claim,
     Describe,
     Failure,
     Fetch,
-    HelpMode,
-    Idle,
     JobStats,
     Join,
     Leave,
     Left,
     MalformedError,
-    Offer,
     Progress,
     Refused,
     Reply,
@@ -55,6 +51,8 @@ from sa_atp.wire.control import (
 )
 from sa_atp.wire.datagrams import Address, Burst, merged
 from sa_atp.wire.header import bitmaps, first_byte, headers, lanes_of, number_of, size_of
+from sa_atp.wire.help_messages import Claim, Idle, Offer
+from sa_atp.wire.message_fields import HelpMode
 
 UNASKED_US = 1_000_000  # after a question more are expected for so long
 MAX_GATHER = 1024  # copies of results that may wait until they are looked at

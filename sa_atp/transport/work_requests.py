@@ -7,20 +7,9 @@ from msgspec.structs import replace
 from sa_atp.straggler.ledger import Told
 from sa_atp.transport.job import Job, Member
 from sa_atp.transport.serial import serial_distance
-from sa_atp.wire.control import (
-    Claim,
-    Granted,
-    HelpAnswer,
-    Idle,
-    MalformedError,
-    Noted,
-    Nothing,
-    Offer,
-    Revoke,
-    Work,
-    encode,
-)
+from sa_atp.wire.control import MalformedError, encode
 from sa_atp.wire.datagrams import Burst
+from sa_atp.wire.help_messages import Claim, Granted, HelpAnswer, Idle, Noted, Nothing, Offer, Revoke, Work
 
 WorkRequest = Claim | Offer | Idle
 

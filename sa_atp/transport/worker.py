@@ -34,8 +34,6 @@ from sa_atp.transport.steady import Steady
 from sa_atp.transport.timing import RoundTrip
 from sa_atp.transport.window import Window
 from sa_atp.wire.control import (
-    AboutHelp,
-    AboutStep,
     Alive,
     Failure,
     Leave,
@@ -45,11 +43,11 @@ from sa_atp.wire.control import (
     Reply,
     Report,
     Request,
-    Revoke,
     decode_reply,
 )
 from sa_atp.wire.datagrams import Burst, merged
 from sa_atp.wire.header import bitmaps, first_byte, headers, number_of, size_of
+from sa_atp.wire.help_messages import AboutHelp, AboutStep, Revoke
 
 LEAVE_TIMEOUT_US = 2_000_000  # who leaves does not wait for a parameter server that has been silent for so long
 TIMEOUTS_BEFORE_FETCH = 2  # unanswered waits before the parameter server is asked for results

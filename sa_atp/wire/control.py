@@ -9,10 +9,8 @@ compares the two.
         case Claim(step=step, begun=begun): ...
 """
 
-import functools
 import itertools
-from enum import Enum
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Annotated, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct, field
@@ -28,70 +26,34 @@ from sa_atp.spec import (
     Kind,
 )
 from sa_atp.wire.header import pack
+from sa_atp.wire.help_messages import Claim, Granted, Idle, Noted, Nothing, Offer, Revoke, Work
+from sa_atp.wire.message_fields import (
+    LONGEST_TEXT,
+    MAX_FETCH,
+    MOST_SLOTS,
+    Bitmap,
+    Checked,
+    Contributions,
+    Count,
+    HelpMode,
+    Message,
+    Microseconds,
+    Octet,
+    Port,
+    Rank,
+    Ranks,
+    Seats,
+    Seq,
+    Text,
+)
 from sa_atp.wire.mtu import LEAST_MTU, MOST_MTU
 
 MAX_BYTES = 1400  # fits in an Ethernet frame with all headers
-MAX_FETCH = 1024  # stored results asked for at once
-MOST_SLOTS = 1 << 16  # that a packet can name; how many a switch has, it says when the job is installed
 LONGEST_NAME = 64  # characters of a job's name
-LONGEST_TEXT = 600  # characters of what is said to people, as JSON
-ALL_BITS = (1 << MOST_CONTRIBUTIONS) - 1
 
 
 class MalformedError(ValueError):
     """What arrived is not a message of this protocol."""
-
-
-class HelpMode(Enum):
-    """How leaders may help stragglers. (protocol section 10)"""
-
-    NONE = "none"
-    CLONE = "clone"
-    STEAL = "steal"
-
-
-# --- fields ---------------------------------------------------------------------------------------------------------------
-
-Seq = Annotated[int, Meta(ge=0, le=0xFFFFFFFF)]
-Rank = Annotated[int, Meta(ge=0, le=MOST_RANKS - 1)]
-Ranks = Annotated[int, Meta(ge=1, le=MOST_RANKS)]  # of a job
-Contributions = Annotated[int, Meta(ge=1, le=MOST_CONTRIBUTIONS)]  # of a rank
-Seats = Annotated[int, Meta(ge=0, le=MOST_RANKS)]  # of a sum; 0: every rank is in it
-Octet = Annotated[int, Meta(ge=0, le=255)]  # job, epoch
-Port = Annotated[int, Meta(ge=0, le=65535)]
-Count = Annotated[int, Meta(ge=0, le=1 << 40)]  # steps, operations, values
-Microseconds = Annotated[int, Meta(ge=0, le=1 << 40)]
-Text = Annotated[str, Meta(max_length=LONGEST_TEXT)]
-# As many bits are more than a bound of msgspec's may have: Checked sees to them.
-Bitmap = Annotated[int, Meta(ge=0, extra={"bits": MOST_CONTRIBUTIONS})]
-
-
-class Checked(Struct, frozen=True):
-    """What holds bitmaps: none of them may have more bits than the widest build has."""
-
-    def __post_init__(self) -> None:
-        for name in _bitmaps(type(self)):
-            value = getattr(self, name)
-            if value is not None and value > ALL_BITS:
-                raise ValueError(f"{name} has more than {MOST_CONTRIBUTIONS} bits")
-
-
-class Message(Checked, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
-    """What all messages have: a type that says which they are. Fields that have their default value do not travel."""
-
-
-@functools.cache
-def _bitmaps(record: type[Checked]) -> tuple[str, ...]:
-    return tuple(f.name for f in msgspec.structs.fields(record) if _is_bitmap(f.type))
-
-
-def _is_bitmap(kind: Any) -> bool:
-    return any(m.extra == {"bits": MOST_CONTRIBUTIONS} for m in _metas(kind))
-
-
-def _metas(kind: Any) -> list[Meta]:
-    found = [m for m in getattr(kind, "__metadata__", ()) if isinstance(m, Meta)]
-    return found + [m for part in get_args(kind) for m in _metas(part)]
 
 
 # --- from a worker, or whoever asks, to the parameter server --------------------------------------------------------------
@@ -190,52 +152,6 @@ class Fetch(Message, frozen=True, tag="fetch"):
     count: Annotated[int, Meta(ge=1, le=MAX_FETCH)]
 
 
-class AboutStep(Message, frozen=True):
-    """What questions about help have in common: how their sender is."""
-
-    step: Count
-    took_us: Microseconds = 0
-    """How long one of its micro-batches took, mean of those since it last said so; 0: there was none."""
-    spent_us: Microseconds = 0
-    """For how long it has been in this step; 0: it is not in it yet, or not any more."""
-    answer_us: Microseconds = 0
-    """How long answers to its questions take to come; 0: not known."""
-    sent_us: Microseconds = 0
-    """How long its whole contribution takes to leave, by the last sum to which it had sent an eighth or more."""
-    weight: Annotated[int, Meta(ge=1, le=1 << 30)] = 1
-    """How much work a micro-batch of its shard is, beside one of another shard; took_us is what one of its own takes."""
-
-
-class Claim(AboutStep, frozen=True, kw_only=True, tag="claim"):
-    """Of my own shard I have begun so many and hold so many; the rest is yours. May I have more? (section 10.2)"""
-
-    begun: Annotated[int, Meta(ge=0, le=MOST_CONTRIBUTIONS)]
-    held: Annotated[int, Meta(ge=0, le=MOST_CONTRIBUTIONS)]
-    """Its own from the first one on, those that it has begun included."""
-    since_us: Microseconds | None = None
-    """For how long it has been at the last one that it has begun; None: that one is done."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.begun > self.held:
-            raise ValueError("begun must be at most held")
-
-
-class Offer(AboutStep, frozen=True, kw_only=True, tag="ask"):
-    """I have nothing to do: what may I do for others?"""
-
-    missing: Bitmap
-    """Contributions that the sums lack, as far as is known."""
-    busy_us: Microseconds = 0
-    """For how long the sender is still at what it has to do before."""
-    pending: Annotated[int, Meta(ge=0, le=1000)] | None = None
-    """Thousandths of the fragments whose sum is missing."""
-
-
-class Idle(AboutStep, frozen=True, kw_only=True, tag="idle"):
-    """I have computed what I held, and send it now."""
-
-
 class TakeSeat(Message, frozen=True, tag="seat"):
     """I have computed my gradient: am I in this step's sum? (section 10.6)"""
 
@@ -326,49 +242,6 @@ class Left(Message, frozen=True, tag="left"):
     """You have left the job."""
 
 
-class AboutHelp(Message, frozen=True):
-    """What answers to Claim, Offer and Idle have in common."""
-
-    bypass_leaf: bool | None = field(default=None, name="past_leaf")
-    """With two levels: whether data of this step has to pass the leaf. (section 10.5)"""
-    hold: Annotated[int, Meta(ge=0, le=MOST_CONTRIBUTIONS)] = MOST_CONTRIBUTIONS
-    """In the steps that follow, how many of its own micro-batches it should hold from the beginning."""
-    helps: bool = False
-    """In the steps that follow there will be something to do for others: it should ask before it is idle."""
-    copied: Bitmap = 0
-    """Of what is its sender's in this step, contributions that somebody else backs up and should have sent."""
-
-
-class Granted(AboutHelp, frozen=True, kw_only=True, tag="granted"):
-    """Of its own micro-batches so many are its sender's."""
-
-    until: Annotated[int, Meta(ge=0, le=MOST_CONTRIBUTIONS)]
-    over: bool = False
-    """There will be no more: the rest is others'."""
-
-
-class Work(AboutHelp, frozen=True, kw_only=True, tag="work"):
-    """Compute these for somebody else."""
-
-    shard: Rank
-    micro_batches: Annotated[
-        list[Annotated[int, Meta(ge=0, le=MOST_CONTRIBUTIONS - 1)]], Meta(max_length=MOST_CONTRIBUTIONS)
-    ]
-    backup: bool = False
-    """Somebody holds them, but has not been heard of."""
-
-
-class Nothing(AboutHelp, frozen=True, kw_only=True, tag="nothing"):
-    """There is nothing that you could do."""
-
-    again_us: Microseconds = 12_000
-    """When it is worth to ask again."""
-
-
-class Noted(AboutHelp, frozen=True, tag="idle"):
-    """Answers Idle."""
-
-
 class Seated(Message, frozen=True, tag="seated"):
     """You are in the sum, with the contributions of this seat."""
 
@@ -377,12 +250,6 @@ class Seated(Message, frozen=True, tag="seated"):
 
 class Taken(Message, frozen=True, tag="taken"):
     """You are not in the sum: all seats are others'."""
-
-
-class Revoke(Message, frozen=True, tag="revoke"):
-    """Say how far you are in this step, and leave to others what you need not hold: answered by a Claim. Sent once."""
-
-    step: Count
 
 
 class Recall(Message, frozen=True, tag="recall"):
@@ -397,7 +264,7 @@ class Failure(Message, frozen=True, tag="failed"):
 
     reason: Annotated[str, Meta(max_length=32)]
     """lost, restarted, mismatch, not_finite, changed, timed_out, refused, or a later version's."""
-    ranks: list[Rank] = []
+    ranks: list[Rank] = field(default_factory=list)
     detail: Annotated[str, Meta(max_length=MAX_BYTES)] = ""
     operation: Count | None = None
     """This and the next two: as a rank has reported them."""
@@ -450,7 +317,7 @@ class Description(Message, frozen=True, tag="description"):
     joined: Bitmap = 0
     oldest: Seq = 0
     failure: FailureSummary | None = None
-    members: list[MemberStatus] = []
+    members: list[MemberStatus] = field(default_factory=list)
     next: tuple[Octet, Annotated[int, Meta(ge=0, le=MOST_RANKS)]] | None = None
     """Job and rank to ask for the rest; None: that was all."""
 
@@ -487,7 +354,6 @@ class JobStats(  # type: ignore[misc]  # what is told does not change any more, 
     backups: int = 0
 
 
-HelpAnswer = Granted | Work | Nothing | Noted
 Reply = (
     Welcome
     | Waiting

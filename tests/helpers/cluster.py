@@ -21,7 +21,7 @@ from sa_atp.transport.events import WorkerLimits
 from sa_atp.transport.membership import JoinRequest
 from sa_atp.transport.operation import UNKNOWN
 from sa_atp.transport.server_events import ServerSettings
-from sa_atp.wire.control import HelpMode
+from sa_atp.wire.message_fields import HelpMode
 
 SERVER = (SERVER_IP, UDP_PORT)
 SECOND_US = 1_000_000

@@ -16,7 +16,7 @@ from sa_atp.spec import CONTRIBUTION_BITS
 from sa_atp.train.step import Compute, Stepper, StepRecord, StepRunner
 from sa_atp.train.virtual_time import Process
 from sa_atp.transport.server_events import ServerSettings
-from sa_atp.wire.control import HelpMode
+from sa_atp.wire.message_fields import HelpMode
 
 FOR_EVER_US = 1 << 50  # a micro-batch that takes so long is never done
 

@@ -21,7 +21,9 @@ from sa_atp.train.virtual_time import Process
 from sa_atp.transport import work_requests
 from sa_atp.transport.job import Job, Member
 from sa_atp.transport.membership import Membership
-from sa_atp.wire.control import HelpMode, Reply, Request, Revoke, decode_reply
+from sa_atp.wire.control import Reply, Request, decode_reply
+from sa_atp.wire.help_messages import Revoke
+from sa_atp.wire.message_fields import HelpMode
 
 FOR_EVER_US = 1 << 50
 ADDRESS = ("10.0.0.1", 1)

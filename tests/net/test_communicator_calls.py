@@ -20,7 +20,8 @@ from sa_atp.net.session import Sum
 from sa_atp.testbed.cluster import LocalCluster
 from sa_atp.testbed.processes import Group
 from sa_atp.transport.errors import TransportError
-from sa_atp.wire.control import Alive, AskStats, Claim, Idle, Leave
+from sa_atp.wire.control import Alive, AskStats, Leave
+from sa_atp.wire.help_messages import Claim, Idle
 
 THREADS = 8
 CALLS = 300  # of each thread

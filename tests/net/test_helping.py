@@ -7,7 +7,8 @@ from typing import Any
 
 from sa_atp.net.helping import Helping
 from sa_atp.transport.membership import Membership
-from sa_atp.wire.control import Claim, Granted, Idle, Noted, Reply, Request
+from sa_atp.wire.control import Reply, Request
+from sa_atp.wire.help_messages import Claim, Granted, Idle, Noted
 
 ADDRESS = ("10.0.0.1", 1)
 MICRO_BATCHES = 16

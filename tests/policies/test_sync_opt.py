@@ -18,7 +18,7 @@ from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import RunResult
 from sa_atp.transport.errors import NonFiniteError, OperationTimeoutError
 from sa_atp.transport.membership import JoinRequest
-from sa_atp.wire.control import HelpMode
+from sa_atp.wire.message_fields import HelpMode
 
 SHARD_US = 4 * 2_000
 

@@ -14,7 +14,7 @@ from helpers.training import Setting, Training, lossy
 from sa_atp.control.events import Event
 from sa_atp.sim.network import LinkSettings
 from sa_atp.softswitch.pipeline import Pipeline
-from sa_atp.wire.control import HelpMode
+from sa_atp.wire.message_fields import HelpMode
 
 LANES = 64
 LEVELS = (1, 2)

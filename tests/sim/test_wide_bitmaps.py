@@ -12,7 +12,7 @@ from sa_atp.sim.network import LinkSettings
 from sa_atp.softswitch.pipeline import Pipeline
 from sa_atp.transport.errors import NonFiniteError, RefusedError
 from sa_atp.transport.server_events import ServerSettings
-from sa_atp.wire.control import HelpMode
+from sa_atp.wire.message_fields import HelpMode
 
 WIDE = ServerSettings(lanes=256, contribution_bits=512)
 CLEAN = LinkSettings()

@@ -5,7 +5,7 @@ import json
 from sa_atp.soak.draw import draw
 from sa_atp.soak.scene import Fault, JobScene, Kind, Scene
 from sa_atp.spec import LANE_BUILDS
-from sa_atp.wire.control import HelpMode
+from sa_atp.wire.message_fields import HelpMode
 
 SCENES = [draw(seed) for seed in range(3000)]
 

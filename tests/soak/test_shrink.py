@@ -10,7 +10,7 @@ from sa_atp.soak.run import broken_in
 from sa_atp.soak.scene import Kind, Scene
 from sa_atp.soak.shrink import shrink, smaller
 from sa_atp.transport.sums import SumStore
-from sa_atp.wire.control import HelpMode
+from sa_atp.wire.message_fields import HelpMode
 
 from .worlds import small
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from sa_atp.sim.network import LinkSettings
 from sa_atp.soak.scene import JobScene, Scene
-from sa_atp.wire.control import HelpMode
+from sa_atp.wire.message_fields import HelpMode
 
 
 def small(ranks: int = 3, lengths: tuple[int, ...] = (200, 200), **options: Any) -> Scene:

@@ -12,7 +12,7 @@ from sa_atp.straggler.assignment import Capacity, makespan
 from sa_atp.straggler.ledger import STEPS_KEPT, Ledger, Told
 from sa_atp.straggler.projection import LEAST_SENDING_US
 from sa_atp.straggler.silence import PATIENCE_WITHOUT_HELP
-from sa_atp.wire.control import HelpMode
+from sa_atp.wire.message_fields import HelpMode
 
 FAST_US = 1_000
 ALL = (1 << 64) - 1

@@ -4,7 +4,7 @@ import pytest
 
 from sa_atp.straggler.ledger import Assigned, Ledger, Told
 from sa_atp.transport.job import Job
-from sa_atp.wire.control import HelpMode
+from sa_atp.wire.message_fields import HelpMode
 
 FAST_US = 1_000
 SLOW_US = 8 * FAST_US

@@ -10,7 +10,7 @@ import pytest
 from helpers.training import Setting, Training
 
 from sa_atp.softswitch.pipeline import Pipeline
-from sa_atp.wire.control import HelpMode
+from sa_atp.wire.message_fields import HelpMode
 
 MICRO_BATCHES = 16
 WARM_UP = 1  # in the first step nobody knows how fast the others are

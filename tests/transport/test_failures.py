@@ -25,7 +25,8 @@ from sa_atp.transport.errors import (
 from sa_atp.transport.events import WorkerLimits
 from sa_atp.transport.job import Job, State
 from sa_atp.transport.server_events import ServerSettings
-from sa_atp.wire.control import Failure, HelpMode
+from sa_atp.wire.control import Failure
+from sa_atp.wire.message_fields import HelpMode
 
 DEAD_AFTER_US = 2 * SECOND_US
 NOTICED_S = 1.0  # signs of life are 0.2 s apart, and may be lost

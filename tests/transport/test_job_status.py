@@ -20,7 +20,6 @@ from sa_atp.wire.control import (
     Describe,
     Description,
     Failure,
-    HelpMode,
     MalformedError,
     MemberStatus,
     Refused,
@@ -29,6 +28,7 @@ from sa_atp.wire.control import (
     encode,
 )
 from sa_atp.wire.datagrams import Address, Burst
+from sa_atp.wire.message_fields import HelpMode
 
 NOW_US = 10_000_000
 ASKER = ("127.0.0.1", 40_000)

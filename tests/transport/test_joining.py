@@ -17,8 +17,9 @@ from sa_atp.transport.membership import GONE_US, Joining, JoinRequest
 from sa_atp.transport.registry import MAX_JOBS
 from sa_atp.transport.server import ParameterServer
 from sa_atp.transport.server_events import Admit, Retire, ServerEvent, ServerSettings
-from sa_atp.wire.control import HelpMode, Join, Refused, Waiting, decode_reply, encode
+from sa_atp.wire.control import Join, Refused, Waiting, decode_reply, encode
 from sa_atp.wire.datagrams import Address, Burst
+from sa_atp.wire.message_fields import HelpMode
 from sa_atp.wire.mtu import MOST_MTU, needed_mtu
 
 SERVER = ("10.9.9.9", 21313)

@@ -16,7 +16,7 @@ from sa_atp.transport.errors import WorkerLostError
 from sa_atp.transport.events import WorkerLimits
 from sa_atp.transport.job import State
 from sa_atp.transport.server_events import ServerSettings
-from sa_atp.wire.control import HelpMode
+from sa_atp.wire.message_fields import HelpMode
 
 ONE_SLOT = ServerSettings(slots=1, slots_per_job=1)
 

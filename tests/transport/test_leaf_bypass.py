@@ -12,7 +12,7 @@ from sa_atp.transport.contribution_group import ContributionGroup
 from sa_atp.transport.leaf_bypass import LeafBypass
 from sa_atp.transport.membership import Membership
 from sa_atp.transport.under_way import UnderWay
-from sa_atp.wire.control import HelpMode
+from sa_atp.wire.message_fields import HelpMode
 
 MEMBER = Membership(
     job=1, epoch=0, rank=0, world_size=4, micro_batches=2, lanes=64, slot_base=0, slot_count=64, first_seq=0,

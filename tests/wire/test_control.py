@@ -21,20 +21,15 @@ from sa_atp.spec import (
     Flag,
     Kind,
 )
-from sa_atp.wire import control
+from sa_atp.wire import control, message_fields
 from sa_atp.wire.control import (
-    LONGEST_TEXT,
     MAX_BYTES,
     Alive,
-    Claim,
     Description,
     Failure,
-    HelpMode,
     Join,
     MalformedError,
     MemberStatus,
-    Message,
-    Offer,
     Refused,
     Waiting,
     Welcome,
@@ -44,6 +39,8 @@ from sa_atp.wire.control import (
     plain,
 )
 from sa_atp.wire.header import describe, pack
+from sa_atp.wire.help_messages import Claim, Offer
+from sa_atp.wire.message_fields import LONGEST_TEXT, HelpMode, Message
 
 REQUESTS: tuple[type[Message], ...] = get_args(control.Request)
 REPLIES: tuple[type[Message], ...] = get_args(control.Reply)
@@ -62,9 +59,9 @@ def packet(body: bytes) -> bytes:
 def values(kind: Any) -> st.SearchStrategy[Any]:
     """Whatever a field of this type may hold."""
     origin, parts = get_origin(kind), get_args(kind)
-    metas = control._metas(kind) if origin is not None and hasattr(kind, "__metadata__") else []
+    metas = message_fields._metas(kind) if origin is not None and hasattr(kind, "__metadata__") else []
     bounds = {name: getattr(m, name) for m in metas for name in ("ge", "le", "min_length", "max_length")}
-    if control._is_bitmap(kind) and hasattr(kind, "__metadata__"):
+    if message_fields._is_bitmap(kind) and hasattr(kind, "__metadata__"):
         return st.integers(0, 2**MOST_CONTRIBUTIONS - 1)
     if hasattr(kind, "__metadata__"):
         kind = parts[0]
