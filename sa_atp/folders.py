@@ -6,6 +6,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from sa_atp.errors import UserError
+
 
 def cache_folder() -> Path:
     """Where compiled pipelines are kept between runs: $SA_ATP_CACHE, or sa_atp below the user's cache folder.
@@ -33,3 +35,11 @@ def _own() -> Iterator[Path]:
     else:
         with contextlib.suppress(RuntimeError):  # a user whom the system does not know has no home
             yield Path.home() / ".cache" / "sa_atp"
+
+
+def make_folder(path: Path) -> None:
+    """A folder for what somebody wants to keep. Raises: UserError."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot make the folder {path}: {error.strerror}") from None

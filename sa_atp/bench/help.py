@@ -23,6 +23,7 @@ from sa_atp import terminal
 from sa_atp.bench.help_bound import bound_us
 from sa_atp.bench.help_settings import Setting, drawn, table
 from sa_atp.errors import UserError
+from sa_atp.folders import make_folder
 from sa_atp.report import stats
 from sa_atp.testbed import simulated
 from sa_atp.testbed.progress import Progress
@@ -82,6 +83,8 @@ def run(options: argparse.Namespace) -> int:
         for setting in chosen:
             print(f"{setting.name}: {' '.join(setting.changes)}")
         return 0
+    if options.out is not None:
+        make_folder(options.out)  # before minutes are spent
     rows = []
     for row in measure(chosen, options.jobs):
         rows.append(row)

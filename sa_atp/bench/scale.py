@@ -18,6 +18,7 @@ from rich.table import Table
 from sa_atp import policies, terminal
 from sa_atp.errors import UserError
 from sa_atp.flow.ring import ring_steps_us
+from sa_atp.folders import make_folder
 from sa_atp.report import style
 from sa_atp.sim.network import Clock
 from sa_atp.testbed import flows
@@ -70,6 +71,7 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(f"--steps {options.steps}: expected more than {WARM_UP}")
     if options.out is not None:
         style.require_matplotlib()
+        make_folder(options.out)
     found: list[Point] = []
     for stragglers in (False, True):
         for workers in numbers:
@@ -78,7 +80,6 @@ def run(options: argparse.Namespace) -> int:
                 found.append(measure(name, workers, options.steps, stragglers=stragglers))
     result = {"link_mbps": LINK_MBPS, "model": "resnet-50", "rack": RACK, "points": [asdict(p) for p in found]}
     if options.out is not None:
-        options.out.mkdir(parents=True, exist_ok=True)
         (options.out / "scale.json").write_text(json.dumps(result, indent=1) + "\n")
         draw(found, options.out / FIGURE)
         print(options.out / FIGURE, file=sys.stderr)

@@ -127,9 +127,9 @@ def impair(ports: "dict[int, Port]", options: argparse.Namespace) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from sa_atp.folders import cache_folder
+    from sa_atp.folders import cache_folder, make_folder
     from sa_atp.net.clock import now_us
-    from sa_atp.net.ports import InterfacePort, Port, UdpPort, make_folder
+    from sa_atp.net.ports import InterfacePort, Port, UdpPort
     from sa_atp.net.settling import settle
     from sa_atp.net.switch import SwitchLoop
     from sa_atp.p4runtime.rpc import check_address

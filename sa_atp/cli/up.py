@@ -55,9 +55,9 @@ def add(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from sa_atp.folders import make_folder
     from sa_atp.net import mtu
     from sa_atp.net.communicator import parse_address
-    from sa_atp.net.ports import make_folder
     from sa_atp.testbed.cluster import LocalCluster
     from sa_atp.testbed.foreground import run_command, stay
     from sa_atp.testbed.processes import Group

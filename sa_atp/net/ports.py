@@ -248,14 +248,6 @@ class UdpPort:
         return "udp {}:{}".format(*self.address)
 
 
-def make_folder(path: Path) -> None:
-    """A folder for captures. Raises: UserError."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot make the folder {path}: {error.strerror}") from None
-
-
 class Capture:
     """Writes the frames of one port to a pcap file, both directions."""
 

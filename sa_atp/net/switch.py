@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from sa_atp.arrays import ByteRows, Indices, Lengths
+from sa_atp.folders import make_folder
 from sa_atp.net.clock import now_us
 from sa_atp.net.datapath.loop import CompiledLoop
 from sa_atp.net.impair import ImpairedPort
-from sa_atp.net.ports import Capture, InterfacePort, Port, UdpPort, make_folder
+from sa_atp.net.ports import Capture, InterfacePort, Port, UdpPort
 from sa_atp.softswitch.device import Device
 from sa_atp.softswitch.pipeline import PORTS, Packets
 

@@ -191,3 +191,13 @@ def test_cores_of_a_switch(arguments: list[str], message: str, capsys: pytest.Ca
 
 def test_cores_of_a_benchmark(capsys: pytest.CaptureFixture[str]) -> None:
     assert refused(["bench", "switch", "--cores", "5"], capsys).startswith("--cores 5: expected 1 to 4")
+
+
+@pytest.mark.parametrize("command", [["help", "--only", "20M, one slow"], ["scale", "--workers", "4"]])
+def test_a_folder_that_cannot_be_made_is_refused_before_anything_is_measured(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    said = refused(["bench", *command, "--out", str(file / "below")], capsys)
+    assert said.startswith(f"cannot make the folder {file}/below: ")
