@@ -15,6 +15,7 @@ from sa_atp.wire.datagrams import Address, Burst
 
 Key = tuple[int, int, int]  # job, epoch, rank
 EVERYBODY = -1  # in place of a rank: a switch makes the copies
+NOTHING: frozenset[int] = frozenset()
 
 
 class Outbox:
@@ -31,14 +32,32 @@ class Outbox:
         self._messages.extend(bursts)
 
     def add_results(self, key: Key, address: Address, seqs: Seqs, packets: ByteRows) -> None:
-        """Results, one in each row. Args: seqs: of each."""
-        self._results.append((key, seqs, Burst(address, packets)))
-        self._waiting.setdefault(key, set()).update(seqs.tolist())
+        """Results, one in each row; those that wait already, or are here twice, once. Args: seqs: of each."""
+        waiting = self._waiting.setdefault(key, set())
+        new = []
+        for row, seq in enumerate(seqs.tolist()):
+            if seq not in waiting:
+                waiting.add(seq)
+                new.append(row)
+        if len(new) < len(seqs):
+            seqs, packets = seqs[new], packets[new]
+        if new:
+            self._results.append((key, seqs, Burst(address, packets)))
+        elif not waiting:
+            del self._waiting[key]
 
     def waits_for(self, key: Key, seqs: Seqs) -> Mask:
         """bool[n]: whether results are about to leave to a rank, or to everybody."""
-        own = self._waiting.get(key, set()) | self._waiting.get((*key[:2], EVERYBODY), set())
-        return np.array([seq in own for seq in seqs.tolist()], bool) if own else np.zeros(len(seqs), bool)
+        own, all_ = self._waiting.get(key, NOTHING), self._waiting.get((*key[:2], EVERYBODY), NOTHING)
+        return np.array([seq in own or seq in all_ for seq in seqs.tolist()], bool)
+
+    def forget(self, job: int, epoch: int) -> None:
+        """Nobody waits for results of this job any more."""
+        gone = {key for key in self._waiting if key[:2] == (job, epoch)}
+        if gone:
+            self._results = deque(each for each in self._results if each[0] not in gone)
+            for key in gone:
+                del self._waiting[key]
 
     def take(self, budget_bytes: int | None) -> list[Burst]:
         """All messages, and results. Args: budget_bytes: of results; None: all of them."""

@@ -226,7 +226,8 @@ class Receiver:
             return
         local = (seq - operation.first_seq) & SEQ_MASK
         for group in operation.groups[:1]:
-            if group.tries[local]:
+            # one that overlapped was not waited for, and its tries tell what it has to ask of the slot
+            if group.tries[local] and local not in group.excluded:
                 # each time it was sent again it had been waited for
                 again_us = self._round_trip.smoothed_us + self._round_trip.reordering_us(now_us)
                 before_us = (int(group.tries[local]) - 1) * again_us

@@ -281,7 +281,7 @@ class ParameterServer:
                 job.progress(member.rank, request.oldest)
                 if job.state is State.RUNNING and all(m.left_at is not None for m in job.members.values()):
                     job.end(State.ENDED)
-                    self._events.append(Retire(job.number, job.epoch))
+                    self._retire(job)
                 self._let_go(job)
                 return None
             case ReportNotFinite() | ReportChanged():
@@ -352,6 +352,11 @@ class ParameterServer:
         job.fail(failure)
         packet = encode(failure, request=0, job=job.number, epoch=job.epoch, reply=True)
         self._out.extend(Burst.of(member.address, packet) for member in job.members.values())
+        self._retire(job)
+
+    def _retire(self, job: Job) -> None:
+        """An epoch is over: for switches, and for results that have not left yet."""
+        self._out.forget(job.number, job.epoch)
         self._events.append(Retire(job.number, job.epoch))
 
     def next_timer_us(self) -> int | None:

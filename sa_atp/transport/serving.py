@@ -1,4 +1,4 @@
-"""Results going out: to everyone, to those who ask, and from those who are ahead. (protocol section 5.6)"""
+"""Results going out: to everyone, to those who ask, and from those who are ahead. (protocol section 5.7)"""
 
 import numpy as np
 

@@ -83,7 +83,7 @@ class Steady:
             or group.in_flight != under_way.in_flight
             or not group.is_steady
             or not operation.is_foretold
-            or self._round_trip.reordering_us(now_us) != self._round_trip.usual_reordering_us
+            or self._round_trip.some_go_by_server(now_us)
         ):
             return False
         if operation is not self._operation and not self._begin(operation, group):

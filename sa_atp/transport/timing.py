@@ -99,9 +99,13 @@ class RoundTrip:
         Where some go by the parameter server, whose link all workers and jobs share, those that the switch sums
         overtake them by far.
         """
-        if now_us >= self._ps_round_trip_until_us:
+        if not self.some_go_by_server(now_us):
             return self.usual_reordering_us
         return self.usual_reordering_us + max(0, self._ps_round_trip_us - self.smoothed_us)
+
+    def some_go_by_server(self, now_us: int) -> bool:
+        """Whether the parameter server has finished a sum lately."""
+        return now_us < self._ps_round_trip_until_us
 
     @property
     def usual_reordering_us(self) -> int:

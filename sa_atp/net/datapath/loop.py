@@ -6,7 +6,7 @@ tables change while none of them runs; whose turn it is with a slot they agree o
 
 import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 from sa_atp.net.datapath.core import Core
 from sa_atp.net.ports import InterfacePort, UdpPort
@@ -58,7 +58,11 @@ class CompiledLoop:
         if self._threads is None:
             return self._cores[0].move(longest_s)
         others = [self._threads.submit(self._move, core, longest_s) for core in self._cores[1:]]
-        return self._move(self._cores[0], longest_s) + sum(other.result() for other in others)
+        try:
+            arrived = self._move(self._cores[0], longest_s)
+        finally:
+            wait(others)  # whatever happens, nobody touches tables who does not hold the lock
+        return arrived + sum(other.result() for other in others)
 
     def _move(self, core: Core, longest_s: float) -> int:
         try:

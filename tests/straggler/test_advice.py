@@ -1,0 +1,28 @@
+"""Advice for the steps to come: what may be told, whatever was measured."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sa_atp.straggler.advice import Advice
+from sa_atp.straggler.progress import Worker
+from sa_atp.straggler.projection import Projection
+from sa_atp.straggler.racks import Racks
+
+TIMES = st.tuples(st.floats(1.0, 1e6), st.integers(1, 1_000_000))
+
+
+@given(st.lists(TIMES, min_size=1, max_size=6), st.integers(1, 512))
+def test_nobody_is_told_to_hold_more_than_it_has(measured: list[tuple[float, int]], micro_batches: int) -> None:
+    """Args: measured: of each worker, what a micro-batch takes, and an answer of the server's."""
+    workers = [Worker(unit_us=unit_us, answer_us=answer_us) for unit_us, answer_us in measured]
+    now = Projection(workers)
+    advice = Advice(workers, micro_batches, now, Racks(workers, now))
+    for rank in range(len(workers)):
+        holds, _ = advice.of(rank)
+        assert 0 <= holds <= micro_batches
+
+
+def test_a_slow_worker_whose_answers_take_long_holds_all() -> None:
+    workers = [*(Worker(unit_us=100.0, answer_us=1000) for _ in range(3)), Worker(unit_us=1000.0, answer_us=600_000)]
+    now = Projection(workers)
+    assert Advice(workers, 8, now, Racks(workers, now)).of(3)[0] == 8
