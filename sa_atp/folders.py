@@ -6,8 +6,6 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from sa_atp.errors import UserError
-
 
 def cache_folder() -> Path:
     """Where compiled pipelines are kept between runs: $SA_ATP_CACHE, or sa_atp below the user's cache folder.
@@ -39,6 +37,8 @@ def _own() -> Iterator[Path]:
 
 def make_folder(path: Path) -> None:
     """A folder for what somebody wants to keep. Raises: UserError."""
+    from sa_atp.errors import UserError  # set-up looks at this file before there is a package
+
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

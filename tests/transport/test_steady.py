@@ -4,7 +4,6 @@ Two connections of one rank live through the same things. One has only the rules
 whenever a stream flows, and takes it back when they say that something is not theirs.
 """
 
-import os
 import random
 from collections import deque
 
@@ -24,7 +23,7 @@ from sa_atp.transport.worker import Worker
 from sa_atp.wire.datagrams import Burst
 from sa_atp.wire.header import headers, size_of
 
-SEEDS = int(os.environ.get("STEADY_SEEDS", "50"))
+SEEDS = 50
 
 
 class Twins:
