@@ -19,7 +19,8 @@ from collections.abc import Callable
 import numpy as np
 
 from sa_atp.flow.fabric import FRAME_BYTES, Fabric
-from sa_atp.flow.network import Flags, Floats, Flow, Ints, Many
+from sa_atp.flow.network import Flags, Floats, Ints, Many
+from sa_atp.flow.reached import Reached
 from sa_atp.flow.stream import DONE, FREE, IN_STEP, NOWHERE, WAITING, Stream, Streams
 from sa_atp.flow.ways import Ways
 from sa_atp.sim.network import WIRE_OVERHEAD_BYTES
@@ -63,32 +64,32 @@ class Aggregation:
         self.size = size
         self.streams = Streams(fan_in, size)
         self._new: list[int] = []  # streams that have not begun to move
+        self.reached = Reached(
+            fabric.network,
+            self.streams,
+            size=size,
+            fragment_bytes=fragment_bytes,
+            fan_in=fan_in,
+            window_bytes=window_bytes,
+            most_bytes=most_bytes,
+            gathers=gathers,
+        )
         self.position = 0.0
         """Of the sum."""
-        self.received: Floats = np.zeros(fabric.settings.workers)
-        """Of each worker's results."""
         self.is_complete = False
         self._fragment = fragment_bytes
-        self._fan_in = fan_in
-        self._first_window = window_bytes.copy()
-        self._most = most_bytes
-        self._gathers = gathers
         self._ways = Ways(fabric, fragment_bytes, at_server=at_server)
         self._flushed: set[int] = set()  # racks whose leaf has been made to pass on what it holds
         self._gathered_us: int | None = None
         self._on_arrived = arrived
         self._on_complete = complete
         self._began: Flags = np.zeros(fabric.settings.workers, bool)
-        self._follows: Flags = np.zeros(fabric.settings.workers, bool)  # receives in step
         self._over: Flags = np.zeros(fabric.settings.workers, bool)
-        self._lagging: Ints = np.full(fabric.settings.workers, NOWHERE)  # of each: its flow of results behind the sum
-        self._in_step: Flow | None = None
         self._front: Ints = np.zeros(0, np.int64)  # streams
         self._free_flows = Many(self._have_left)
         self._late_flows = Many(self._have_caught_up)
         self._at_us = self.clock.now_us  # when what is in step has begun to move as it does
         self._looking = False
-        self._missing: int | None = None
         self._timer_us = NEVER_US
         self._redone = False
         self._last_up_us = 0.0  # how long the last packet of the last contribution is on its way
@@ -126,7 +127,7 @@ class Aggregation:
         streams = self.streams
         below = np.flatnonzero(~streams.past_leaf & (streams.rank % self.fabric.settings.racks == rack))
         streams.past_leaf[below] |= (streams.rank[below] == rank) & (streams.state[below] != DONE)
-        sent = self._sent()[below].tolist()
+        sent = self.reached.all_sent()[below].tolist()
         held = {r: far for r, far in zip(streams.rank[below].tolist(), sent, strict=True) if far > 0}
         if held and rack not in self._flushed and not self.is_complete:
             self._flushed.add(rack)
@@ -140,83 +141,7 @@ class Aggregation:
         if not self._over[rank]:
             self._add(rank, 0, past_leaf=True, end=end)
 
-    @property
-    def is_covered(self) -> bool:
-        return self.streams.covered == self._fan_in
-
-    def sent(self, stream: Stream) -> float:
-        """How far a stream is now, bytes."""
-        if stream.number == NOWHERE:
-            return 0.0
-        streams, number = self.streams, stream.number
-        sent, place = float(streams.sent[number]), int(streams.place[number])
-        if place != NOWHERE:
-            return sent + self.fabric.network.carried_at(place)
-        if self._in_step is not None and streams.state[number] == IN_STEP:
-            return min(self.size, sent + self._moved(self._in_step))
-        return sent
-
-    def _sent(self) -> Floats:
-        """float64[streams]: the same of all."""
-        streams = self.streams
-        found = streams.sent.copy()
-        if self._in_step is not None:
-            in_step = streams.state == IN_STEP
-            found[in_step] = np.minimum(self.size, found[in_step] + self._moved(self._in_step))
-        free = np.flatnonzero(streams.place != NOWHERE)
-        found[free] += self.fabric.network.carried_by(streams.place[free])
-        return found
-
-    def received_by(self, rank: int) -> float:
-        """How much of the results a worker has now, bytes."""
-        received, place = float(self.received[rank]), int(self._lagging[rank])
-        if place != NOWHERE:
-            return received + self.fabric.network.carried_at(place)
-        return received + self._moved(self._in_step) if self._in_step is not None and self._follows[rank] else received
-
-    def _received(self) -> Floats:
-        """float64[workers]: the same of all."""
-        found = self.received.copy()
-        late = self._lagging != NOWHERE
-        if self._in_step is not None:
-            found[self._follows & ~late] += self._moved(self._in_step)
-        found[late] += self.fabric.network.carried_by(self._lagging[late])
-        return found
-
-    def backlog_bytes(self, rank: int, ahead_bytes: float) -> float:
-        """What a worker has written and its link has not taken yet. Args: ahead_bytes: the most that it writes ahead."""
-        if self._gathers:
-            return 0.0
-        mine = [n for n in self.streams.of_rank.get(rank, ()) if self.streams.state[n] != DONE]
-        if not mine:
-            return 0.0
-        end = min(self.size, self.received_by(rank) + self._window_of(rank))
-        waits = sum(max(0.0, end - self.sent(self.streams.each[n])) for n in mine)
-        return min(waits, ahead_bytes)
-
-    def missing_for(self, rank: int) -> int:
-        """Contributions that the switch lacks of the oldest fragment whose sum a worker has not got."""
-        if not self.is_covered or self._gathers:
-            return self._fan_in & ~self.streams.covered  # nothing has come back: it is the first one
-        if self._follows[rank] and self._missing is not None:
-            return self._missing
-        place = min(self.received_by(rank) + self._fragment, self.size)
-        missing = self._fan_in & ~self.streams.bits_of(self._sent() >= place)
-        if self._follows[rank]:
-            self._missing = missing  # of all who are as far, until something else moves
-        return missing
-
-    def _window(self) -> Floats:
-        """float64[workers]: how far each may be ahead of its results."""
-        return np.minimum(self._first_window + self.received, self._most)
-
-    def _window_of(self, rank: int) -> float:
-        return min(float(self._first_window[rank]) + self.received_by(rank), self._most)
-
     # --- looking ------------------------------------------------------------------------------------------------------
-
-    def _moved(self, flow: Flow) -> float:
-        return self.fabric.network.carried(flow)
 
     def _look_soon(self) -> None:
         if not self._looking:
@@ -225,12 +150,13 @@ class Aggregation:
 
     def _look(self) -> None:
         """Sees how far everything is, and decides what moves how from now on."""
+        reached = self.reached
         self._looking = False
-        self._missing = None
-        if not self.is_covered:
+        reached.forget()
+        if not reached.is_covered:
             self._send_ahead()
             return
-        if self._gathers and not self._gathered():
+        if reached.gathers and not self._gathered():
             return
         self._halt()
         if not self.is_complete:
@@ -242,7 +168,7 @@ class Aggregation:
 
     def _send_ahead(self) -> None:
         """The sum cannot move yet: everyone sends what its window allows."""
-        if self._gathers:
+        if self.reached.gathers:
             return
         streams = self.streams
         held, free = [], []
@@ -254,7 +180,7 @@ class Aggregation:
             else:
                 sending.add(rank)
                 free.append(number)
-        ends = [min(float(streams.end[n]), self._window_of(streams.each[n].rank)) for n in free]
+        ends = [min(float(streams.end[n]), self.reached.window_of(streams.each[n].rank)) for n in free]
         self._free(np.array(free, np.int64), np.array(ends))
         self._new = held
 
@@ -265,7 +191,7 @@ class Aggregation:
             self.clock.at(self._gathered_us, self._look_soon)
         if self.clock.now_us < self._gathered_us:
             return False
-        self._gathers = False
+        self.reached.gathers = False
         return True
 
     def _free(self, numbers: Ints, ends: Floats) -> None:
@@ -288,61 +214,64 @@ class Aggregation:
         streams.have_moved(numbers, streams.moves_since_us[numbers], self.clock.now_us)
         is_done = streams.until[numbers] >= streams.end[numbers]
         streams.state[numbers] = np.where(is_done, DONE, WAITING)
-        if self.is_covered or any(len(streams.of_rank[rank]) > 1 for rank in streams.rank[numbers].tolist()):
+        if self.reached.is_covered or any(len(streams.of_rank[rank]) > 1 for rank in streams.rank[numbers].tolist()):
             self._look_soon()
 
     def _halt(self) -> None:
         """Ends all flows of this sum, and writes down how far they came."""
+        reached = self.reached
         now_us = self.clock.now_us
         network, streams = self.fabric.network, self.streams
-        if self._in_step is not None:
-            moved = self._moved(self._in_step)
-            network.stop(self._in_step)
-            self._in_step = None
+        if reached.in_step is not None:
+            moved = reached.moved
+            network.stop(reached.in_step)
+            reached.in_step = None
             in_step = np.flatnonzero(streams.state == IN_STEP)
             streams.sent[in_step] = np.minimum(self.size, streams.sent[in_step] + moved)
             if moved > 0:
                 streams.have_moved(in_step, self._at_us, now_us)
             streams.state[in_step] = WAITING
-            self.received[self._follows] += moved
+            reached.received[reached.follows] += moved
         free = np.flatnonzero(streams.place != NOWHERE)
         streams.sent[free] += network.carried_by(streams.place[free])
         network.stop_many(streams.place[free])
         streams.have_moved(free, streams.moves_since_us[free], now_us)
         streams.place[free], streams.state[free] = NOWHERE, WAITING
-        late = np.flatnonzero(self._lagging != NOWHERE)
-        self.received[late] += network.carried_by(self._lagging[late])
-        network.stop_many(self._lagging[late])
-        self._lagging[late] = NOWHERE
+        late = np.flatnonzero(reached.lagging != NOWHERE)
+        reached.received[late] += network.carried_by(reached.lagging[late])
+        network.stop_many(reached.lagging[late])
+        reached.lagging[late] = NOWHERE
         self._at_us = now_us
 
     def _see_position(self) -> None:
         """The sum is as far as those streams whose bits are all bits; those who are about as far are its front."""
+        reached = self.reached
         streams = self.streams
         sent, state = streams.sent, streams.state
         again = ~streams.names_bits & (state != DONE)
         place = min(streams.all_have(sent), float(sent[again].min(initial=math.inf)))
         self.position = max(self.position, min(place, self.size))
-        np.maximum(sent, self.received[streams.rank], out=sent)  # what others know already is not sent any more
+        np.maximum(sent, reached.received[streams.rank], out=sent)  # what others know already is not sent any more
         is_done = sent >= streams.end - self._fragment / 2
         last = streams.rank[is_done & (state != DONE)]  # who has just been done
         sent[is_done], state[is_done] = self.size, DONE
         self._front = np.flatnonzero(~is_done & (np.abs(sent - self.position) < self._fragment))
         sent[self._front] = self.position
         self._last_up_us = self._ways.up_us(last) if len(last) else 0.0
-        behind = self.position - self.received
-        np.copyto(self.received, self.position, where=self._began & (behind < self._fragment))
+        behind = self.position - reached.received
+        np.copyto(reached.received, self.position, where=self._began & (behind < self._fragment))
 
     def _finish_sum(self) -> None:
         """Every contribution is there. What does not fit its scale is asked for again: a round trip, and its bytes."""
+        reached = self.reached
         again = 0.0 if self._redone else min(self.size, self._on_complete())
         if again > 0:
             self._redone = True
             self.position = self.size - again
-            np.minimum(self.received, self.position, out=self.received)
+            np.minimum(reached.received, self.position, out=reached.received)
             np.minimum(self.streams.sent, self.position, out=self.streams.sent)
             self.streams.state[:] = WAITING
-            self._gathers, self._gathered_us = True, None
+            reached.gathers, self._gathered_us = True, None
             self._look_soon()
             return
         self.is_complete = True
@@ -355,7 +284,8 @@ class Aggregation:
             return
         up_us, self._last_up_us = self._last_up_us, 0.0  # what is late is late behind a sum that is there
         down_us = self._ways.down_us()
-        for rank in np.flatnonzero(self._began & ~self._over & (self.received >= self.size - self._fragment)).tolist():
+        has_all = self.reached.received >= self.size - self._fragment
+        for rank in np.flatnonzero(self._began & ~self._over & has_all).tolist():
             self._over[rank] = True
             when_us = self.clock.now_us + math.ceil(up_us + down_us[rank])
             self.clock.at(when_us, lambda rank=rank: self._on_arrived(rank))  # type: ignore[misc]
@@ -365,14 +295,15 @@ class Aggregation:
     # --- what moves how -----------------------------------------------------------------------------------------------
 
     def _go(self) -> None:
-        if self._gathers:
+        reached = self.reached
+        if reached.gathers:
             return
         network = self.fabric.network
         self._new.clear()
         streams = self.streams
         sent, rank = streams.sent, streams.rank
         waits = streams.state != DONE
-        ends = (self.received + self._window() - self._fragment)[rank]
+        ends = (reached.received + reached.windows(reached.received) - self._fragment)[rank]
         at_end, is_front = sent >= ends, sent <= self.position
         blocked = waits & self._comes_later(waits & ~at_end)
         goes = waits & ~blocked
@@ -384,8 +315,8 @@ class Aggregation:
             in_step = in_step[:0]
         self._free(ahead, streams.end[ahead])
         here = self._began & ~self._over
-        self._follows = here & (self.received >= self.position) & (not self.is_complete)
-        self._lag(np.flatnonzero(here & ~self._follows))
+        reached.follows = here & (reached.received >= self.position) & (not self.is_complete)
+        self._lag(np.flatnonzero(here & ~reached.follows))
         if len(in_step) and not self.is_complete:
             self._step(in_step)
         network.settle()
@@ -403,28 +334,29 @@ class Aggregation:
 
     def _step(self, in_step: Ints) -> None:
         """What is in step moves, without those who would hold it up for no need."""
+        reached = self.reached
         network, streams = self.fabric.network, self.streams
         left = float(streams.end[in_step].min()) - self.position
         while True:
-            receivers = np.flatnonzero(self._follows)
+            receivers = np.flatnonzero(reached.follows)
             links, weights = self._ways.in_step(streams.rank[in_step], streams.past_leaf[in_step], receivers)
-            self._in_step = network.start(links, left, self._look_soon, weights=weights)
+            reached.in_step = network.start(links, left, self._look_soon, weights=weights)
             streams.state[in_step] = IN_STEP
             network.settle()
             leaders, late = self._in_the_way(links, in_step)
             if not len(leaders) and not len(late):
                 break
-            network.stop(self._in_step)
+            network.stop(reached.in_step)
             in_step = in_step[~np.isin(in_step, leaders)]
             self._free(leaders, streams.end[leaders])
-            self._follows[late] = False
+            reached.follows[late] = False
             self._lag(late)
-        limit = self._round(network.rate(self._in_step))
+        limit = self._round(network.rate(reached.in_step))
         if limit < left:
-            network.stop(self._in_step)
-            self._in_step = None
+            network.stop(reached.in_step)
+            reached.in_step = None
             if limit > 0:
-                self._in_step = network.start(links, limit, self._look_soon, weights=weights)
+                reached.in_step = network.start(links, limit, self._look_soon, weights=weights)
 
     def _round(self, rate: float) -> float:
         """How far what is in step may move before it has to wait: a window in a round trip, the window at once.
@@ -432,7 +364,8 @@ class Aggregation:
         Args: rate: at which it would move. Returns: bytes; as much as there is if the window is no limit.
         """
         round_trip_us = self._round_trip_us()
-        window = float(self._window()[self.streams.rank[self._front]].min(initial=math.inf))
+        windows = self.reached.windows(self.reached.received)
+        window = float(windows[self.streams.rank[self._front]].min(initial=math.inf))
         if rate * round_trip_us <= window:
             return math.inf
         now_us = self.clock.now_us
@@ -452,16 +385,17 @@ class Aggregation:
 
     def _lag(self, ranks: Ints) -> None:
         """Results come to some behind the sum: those that they have missed from the parameter server, others late."""
-        ranks = ranks[self._lagging[ranks] == NOWHERE]
+        reached = self.reached
+        ranks = ranks[reached.lagging[ranks] == NOWHERE]
         if len(ranks):
-            left = self.size - self.received[ranks]
+            left = self.size - reached.received[ranks]
             paths = self._ways.of_results(ranks)
-            self._lagging[ranks] = self.fabric.network.start_many(self._late_flows, ranks, paths, left)
+            reached.lagging[ranks] = self.fabric.network.start_many(self._late_flows, ranks, paths, left)
 
     def _have_caught_up(self, ranks: Ints, carried: Floats) -> None:
         """Results that came behind the sum are all there."""
-        self.received[ranks] += carried
-        self._lagging[ranks] = NOWHERE
+        self.reached.received[ranks] += carried
+        self.reached.lagging[ranks] = NOWHERE
         self._look_soon()
 
     def _in_the_way(self, links: Ints, in_step: Ints) -> tuple[Ints, Ints]:
@@ -469,6 +403,7 @@ class Aggregation:
 
         Returns: streams of leaders whose links are slow, and receivers that may come later.
         """
+        reached = self.reached
         fabric, streams = self.fabric, self.streams
         nobody = in_step[:0]
         full = np.zeros(len(fabric.network.delay_us), bool)
@@ -484,37 +419,38 @@ class Aggregation:
             return nobody, nobody
         busy = np.zeros(len(self._over), bool)
         busy[streams.rank[streams.state != DONE]] = True
-        received = self._received()
-        slack = np.minimum(self._first_window + received, self._most) - (self.position - self.received)
-        late = self._follows & full[self._ways.down] & (~busy | (slack > self._fragment))
+        received = reached.all_received()
+        slack = reached.windows(received) - (self.position - reached.received)
+        late = reached.follows & full[self._ways.down] & (~busy | (slack > self._fragment))
         return in_step[is_slow & ~essential], np.flatnonzero(late)
 
     # --- when to look again -------------------------------------------------------------------------------------------
 
     def _on_rates(self) -> None:
         """Rates have changed because of others."""
-        if not self._looking and self.is_covered and not self._gathers:
+        if not self._looking and self.reached.is_covered and not self.reached.gathers:
             self._set_timer()
 
     def _set_timer(self) -> None:
         """A stream reaches the end of its window, or is met by the sum; a late receiver catches up, or is too late."""
+        reached = self.reached
         network = self.fabric.network
-        pace = 0.0 if self._in_step is None else network.rate(self._in_step)
-        position = self.position + (0.0 if self._in_step is None else self._moved(self._in_step))
+        pace = 0.0 if reached.in_step is None else network.rate(reached.in_step)
+        position = self.position + reached.moved
         soonest = self._timer_us - self.clock.now_us if self._timer_us < NEVER_US else math.inf
         streams = self.streams
         free = np.flatnonzero(streams.place != NOWHERE)
-        late = np.flatnonzero(self._lagging != NOWHERE)
+        late = np.flatnonzero(reached.lagging != NOWHERE)
         if len(free) or len(late):
-            received = self._received()
-            received_rate = np.where(self._follows, pace, 0.0)
-            received_rate[late] = network.rates(self._lagging[late])
+            received = reached.all_received()
+            received_rate = np.where(reached.follows, pace, 0.0)
+            received_rate[late] = network.rates(reached.lagging[late])
             if len(late) and not self.is_complete:
                 gap, gains = position - received[late], received_rate[late] - pace
                 soonest = min(soonest, _soonest(gap, gains))
             rank, rate = streams.rank[free], network.rates(streams.place[free])
             place = streams.sent[free] + network.carried_by(streams.place[free])
-            room = (received + np.minimum(self._first_window + received, self._most))[rank] - place
+            room = (received + reached.windows(received))[rank] - place
             soonest = min(soonest, _soonest(room, rate - received_rate[rank]))
             is_ahead = place >= position
             soonest = min(soonest, _soonest((place - position)[is_ahead], (pace - rate)[is_ahead]))

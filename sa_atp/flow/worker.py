@@ -184,13 +184,13 @@ class FlowWorker(Asking):
         """What we have written and our link has not taken: a probe leaves behind it."""
         ahead = self._ahead_bytes
         open_ = [sum_.operation.aggregation for sum_ in self._sums.values() if sum_.own]
-        waits = sum(aggregation.backlog_bytes(self.rank, ahead) for aggregation in open_)
+        waits = sum(aggregation.reached.backlog_bytes(self.rank, ahead) for aggregation in open_)
         return self._network.transmission_us(self._up[0], min(waits, ahead)) if waits else 0.0
 
     def _missing(self, sum_: FlowSum) -> int:
         """What the switch lacks of our oldest fragment, if all of our own contributions to it are there; else 0."""
         aggregation = sum_.operation.aggregation
-        missing = aggregation.missing_for(self.rank)
+        missing = aggregation.reached.missing_for(self.rank)
         own = sum_.own
         return missing if own and not any(stream.bits & missing for stream in own) else 0
 
@@ -223,12 +223,12 @@ class FlowWorker(Asking):
         if not sum_.own:
             return 0.0
         aggregation = sum_.operation.aggregation
-        sent, waits = aggregation.sent(sum_.own[0]), aggregation.backlog_bytes(self.rank, self._ahead_bytes)
-        return min(aggregation.size, sent + waits)
+        sent = aggregation.reached.sent(sum_.own[0])
+        return min(aggregation.size, sent + aggregation.reached.backlog_bytes(self.rank, self._ahead_bytes))
 
     def _progress(self, sum_: FlowSum, written: float) -> SendProgress:
         """How far our own fragments are, as an answer to a probe shows it. Args: written: before it was asked."""
         aggregation = sum_.operation.aggregation
         since_us = self._clock.now_us - sum_.own[0].begun_us if sum_.own else 0
         send_us = int(since_us * aggregation.size / written) if written > aggregation.size / 8 else 0
-        return SendProgress(min(1.0, 1 - aggregation.received_by(self.rank) / aggregation.size), send_us)
+        return SendProgress(min(1.0, 1 - aggregation.reached.received_by(self.rank) / aggregation.size), send_us)
