@@ -8,7 +8,7 @@ from typing import Any
 from sa_atp.sim.network import LinkSettings
 from sa_atp.spec import CONTRIBUTION_BITS
 from sa_atp.transport.server_events import ServerSettings
-from sa_atp.transport.worker import LEAVE_TIMEOUT_US
+from sa_atp.transport.server_link import LEAVE_TIMEOUT_US
 from sa_atp.wire.message_fields import HelpMode
 from sa_atp.words import plural
 

@@ -1,13 +1,11 @@
 """A worker's connection: contributions out, sums in. (protocol section 5)
 
-It looks at what arrives and gives it to whom it concerns: results to receiving.py, answers to probes to recovery.py; and it
-says to the parameter server what has to be said. Which operations there are is in operations.py, what leaves when in
+It looks at what arrives and gives it to whom it concerns: results to receiving.py, answers to probes to recovery.py, and
+messages of the parameter server to server_link.py. Which operations there are is in operations.py, what leaves when in
 sending.py, and how long is too long in probe_timer.py. It knows neither sockets nor clocks.
 """
 
-import functools
 import itertools
-import operator
 from collections import deque
 from collections.abc import Sequence
 
@@ -15,11 +13,10 @@ import numpy as np
 
 from sa_atp.arrays import ByteRows, Headers, Values
 from sa_atp.spec import HEADER_BYTES, Kind
-from sa_atp.transport import failures, sums
 from sa_atp.transport.common_case import CommonCase, Kernels
 from sa_atp.transport.contribution_group import ContributionGroup
-from sa_atp.transport.errors import OperationTimeoutError, ParameterServerLostError, TransportError
-from sa_atp.transport.events import Answer, Event, Failed, Revoked, WorkerLimits, WorkerStats
+from sa_atp.transport.errors import OperationTimeoutError, TransportError
+from sa_atp.transport.events import Event, WorkerLimits, WorkerStats
 from sa_atp.transport.fetching import Fetching
 from sa_atp.transport.leaf_bypass import LeafBypass
 from sa_atp.transport.membership import Membership
@@ -30,28 +27,15 @@ from sa_atp.transport.receiving import Receiver
 from sa_atp.transport.recovery import Recovery
 from sa_atp.transport.requests import Requests
 from sa_atp.transport.sending import MAX_BURST, Sender
+from sa_atp.transport.server_link import REQUEST_TIMEOUT_US, ServerLink
 from sa_atp.transport.steady import Steady
 from sa_atp.transport.timing import RoundTrip
 from sa_atp.transport.window import Window
-from sa_atp.wire.control import (
-    Alive,
-    Failure,
-    Leave,
-    MalformedError,
-    Progress,
-    Recall,
-    Reply,
-    Report,
-    Request,
-    decode_reply,
-)
+from sa_atp.wire.control import MalformedError, Request, decode_reply
 from sa_atp.wire.datagrams import Burst, merged
 from sa_atp.wire.header import bitmaps, first_byte, headers, number_of, size_of
-from sa_atp.wire.help_messages import AboutHelp, AboutStep, Revoke
 
-LEAVE_TIMEOUT_US = 2_000_000  # who leaves does not wait for a parameter server that has been silent for so long
 TIMEOUTS_BEFORE_FETCH = 2  # unanswered waits before the parameter server is asked for results
-TELL_VALUES = 1 << 22  # after so many the parameter server hears that they are done: it need not keep them, nor we
 MOST_DESCRIBED = 8  # operations of which people are told; the others wait for these
 
 
@@ -75,8 +59,6 @@ class Worker:
         self.membership = membership
         self.limits = limits or WorkerLimits()
         self.stats = WorkerStats()
-        self.error: TransportError | None = None
-        self._giving_up: TransportError | None = None  # what the parameter server is asked to tell all
         self.round_trip = RoundTrip()
         self.window = Window(membership.slot_count)
         self._operations = Operations(membership)
@@ -87,7 +69,8 @@ class Worker:
         self._recovery = Recovery(
             membership, self._leaf, self.round_trip, self.window, self._probe_timer, self.stats, under_way
         )
-        self._fetching = Fetching(membership, lambda: self._requests.answer_us)
+        requests = Requests(first_number=first_request)
+        self._fetching = Fetching(membership, lambda: requests.answer_us)
         self._receiver = Receiver(
             membership,
             self._operations,
@@ -107,15 +90,16 @@ class Worker:
             membership, self._operations, self.round_trip, self.window, self._probe_timer, self._recovery, self._receiver,
             self.stats, self._common,
         )  # fmt: skip
-        self._requests = Requests(first_number=first_request)
-        self._requests.job, self._requests.epoch = membership.job, membership.epoch
-        self._alive_at_us = now_us
+        self._server = ServerLink(
+            membership, self.limits, self._operations, self._leaf, self._recovery, self._fetching, self.stats, self._events,
+            requests, now_us,
+        )  # fmt: skip
         self._to_probe: list[int] = []  # operations that are asked for behind what is sent next
-        self._step = -1  # the newest that we have asked about
-        self._said_place = 0  # how far we were when we last told
-        self._server_heard_us = now_us
-        self._leaving = 0  # number of the request to leave
-        self._leave_by_us = now_us
+
+    @property
+    def error(self) -> TransportError | None:
+        """Why the connection has ended; None: it has not."""
+        return self._server.error
 
     # --- operations ---------------------------------------------------------------------------------------------------
 
@@ -257,7 +241,7 @@ class Worker:
                 self.stats.stale += 1
                 return
             try:
-                self._on_control(int(head["seq"]), decode_reply(burst.data[row].tobytes()), now_us)
+                self._server.on_control(int(head["seq"]), decode_reply(burst.data[row].tobytes()), now_us)
             except MalformedError:
                 self.stats.malformed += 1
         else:
@@ -269,19 +253,16 @@ class Worker:
 
     def _after_results(self, now_us: int) -> None:
         if self._receiver.problem is not None:
-            self._give_up(self._receiver.problem, now_us)
+            self._server.give_up(self._receiver.problem, now_us)
 
     # --- control ------------------------------------------------------------------------------------------------------
 
-    def ask(self, request: Request, now_us: int, *, timeout_us: int = 5_000_000) -> int:
+    def ask(self, request: Request, now_us: int, *, timeout_us: int = REQUEST_TIMEOUT_US) -> int:
         """Sends a request to the parameter server until it answers; the answer comes as an Answer event.
 
         Returns: the number by which the event names it.
         """
-        if isinstance(request, AboutStep) and request.step > self._step:
-            self._step = request.step
-            self._leaf.set_begun(False)  # nobody has helped in this step, as far as is known
-        return self._requests.ask(request, now_us, timeout_us=timeout_us)
+        return self._server.ask(request, now_us, timeout_us=timeout_us)
 
     def leave(self, now_us: int) -> int:
         """Says that this worker will contribute no more. Until that is answered it has to stay: others may need its sums.
@@ -289,78 +270,26 @@ class Worker:
         Returns: number of the request, as `ask` does. There is no answer if the parameter server is silent, or another rank
         is behind for longer than an operation may wait. (protocol section 7.6)
         """
-        self._leave_by_us = now_us + self.limits.operation_timeout_us
-        timeout_us = min(LEAVE_TIMEOUT_US, self.limits.operation_timeout_us)
-        self._leaving = self.ask(Leave(oldest=self._operations.oldest_seq()), now_us, timeout_us=timeout_us)
-        return self._leaving
+        return self._server.leave(now_us)
 
     def fail(self, error: TransportError) -> None:
         """Ends the connection with an error, which is reported once."""
-        if self.error is None:
-            self.error = error
-            self._events.append(Failed(error))
+        self._server.fail(error)
 
     @property
     def answer_us(self) -> int:
         """How long answers of the parameter server take to come; 0: not known."""
-        return self._requests.answer_us
-
-    def _give_up(self, error: failures.Reportable, now_us: int) -> None:
-        """We cannot go on, and every rank must hear why: the parameter server tells all of them, us as well.
-
-        Until then we answer the others as before. If the server does not answer, the connection ends all the same.
-        """
-        if self._giving_up is None:
-            self._giving_up = error
-            self.ask(failures.report(error), now_us)
-
-    def _on_control(self, number: int, reply: Reply, now_us: int) -> None:
-        self._server_heard_us = now_us
-        request = self._requests.answered(number, now_us)
-        match reply:
-            case Failure():
-                self.fail(failures.error_of(reply))
-            case Revoke(step=step):
-                self._events.append(Revoked(step))
-            case Recall():
-                self._fetching.recall(reply, self._operations.overlapping)
-            case Progress(passed=passed):
-                # true whichever sign of life it answers: on a long way several are under way
-                self._fetching.forget_passed(passed)
-                self._requests.prolong(self._leaving, min(now_us + LEAVE_TIMEOUT_US, self._leave_by_us))
-            case _ if request is None:
-                self.stats.stale += 1
-            case _ if not isinstance(request, Alive):
-                self._on_answer(number, request, reply, now_us)
-
-    def _on_answer(self, number: int, request: Request, reply: Reply | None, now_us: int) -> None:
-        """Args: reply: to a request of ours; None: it did not come in time."""
-        if isinstance(request, Report) and self._giving_up is not None:
-            self.fail(self._giving_up)  # nobody else will tell us
-            return
-        told = reply.bypass_leaf if isinstance(reply, AboutHelp) else None
-        if isinstance(request, AboutStep) and request.step < self._step:
-            told = None
-        if told is not None and self._leaf.set_begun(told):
-            for operation in self._operations.active():
-                self._recovery.leave_leaf(operation, now_us)
-        self._events.append(Answer(number, reply))
-
-    @property
-    def room(self) -> ByteRows | None:
-        """Where bursts of contributions are written, see `write_over`."""
-        return self._sender.room
+        return self._server.requests.answer_us
 
     # --- streams that flow --------------------------------------------------------------------------------------------
 
     def steady(self, now_us: int) -> Steady | None:
         """Lends what kernels need to go on with a stream, if one flows. Until `resume` nothing else may be called."""
-        next_us = self._requests.next_timer_us()
-        due_us = self._alive_at_us if next_us is None else min(self._alive_at_us, next_us)
+        due_us = self._server.next_timer_us()
         if (
-            self._steady is None or self.error is not None or self._giving_up is not None or self._to_probe
+            self._steady is None or self.error is not None or self._server.giving_up is not None or self._to_probe
             or self._events or self._fetching.packets or due_us <= now_us
-            or not self._steady.enter(due_us, self._said_place, self._tell_after, now_us)
+            or not self._steady.enter(due_us, self._server.said_place, self._server.tell_after, now_us)
         ):  # fmt: skip
             return None
         return self._steady
@@ -371,31 +300,19 @@ class Worker:
         self._steady.leave(now_us)
         self._after_results(now_us)
 
-    @property
-    def _tell_after(self) -> int:
-        """Fragments after which the parameter server is told that they are done, before it drops what follows."""
-        lanes = self.membership.lanes
-        return min(TELL_VALUES, sums.horizon(lanes) * lanes // 2) // lanes
-
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def next_timer_us(self) -> int | None:
         """When `handle_timer` wants to be called; None: never."""
         if self.error is not None:
             return None
-        times = [self._alive_at_us, self._requests.next_timer_us()]
-        if self._operations.active():
-            times.append(self._probe_timer.until_us(self._awaited))
-        return min(t for t in times if t is not None)
+        due_us = self._server.next_timer_us()
+        return min(due_us, self._probe_timer.until_us(self._awaited)) if self._operations.active() else due_us
 
     def handle_timer(self, now_us: int) -> None:
         if self.error is None:
-            for number, request in self._requests.expired(now_us):
-                if not isinstance(request, Alive):
-                    self._on_answer(number, request, None, now_us)
+            self._server.handle_timer(now_us)
         if self.error is None:
-            if now_us >= self._alive_at_us:
-                self._say_alive(now_us)
             self._look_after_operations(now_us)
 
     def _look_after_operations(self, now_us: int) -> None:
@@ -409,7 +326,7 @@ class Worker:
             # whose fault it is the parameter server knows: what a slot holds may be a late copy of ours
             first = self._operations.oldest()
             assert first is not None
-            self._give_up(OperationTimeoutError(first.index, stuck_us / 1e6, None), now_us)
+            self._server.give_up(OperationTimeoutError(first.index, stuck_us / 1e6, None), now_us)
         if self._probe_timer.is_over(self._awaited, now_us):
             self._recovery.ask_around(active, now_us)
             others_go_on = self._awaited and not self._operations.under_way.in_flight
@@ -426,36 +343,6 @@ class Worker:
         in_flight = self._operations.under_way.in_flight
         return in_flight or (first.missing if first is not None and first.missing_share < 1 else 0)
 
-    def _say_alive(self, now_us: int) -> None:
-        """Tells the server that we live and how far we are; its answers tell us the same of it."""
-        if now_us - self._server_heard_us > self.limits.server_timeout_us:
-            host, port = self.membership.server_address
-            waited = (now_us - self._server_heard_us) / 1e6
-            self.fail(
-                ParameterServerLostError(f"the parameter server at {host}:{port} has not answered for {waited:.1f} s")
-            )
-            return
-        self._alive_at_us = now_us + self.membership.alive_every_us
-        self._said_place = self._operations.oldest_place()
-        self.ask(self._sign_of_life(), now_us, timeout_us=self.membership.alive_every_us)
-
-    def _sign_of_life(self) -> Alive:
-        """What of our state others may need, to know whom they wait for."""
-        first = self._operations.oldest()
-        oldest = self._operations.oldest_seq()
-        if first is None:
-            return Alive(oldest=oldest)
-        return Alive(
-            oldest=oldest,
-            waiting=True,
-            operation=first.index,
-            values=first.plan.values,
-            first=first.first_seq,
-            predicted=first.predicted,
-            given=functools.reduce(operator.or_, (group.bits for group in first.groups), 0),
-            held=first.held_bits,
-        )
-
     def may_gather(self) -> int:
         """How many datagrams may wait for us: a part of what is under way, so that the network does not run dry, and of
         what is missing, so that the end does not come late.
@@ -465,6 +352,11 @@ class Worker:
 
     # --- sending ------------------------------------------------------------------------------------------------------
 
+    @property
+    def room(self) -> ByteRows | None:
+        """Where bursts of contributions are written, see `write_over`."""
+        return self._sender.room
+
     def transmit(self, now_us: int, budget_bytes: int | None = None) -> list[Burst]:
         """Datagrams to send now. Call again until it returns nothing: each call gives a bounded amount.
 
@@ -473,10 +365,8 @@ class Worker:
         """
         if self.error is None:
             self._open_waiting(now_us)
-            if self._operations.oldest_place() - self._said_place > self._tell_after:
-                self._say_alive(now_us)
         # requests are few and small, and someone waits for the answer: they go first
-        out = [Burst.of(self.membership.server_address, packet) for packet in self._requests.due(now_us)]
+        out = [Burst.of(self.membership.server_address, packet) for packet in self._server.due(now_us)]
         if self.error is None:
             burst = self._sender.contributions(
                 self._operations.active(), self._operations.oldest_seq(), budget_bytes, now_us
