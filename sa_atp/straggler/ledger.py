@@ -160,6 +160,10 @@ class Ledger:
         state, sent_us = self._hear(step, rank, told, now_us)
         state.courses[rank].idle_us = sent_us
 
+    def heard_late(self, rank: int, took_us: int) -> None:
+        """A worker has said how long one of its micro-batches took, and something newer has overtaken that."""
+        self._workers[rank].took(took_us)
+
     def crossed(self, step: int) -> list[int]:
         """The shards of a step that their owner's leaf will not complete: somebody who is not below it computes a part of
         them. (protocol section 10.5)
@@ -209,7 +213,10 @@ class Ledger:
         """Gives an owner what it would do soonest, a part of that at a time: what was not given can still be others'."""
         mine = self._now.duration(state, rank)
         if mine is None:
-            return self._grant(state, rank, held, held + 1), False
+            until = self._grant(state, rank, held, held + 1)
+            if until == held < self.micro_batches:
+                state.ended.add(rank)  # others are at the rest
+            return until, rank in state.ended
         answer_us = self._workers[rank].answer_us
         left_us = (held - begun) * mine
         begin_us = max(self._now.held_until(state, rank, now_us), now_us + answer_us // 2)

@@ -59,11 +59,15 @@ class Worker:
         """How long it takes for one of its own; None: not measured yet."""
         return None if self.unit_us is None else self.unit_us * self.weight
 
+    def took(self, us: int) -> None:
+        """Args: us: what one of its own took it; 0: it does not say."""
+        if us > 0:
+            old, new = self.unit_us, us / self.weight
+            self.unit_us = new if old is None else old + SMOOTHING * (new - old)
+
     def learn(self, told: Told) -> None:
         self.weight = told.weight
-        if told.took_us > 0:
-            old, new = self.unit_us, told.took_us / told.weight
-            self.unit_us = new if old is None else old + SMOOTHING * (new - old)
+        self.took(told.took_us)
         self.answer_us = told.answer_us
         if told.sent_us:
             old_us = self.send_us

@@ -20,10 +20,14 @@ def answer(job: Job, member: Member, number: int, request: WorkRequest, now_us: 
     if isinstance(request, Claim) and request.held > job.micro_batches:
         raise MalformedError(f"held must be an integer from 0 to {job.micro_batches}")
     late = member.helping is not None and number > 0 and serial_distance(member.helping, number) < 0
-    if late:  # it was lost, and its sender has asked something else since: what it says is not true any more
-        return _nothing(request)
-    member.helping = number or member.helping
-    reply = _decide(job, member.rank, request, now_us)
+    if late:
+        # it was lost, and its sender has asked something else since: what it says is not true any more, but for how fast
+        # its sender is, which it says once
+        job.ledger.heard_late(member.rank, request.took_us)
+        reply = _nothing(request)
+    else:
+        member.helping = number or member.helping
+        reply = _decide(job, member.rank, request, now_us)
     hold, helps = job.ledger.advice(member.rank)
     reply = replace(reply, hold=hold, helps=helps, copied=job.ledger.copied(request.step, member.rank, now_us))
     if levels > 1:

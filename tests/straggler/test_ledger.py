@@ -12,6 +12,8 @@ from sa_atp.straggler.assignment import Capacity, makespan
 from sa_atp.straggler.ledger import STEPS_KEPT, Ledger, Told
 from sa_atp.straggler.projection import LEAST_SENDING_US
 from sa_atp.straggler.silence import PATIENCE_WITHOUT_HELP
+from sa_atp.transport import work_requests
+from sa_atp.wire.help_messages import Claim, Granted, HelpAnswer
 from sa_atp.wire.message_fields import HelpMode
 
 FAST_US = 1_000
@@ -188,6 +190,25 @@ def test_without_measurements_an_owner_goes_on() -> None:
     ledger = Ledger(3, 4, HelpMode.STEAL)
     for m in range(4):
         assert ledger.claim(0, 1, m, m, 0, Told(0, 1), 50_000 * m) == (m + 1, False)
+
+
+def test_an_owner_whose_rest_is_given_away_is_told_so_without_measurements() -> None:
+    ledger = Ledger(2, 4, HelpMode.STEAL)
+    assert ledger.claim(0, 0, 1, 2, 500, Told(spent_us=500), 500) == (3, False)
+    assert ledger.ask(0, 1, ALL, Told(took_us=10, spent_us=600), 0, 600) is not None  # the last one
+    assert ledger.claim(0, 0, 3, 3, None, Told(spent_us=700), 700) == (3, True)
+
+
+def test_what_is_overtaken_counts_for_how_fast_a_worker_is_and_carries_advice() -> None:
+    crew = Crew(2, 8)
+
+    def answer(number: int, took_us: int) -> HelpAnswer:
+        claim = Claim(step=0, took_us=took_us, spent_us=900, answer_us=10, begun=2, held=2)
+        return work_requests.answer(crew.job, crew.job.members[0], number, claim, 1_000, levels=1)
+
+    assert answer(8, 0) == Granted(until=3, hold=8), "nobody knows how fast it is: one at a time"
+    assert answer(7, 400) == Granted(until=2, hold=8), "nothing is given to who has asked anew"
+    assert answer(9, 0) == Granted(until=5, hold=8), "half of what it would do soonest"
 
 
 def test_advice_is_for_those_who_are_slow_and_for_those_who_will_help_them() -> None:
