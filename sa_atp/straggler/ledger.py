@@ -60,7 +60,7 @@ class Ledger:
         self._now = Projection(self._workers)
         self.racks = Racks(self._workers, self._now)
         self._late = LateData(self._workers, self._map, self._now, self.racks)
-        self._silence = Silence(self._workers, self._map, self._now)
+        self._silence = Silence(self._workers, self._map, self._now, self.racks)
         self._effect = Effect()
         self._hindsight = Hindsight(self._steps, self._workers, self._now, self.racks, self._effect)
         self._advice = Advice(self._workers, micro_batches, self._now, self.racks)

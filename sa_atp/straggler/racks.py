@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from sa_atp.straggler.assignment import Capacity, makespan
 from sa_atp.straggler.progress import Step, Worker
-from sa_atp.straggler.projection import Projection
+from sa_atp.straggler.projection import LEAST_SENDING_US, Projection
 
 TOLD_AFTER = 4  # steps: who has not told by then how long sending takes will not do so
 FORGOTTEN = 0.98  # of what crossing racks cost, in each step: links change
@@ -57,6 +57,16 @@ class Racks:
             return self._everybody
         saved_us = self._done_us(state, leaf, now_us) - self._done_us(state, self._everybody, now_us)
         return self._everybody if saved_us > self._costs_us(leaf) else leaf
+
+    def patience_us(self, shard: int) -> float:
+        """For how long what is missing of a shard is left to those below its leaf: as long as it costs that everything
+        there crosses the trunk. Where none of them has told how long sending takes, it is as long as the others take.
+        """
+        leaf = self.leaf_of(shard)
+        costs_us = self._costs_us(leaf)
+        if not math.isinf(costs_us):
+            return costs_us
+        return len(leaf) * (max(worker.least_send_us for worker in self._workers) or LEAST_SENDING_US)
 
     def foreseen(self, end_us: Callable[[frozenset[int]], int]) -> Iterator[tuple[frozenset[int], frozenset[int]]]:
         """Who may be expected to help whom in steps to come.

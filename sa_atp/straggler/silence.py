@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from sa_atp.straggler.progress import Step, Worker
 from sa_atp.straggler.projection import LEAST_SENDING_US, Projection
+from sa_atp.straggler.racks import Racks
 from sa_atp.wire.contributions import ContributionMap
 
 OVERDUE = 3.0  # what takes so many times as long as it should is backed up
@@ -14,9 +15,10 @@ POLL_LATER = 0.125  # of how late somebody is, until the next such offer
 
 
 class Silence:
-    def __init__(self, workers: Sequence[Worker], bits: ContributionMap, now: Projection) -> None:
+    def __init__(self, workers: Sequence[Worker], bits: ContributionMap, now: Projection, racks: Racks) -> None:
         """Args: workers: what is known of each, by rank."""
         self._workers = workers
+        self._racks = racks
         self._map = bits
         self._now = now
 
@@ -62,6 +64,8 @@ class Silence:
                 for shard, m in course.lot:
                     late.setdefault(shard, []).append(m)
             for shard, micro_batches in late.items():
+                if not self._may_cross(state, rank, holder, shard, own_us, now_us):
+                    continue
                 lost = [
                     m for m in micro_batches if missing & self._map.bit(shard, m) and (shard, m) not in state.copied_us
                 ]
@@ -70,6 +74,17 @@ class Silence:
                     soon = math.ceil(self._workers[rank].answer_us / self._now.mine(state, rank, shard))
                     return shard, lost[: max(1, soon, len(lost) // len(self._workers))]
         return None
+
+    def _may_cross(self, state: Step, rank: int, holder: int, shard: int, own_us: int, now_us: int) -> bool:
+        """Whether a worker may back up what is summed in a leaf that it does not see. What a helper was given may all be
+        there and wait for others: that is left to those who see it. What an owner has not computed nobody has sent: that
+        is left to them for as long as it costs that somebody from elsewhere does it.
+
+        Args: own_us: when those below the leaf may begin to back up what the holder has of its own.
+        """
+        if self._racks.sees(state, rank, shard):
+            return True
+        return shard == holder and now_us >= own_us + self._racks.patience_us(shard)
 
 
 def _until_us(due_us: int, silent_us: int, now_us: int) -> int:

@@ -122,6 +122,50 @@ def test_data_that_waits_in_another_leaf_is_not_late() -> None:
     assert ledger.crossed(1) == [], "it is sent anew below the same leaf"
 
 
+SEND_US = 20_000
+OVERDUE_US = FAST_US + 50_000  # its one piece, and the least silence
+
+
+def four_in_two_racks(send_us: int = SEND_US) -> Ledger:
+    """Four workers with one piece each, who have told how long sending takes; in the second step one is silent."""
+    ledger = Ledger(4, 1, HelpMode.STEAL)
+    ledger.racks.leaves = (frozenset({0, 2}), frozenset({1, 3}))
+    for rank in range(4):
+        ledger.idle(0, rank, Told(FAST_US, FAST_US, sent_us=send_us), FAST_US)
+    for rank in range(3):
+        ledger.idle(1, rank, Told(FAST_US, FAST_US, sent_us=send_us), BEGAN_US + FAST_US)
+    return ledger
+
+
+@pytest.mark.parametrize(("send_us", "cost_us"), [(SEND_US, 2 * SEND_US), (0, 2 * 50_000)])
+def test_a_silent_owner_is_left_to_its_rack_for_as_long_as_crossing_costs(send_us: int, cost_us: int) -> None:
+    for rank, late_us, is_given in (
+        (1, OVERDUE_US, True), (0, OVERDUE_US, False), (0, OVERDUE_US + cost_us - 1, False),
+        (0, OVERDUE_US + cost_us, True),
+    ):  # fmt: skip
+        ledger = four_in_two_racks(send_us)
+        work = ledger.ask(1, rank, 0b1010, Told(0, late_us), 0, BEGAN_US + late_us)
+        assert (work is not None and work.backup) == is_given, (rank, late_us)
+        assert ledger.crossed(1) == ([3] if is_given and rank == 0 else [])
+
+
+def test_what_another_racks_helper_was_given_is_backed_up_by_those_who_see_its_leaf() -> None:
+    """Everything may be in that leaf, and wait for its last worker: at the root all of it is missing."""
+
+    def with_a_lot_that_is_late() -> Ledger:
+        ledger = ledger_of(LEAVES, send_us=FAST_US)
+        assert ask(ledger, 3) is not None  # below the slow one's leaf
+        return ledger
+
+    late_us = 10_000_000
+    for rank, is_given in ((2, False), (1, True)):
+        ledger = with_a_lot_that_is_late()
+        ledger.idle(1, SLOW, Told(0, 2 * SLOW_US, sent_us=FAST_US), BEGAN_US + 2 * SLOW_US)
+        found = [ask(ledger, rank, after_us=late_us + n) for n in range(PIECES + 1)]
+        assert any(work is not None and work.backup for work in found) == is_given
+        assert ledger.crossed(1) == []
+
+
 def test_a_leaf_may_have_none_of_a_jobs_ranks() -> None:
     """Other jobs' ranks are below it: what switches say of a job names all leaves."""
     job = Job(
