@@ -9,6 +9,7 @@ from sa_atp.straggler.assignment import Capacity
 from sa_atp.straggler.progress import Step, Worker
 
 LEAST_SENDING_US = 50_000  # below, no link is slow: a busy host is as long about its next packets
+WRITTEN_AHEAD_US = 25_000  # a link may be busy for so long with what has been written (net.send_pacer)
 
 
 class Projection:
@@ -94,9 +95,13 @@ class Projection:
         return self._workers[rank].send_us >= LEAST_SENDING_US
 
     def link_us(self, rank: int) -> int:
-        """How long a contribution keeps a worker's link busy: as usual, or at least, where a busy host may be the reason."""
+        """How long a contribution keeps a worker's link busy: as usual; or at least, where a busy host may be the reason for
+        more; 0 where no more than what is written ahead may be the reason for all of it.
+        """
         worker = self._workers[rank]
-        return worker.send_us if self.has_slow_link(rank) else worker.least_send_us
+        if self.has_slow_link(rank):
+            return worker.send_us
+        return worker.least_send_us if worker.least_send_us > WRITTEN_AHEAD_US else 0
 
     def link_free_us(self, state: Step, rank: int, done_us: int) -> int:
         """When a worker's own contribution has left, and what it has sent for others. What it adds goes the same way.
