@@ -35,8 +35,8 @@ class Advice:
                 continue  # nobody is slow
             if rank in ranks and self._micro_batches * times[rank] - end_us > usual_us:
                 # half of what it will do at most: the rest it asks for in time, or leaves to others; and what it does until
-                # it can have asked
-                own = max(end_us // 2, self._workers[rank].answer_us) // times[rank]
+                # it can have asked, though it may not be as slow as it was
+                own = max(end_us // 2 // times[rank], self._workers[rank].answer_us // max(1, self._now.sure_us(rank)))
                 return min(own, self._micro_batches), False
             helps |= rank in helpers and self._micro_batches * times[rank] + times[rank] <= end_us
         return self._micro_batches, helps

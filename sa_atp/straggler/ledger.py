@@ -160,9 +160,9 @@ class Ledger:
         state, sent_us = self._hear(step, rank, told, now_us)
         state.courses[rank].idle_us = sent_us
 
-    def heard_late(self, rank: int, took_us: int) -> None:
+    def heard_late(self, step: int, rank: int, told: Told) -> None:
         """A worker has said how long one of its micro-batches took, and something newer has overtaken that."""
-        self._workers[rank].took(took_us)
+        self._workers[rank].took(step, told)
 
     def crossed(self, step: int) -> list[int]:
         """The shards of a step that their owner's leaf will not complete: somebody who is not below it computes a part of
@@ -224,7 +224,7 @@ class Ledger:
         others = self._now.others(state, rank, rank, helpers, now_us)
         wanted, most = self._now.wanted(state, rank, helpers), held
         while most < self.micro_batches and state.owner[rank][most] == NOBODY:
-            finish_us = begin_us + (most - held + 1) * mine + self._now.slow_link_us(rank)
+            finish_us = begin_us + (most - held + 1) * mine + self._now.link_us(rank)
             # as fast as the others but for what a busy host does to measurements: what is sent anew costs more than that
             if not should_do(finish_us - mine // 8, wanted - (most - held), others):
                 break
@@ -286,13 +286,13 @@ class Ledger:
         course = state.courses[rank]
         begin_us, link_free_us = free_us, self._now.link_free_us(state, rank, free_us)
         # what is given to it before its own is computed leaves with that, if it goes the same way
-        is_early = is_busy and course.idle_us is None and self._now.slow_link_us(rank) > 0
+        is_early = is_busy and course.idle_us is None and self._now.has_slow_link(rank)
 
         def finish_us(shard: int, number: int) -> int:
             """When so many of a shard's would have left it."""
             joins = is_early and self.racks.are_together(state, rank, shard)
-            done_us = max(begin_us + number * self._now.mine(state, rank, shard), 0 if joins else link_free_us)
-            return done_us + self._now.slow_link_us(rank)
+            stays_us = max(number * self._now.mine(state, rank, shard), self._now.waits_us(rank))
+            return max(begin_us + stays_us, 0 if joins else link_free_us) + self._now.link_us(rank)
 
         candidates = [
             (shard in state.ended, self._now.finish_us(state, shard, now_us), shard)
@@ -332,7 +332,7 @@ class Ledger:
         Args: finish_us: when it would have left it.
         """
         mine = self._now.mine(state, rank, shard)
-        owner_us = self._now.finish_us(state, shard, now_us) + self._now.slow_link_us(shard)
+        owner_us = self._now.finish_us(state, shard, now_us) + self._now.link_us(shard)
         if shard not in state.ended and not worth_helping(finish_us, owner_us, mine):
             return False
         # it is here, and the others are not: a little later than they could is as good
@@ -428,7 +428,7 @@ class Ledger:
 
     def _hear(self, step: int, rank: int, told: Told, now_us: int) -> tuple[Step, int]:
         """Notes what a worker says of itself. Returns: the step; and when it said so."""
-        self._workers[rank].learn(told)
+        self._workers[rank].learn(step, told)
         sent_us = now_us - told.answer_us // 2
         state = self._step(step, sent_us - told.spent_us)
         course: Course = state.courses[rank]

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 NOBODY = -1
 SMOOTHING = 0.5  # weight of the newest measurement of a worker's speed
+KEPT = 0.5  # of what is unsure of a worker's speed, from step to step
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,11 @@ class Told:
     weight: int = 1
     """How much work a micro-batch of its shard is, in a unit that all workers have."""
 
+    @property
+    def is_of_this_step(self) -> bool:
+        """Whether what a micro-batch took was in the step in which it says so, and not in an earlier one."""
+        return 0 < self.took_us <= self.spent_us
+
 
 @dataclass(slots=True)
 class Worker:
@@ -39,6 +45,10 @@ class Worker:
 
     unit_us: float | None = None
     """How long it takes for a unit of work; None: not measured yet."""
+    unsure_us: float = 0.0
+    """How far that was from what it had been taken for before, at most; the longer ago, the less that counts."""
+    _measured_in: int = -1
+    """The last step of which it said how long one took."""
     weight: int = 1
     """Units in a micro-batch of its shard."""
     answer_us: int = 0
@@ -59,15 +69,20 @@ class Worker:
         """How long it takes for one of its own; None: not measured yet."""
         return None if self.unit_us is None else self.unit_us * self.weight
 
-    def took(self, us: int) -> None:
-        """Args: us: what one of its own took it; 0: it does not say."""
-        if us > 0:
-            old, new = self.unit_us, us / self.weight
+    def took(self, step: int, told: Told) -> None:
+        """It says how long one of its own took. Args: step: of which it speaks."""
+        if told.took_us > 0:
+            old, new = self.unit_us, told.took_us / told.weight
+            measured_in = step if told.is_of_this_step else step - 1
+            if old is not None and measured_in != self._measured_in:
+                self.unsure_us = max(KEPT * self.unsure_us, abs(new - old))
+            self._measured_in = measured_in
             self.unit_us = new if old is None else old + SMOOTHING * (new - old)
 
-    def learn(self, told: Told) -> None:
+    def learn(self, step: int, told: Told) -> None:
+        """It says how things are. Args: step: of which it speaks."""
         self.weight = told.weight
-        self.took(told.took_us)
+        self.took(step, told)
         self.answer_us = told.answer_us
         if told.sent_us:
             old_us = self.send_us
@@ -123,7 +138,7 @@ class Course:
         """Args: sent_us: when it said so."""
         if told.spent_us:
             self.began_us = sent_us - told.spent_us
-        if 0 < told.took_us <= told.spent_us:  # else it was in an earlier step
+        if told.is_of_this_step:
             self.micro_batch_us = told.took_us
 
 

@@ -9,6 +9,7 @@ from sa_atp.straggler.assignment import Capacity
 from sa_atp.straggler.progress import Step, Worker
 
 LEAST_SENDING_US = 50_000  # below, no link is slow: a busy host is as long about its next packets
+WRITTEN_AHEAD_US = 25_000  # a link may be busy for so long with what has been written (net.send_pacer)
 
 
 class Projection:
@@ -27,6 +28,12 @@ class Projection:
         """How long each takes for one of its own; None: not all are known."""
         known = [w.unit_us * w.weight for w in self._workers if w.unit_us is not None]
         return tuple(map(int, known)) if len(known) == len(self._workers) else None
+
+    def sure_us(self, rank: int) -> int:
+        """How long a worker takes for one of its own in a step to come; longer than most only as far as that is sure."""
+        worker, typical_us = self._workers[rank], self.typical(rank) or 0
+        each_us = worker.micro_batch_us or 0
+        return int(max(each_us - worker.unsure_us * worker.weight, min(each_us, typical_us)))
 
     def typical(self, shard: int) -> int | None:
         """How long most workers take for a micro-batch of a shard."""
@@ -83,28 +90,43 @@ class Projection:
         duration = self.duration(state, shard) or self.typical(shard) or 0
         return self.free_us(state, shard, now_us) + left * duration
 
-    def slow_link_us(self, rank: int) -> int:
-        """How long a contribution keeps a worker's link busy, where that counts; else 0."""
-        send_us = self._workers[rank].send_us
-        return send_us if send_us >= LEAST_SENDING_US else 0
+    def has_slow_link(self, rank: int) -> bool:
+        """Whether a contribution keeps a worker's link busy for so long that no busy host explains it."""
+        return self._workers[rank].send_us >= LEAST_SENDING_US
+
+    def link_us(self, rank: int) -> int:
+        """How long a contribution keeps a worker's link busy: as usual; or at least, where a busy host may be the reason
+        for more; 0 where no more than what is written ahead may be the reason for all of it.
+        """
+        worker = self._workers[rank]
+        if self.has_slow_link(rank):
+            return worker.send_us
+        return worker.least_send_us if worker.least_send_us > WRITTEN_AHEAD_US else 0
 
     def link_free_us(self, state: Step, rank: int, done_us: int) -> int:
         """When a worker's own contribution has left, and what it has sent for others. What it adds goes the same way.
 
         Args: done_us: when it will have computed its own.
         """
-        link_us, course = self.slow_link_us(rank), state.courses[rank]
+        link_us, course = self.link_us(rank), state.courses[rank]
         if not link_us or course.joins or (rank in state.ended and not state.held(rank)):
             return course.link_until_us  # or it has none
         own_us = done_us if course.idle_us is None else course.idle_us
         return max(own_us + link_us, course.link_until_us)
+
+    def waits_us(self, rank: int) -> int:
+        """For how long what a worker was given stays with it at least: it waits for the answer to its next question, which
+        leaves when it begins, where that takes no longer than sending; so that what this adds can leave with it.
+        """
+        worker = self._workers[rank]
+        return worker.answer_us if worker.send_us >= worker.answer_us else 0
 
     def sends(self, state: Step, rank: int, done_us: int) -> None:
         """A worker sends what it has computed for others, because there is no more for it. Args: see link_free_us."""
         course = state.courses[rank]
         if course.gathers:
             begins_us = max(self.link_free_us(state, rank, done_us), course.lot_until_us)
-            course.link_until_us, course.gathers = begins_us + self.slow_link_us(rank), False
+            course.link_until_us, course.gathers = begins_us + self.link_us(rank), False
 
     def others(self, state: Step, rank: int, shard: int, among: Collection[int], now_us: int) -> list[Capacity]:
         """The others of some ranks, free when their own is done; of the shard in question what its owner holds counts."""
@@ -119,6 +141,8 @@ class Projection:
             own_us = self.duration(state, other) or 0
             done_us = max(told_us, self.free_us(state, other, now_us) + left * own_us)
             # what it does of its own is in its own contribution; the rest it can compute while that leaves
-            link_free_us = 0 if other == shard else self.link_free_us(state, other, done_us)
-            found.append(Capacity(done_us, duration, link_free_us, self.slow_link_us(other)))
+            link_free_us = 0
+            if other != shard:
+                link_free_us = max(self.link_free_us(state, other, done_us), done_us + self.waits_us(other))
+            found.append(Capacity(done_us, duration, link_free_us, self.link_us(other)))
         return found

@@ -24,7 +24,8 @@ class Silence:
 
     def begins_us(self, state: Step, rank: int, holder: int, *, is_on: bool) -> tuple[int, int]:
         """When a worker may back up what another one holds of its own, and what that was given. Args: is_on: help is."""
-        course, link_us = state.courses[holder], self._now.slow_link_us(holder)
+        course = state.courses[holder]
+        link_us = self._now.link_us(holder) if self._now.has_slow_link(holder) else 0
         # in the first step nobody knows how long anything takes, and who was late to join has not begun
         is_known = is_on and not state.is_first
         least_us = (1 if is_known else PATIENCE_WITHOUT_HELP) * LEAST_SENDING_US

@@ -20,7 +20,7 @@ from sa_atp.batching.deal import Deal
 from sa_atp.net.helping import Helping, OwnShard
 from sa_atp.net.promise import first_of
 from sa_atp.straggler.progress import SendProgress
-from sa_atp.straggler.projection import LEAST_SENDING_US
+from sa_atp.straggler.projection import LEAST_SENDING_US, WRITTEN_AHEAD_US
 from sa_atp.transport.membership import Membership
 from sa_atp.wire.control import Seated, Taken
 from sa_atp.wire.help_messages import Nothing, Work
@@ -28,7 +28,6 @@ from sa_atp.wire.help_messages import Nothing, Work
 IDLE_ANSWER_US = 20_000  # for which data waits to hear which way it should go, if answers take no longer
 IDLE_ANSWERS = 4  # ... nor longer than so many answers take
 WEIGHT_OF_A_SAMPLE = 100  # where shards differ; micro-batches of a shard have parts of a sample more or less
-WRITTEN_AHEAD_US = 25_000  # a link may be busy for so long with what has been written (net.send_pacer)
 LEAST_SENT = 1 / 8  # of a contribution: that tells how long all of it takes to leave, less does not
 OFFER_AHEAD = 1.25  # round trips before a worker is free that it asks for work, if there will be some
 

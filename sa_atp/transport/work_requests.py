@@ -23,7 +23,7 @@ def answer(job: Job, member: Member, number: int, request: WorkRequest, now_us: 
     if late:
         # it was lost, and its sender has asked something else since: what it says is not true any more, but for how fast
         # its sender is, which it says once
-        job.ledger.heard_late(member.rank, request.took_us)
+        job.ledger.heard_late(request.step, member.rank, _told(request))
         reply = _nothing(request)
     else:
         member.helping = number or member.helping
@@ -54,8 +54,12 @@ def _nothing(request: WorkRequest) -> HelpAnswer:
             return Nothing()
 
 
+def _told(request: WorkRequest) -> Told:
+    return Told(request.took_us, request.spent_us, request.answer_us, request.sent_us, request.weight)
+
+
 def _decide(job: Job, rank: int, request: WorkRequest, now_us: int) -> HelpAnswer:
-    told = Told(request.took_us, request.spent_us, request.answer_us, request.sent_us, request.weight)
+    told = _told(request)
     match request:
         case Idle():
             job.ledger.idle(request.step, rank, told, now_us)
