@@ -30,7 +30,7 @@ class Projection:
         return tuple(map(int, known)) if len(known) == len(self._workers) else None
 
     def sure_us(self, rank: int) -> int:
-        """How long a worker will take for one of its own in a step to come, longer than most only as far as that is sure."""
+        """How long a worker will take for one of its own in a step to come: longer than most only as far as is sure."""
         worker, typical_us = self._workers[rank], self.typical(rank) or 0
         each_us = worker.micro_batch_us or 0
         return int(max(each_us - worker.unsure_us * worker.weight, min(each_us, typical_us)))
@@ -95,8 +95,8 @@ class Projection:
         return self._workers[rank].send_us >= LEAST_SENDING_US
 
     def link_us(self, rank: int) -> int:
-        """How long a contribution keeps a worker's link busy: as usual; or at least, where a busy host may be the reason for
-        more; 0 where no more than what is written ahead may be the reason for all of it.
+        """How long a contribution keeps a worker's link busy: as usual; or at least, where a busy host may be the reason
+        for more; 0 where no more than what is written ahead may be the reason for all of it.
         """
         worker = self._workers[rank]
         if self.has_slow_link(rank):

@@ -86,7 +86,8 @@ def test_a_speed_that_changed_within_a_step_is_as_unsure_as_one_measurement_make
     for _ in range(8):
         worker.learn(1, Told(50_000, 50_000))
     assert worker.unsure_us == 50_000 - EACH_US
-    assert worker.unit_us is not None and worker.unit_us > 49_000
+    assert worker.unit_us is not None
+    assert worker.unit_us > 49_000
     # it says in the next step how long the last one of this one took
     worker.learn(2, Told(50_000, 1))
     assert worker.unsure_us == 50_000 - EACH_US
