@@ -67,6 +67,15 @@ class Questions:
         """The last fragment of an operation that has ever been asked for; -1: none has."""
         return self._last.get(operation.index, -1)
 
+    def open_of(self, operation: Operation) -> list[tuple[int, int, int]] | None:
+        """Those that wait for answers, in the order in which they left: about which fragment, when, and the newest
+        transmission then. None: not all are of this operation, the first about their fragment, and for nobody else.
+        """
+        for (index, local), question in self._latest.items():
+            if index != operation.index or question.tells or self._counts[index][local] != 1:
+                return None
+        return [(question.local, question.asked_us, question.behind) for question in self._latest.values()]
+
     def answered(self, operation: Operation, local: int, number: int) -> Question | None:
         """What was asked; None: nothing, or it is not known any more.
 

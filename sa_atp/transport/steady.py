@@ -62,6 +62,7 @@ class Steady:
         self._numbers[s.N_REPLY], self._numbers[s.N_IS_FLAT] = first_byte(Kind.PROBE_REPLY), membership.levels == 1
         self._reals = np.zeros(s.R_ITEMS)
         self._asked = np.zeros((s.MOST_ASKED, s.Q_ITEMS), np.int64)
+        self._known = 0  # questions of these that the rules have asked
         self._gaps = np.zeros((s.MOST_GAPS, 2), np.int64)
         self.question: ByteRows = np.zeros((1, header_bytes(membership.contribution_bits)), np.uint8)
         """uint8[1, bytes of a header]: what leaves behind what a kernel has written, where it says so."""
@@ -103,7 +104,12 @@ class Steady:
         numbers[s.N_SINCE : s.N_DUE] = *self._probe_timer.counted(), *self._recovery.counted()
         numbers[s.N_RESULTS] = numbers[s.N_CONGESTED] = numbers[s.N_PART] = 0
         numbers[s.N_ASKED : s.N_LAST_ASKED] = numbers[s.N_GAPS] = 0
-        numbers[s.N_LAST_ASKED], numbers[s.N_OTHERS_WAIT] = self._recovery.asked_of(operation)
+        numbers[s.N_LAST_ASKED], waiting = self._recovery.asked_of(operation)
+        self._known = 0 if waiting is None else min(len(waiting), s.MOST_ASKED // 2)
+        numbers[s.N_OTHERS_WAIT], numbers[s.N_ASKED] = waiting is None or self._known < len(waiting), self._known
+        if waiting and self._known:
+            self._asked[: self._known, : s.Q_IS_ANSWERED] = waiting[: self._known]
+            self._asked[: self._known, s.Q_IS_ANSWERED] = 0
         self._reals[:] = self._window.sizes()
         return True
 
@@ -151,7 +157,7 @@ class Steady:
         self._probe_timer.set_counted(*numbers[s.N_SINCE : s.N_RESULTS_US])
         self._recovery.on_results(numbers[s.N_RESULTS_US])
         if numbers[s.N_ASKED]:
-            self._recovery.has_asked(operation, self._asked[: numbers[s.N_ASKED]].tolist())
+            self._recovery.has_asked(operation, self._asked[: numbers[s.N_ASKED]].tolist(), self._known)
         stats.probe_replies += numbers[s.N_ANSWERED]
         self._round_trip.has_answered(numbers[s.N_ANSWERED])
         if numbers[s.N_PART]:

@@ -25,8 +25,8 @@ from sa_atp.transport.kernels import fill, streams, swapped, take
 (N_SINCE, N_PROGRESS, N_RESULTS_US, N_ASKED_US, N_BEHIND, N_QUESTIONS) = range(31, 37)
 # when somebody else's timer is due; what does not change; what the functions here say: see `receive` and `transmit`
 (N_DUE, N_SLOT_COUNT, N_SIZE, N_RESULTS, N_CONGESTED, N_HAS_MORE, N_PART, N_PART_ROW) = range(37, 45)
-# of what was asked meanwhile: how many questions, of these not answered: the first, how many were answered; the last
-# fragment that has ever been asked for, and whether questions of the rules wait for an answer; whether one leaves behind
+# of what was asked lately: how many questions, of these not answered: the first, how many were answered here; the last
+# fragment that has ever been asked for, and whether other questions wait for an answer; whether one leaves behind
 # what was written; how an answer begins
 (N_ASKED, N_FIRST_OPEN, N_ANSWERED, N_LAST_ASKED, N_OTHERS_WAIT, N_ASKS, N_REPLY) = range(45, 52)
 # gaps between first transmissions, see ContributionGroup.on_sent; contributions of a member that has no leaf between
@@ -35,11 +35,12 @@ N_ITEMS = 54
 # ... and of float64[R_ITEMS]: of its windows
 R_NETWORK, R_SLOTS, R_THRESHOLD, R_MARKED_SHARE, R_LOST_SHARE, R_ITEMS = range(6)
 
-# which of the arrays of a state have: the streams that `receive` has found; what of a chunk is the rules'; the
-# words of a question
+# which of the arrays of a state have: the streams that `receive` has found; what of a chunk is the rules'; the words of a
+# question
 A_ROWS, A_FOUND, A_DONE, A_QUESTION = 7, 21, 22, 27
-# Questions asked meanwhile, in order, as int64[MOST_ASKED, Q_ITEMS]: of which fragment, when, the newest transmission then,
-# and whether it is answered. int64[MOST_GAPS, 2]: when the last transmission before a gap left, and the first after it.
+# Questions that wait for an answer, or were asked meanwhile, in order, as int64[MOST_ASKED, Q_ITEMS]: of which fragment,
+# when, the newest transmission then, and whether it is answered. int64[MOST_GAPS, 2]: when the last transmission before a
+# gap left, and the first after it.
 MOST_ASKED, MOST_GAPS = 256, 256
 Q_LOCAL, Q_ASKED_US, Q_BEHIND, Q_IS_ANSWERED, Q_ITEMS = range(5)
 
@@ -200,8 +201,8 @@ def receive(words: Any, now_us: int, state: Any) -> int:
 
 
 def answer(words: Any, now_us: int, state: Any) -> bool:
-    """Takes an answer to a question that was asked by `transmit`, where that shows no more than what has left the network:
-    the fragment is complete meanwhile, or the switch holds it. (Recovery.on_answer)
+    """Takes an answer to the first question of those that wait for one, where it shows no more than what has left the
+    network: the fragment is complete meanwhile, or the switch holds it. (Recovery.on_answer)
 
     Args: words: uint32[3 + words of the bitmap or more]. Returns: whether it did; else nothing has changed.
     """

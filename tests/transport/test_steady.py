@@ -130,7 +130,7 @@ def answers_of(rng: random.Random, of: Membership, questions: ByteRows, *, is_ca
         if rng.random() < 0.2:
             head["flags"][row] |= np.uint8(Flag.CONGESTION if is_calm else rng.choice((Flag.CONGESTION, Flag.FROM_PS)))
         held = of.bits_of(of.rank)
-        if not is_calm and rng.random() < 0.3:
+        if not is_calm and rng.random() < 0.1:
             held = rng.choice((0, of.fan_in, rng.getrandbits(of.contributions)))
         bitmaps(made, of.contribution_bits)[row] = words_of(held, of.contribution_bits)
     return made
@@ -139,9 +139,10 @@ def answers_of(rng: random.Random, of: Membership, questions: ByteRows, *, is_ca
 def live(seed: int, twins: Twins, rng: random.Random) -> None:
     """Some sums, with a network that is calm most of the time."""
     of, now = twins.of, 1000
-    magnitude, misery, is_calm = rng.choice((1.0, 0.01, 300.0)), rng.choice((0.0, 0.0, 0.02, 0.2)), rng.random() < 0.7
+    magnitude, misery, is_calm = rng.choice((1.0, 0.01, 300.0)), rng.choice((0.0, 0.0, 0.02, 0.2)), rng.random() < 0.8
     under_way: deque[ByteRows] = deque()
     whole, sizes = words_of(of.fan_in, of.contribution_bits), dict[int, int]()
+    waits = rng.choice((0.0, 1.0, 0.5))
     answered = rng.choice((1.0, 0.9, 0.0)) if not is_calm else 1.0
     made = rng.randrange(30, 260) * of.lanes
     for n in range(6):
@@ -167,8 +168,8 @@ def live(seed: int, twins: Twins, rng: random.Random) -> None:
                             bitmaps(under_way[-1], of.contribution_bits)[:] = whole
                         elif burst.data[0, 0] == first_byte(Kind.PROBE) and rng.random() < answered:
                             # of what waits for others a switch tells before it has the sum
-                            made_ = answers_of(rng, of, burst.data, is_calm=is_calm)
-                            under_way.insert(rng.choice((0, 0, len(under_way))), made_)
+                            at = len(under_way) - (rng.random() < waits) if is_calm else 0
+                            under_way.insert(max(0, at), answers_of(rng, of, burst.data, is_calm=is_calm))
                     if not bursts:
                         break
             if under_way and rng.random() < 0.7:
@@ -207,8 +208,8 @@ def test_a_stream_that_flows_does_what_the_rules_say(monkeypatch: pytest.MonkeyP
         taken, sent, of_all = taken + twins.taken, sent + twins.sent, of_all + twins.plain.stats.results
         asked, answered = asked + twins.asked, answered + twins.answered
     # else the rules would have been compared with themselves
-    assert taken > of_all / 4
-    assert sent > of_all / 4
+    assert taken > of_all / 6
+    assert sent > of_all / 6
     assert asked > SEEDS
     assert answered > SEEDS
 
