@@ -35,9 +35,9 @@ N_ITEMS = 54
 # ... and of float64[R_ITEMS]: of its windows
 R_NETWORK, R_SLOTS, R_THRESHOLD, R_MARKED_SHARE, R_LOST_SHARE, R_ITEMS = range(6)
 
-# which of the arrays of a state have: the streams that `receive` has found; what of a chunk is the rules'; the words of a
-# question
-A_ROWS, A_FOUND, A_DONE, A_QUESTION = 7, 21, 22, 27
+# which of the arrays of a state have: the streams that `receive` has found; what of a chunk is the rules'; the questions;
+# the words of one
+A_ROWS, A_FOUND, A_DONE, A_ASKED, A_QUESTION = 7, 21, 22, 25, 27
 # Questions that wait for an answer, or were asked meanwhile, in order, as int64[MOST_ASKED, Q_ITEMS]: of which fragment,
 # when, the newest transmission then, and whether it is answered. int64[MOST_GAPS, 2]: when the last transmission before a
 # gap left, and the first after it.
