@@ -237,7 +237,8 @@ def answer(words: Any, now_us: int, state: Any) -> bool:
     left = max(np.int64(0), behind - numbers[N_OUT])
     numbers[N_OUT] += left
     heard = max(left, np.int64(1))
-    on_left(numbers, reals, left, heard, heard if flags & FLAG_CONGESTION != 0 else np.int64(0), now_us)
+    marked = heard if flags & FLAG_CONGESTION != 0 else 0 * heard
+    on_left(numbers, reals, left, heard, marked, now_us)
     if pending[local]:
         numbers[N_LOW] = lowest(numbers[N_LOW], pending)
         held[local] = True

@@ -162,14 +162,14 @@ def live(seed: int, twins: Twins, rng: random.Random) -> None:
                 for _ in range(3):
                     budget = rng.choice((None, 5_000, 100_000))
                     bursts = twins.transmit(budget, now)
-                    for burst in bursts:
-                        if burst.data.shape[1] == twins.size:
-                            under_way.append(results_of(rng, burst.data))
+                    for left in bursts:
+                        if left.data.shape[1] == twins.size:
+                            under_way.append(results_of(rng, left.data))
                             bitmaps(under_way[-1], of.contribution_bits)[:] = whole
-                        elif burst.data[0, 0] == first_byte(Kind.PROBE) and rng.random() < answered:
+                        elif left.data[0, 0] == first_byte(Kind.PROBE) and rng.random() < answered:
                             # of what waits for others a switch tells before it has the sum
                             at = len(under_way) - (rng.random() < waits) if is_calm else 0
-                            under_way.insert(max(0, at), answers_of(rng, of, burst.data, is_calm=is_calm))
+                            under_way.insert(max(0, at), answers_of(rng, of, left.data, is_calm=is_calm))
                     if not bursts:
                         break
             if under_way and rng.random() < 0.7:
