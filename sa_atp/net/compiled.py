@@ -92,10 +92,11 @@ def _steady_kernels() -> Any:
     state, i64 = _state(), t.int64
     return compiled(
         plain_steady,
-        ("answer_us", "timed", "end_round", "counted"),
+        ("answer_us", "lowest", "sampled", "timed", "end_round", "on_left", "counted", "swapped"),
         {"fill": fast.fill, "streams": fast.streams, "take": fast.take},
         (kernels,),
         receive=i64(t.uint32[:, ::1], i64, state),
+        answer=t.boolean(t.uint32[::1], i64, state),
         transmit=i64(t.uint32[:, ::1], i64, i64, t.Array(t.float32, 1, "C", readonly=True), state),
         due_us=i64(t.int64[::1], i64),
         may_gather=i64(t.int64[::1]),
@@ -110,7 +111,7 @@ def _state() -> Any:
     return cast(Any, t).Tuple((
         numbers, t.float64[::1], numbers, numbers, numbers, bits, bits, table, mask, t.int32[::1], t.int16[::1],
         t.int8[::1], mask, t.int32[::1], mask, t.int16[:, ::1], numbers, numbers, t.uint8[::1], mask, t.int8[::1],
-        numbers, table,
+        numbers, table, numbers, mask, table, table, bits,
     ))  # fmt: skip
 
 
@@ -134,12 +135,13 @@ def _steady_loop() -> Any:
         ("clock", "wait", "limit", "look", "budget_bytes", "wrote", "resume_us", "pause_us", "take_found", "flush"),
         {
             "receive_messages": plain_sockets.receive, "send": plain_sockets.send, "receive": steady.receive,
+            "answer": steady.answer,
             "transmit": steady.transmit, "due_us": steady.due_us, "may_gather": steady.may_gather,
         },
         (kernels, plain_steady, sockets),
         run=t.void(
             numbers, t.float64[::1], numbers, numbers, t.int32[::1], t.uint8[::1], t.uint32[::1], words, words, words,
-            words, t.int64[:, ::1], t.uint32[:, ::1], bytes_, words, words, words, words,
+            words, t.int64[:, ::1], t.uint32[:, ::1], bytes_, bytes_, words, words, words, words,
             t.Array(t.float32, 1, "C", readonly=True), _state(),
         ),
     ).run  # fmt: skip

@@ -17,6 +17,7 @@ from sa_atp.wire.datagrams import Address, Burst
 
 LONGEST_US = 200_000  # without Python: signals and its other threads come to their right
 LOOKS = 8  # at the socket in a turn, as in Driver
+LEAST_TAKEN = 16  # datagrams that make up for what it costs to lend and to take back
 MOST_SKIPPED = 32  # turns after which it is tried again, where nothing came of it
 
 
@@ -64,17 +65,20 @@ class SteadyLoop:
         numbers[k.L_SEGMENTS : k.L_TURNS] = self._segments, room.shape[1], steady.data_fragments, LOOKS, int(owes)
         self._run(
             numbers, reals, self._polls, self._times, self._held, *packed.lent(), room.view(np.uint32), room,
-            *segmented.lent(self._address), steady.values, steady.state,
+            steady.question, *segmented.lent(self._address), steady.values, steady.state,
         )  # fmt: skip
         self._worker.resume(int(numbers[k.L_NOW]))
         pacer.set_counted(numbers[k.L_HELD : k.L_COUNTED].tolist(), float(reals[k.F_PACE]))
         coalescing.set_counted(int(numbers[k.L_COUNTED]), float(reals[k.F_RECENT]))
-        turns, received, sent, _, found, row, datagram, written, _ = numbers[k.L_TURNS :].tolist()
-        self._skip, self._skipped = (0 if turns else min(2 * self._skip + 1, MOST_SKIPPED)), 0
+        turns, received, sent, _, found, row, datagram, written, taken, asks = numbers[k.L_TURNS :].tolist()
+        came_of_it = turns or taken >= LEAST_TAKEN
+        self._skip, self._skipped = (0 if came_of_it else min(2 * self._skip + 1, MOST_SKIPPED)), 0
         self._socket.stats.received += received
         self._socket.stats.sent += sent
         if written:
             self._socket.send([Burst(self._address, room[datagram:written])])
+        if asks:
+            self._socket.send([Burst(self._address, steady.question)])
         return packed.bursts(row, found, datagram) if found else []
 
 

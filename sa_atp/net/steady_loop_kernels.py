@@ -14,7 +14,17 @@ import numba
 
 from sa_atp.net.socket_kernels import receive as receive_messages
 from sa_atp.net.socket_kernels import send
-from sa_atp.transport.steady_kernels import N_HAS_MORE, N_PART, due_us, may_gather, receive, transmit
+from sa_atp.transport.steady_kernels import (
+    A_QUESTION,
+    N_ASKS,
+    N_HAS_MORE,
+    N_PART,
+    answer,
+    due_us,
+    may_gather,
+    receive,
+    transmit,
+)
 
 types: Any = numba.types
 ppoll = types.ExternalFunction("ppoll", types.int32(types.uintp, types.uint64, types.uintp, types.uintp))
@@ -34,8 +44,9 @@ ioctl = types.ExternalFunction("ioctl", types.int32(types.int32, types.uint64, t
 (L_SEGMENTS, L_SIZE, L_DATA_FRAGMENTS, L_LOOKS, L_OWES) = range(15, 20)
 # what has come of it: turns, datagrams that came and were sent; when the last came; rows that were found, and are not all
 # taken: from which row, and which datagram of it; datagrams that were written, and are not all sent: from which
-(L_TURNS, L_RECEIVED, L_SENT, L_NOW, L_FOUND, L_ROW, L_DATAGRAM, L_WRITTEN, L_TAKEN) = range(20, 29)
-L_ITEMS = 29
+# and whether the question behind them has not been sent
+(L_TURNS, L_RECEIVED, L_SENT, L_NOW, L_FOUND, L_ROW, L_DATAGRAM, L_WRITTEN, L_TAKEN, L_ASKS) = range(20, 30)
+L_ITEMS = 30
 F_PACE, F_RECENT, F_ITEMS = range(3)
 
 # As in send_pacer.py and receive_coalescing.py, which a test compares
@@ -125,11 +136,20 @@ def take_found(numbers: Any, room: Any, found: Any, count: int, now_us: int, sta
     """Gives what has arrived to the connection. Returns: whether all was a stream's; else L_ROW says where it is not."""
     size = numbers[L_SIZE]
     words = size // 4
+    question_bytes = 4 * state[A_QUESTION].size
     for row in range(count):
         numbers[L_ROW] = row
         numbers[L_DATAGRAM] = 0
         start, length = found[row, 0] // 4, found[row, 1]
         is_known = found[row, 3] == numbers[L_SENDER] or found[row, 3] == numbers[L_OTHER_SENDER]
+        if is_known and found[row, 2] == question_bytes and length % question_bytes == 0:
+            for n in range(length // question_bytes):
+                at = start + n * state[A_QUESTION].size
+                if not answer(room[at : at + state[A_QUESTION].size], now_us, state):
+                    numbers[L_DATAGRAM] = n
+                    return False
+                numbers[L_TAKEN] += 1
+            continue
         if not is_known or found[row, 2] != size or length % size != 0:
             return False
         datagrams = length // size
@@ -144,8 +164,8 @@ def take_found(numbers: Any, room: Any, found: Any, count: int, now_us: int, sta
 
 
 def flush(
-    numbers: Any, reals: Any, times: Any, held: Any, out: Any, data: Any, header: Any, vector: Any, name: Any,
-    control: Any, values: Any, state: Any,
+    numbers: Any, reals: Any, times: Any, held: Any, out: Any, data: Any, question: Any, header: Any, vector: Any,
+    name: Any, control: Any, values: Any, state: Any,
 ) -> bool:  # fmt: skip
     """Sends what may leave. Returns: False if that is for the rules; L_WRITTEN: so many are written, L_SENT were sent."""
     fd = numbers[L_SOCKET]
@@ -162,10 +182,17 @@ def flush(
         sent = send(fd, data[:count], 0, numbers[L_SEGMENTS], header, vector, name, control)
         numbers[L_SENT] += sent
         if sent < count:
-            numbers[L_WRITTEN], numbers[L_DATAGRAM] = count, sent
+            numbers[L_WRITTEN], numbers[L_DATAGRAM], numbers[L_ASKS] = count, sent, state[0][N_ASKS]
             return False
+        written = count * numbers[L_SIZE]
+        if state[0][N_ASKS] != 0:
+            if send(fd, question, 0, 1, header, vector, name, control) != 1:
+                numbers[L_ASKS] = 1
+                return False
+            numbers[L_SENT] += 1
+            written += question.size
         ioctl(fd, 0x5411, held.ctypes.data)
-        wrote(numbers, reals, count * numbers[L_SIZE], held[0], clock(times))
+        wrote(numbers, reals, written, held[0], clock(times))
         if state[0][N_HAS_MORE] == 0:
             break
     if budget >= 0:
@@ -175,8 +202,8 @@ def flush(
 
 def run(
     numbers: Any, reals: Any, polls: Any, times: Any, held: Any, room: Any, words: Any, header: Any, vector: Any,
-    name: Any, control: Any, found: Any, out: Any, data: Any, header_out: Any, vector_out: Any, name_out: Any,
-    control_out: Any, values: Any, state: Any,
+    name: Any, control: Any, found: Any, out: Any, data: Any, question: Any, header_out: Any, vector_out: Any,
+    name_out: Any, control_out: Any, values: Any, state: Any,
 ) -> None:  # fmt: skip
     """Goes on until it is time, somebody wants the loop, or something is for the rules. `numbers` says what has come of it.
 
@@ -184,8 +211,8 @@ def run(
         numbers: int64[L_ITEMS]. reals: float64[F_ITEMS]. polls, times: int64[2]. held: int32[1].
         room: uint8[...], and the same memory as words: uint32[...]; header, vector, name, control, found: see
             socket_kernels.receive.
-        out: uint32[most of a burst, words of a fragment], and the same memory as data: uint8[...]; header_out, ...: see
-            socket_kernels.send.
+        out: uint32[most of a burst, words of a fragment], and the same memory as data: uint8[...]; question: uint8[1, bytes
+            of a header], memory of the state's question; header_out, ...: see socket_kernels.send.
         values, state: see steady_kernels.
     """
     fd = numbers[L_SOCKET]
@@ -195,7 +222,7 @@ def run(
     now = clock(times)
     numbers[L_NOW] = now
     if numbers[L_OWES] != 0 and not flush(
-        numbers, reals, times, held, out, data, header_out, vector_out, name_out, control_out, values, state
+        numbers, reals, times, held, out, data, question, header_out, vector_out, name_out, control_out, values, state
     ):
         return
     while now < numbers[L_UNTIL]:
@@ -222,10 +249,23 @@ def run(
                     numbers[L_FOUND] = count
                     return
                 received += numbers[L_TAKEN] - before
+                due = due_us(state[0], numbers[L_DATA_FRAGMENTS])  # results may have made it later
                 if is_drained:
                     break
                 if not flush(
-                    numbers, reals, times, held, out, data, header_out, vector_out, name_out, control_out, values, state
+                    numbers,
+                    reals,
+                    times,
+                    held,
+                    out,
+                    data,
+                    question,
+                    header_out,
+                    vector_out,
+                    name_out,
+                    control_out,
+                    values,
+                    state,
                 ):
                     return
         numbers[L_TURNS] += 1
@@ -233,7 +273,19 @@ def run(
         if now >= due:
             return
         if not flush(
-            numbers, reals, times, held, out, data, header_out, vector_out, name_out, control_out, values, state
+            numbers,
+            reals,
+            times,
+            held,
+            out,
+            data,
+            question,
+            header_out,
+            vector_out,
+            name_out,
+            control_out,
+            values,
+            state,
         ):
             return
         pause = 0

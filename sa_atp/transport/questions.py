@@ -36,6 +36,7 @@ class Questions:
         self._latest: OrderedDict[_Fragment, Question] = OrderedDict()  # whose answers are waited for
         self._open: dict[tuple[int, int, int], Question] = {}  # by number too: all that may still be answered
         self._counts: dict[int, dict[int, int]] = {}  # operation: how often each of its fragments has been asked for
+        self._last: dict[int, int] = {}  # operation: the last of its fragments that have been asked for
         self.behind = 0
         """The newest transmission behind which one has left."""
 
@@ -48,6 +49,7 @@ class Questions:
         counts = self._counts.setdefault(operation.index, {})
         count = counts.get(local, 0)
         counts[local] = count + 1
+        self._last[operation.index] = max(local, self._last.get(operation.index, -1))
         number = count % QUESTION_NUMBERS
         self.behind = max(self.behind, behind)
         fragment = operation.index, local
@@ -60,6 +62,19 @@ class Questions:
         question = Question(operation, local, asked_us, behind, tells, same is not None, again)
         self._latest[fragment] = self._open[*fragment, number] = question
         return number
+
+    def last_of(self, operation: Operation) -> int:
+        """The last fragment of an operation that has ever been asked for; -1: none has."""
+        return self._last.get(operation.index, -1)
+
+    def open_of(self, operation: Operation) -> list[tuple[int, int, int]] | None:
+        """Those that wait for answers, in the order in which they left: about which fragment, when, and the newest
+        transmission then. None: not all are of this operation, the first about their fragment, and for nobody else.
+        """
+        for (index, local), question in self._latest.items():
+            if index != operation.index or question.tells or self._counts[index][local] != 1:
+                return None
+        return [(question.local, question.asked_us, question.behind) for question in self._latest.values()]
 
     def answered(self, operation: Operation, local: int, number: int) -> Question | None:
         """What was asked; None: nothing, or it is not known any more.
@@ -96,6 +111,7 @@ class Questions:
 
     def forget(self, operation: Operation) -> None:
         """The operation is over: answers that have not come are not waited for."""
+        self._last.pop(operation.index, None)
         for local, count in self._counts.pop(operation.index, {}).items():
             self._latest.pop((operation.index, local), None)
             for number in range(min(count, QUESTION_NUMBERS)):

@@ -354,6 +354,24 @@ class Recovery:
         """When results came, when the newest question left, behind which transmission, and how many wait for answers."""
         return self._results_us, self._asked_us, self._questions.behind, len(self._questions)
 
+    def asked_of(self, operation: Operation) -> tuple[int, list[tuple[int, int, int]] | None]:
+        """The last fragment of an operation that has ever been asked for, -1: none; and `Questions.open_of` it."""
+        return self._questions.last_of(operation), self._questions.open_of(operation)
+
+    def has_asked(self, operation: Operation, asked: Sequence[Sequence[int]], known: int) -> None:
+        """Questions have left, or were answered, each the first about its fragment.
+
+        Args: asked: of each its place, when, the newest transmission then, and whether it has been answered; known: so many
+            of them, the first ones, had left before.
+        """
+        for n, (local, asked_us, behind, is_answered) in enumerate(asked):
+            if n >= known:
+                self._questions.ask(operation, local, asked_us, behind, tells=False)
+                self._asked_us = asked_us
+                self._stats.probes += 1
+            if is_answered:
+                self._questions.answered(operation, local, 0)
+
     def has_sent(self, operation: Operation, local: int) -> None:
         """Fragments have left, this one the last of them, behind which nothing is to be asked."""
         self._newest = operation, local

@@ -79,7 +79,7 @@ class ParameterServer:
         self._out = Outbox()
         self._serving = Serving(self._out, settings.switch_address, aggregates=settings.aggregates)
         self._next_check_us: int | None = None
-        self._urgent = False  # whether something other than copies of results has come lately
+        self._urgent = False  # whether something other than copies of results and signs of life has come lately
         self._asked_us: int | None = None  # when somebody last wanted something of us, beside a sign of our life
 
     # --- the control plane --------------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ class ParameterServer:
         head = headers(burst.data)
         for first in np.unique(head["first"]):
             of_kind = np.flatnonzero(head["first"] == first)
-            self._urgent |= bool(first != first_byte(Kind.RESULT))
+            self._urgent |= first not in (first_byte(Kind.RESULT), first_byte(Kind.CONTROL))
             if first == first_byte(Kind.CONTROL):
                 for row in of_kind:
                     self._on_control(head[row], burst.data[row].tobytes(), burst.address, now_us)
@@ -223,8 +223,9 @@ class ParameterServer:
     def _on_control(self, head: np.void, packet: bytes, address: Address, now_us: int) -> None:
         try:
             request = decode_request(packet)
-            if not isinstance(request, Alive):
+            if not isinstance(request, Alive):  # behind which nothing else is likely to come
                 self._asked_us = now_us
+                self._urgent = True
             match request:
                 case Join():
                     self._reply(address, head, self._admission.join(request, address, now_us))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sa_atp.arrays import Values
+from sa_atp.arrays import ByteRows, Values
 from sa_atp.spec import Kind
 from sa_atp.transport import steady_kernels as s
 from sa_atp.transport.common_case import CommonCase
@@ -23,9 +23,10 @@ from sa_atp.transport.operations import Operations
 from sa_atp.transport.probe_timer import ProbeTimer
 from sa_atp.transport.receiving import Receiver
 from sa_atp.transport.recovery import Recovery
+from sa_atp.transport.stamp import probes
 from sa_atp.transport.timing import RoundTrip
 from sa_atp.transport.window import Window
-from sa_atp.wire.header import size_of
+from sa_atp.wire.header import first_byte, header_bytes, size_of
 
 LEAST_MISSING = 256  # fragments: for fewer it is not worth while
 
@@ -58,7 +59,13 @@ class Steady:
         self._numbers = np.zeros(s.N_ITEMS, np.int64)
         self._numbers[s.N_SLOT_COUNT] = membership.slot_count
         self._numbers[s.N_SIZE] = size_of(Kind.DATA, membership.lanes, membership.contribution_bits)
+        self._numbers[s.N_REPLY], self._numbers[s.N_IS_FLAT] = first_byte(Kind.PROBE_REPLY), membership.levels == 1
         self._reals = np.zeros(s.R_ITEMS)
+        self._asked = np.zeros((s.MOST_ASKED, s.Q_ITEMS), np.int64)
+        self._known = 0  # questions of these that the rules have asked
+        self._gaps = np.zeros((s.MOST_GAPS, 2), np.int64)
+        self.question: ByteRows = np.zeros((1, header_bytes(membership.contribution_bits)), np.uint8)
+        """uint8[1, bytes of a header]: what leaves behind what a kernel has written, where it says so."""
         self.state: tuple[NDArray[Any], ...] = ()
         """What kernels are given of the operation: see `Operation.lent`, in the order in which `receive` takes it apart."""
         self.values: Values = np.zeros(0, np.float32)
@@ -96,6 +103,13 @@ class Steady:
         numbers[s.N_SAID_PLACE], numbers[s.N_TELL], numbers[s.N_DUE] = said_place, tell, due_us
         numbers[s.N_SINCE : s.N_DUE] = *self._probe_timer.counted(), *self._recovery.counted()
         numbers[s.N_RESULTS] = numbers[s.N_CONGESTED] = numbers[s.N_PART] = 0
+        numbers[s.N_ASKED : s.N_LAST_ASKED] = numbers[s.N_GAPS] = 0
+        numbers[s.N_LAST_ASKED], waiting = self._recovery.asked_of(operation)
+        self._known = 0 if waiting is None else min(len(waiting), s.MOST_ASKED // 2)
+        numbers[s.N_OTHERS_WAIT], numbers[s.N_ASKED] = waiting is None or self._known < len(waiting), self._known
+        if waiting and self._known:
+            self._asked[: self._known, : s.Q_IS_ANSWERED] = waiting[: self._known]
+            self._asked[: self._known, s.Q_IS_ANSWERED] = 0
         self._reals[:] = self._window.sizes()
         return True
 
@@ -105,7 +119,11 @@ class Steady:
         if lent is None:
             return False
         self._operation = operation
-        self.state = (self._numbers, self._reals, *lent)
+        self.question[:] = probes(self._member, operation, [operation.plan.data_start(0)], [0])
+        words = self.question.view(np.uint32)[0]
+        self.state = (
+            self._numbers, self._reals, *lent, group.ask_again_us, group.held, self._asked, self._gaps, words,
+        )  # fmt: skip
         self.values = group.parts[0]
         self._numbers[s.N_FIRST_SEQ], self._numbers[s.N_TAG] = operation.first_seq, operation.tag
         self._numbers[s.N_PLACE] = self._operations.place_of(operation)
@@ -128,6 +146,9 @@ class Steady:
         self._round_trip.set_counted(numbers[s.N_SMOOTHED : s.N_IN_FLIGHT])
         if numbers[s.N_SENT] > under_way.sent:
             self._recovery.has_sent(operation, numbers[s.N_HIGH] - 1)
+            for end_us, first_us in self._gaps[: numbers[s.N_GAPS]].tolist():
+                group.sending[-1] = (group.sending[-1][0], end_us)
+                group.sending.append((first_us, first_us))
             group.sending[-1] = (group.sending[-1][0], numbers[s.N_SENDING_LAST])
         under_way.in_flight, under_way.missing, under_way.sent, under_way.out = numbers[s.N_IN_FLIGHT : s.N_LOW]
         operation.set_counted(*numbers[s.N_LOW : s.N_HIGH], missing=under_way.missing)
@@ -135,9 +156,13 @@ class Steady:
         group.set_fresh_range(numbers[s.N_FRESH_FIRST], numbers[s.N_FRESH_END])
         self._probe_timer.set_counted(*numbers[s.N_SINCE : s.N_RESULTS_US])
         self._recovery.on_results(numbers[s.N_RESULTS_US])
+        if numbers[s.N_ASKED]:
+            self._recovery.has_asked(operation, self._asked[: numbers[s.N_ASKED]].tolist(), self._known)
+        stats.probe_replies += numbers[s.N_ANSWERED]
+        self._round_trip.has_answered(numbers[s.N_ANSWERED])
         if numbers[s.N_PART]:
             stream = self.state[s.A_ROWS][numbers[s.N_PART_ROW]].tolist()
-            self._receiver.follow(operation, stream, self.state[-2], self.state[-1], now_us)
+            self._receiver.follow(operation, stream, self.state[s.A_FOUND], self.state[s.A_DONE], now_us)
 
     def forget(self, operation: Operation) -> None:
         """It is over: its arrays and its values are not ours any more."""

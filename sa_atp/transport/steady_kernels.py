@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sa_atp.transport.kernels import fill, streams, take
+from sa_atp.transport.kernels import fill, streams, swapped, take
 
 # --- what a connection knows, as items of int64[N_ITEMS] ----------------------------------------------------------------
 # of its network window (Window.counted), round trip (RoundTrip.counted), and of all that is under way (UnderWay)
@@ -25,18 +25,33 @@ from sa_atp.transport.kernels import fill, streams, take
 (N_SINCE, N_PROGRESS, N_RESULTS_US, N_ASKED_US, N_BEHIND, N_QUESTIONS) = range(31, 37)
 # when somebody else's timer is due; what does not change; what the functions here say: see `receive` and `transmit`
 (N_DUE, N_SLOT_COUNT, N_SIZE, N_RESULTS, N_CONGESTED, N_HAS_MORE, N_PART, N_PART_ROW) = range(37, 45)
-N_ITEMS = 45
+# of what was asked lately: how many questions, of these not answered: the first, how many were answered here; the last
+# fragment that has ever been asked for, and whether other questions wait for an answer; whether one leaves behind
+# what was written; how an answer begins
+(N_ASKED, N_FIRST_OPEN, N_ANSWERED, N_LAST_ASKED, N_OTHERS_WAIT, N_ASKS, N_REPLY) = range(45, 52)
+# gaps between first transmissions, see ContributionGroup.on_sent; contributions of a member that has no leaf between
+N_GAPS, N_IS_FLAT = range(52, 54)
+N_ITEMS = 54
 # ... and of float64[R_ITEMS]: of its windows
 R_NETWORK, R_SLOTS, R_THRESHOLD, R_MARKED_SHARE, R_LOST_SHARE, R_ITEMS = range(6)
 
-A_ROWS = 7  # which of the arrays of a state has the streams that `receive` has found
+# which of the arrays of a state have: the streams that `receive` has found; what of a chunk is the rules'; the questions;
+# the words of one
+A_ROWS, A_FOUND, A_DONE, A_ASKED, A_QUESTION = 7, 21, 22, 25, 27
+# Questions that wait for an answer, or were asked meanwhile, in order, as int64[MOST_ASKED, Q_ITEMS]: of which fragment,
+# when, the newest transmission then, and whether it is answered. int64[MOST_GAPS, 2]: when the last transmission before a
+# gap left, and the first after it.
+MOST_ASKED, MOST_GAPS = 256, 256
+Q_LOCAL, Q_ASKED_US, Q_BEHIND, Q_IS_ANSWERED, Q_ITEMS = range(5)
 
 # As in window.py, timing.py, recovery.py, probe_timer.py and kernels.py, which a test compares: compiled code has them as
 # constants
 MARK_GAIN, MIN_WINDOW, MIN_SLOTS = 1 / 16, 4.0, 2.0
 MIN_TIMEOUT_US, MAX_TIMEOUT_US, LEAST_OF_SAMPLES, LONGEST_US, LEAST_REORDERING_US = 2_000, 100_000, 1024, 1 << 40, 250
 LEAST_QUESTIONS, MEASURE_EVERY_US = 32, 10_000
+QUESTION_FLAGS, FLAG_FROM_PS, FLAG_CONGESTION = 0x6A, 0x01, 0x10
 F_DATA_START, F_CHUNK_FRAGMENTS = 8, 9
+S_JOB, S_EPOCH = 1, 2
 T_LOCAL, T_DATA_START, T_DATA_FRAGMENTS, T_CHUNK_FRAGMENTS, T_EXPONENT, T_HIGH = 0, 1, 2, 3, 5, 6
 ROW_START, ROW_END, ROW_SEQ, ROW_EXPONENT, ROW_TAG, ROW_MARKED, ROW_COLLIDED, ROW_RARE = range(8)
 OUT_FRESH, OUT_NEWEST, OUT_FLOWN, OUT_DONE, OUT_ACCEPTED, OUT_LAST_ACCEPTED = range(6)
@@ -47,10 +62,21 @@ def answer_us(numbers: Any) -> int:
     return int(max(MIN_TIMEOUT_US, numbers[N_SMOOTHED] + 4 * numbers[N_DEVIATION]))
 
 
+def lowest(low: int, pending: Any) -> int:
+    """Operation.oldest_pending"""
+    while low < pending.size - 1 and not pending[low]:
+        low += 1
+    return low
+
+
 def timed(numbers: Any, elapsed_us: int) -> None:
     """RoundTrip.result"""
-    if elapsed_us >= numbers[N_SMOOTHED]:
-        return
+    if elapsed_us < numbers[N_SMOOTHED]:
+        sampled(numbers, elapsed_us)
+
+
+def sampled(numbers: Any, elapsed_us: int) -> None:
+    """RoundTrip.answer, but for how many there were"""
     if numbers[N_SAMPLES] == 0:
         numbers[N_SMOOTHED] = elapsed_us
         numbers[N_DEVIATION] = elapsed_us // 2
@@ -88,11 +114,15 @@ def counted(numbers: Any, reals: Any, results: int, marked: int, collided: int, 
     numbers[N_RESULTS] += results
     numbers[N_CONGESTED] += marked
     numbers[N_SINCE] = numbers[N_PROGRESS] = numbers[N_RESULTS_US] = now_us
-    most = np.float64(numbers[N_SLOT_COUNT])
     numbers[N_COLLIDED] += collided
     if collided == 0:
-        reals[R_SLOTS] = min(reals[R_SLOTS] + results / reals[R_SLOTS], most)
-    numbers[N_HEARD] += results
+        reals[R_SLOTS] = min(reals[R_SLOTS] + results / reals[R_SLOTS], np.float64(numbers[N_SLOT_COUNT]))
+    on_left(numbers, reals, left, results, marked, now_us)
+
+
+def on_left(numbers: Any, reals: Any, left: int, heard: int, marked: int, now_us: int) -> None:
+    """Window.on_left"""
+    numbers[N_HEARD] += heard
     numbers[N_MARKED] += marked
     numbers[N_LEFT] += left
     if marked == 0:
@@ -102,7 +132,7 @@ def counted(numbers: Any, reals: Any, results: int, marked: int, collided: int, 
             reals[R_NETWORK] += left / reals[R_NETWORK]
     elif reals[R_NETWORK] < reals[R_THRESHOLD]:
         reals[R_THRESHOLD] = reals[R_NETWORK]
-    reals[R_NETWORK] = min(reals[R_NETWORK], most)
+    reals[R_NETWORK] = min(reals[R_NETWORK], np.float64(numbers[N_SLOT_COUNT]))
     if now_us >= numbers[N_ROUND_ENDS]:
         end_round(numbers, reals, now_us + numbers[N_SMOOTHED])
 
@@ -119,7 +149,7 @@ def receive(words: Any, now_us: int, state: Any) -> int:
     """
     (
         numbers, reals, _, stream_what, take_what, _, fan_in, rows, pending, waiting, exponents, attempts, accepted, sums,
-        predicted, histories, sent_us, order, tries, lost, _, found, done,
+        predicted, histories, sent_us, order, tries, lost, _, found, done, _, _, _, _, _,
     ) = state  # fmt: skip
     numbers[N_PART] = 0
     if words.shape[0] > rows.shape[0]:
@@ -170,6 +200,56 @@ def receive(words: Any, now_us: int, state: Any) -> int:
     return int(words.shape[0]) if count >= 0 else 0
 
 
+def answer(words: Any, now_us: int, state: Any) -> bool:
+    """Takes an answer to the first question of those that wait for one, where it shows no more than what has left the
+    network: the fragment is complete meanwhile, or the switch holds it. (Recovery.on_answer)
+
+    Args: words: uint32[3 + words of the bitmap or more]. Returns: whether it did; else nothing has changed.
+    """
+    (
+        numbers, reals, _, stream_what, _, bits, fan_in, _, pending, _, _, _, _, _, _, _, _, order, _, _, _, _, _,
+        ask_again_us, held, asked, _, _,
+    ) = state  # fmt: skip
+    n = numbers[N_FIRST_OPEN]
+    if n >= numbers[N_ASKED] or numbers[N_OTHERS_WAIT] != 0 or words.size < 3 + bits.size:
+        return False
+    top, names = np.int64(swapped(words[0])), np.int64(swapped(words[1]))
+    flags = top >> 16 & 0xFF
+    local = (np.int64(swapped(words[2])) - numbers[N_FIRST_SEQ]) & 0xFFFFFFFF
+    if (
+        top >> 24 != numbers[N_REPLY]
+        or names >> 24 != stream_what[S_JOB]
+        or names >> 16 & 0xFF != stream_what[S_EPOCH]
+        or flags & (QUESTION_FLAGS | FLAG_FROM_PS) != 0
+        or local != asked[n, Q_LOCAL]  # answers come in the order of the questions, unless something was lost
+    ):
+        return False
+    behind = asked[n, Q_BEHIND]
+    if pending[local]:
+        is_whole = True
+        for i in range(bits.size):
+            if words[3 + i] & bits[i] != bits[i]:
+                return False
+            is_whole = is_whole and words[3 + i] == fan_in[i]
+        if is_whole or numbers[N_IS_FLAT] == 0 or order[local] > behind or order[local] <= 0:
+            return False
+    sampled(numbers, now_us - asked[n, Q_ASKED_US])
+    left = max(np.int64(0), behind - numbers[N_OUT])
+    numbers[N_OUT] += left
+    heard = max(left, np.int64(1))
+    marked = heard if flags & FLAG_CONGESTION != 0 else 0 * heard
+    on_left(numbers, reals, left, heard, marked, now_us)
+    if pending[local]:
+        numbers[N_LOW] = lowest(numbers[N_LOW], pending)
+        held[local] = True
+        ask_again_us[local] = now_us + 2 * answer_us(numbers)
+    asked[n, Q_IS_ANSWERED] = 1
+    numbers[N_FIRST_OPEN] = n + 1
+    numbers[N_ANSWERED] += 1
+    numbers[N_QUESTIONS] -= 1
+    return True
+
+
 def transmit(words: Any, budget_bytes: int, now_us: int, values: Any, state: Any) -> int:
     """Writes what may leave now, if there is nothing but contributions that are sent for the first time.
 
@@ -178,17 +258,14 @@ def transmit(words: Any, budget_bytes: int, now_us: int, values: Any, state: Any
         budget_bytes: bytes that may be sent; negative: any number. values: float32[values], what is contributed.
 
     Returns: how many packets; -1: there is something else to do, which is for the rules. N_HAS_MORE: there may be more to
-        send at once.
+        send at once. N_ASKS: behind these, the question has to leave that the last array of the state is.
     """
     (
         numbers, reals, fill_what, _, _, bits, _, _, pending, _, exponents, _, _, _, _, _, sent_us, order, tries, _, fits,
-        _, _,
+        _, _, ask_again_us, _, asked, gaps, probe,
     ) = state  # fmt: skip
-    numbers[N_HAS_MORE] = 0
-    low = numbers[N_LOW]
-    while low < pending.size - 1 and not pending[low]:
-        low += 1
-    numbers[N_LOW] = low
+    numbers[N_HAS_MORE] = numbers[N_ASKS] = 0
+    low = numbers[N_LOW] = lowest(numbers[N_LOW], pending)
     if now_us >= numbers[N_DUE] or numbers[N_PLACE] + low - numbers[N_SAID_PLACE] > numbers[N_TELL]:
         return -1
     at_most = np.int64(words.shape[0])
@@ -224,8 +301,9 @@ def transmit(words: Any, budget_bytes: int, now_us: int, values: Any, state: Any
         return 0
     if now_us - numbers[N_RESULTS_US] > max(numbers[N_SMOOTHED] // 2, MIN_TIMEOUT_US):
         return -1  # questions say what arrives
-    if now_us - numbers[N_SENDING_LAST] > answer_us(numbers):
-        return -1  # there was a gap
+    is_gap = now_us - numbers[N_SENDING_LAST] > answer_us(numbers)
+    if is_gap and numbers[N_GAPS] >= gaps.shape[0]:
+        return -1
     for local in range(first, end):
         if not pending[local]:
             return -1
@@ -236,8 +314,12 @@ def transmit(words: Any, budget_bytes: int, now_us: int, values: Any, state: Any
     if numbers[N_BEHIND] <= numbers[N_OUT] and in_network >= network:
         is_full = in_flight >= max(slots, LEAST_QUESTIONS)
         if not is_full or now_us - numbers[N_ASKED_US] >= MEASURE_EVERY_US:
-            return -1
+            # Recovery._ask_behind; which question about a fragment it is the rules know, if it is not the first
+            if numbers[N_ASKED] >= asked.shape[0] or end - 1 <= numbers[N_LAST_ASKED] or probe.size < 4:
+                return -1
+            numbers[N_ASKS] = 1
     if fill(words, 0, first, end, fill_what, bits, exponents, fits, values) < count:
+        numbers[N_ASKS] = 0
         return -1
     # ContributionGroup.on_sent
     for n in range(count):
@@ -248,9 +330,26 @@ def transmit(words: Any, budget_bytes: int, now_us: int, values: Any, state: Any
     numbers[N_IN_FLIGHT] = in_flight
     numbers[N_HIGH] = end
     numbers[N_FRESH_FIRST] = end
+    if is_gap:
+        gaps[numbers[N_GAPS], 0], gaps[numbers[N_GAPS], 1] = numbers[N_SENDING_LAST], now_us
+        numbers[N_GAPS] += 1
     numbers[N_SENDING_LAST] = now_us
     numbers[N_SINCE] = now_us
     numbers[N_HAS_MORE] = 1 if at_most < in_window and count >= at_most else 0
+    if numbers[N_ASKS] != 0:
+        # the header of the last fragment, as a question
+        probe[0] = np.uint32((words[count - 1, 0] & np.uint32(0xFFFF0000)) | (probe[0] & np.uint32(0xFF)))
+        probe[1] = words[count - 1, 1]
+        probe[2] = words[count - 1, 2]
+        n = numbers[N_ASKED]
+        asked[n, Q_LOCAL], asked[n, Q_ASKED_US] = end - 1, now_us
+        asked[n, Q_BEHIND], asked[n, Q_IS_ANSWERED] = numbers[N_SENT], 0
+        numbers[N_ASKED] = n + 1
+        numbers[N_LAST_ASKED] = end - 1
+        ask_again_us[end - 1] = now_us + answer_us(numbers)
+        numbers[N_ASKED_US] = now_us
+        numbers[N_BEHIND] = max(numbers[N_BEHIND], numbers[N_SENT])
+        numbers[N_QUESTIONS] += 1
     return int(count)
 
 

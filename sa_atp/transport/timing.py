@@ -35,6 +35,10 @@ class RoundTrip:
         self._answers += 1
         self._take(elapsed_us)
 
+    def has_answered(self, probes: int) -> None:
+        """So many were answered, whose time is in what `set_counted` was given."""
+        self._answers += probes
+
     def _take(self, elapsed_us: int) -> None:
         if self.samples == 0:
             self.smoothed_us, self.deviation_us = elapsed_us, elapsed_us // 2

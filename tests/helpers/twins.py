@@ -2,12 +2,14 @@
 
 import random
 from collections.abc import Iterator
+from dataclasses import fields
 
 import numpy as np
 
 from sa_atp.arrays import ByteRows, Values
 from sa_atp.spec import Flag, Kind
 from sa_atp.transport.membership import Membership
+from sa_atp.transport.questions import Question
 from sa_atp.transport.worker import Worker
 from sa_atp.wire.header import HEADER, first_byte, headers
 
@@ -46,7 +48,13 @@ def member(rng: random.Random, seed: int = 0) -> Membership:
 def state(worker: Worker) -> Iterator[object]:
     """All that decides what a connection does next."""
     yield vars(worker.window)
-    yield vars(worker.round_trip)
+    for round_trip in (worker.round_trip, worker.round_trip.of_server):
+        yield {} if round_trip is None else {k: v for k, v in vars(round_trip).items() if k != "of_server"}
+    recovery = worker._recovery
+    asked = recovery._questions
+    yield recovery._asked_us, recovery._results_us, recovery._lossy_until, asked.behind, asked._counts, asked._last
+    for questions in (asked._latest, asked._open):
+        yield [(key, {k: v for k, v in asdict_of(q).items() if k != "operation"}) for key, q in questions.items()]
     yield {k: v for k, v in vars(worker._probe_timer).items() if k != "_round_trip"}
     yield worker.stats
     yield worker._operations.under_way
@@ -73,6 +81,10 @@ def state(worker: Worker) -> Iterator[object]:
             for name, value in vars(group).items():
                 if name not in CACHES:
                     yield name, value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def asdict_of(question: Question) -> dict[str, object]:
+    return {field.name: getattr(question, field.name) for field in fields(question)}
 
 
 def values(rng: random.Random, count: int, magnitude: float) -> Values:

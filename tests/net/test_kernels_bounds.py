@@ -21,6 +21,7 @@ from sa_atp.wire.datagrams import Burst
 LANES = 64
 PACKETS = int(os.environ.get("BOUNDS_PACKETS", "60000"))
 ROWS = 96  # at most, of one batch
+QUESTIONS = 12  # that wait for answers
 
 
 def batch(rng: random.Random, made: np.random.Generator, bits: int) -> Guarded:
@@ -97,7 +98,7 @@ def test_results_of_a_stream_that_flows(seed: int, bits: int) -> None:
     """Kernels that go on by themselves, in the hands of whoever sends: each packet is what a state is changed by."""
     rng, made = random.Random(seed), np.random.default_rng(seed)
     fast = steady_kernels()
-    done = taken = 0
+    done = taken = answered = 0
     while done < PACKETS // 6:
         fragments, chunk_fragments, scales = rng.randrange(1, 600), rng.choice((1, 7, 256)), rng.randrange(1, 4)
         chunks, attempt = -(-fragments // chunk_fragments), scales + fragments
@@ -108,6 +109,8 @@ def test_results_of_a_stream_that_flows(seed: int, bits: int) -> None:
             (chunks, np.int16), (chunks, np.int8), (chunks, bool), (fragments * LANES, np.int32), (chunks, bool),
             ((chunks, k.H_ITEMS), np.int16), (2 * attempt, np.int64), (2 * attempt, np.int64), (2 * attempt, np.uint8),
             (2 * attempt, bool), (chunks, np.int8), (k.OUT_ITEMS, np.int64), ((chunks, 2), np.int64),
+            (2 * attempt, np.int64), (2 * attempt, bool), ((QUESTIONS, s.Q_ITEMS), np.int64), ((4, 2), np.int64),
+            (3 + bits, np.uint32),
         ]  # fmt: skip
         arrays = [Guarded(shape, kind) for shape, kind in kinds]
         state = tuple(each.array for each in arrays)
@@ -121,6 +124,8 @@ def test_results_of_a_stream_that_flows(seed: int, bits: int) -> None:
         numbers[[s.N_SLOT_COUNT, s.N_TAG, s.N_HIGH]] = 64, 7, rng.choice((2 * attempt, scales + fragments // 2))
         numbers[[s.N_FRESH_FIRST, s.N_FRESH_END]] = numbers[s.N_HIGH], scales + fragments
         numbers[[s.N_MISSING, s.N_IN_FLIGHT, s.N_SMOOTHED]] = 1 << 20, 1 << 20, 2000
+        numbers[s.N_ASKED], numbers[s.N_REPLY], numbers[s.N_IS_FLAT] = QUESTIONS, 0x12, rng.random() < 0.7
+        state[s.A_ASKED][:] = np.column_stack([np.arange(QUESTIONS) * 3 + scales] * s.Q_ITEMS) % (2 * attempt)
         for now in range(1000, 9000, 1000):
             packets = batch(rng, made, bits)
             seq = int.from_bytes(packets.array.view(np.uint8)[0, 8:12].tobytes(), "big")
@@ -130,9 +135,17 @@ def test_results_of_a_stream_that_flows(seed: int, bits: int) -> None:
             assert 0 <= count <= len(packets.array)
             taken += count
             done += len(packets.array)
+            for row in range(min(count, 40)):  # as if they were answers: to what was asked, and to anything
+                words = Guarded(rng.choice((3 + bits, 3 + bits, 2, 40)), np.uint32)
+                words.array[:] = np.resize(packets.array[row, : 3 + bits], words.array.size)
+                if rng.random() < 0.7:
+                    words.array.view(np.uint8)[1] &= 0x10  # flags
+                answered += fast.answer(words.array, now, state)
+                words.check()
             for each in (packets, *arrays):
                 each.check()
     assert taken
+    assert answered
 
 
 def test_contributions() -> None:

@@ -6,6 +6,7 @@ whenever a stream flows, and takes it back when they say that something is not t
 
 import random
 from collections import deque
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,14 +15,15 @@ from helpers.twins import SERVER, SWITCH, damaged, member, results_of, state, va
 from sa_atp.arrays import ByteRows
 from sa_atp.net.compiled import steady_kernels, worker_kernels
 from sa_atp.spec import Flag, Kind
-from sa_atp.transport import kernels, recovery, steady, timing, window
+from sa_atp.transport import kernels, recovery, stamp, steady, timing, window
 from sa_atp.transport import steady_kernels as s
 from sa_atp.transport.events import OperationDone
+from sa_atp.transport.membership import Membership
 from sa_atp.transport.sending import MAX_BURST
 from sa_atp.transport.steady import Steady
 from sa_atp.transport.worker import Worker
 from sa_atp.wire.datagrams import Burst
-from sa_atp.wire.header import headers, size_of
+from sa_atp.wire.header import bitmaps, first_byte, headers, size_of, words_of
 
 SEEDS = 50
 
@@ -30,15 +32,19 @@ class Twins:
     """`plain` has the rules; `fast` has kernels as long as `lent` is there."""
 
     def __init__(self, rng: random.Random, seed: int) -> None:
-        of = self.of = member(rng, seed)
+        # in half of them somebody else contributes as well, so that a sum may wait for that
+        alone = member(rng, seed)
+        ranks = 1 + seed % 2 if 2 * alone.micro_batches <= alone.contribution_bits else 1
+        of = self.of = replace(alone, world_size=ranks)
         self.plain = Worker(of, 1, first_request=7)
         self.fast = Worker(of, 1, first_request=7, kernels=worker_kernels())
         self.kernels = steady_kernels()
         self.size = size_of(Kind.DATA, of.lanes, of.contribution_bits)
+        self.question_size = size_of(Kind.PROBE, of.lanes, of.contribution_bits)
         self.room = np.zeros((MAX_BURST, self.size // 4), np.uint32)
         self.lent: Steady | None = None
         self.taken_us = 0
-        self.taken = self.sent = 0
+        self.taken = self.sent = self.asked = self.answered = 0
 
     def lend(self, now: int) -> None:
         if self.lent is None:
@@ -67,6 +73,13 @@ class Twins:
             packets = packets[taken:]
             if len(packets) or self.lent.state[0][s.N_PART]:
                 self.take_back()
+        while self.lent is not None and len(packets) and packets.shape[1] == self.question_size:
+            words = np.ascontiguousarray(packets[0]).view(np.uint32).copy()
+            if not self.kernels.answer(words, now, self.lent.state):
+                break
+            self.taken_us = now
+            self.answered += 1
+            packets = packets[1:]
         if len(packets):
             self.take_back()
             self.fast.receive([Burst(address, packets.copy())], now)
@@ -85,6 +98,9 @@ class Twins:
                 self.sent += count
                 assert bool(state_[0][s.N_HAS_MORE]) == self.plain.has_more
                 found = [Burst(SWITCH, self.room.view(np.uint8)[:count])] if count else []
+                if state_[0][s.N_ASKS]:
+                    self.asked += 1
+                    found.append(Burst(SWITCH, self.lent.question))
         if found is None:
             found = self.fast.transmit(now, budget)
         assert [(b.address, b.data.shape) for b in wanted] == [(b.address, b.data.shape) for b in found]
@@ -105,22 +121,40 @@ class Twins:
         assert list(state(self.plain)) == list(state(self.fast))
 
 
+def answers_of(rng: random.Random, of: Membership, questions: ByteRows, *, is_calm: bool) -> ByteRows:
+    """What a switch, or the parameter server, says to them. Args: is_calm: nothing was lost."""
+    made = questions.copy()
+    head = headers(made)
+    head["first"] = first_byte(Kind.PROBE_REPLY)
+    for row in range(len(made)):
+        if rng.random() < 0.2:
+            head["flags"][row] |= np.uint8(Flag.CONGESTION if is_calm else rng.choice((Flag.CONGESTION, Flag.FROM_PS)))
+        held = of.bits_of(of.rank)
+        if not is_calm and rng.random() < 0.1:
+            held = rng.choice((0, of.fan_in, rng.getrandbits(of.contributions)))
+        bitmaps(made, of.contribution_bits)[row] = words_of(held, of.contribution_bits)
+    return made
+
+
 def live(seed: int, twins: Twins, rng: random.Random) -> None:
     """Some sums, with a network that is calm most of the time."""
     of, now = twins.of, 1000
-    magnitude, misery, is_calm = rng.choice((1.0, 0.01, 300.0)), rng.choice((0.0, 0.0, 0.02, 0.2)), rng.random() < 0.7
+    magnitude, misery, is_calm = rng.choice((1.0, 0.01, 300.0)), rng.choice((0.0, 0.0, 0.02, 0.2)), rng.random() < 0.8
     under_way: deque[ByteRows] = deque()
+    whole, sizes = words_of(of.fan_in, of.contribution_bits), dict[int, int]()
+    waits = rng.choice((0.0, 1.0, 0.5))
+    answered = rng.choice((1.0, 0.9, 0.0)) if not is_calm else 1.0
     made = rng.randrange(30, 260) * of.lanes
     for n in range(6):
         now += rng.choice((1, 700, 120_000))
         count = made - (rng.randrange(of.lanes) if n % 2 else 0)
         usual = np.random.default_rng(seed + n).standard_normal(count).astype(np.float32)
         given = values(rng, count, magnitude) if rng.random() < 0.2 else usual
-        out = np.zeros(count, np.float32), np.zeros(count, np.float32)
         twins.take_back()
         index = [worker.begin(count, ("key", made // of.lanes), now) for worker in (twins.plain, twins.fast)]
         for worker in (twins.plain, twins.fast):
-            worker.contribute(index[0], [given], of.fan_in, now)
+            worker.contribute(index[0], [given], of.bits_of(of.rank), now)
+        sizes[index[0]] = count
         for _ in range(600):
             now += rng.choice((1, 100, 700)) if rng.random() < 0.99 else rng.choice((3_000, 120_000))
             twins.timer(now)
@@ -128,12 +162,19 @@ def live(seed: int, twins: Twins, rng: random.Random) -> None:
                 for _ in range(3):
                     budget = rng.choice((None, 5_000, 100_000))
                     bursts = twins.transmit(budget, now)
-                    under_way.extend(results_of(rng, b.data) for b in bursts if b.data.shape[1] == twins.size)
+                    for left in bursts:
+                        if left.data.shape[1] == twins.size:
+                            under_way.append(results_of(rng, left.data))
+                            bitmaps(under_way[-1], of.contribution_bits)[:] = whole
+                        elif left.data[0, 0] == first_byte(Kind.PROBE) and rng.random() < answered:
+                            # of what waits for others a switch tells before it has the sum
+                            at = len(under_way) - (rng.random() < waits) if is_calm else 0
+                            under_way.insert(max(0, at), answers_of(rng, of, left.data, is_calm=is_calm))
                     if not bursts:
                         break
             if under_way and rng.random() < 0.7:
                 packets = under_way.popleft()
-                if is_calm:  # the parameter server finishes nothing
+                if is_calm and packets.shape[1] == twins.size:  # the parameter server finishes nothing
                     headers(packets)["flags"] &= np.uint8(Flag.CONGESTION | Flag.COLLISION)
                 if rng.random() < 0.3 and len(packets) > 1:  # the kernel cuts where it likes
                     cut = rng.randrange(1, len(packets))
@@ -150,6 +191,7 @@ def live(seed: int, twins: Twins, rng: random.Random) -> None:
         while (event := twins.plain.next_event()) is not None:
             assert repr(event) == repr(twins.fast.next_event())
             if isinstance(event, OperationDone):
+                out = tuple(np.zeros(sizes[event.operation], np.float32) for _ in range(2))
                 twins.plain.result(event.operation, out[0])
                 twins.fast.result(event.operation, out[1])
                 assert out[0].tobytes() == out[1].tobytes()
@@ -158,15 +200,18 @@ def live(seed: int, twins: Twins, rng: random.Random) -> None:
 
 def test_a_stream_that_flows_does_what_the_rules_say(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steady, "LEAST_MISSING", 4)
-    taken = sent = of_all = 0
+    taken = sent = asked = answered = of_all = 0
     for seed in range(SEEDS):
         rng = random.Random(seed)
         twins = Twins(rng, seed)
         live(seed, twins, rng)
         taken, sent, of_all = taken + twins.taken, sent + twins.sent, of_all + twins.plain.stats.results
+        asked, answered = asked + twins.asked, answered + twins.answered
     # else the rules would have been compared with themselves
-    assert taken > of_all / 4
-    assert sent > of_all / 4
+    assert taken > of_all / 6
+    assert sent > of_all / 6
+    assert asked > SEEDS
+    assert answered > SEEDS
 
 
 def test_what_kernels_have_as_constants_is_what_the_rules_say() -> None:
@@ -174,6 +219,8 @@ def test_what_kernels_have_as_constants_is_what_the_rules_say() -> None:
     assert (s.MIN_TIMEOUT_US, s.MAX_TIMEOUT_US) == (timing.MIN_TIMEOUT_US, timing.MAX_TIMEOUT_US)
     assert (s.LEAST_OF_SAMPLES, s.LONGEST_US) == (timing.LEAST_OF_SAMPLES, timing.LONGEST_US)
     assert s.LEAST_REORDERING_US == timing.LEAST_REORDERING_US
+    assert s.QUESTION_FLAGS == stamp.QUESTION_FLAGS
+    assert (s.FLAG_FROM_PS, s.FLAG_CONGESTION) == (Flag.FROM_PS, Flag.CONGESTION)
     assert (s.LEAST_QUESTIONS, s.MEASURE_EVERY_US) == (recovery.LEAST_QUESTIONS, recovery.MEASURE_EVERY_US)
     for name, value in vars(kernels).items():
         if name.isupper() and hasattr(s, name):

@@ -46,6 +46,7 @@ from sa_atp.net.datapath.state import (
     PORT_COUNTERS,
     PORT_FDS,
     PORT_FIRST_FLOW,
+    PORT_HOLDS,
     PORT_JOINS,
     PORT_KINDS,
     PORT_LAST_FLOW,
@@ -397,11 +398,13 @@ def send_port(s: int, slot: int) -> None:
     port_counters = array_i64_2(s, PORT_COUNTERS)
     port_fds = array_i64_1(s, PORT_FDS)
     port_first_flow = array_i64_1(s, PORT_FIRST_FLOW)
+    port_holds = array_i64_1(s, PORT_HOLDS)
     port_joins = array_i64_1(s, PORT_JOINS)
     port_kinds = array_i64_1(s, PORT_KINDS)
     port_last_flow = array_i64_1(s, PORT_LAST_FLOW)
     port_proved = array_i64_1(s, PORT_PROVED)
     totals = array_i64_1(s, TOTALS)
+    port_holds[slot] = 1
     is_udp = port_kinds[slot] != INTERFACE
     flow = port_first_flow[slot]
     k = flow_firsts[flow]

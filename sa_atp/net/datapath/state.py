@@ -54,7 +54,8 @@ OVERSIZED, REFUSED, NOT_DATAGRAMS = range(3)
 # An item a port. MINE: 16 bytes, MAC address, IP address and port number of frames that arrive at a UDP port. JOINS:
 # how many packets of one flow leave as one, until the kernel refuses; PROVED: it has taken one. POLLS: struct pollfd,
 # and one of who wants to be let in. COSTS: bytes that a frame costs an interface's socket while it waits. SLOTS: which
-# port, by its number; -1: none. TAKES: whether this loop takes what arrives there; others may, on other cores.
+# port, by its number; -1: none. TAKES: whether this loop takes what arrives there; others may, on other cores. HOLDS:
+# whether something may wait at an interface, because it did at the last look, or was sent since.
 (
     PORT_NUMBERS, PORT_FDS, PORT_KINDS, PORT_JOINS, PORT_PROVED, PORT_SLOTS, PORT_MINE, PORT_POLLS, PORT_COUNTERS,
     PORT_COSTS, PORT_FIRST_FLOW, PORT_LAST_FLOW,
@@ -73,8 +74,9 @@ OVERSIZED, REFUSED, NOT_DATAGRAMS = range(3)
 (
     FLOW_KEYS, FLOW_FIRSTS, FLOW_LASTS, NEXT_FLOW_OF, FLOW_TABLE, OUT_MESSAGES, OUT_PARTS, OUT_NAMES, OUT_CONTROLS,
     MESSAGE_PACKETS, MESSAGE_COUNTS, PUNTED_PACKETS, TOTALS, DEPTHS, SCRATCH, KEPT, PORT_TAKES,
-) = range(30 * FRAME_WORDS, 47 * FRAME_WORDS, FRAME_WORDS)  # fmt: skip
-PLACES = 47
+    PORT_HOLDS,
+) = range(30 * FRAME_WORDS, 48 * FRAME_WORDS, FRAME_WORDS)  # fmt: skip
+PLACES = 48
 
 
 def _numbers(count: int, value: int = 0) -> AnyIntegers:
@@ -107,6 +109,7 @@ def ports(
         PORT_MINE: np.frombuffer(b"".join(each.ljust(16, b"\0") for each in mine), np.uint8).copy(),
         PORT_POLLS: _numbers(count + 1),
         PORT_TAKES: np.array([1] * count if takes is None else takes, np.int64),
+        PORT_HOLDS: _numbers(count, 1),
         PORT_COUNTERS: np.zeros((count, 3), np.int64),
         PORT_COSTS: _numbers(count, COST_UNITS),
         PORT_FIRST_FLOW: _numbers(count, -1),

@@ -18,6 +18,7 @@ from sa_atp.net.datapath.state import (
     PACKETS_IN,
     PORT_COSTS,
     PORT_FDS,
+    PORT_HOLDS,
     PORT_KINDS,
     PORT_NUMBERS,
     PORT_POLLS,
@@ -66,7 +67,10 @@ def look(s: int, timeout_ms: int) -> int:
 
 @inner
 def take(s: int, has_looked: bool) -> int:
-    """Fills rows with what ports have. Returns: how many."""
+    """Fills rows with what ports have: with one it tries, of several it takes from those where a look has found something.
+
+    Returns: how many.
+    """
     in_slots = array_i64_1(s, IN_SLOTS)
     port_fds = array_i64_1(s, PORT_FDS)
     port_polls = array_i64_1(s, PORT_POLLS)
@@ -75,7 +79,7 @@ def take(s: int, has_looked: bool) -> int:
     room = FEW_ROWS if totals[IS_LARGE] != 0 else len(in_slots)
     if count == 1:  # there is nothing to choose
         return take_rows(s, 0, 0, room)
-    if not has_looked and look(s, 0) <= 0:
+    if not has_looked:
         return 0
     readable = 0
     for slot in range(count):
@@ -92,16 +96,22 @@ def take(s: int, has_looked: bool) -> int:
 
 @inner
 def look_at_queues(s: int) -> None:
-    """How many frames wait at each interface, as far as its socket knows."""
+    """How many frames wait at each interface, as its socket knows. Where none did, and none was sent since, none do."""
     depths = array_i64_1(s, DEPTHS)
     port_costs = array_i64_1(s, PORT_COSTS)
     port_fds = array_i64_1(s, PORT_FDS)
     port_kinds = array_i64_1(s, PORT_KINDS)
     port_numbers = array_i64_1(s, PORT_NUMBERS)
+    port_holds = array_i64_1(s, PORT_HOLDS)
+    port_takes = array_i64_1(s, PORT_TAKES)
+    sends_alone = True  # other cores send there as well, and do not tell
+    for slot in range(len(port_takes)):
+        sends_alone = sends_alone and port_takes[slot] != 0
     for slot in range(len(port_fds)):
-        if port_kinds[slot] == INTERFACE:
+        if port_kinds[slot] == INTERFACE and port_holds[slot] != 0:
             waiting = queued_bytes(port_fds[slot], address_in(s, SCRATCH)) * COST_UNITS
             depths[port_numbers[slot]] = waiting // port_costs[slot]
+            port_holds[slot] = 0 if sends_alone and waiting == 0 else 1
 
 
 @compiled
