@@ -35,6 +35,10 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "resnet50": (),
     "random-pauses": ("run.steps=20", "topology.link_mbps=100"),
     "three-devices": ("run.steps=15", "topology.link_mbps=100"),
+    **{
+        f"sweep-congestion straggler.slowdown={n}": (f"straggler.slowdown={n}", "run.repetitions=1")
+        for n in (1, 2, 4, 8)
+    },
 }
 """Plan of topologies/, up to the first blank, and what is set otherwise: without link rates the machine is the limit."""
 

@@ -8,6 +8,7 @@ import math
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from statistics import median_low
 from typing import Any, TypeVar
 
 from sa_atp.straggler.progress import SendProgress
@@ -20,6 +21,7 @@ T = TypeVar("T")
 Ask = Callable[[Request, Callable[[Reply | None], Any]], "Future[Any]"]
 STEPS_KEPT = 4  # whose shards are remembered: leaders may be ahead of a straggler whose work they do
 SLOWER = 1.5  # times as long as in the step before: that nobody can know who is not told
+RECENT = 3  # micro-batches of which the mean is told: on a busy host one takes long, and the next one less for it
 MARGIN = 1.25  # a claim leaves so many round trips before what is held runs out
 
 
@@ -147,8 +149,11 @@ class Helping:
         self._hold = self.micro_batches
         self._next_step = 0
         self._began_us = now_us()
-        self._took_us: list[int] = []
+        self._took_us: list[int] = []  # each, in this step
+        self._untold_us: list[int] = []  # those of the steps before that were not told in time
+        self._told = 0  # how many of those have been told
         self._usual_us = 0  # how long one took in the step before; 0: not known
+        self._longest_us = 0  # ... and the longest of them
         self._sent_us = 0
         self.weight = 1
         """How much work one of our micro-batches is, where shards differ; in a unit that all ranks have."""
@@ -168,7 +173,10 @@ class Helping:
         with self.lock:
             self._next_step += 1
             self._began_us = self.now_us()
-            self._usual_us = self.micro_batch_us if self._next_step > 1 else 0
+            took_us = self._took_us or [self.micro_batch_us]
+            self._usual_us, self._longest_us = (median_low(took_us), max(took_us)) if self._next_step > 1 else (0, 0)
+            self._untold_us += self._took_us[self._told :]
+            self._took_us, self._told = [], 0
             self.may_cross, self._crossed = self._crossed, False
             self.copied = 0
             return self._next_step - 1
@@ -210,8 +218,10 @@ class Helping:
 
     @property
     def is_slower(self) -> bool:
-        """Whether micro-batches take much longer than in the step before."""
-        return 0 < SLOWER * self._usual_us < self.micro_batch_us
+        """Whether micro-batches take much longer than in the step before: than most, and than any of them, since on a busy
+        host single ones do.
+        """
+        return 0 < SLOWER * self._usual_us < self.micro_batch_us > self._longest_us
 
     @property
     def should_not_wait(self) -> bool:
@@ -221,7 +231,11 @@ class Helping:
     def told(self, step: int) -> dict[str, int]:
         """What is said with every question."""
         with self.lock:
-            took, self._took_us = self._took_us, []
+            new = len(self._took_us) - self._told
+            took = self._untold_us + self._took_us[self._told :]
+            if new and not self._untold_us:
+                took = self._took_us[-max(new, RECENT) :]
+            self._told, self._untold_us = len(self._took_us), []
             self.was_cut_off = False
             # 0 says that we are not in this step
             spent_us = max(1, self.now_us() - self._began_us) if step == self._next_step - 1 else 0

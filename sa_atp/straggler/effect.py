@@ -2,7 +2,8 @@
 
 A projection knows devices, and how long contributions take to leave; what else a network, a switch and a parameter server
 add it learns from steps without help. Where steps with help are no shorter than what was projected without, help is left
-for some steps, and tried again after that.
+for some steps, and tried again after that. Steps differ: where somebody pauses now and then, help saves much in one and
+nothing in the next. So what it has saved of late counts beside the step itself.
 """
 
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ WORTH = 0.98  # a step is shorter if it takes less than so much of what was proj
 STRIKES = 2  # steps in a row that were not shorter, after which help is left
 FIRST_PAUSE, LONGEST_PAUSE = 8, 128  # steps without help, twice as many each time
 SMOOTHING = 0.25
+KEPT = 0.75  # of what helped steps took and would have taken, from one to the next
 
 
 @dataclass(slots=True)
@@ -23,6 +25,10 @@ class Effect:
     resume_step: int = 0
     """Before that nobody is helped."""
     _pause: int = FIRST_PAUSE
+    _recent_us: float = 0.0
+    """What helped steps took of late, the latest counting most."""
+    _recent_projected_us: float = 0.0
+    """What they would have taken without."""
 
     def is_on(self, step: int) -> bool:
         """Whether leaders may help in this step."""
@@ -42,8 +48,13 @@ class Effect:
         if overhead_us > 0:
             self.least_overhead_us = min(self.least_overhead_us or overhead_us, overhead_us)
         known_us = self.least_overhead_us if self.overhead_us is None else self.overhead_us
-        if took_us <= WORTH * (projected_us + known_us):
+        without_us = projected_us + known_us
+        self._recent_us = KEPT * self._recent_us + took_us
+        self._recent_projected_us = KEPT * self._recent_projected_us + without_us
+        if took_us <= WORTH * without_us:
             self.strikes, self._pause = 0, FIRST_PAUSE
+            return
+        if self._recent_us <= WORTH * self._recent_projected_us:
             return
         self.strikes += 1
         if self.strikes >= STRIKES:

@@ -29,7 +29,11 @@ class Hindsight:
         if state is None or not step:  # in the first one everything takes longer
             return
         took_us = now_us - state.began_us
-        network_us = max(w.least_send_us + w.answer_us // 2 for w in self._workers)
+        network_us = max(
+            # the shortest says nothing of one whose data was late
+            (w.send_us if rank in state.resent else w.least_send_us) + w.answer_us // 2
+            for rank, w in enumerate(self._workers)
+        )
         done_us = max(max(c.idle_us or 0, c.lot_until_us) for c in state.courses) - state.began_us
         overhead_us = took_us - done_us - network_us
         self._racks.learn(state, overhead_us)

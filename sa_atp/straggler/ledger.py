@@ -172,15 +172,17 @@ class Ledger:
         return [] if state is None else sorted(state.crossed)
 
     def copied(self, step: int, rank: int, now_us: int) -> int:
-        """What a worker holds that somebody else backs up, and should have sent when it hears of that (a bitmap)."""
+        """What a worker holds that somebody else backs up (a bitmap), and should have computed when what the worker sends on
+        hearing of that has left: the two would meet on the way, and overlap in some sums and not in others.
+        """
         state = self._steps.get(step)
         if state is None:
             return 0
-        heard_us = now_us + self._workers[rank].answer_us // 2
+        left_us = now_us + self._workers[rank].answer_us // 2 + self._workers[rank].send_us
         return sum(
             self._map.bit(shard, m)
             for (shard, m), done_us in state.copied_us.items()
-            if done_us <= heard_us and state.owner[shard][m] == rank
+            if done_us <= left_us and state.owner[shard][m] == rank
         )
 
     def advice(self, rank: int) -> tuple[int, bool]:

@@ -50,6 +50,7 @@ def only_links(plan: Plan) -> str | None:
         "topology.worker_mbps": plan.topology.worker_mbps,
         "topology.trunk_mbps": plan.topology.trunk_mbps,
         "straggler.pattern": contended,
+        "straggler.by": plan.straggler.by if plan.straggler.by == "congestion" else None,
     }
     return _first(wanted)
 
@@ -71,7 +72,7 @@ def only_mininet(plan: Plan) -> str | None:
         "topology.kind": plan.topology.kind if plan.topology.kind in ("dumbbell", "file") else None,
         "job.jobs": plan.job.jobs if plan.job.jobs > 1 else None,
         "job.device": plan.job.device if plan.job.device != "emulated" else None,
-        "straggler.by": plan.straggler.by if plan.straggler.by != "device" else None,
+        "straggler.by": plan.straggler.by if plan.straggler.by not in ("device", "congestion") else None,
         "traffic": plan.traffic if plan.traffic.is_wanted else None,
         "switch.pcap": plan.switch.pcap,
     }

@@ -160,8 +160,8 @@ class StragglerPlan:
     trace: as a file says."""
     by: str = setting("device", one_of=CAUSES)
     """What makes workers slow. device: their emulated devices. cpu-quota: their hosts have 1/slowdown of the CPU time.
-    hog: other processes take the rest of it. congestion: other traffic takes the rest of their links (pattern constant;
-    Mininet)."""
+    hog: other processes take the rest of it. congestion: other traffic takes the rest of their links up (pattern constant;
+    Mininet, and the simulator's packets)."""
     workers: tuple[int, ...] = setting((3,), each=(0, MOST_WORKERS - 1))
     slowdown: float = setting(4.0, between=(1.0, 1000.0))
     """How many times longer a slow worker takes (pattern constant)."""

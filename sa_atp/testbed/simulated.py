@@ -55,6 +55,8 @@ def check(plan: Plan) -> None:
     networks = {policy: network_of(plan, policy) for policy in plan.run.policies}
     by_flows = [policy for policy, network in networks.items() if network == "flows"]
     if by_flows:
+        if plan.straggler.by == "congestion":
+            raise UserError('flows have no links that are congested one way: set sim.network = "packets"')
         flows.check(plan, by_flows)
     problem = too_many_for_packets(plan) if "packets" in networks.values() else None
     if problem is not None:
@@ -140,6 +142,11 @@ class _Simulation:
         self.ranks = [_Rank(self, rank) for rank in range(plan.topology.workers)]
         self.rates = {ip: links[0].settings.rate_mbps for ip, links in self.world.links_of.items()}
         contention.schedule(plan, self.world.clock, self._contend)
+        straggler = plan.straggler
+        if straggler.by == "congestion" and straggler.pattern == "constant":
+            for rank in straggler.workers:  # other traffic goes up only, as in Mininet
+                up, _ = self.world.links_of[worker_ip(rank)]
+                up.settings = replace(up.settings, rate_mbps=up.settings.rate_mbps / straggler.slowdown)
 
     def _contend(self, rank: int, share: float) -> None:
         """Changes the rate of a worker's link, both ways."""

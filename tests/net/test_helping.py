@@ -175,3 +175,34 @@ def test_two_threads_agree_about_what_is_held() -> None:
         server.helping.on_revoked(0)
         thread.join()
         assert len(begun) <= server.claims()[-1].held == server.claims()[0].held
+
+
+def steps_of(server: Server, *took_us: int) -> None:
+    """A step with micro-batches that took so long, of which nothing was said."""
+    server.helping.begin_step()
+    for each_us in took_us:
+        server.helping.took(each_us)
+
+
+def test_single_micro_batches_that_take_long_on_a_busy_host_are_no_slower_device() -> None:
+    server = Server()
+    steps_of(server, 8_000, 2_000, 4_000, 4_000)
+    steps_of(server, 7_000)
+    assert not server.helping.is_slower, "one took as long before"
+    server.helping.took(16_000)
+    assert server.helping.is_slower
+
+
+def test_what_one_took_is_told_as_the_mean_of_the_last_three_and_of_an_earlier_step_by_itself() -> None:
+    server, told = Server(), []
+    server.helping.begin_step()
+    for each_us in (8_000, 2_000, 2_000, 8_000):
+        server.helping.took(each_us)
+        told.append(server.helping.told(0)["took_us"])
+    assert told == [8_000, 5_000, 4_000, 4_000]
+    assert server.helping.told(0)["took_us"] == 0, "nothing is new"
+    server.helping.took(90_000, cut_off=True)
+    server.helping.begin_step()
+    assert server.helping.told(1)["took_us"] == 90_000
+    server.helping.took(4_000)
+    assert server.helping.told(1)["took_us"] == 4_000

@@ -34,10 +34,24 @@ def test_after_a_pause_it_is_tried_once_and_left_for_twice_as_long() -> None:
 
 
 def test_what_the_network_adds_is_learned_from_steps_without_help() -> None:
+    for took_us, strikes in ((1400, 0), (1490, 1)):  # it would have taken 1500
+        effect = Effect()
+        for _ in range(30):
+            effect.without_help(1000, 1500)
+        effect.with_help(0, 1000, took_us)
+        assert effect.strikes == strikes
+
+
+def test_steps_in_which_there_was_nothing_to_do_do_not_outweigh_one_in_which_there_was() -> None:
     effect = Effect()
-    for _ in range(30):
-        effect.without_help(1000, 1500)
-    effect.with_help(0, 1000, 1400)
-    assert effect.strikes == 0, "it would have taken 1500"
-    effect.with_help(1, 1000, 1490)
-    assert effect.strikes == 1
+    for step in range(100):
+        assert effect.is_on(step), "a pause of half a step in each fourth one"
+        effect.with_help(step, 1000 if step % 4 else 1500, 1000 if step % 4 else 1200)
+
+
+def test_what_help_has_saved_long_ago_does_not_count() -> None:
+    effect = Effect()
+    for step in range(20):
+        effect.with_help(step, 1000, 500)
+    lost = [step for step in range(20, 60) if effect.is_on(step) and effect.with_help(step, 1000, 1100) is None]
+    assert 12 < FIRST_PAUSE + len(lost) < 25, "it is left after a few steps"

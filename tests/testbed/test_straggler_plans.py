@@ -191,3 +191,22 @@ def test_backends_that_cannot_change_links_say_so() -> None:
         UserError, match=r"the local backend has no links, and cannot do straggler\.pattern = 'contention'"
     ):
         check_local(plan)
+
+
+def test_what_a_congested_link_holds_up_is_sent_anew_in_each_step() -> None:
+    """Steps as long as before others sent it are no sign that it was in vain: without, they are three times as long."""
+    path = TOPOLOGIES / "sweep-congestion.toml"
+    overrides = (
+        "run.backend=sim", "run.repetitions=1", "run.steps=5", "straggler.slowdown=8", "job.model_scale=0.001",
+        "topology.link_mbps=10", "switch.lanes=64",
+    )  # fmt: skip
+    result = simulate(plans.load(path, overrides))
+    assert mean_s(result, "sa-atp") < 0.5 * mean_s(result, "atp")
+
+
+def test_flows_and_the_local_backend_say_that_they_have_no_congested_links() -> None:
+    plan = plans.parse("", "here", ["straggler.by=congestion", "sim.network=flows"])
+    with pytest.raises(UserError, match="flows have no links that are congested one way"):
+        simulated.check(plan)
+    with pytest.raises(UserError, match=r"no links, and cannot do straggler\.by = 'congestion'"):
+        check_local(plan)
