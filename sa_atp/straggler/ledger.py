@@ -168,8 +168,8 @@ class Ledger:
         return [] if state is None else sorted(state.crossed)
 
     def copied(self, step: int, rank: int, now_us: int) -> int:
-        """What a worker holds that somebody else backs up (a bitmap), and should have computed when what the worker sends on
-        hearing of that has left: the two would meet on the way, and overlap in some sums and not in others.
+        """What a worker holds that somebody else backs up (a bitmap), and should have computed when what the worker sends
+        on hearing of that has left: the two would meet on the way, and overlap in some sums and not in others.
         """
         state = self._steps.get(step)
         if state is None:
