@@ -53,8 +53,8 @@ def test_what_help_has_saved_long_ago_does_not_count() -> None:
     effect = Effect()
     for step in range(20):
         effect.with_help(step, 1000, 500)
-    lost = 0
-    while effect.is_on(20 + lost):
-        effect.with_help(20 + lost, 1000, 1100)
-        lost += 1
-    assert 4 < lost < 17, "it is left after a few steps"
+    first_left = 20
+    while effect.is_on(first_left):
+        effect.with_help(first_left, 1000, 1100)
+        first_left += 1
+    assert 20 + STRIKES <= first_left < 20 + FIRST_PAUSE + 4, "after a few steps"
