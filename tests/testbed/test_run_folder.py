@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -46,10 +45,11 @@ def test_a_folder_that_cannot_be_written_is_noticed_before_the_run(
 
 
 def test_a_disk_without_room_is_noticed_before_the_run(plan: str, tmp_path: Path) -> None:
-    def no_large_files() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
-
-    done = started(plan, "--out", str(tmp_path / "out"), preexec_fn=no_large_files)
+    # not by preexec_fn, which runs in a copy of this process and its threads' locks
+    limited = "import os, resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16)); "
+    limited += "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    command = [sys.executable, "-c", limited, "-m", "sa_atp", "run", plan, "--out", str(tmp_path / "out")]
+    done = subprocess.run(command, text=True, timeout=120, check=False, capture_output=True)
     assert done.returncode == cli.EXIT_BAD_INPUT
     assert "cannot be written" in done.stderr
     assert "this run needs about 5 MB" in done.stderr
