@@ -103,7 +103,12 @@ def check_error(
         left: those of them that have all their sums, and have left.
     """
     job = scene.jobs[number]
-    if isinstance(error, WorkerLostError) and scene.may_leave_unheard(number) and set(left).issuperset(error.ranks):
+    not_joined = NOT_JOINED.search(str(error))
+    named = (
+        error.ranks if isinstance(error, WorkerLostError) else map(int, not_joined[1].split(", ") if not_joined else ())
+    )
+    concerns = set(named)
+    if concerns and scene.may_leave_unheard(number) and set(left).issuperset(concerns):
         return  # who leaves does not wait for a server that is silent, which notices by itself (protocol section 11)
     if isinstance(error, NonFiniteError) and job.not_finite is not None:
         step, rank = job.not_finite
@@ -119,8 +124,7 @@ def check_error(
         return
     if isinstance(error, WorkerLostError) and not known.issuperset(error.ranks):
         raise Broken("error", f"{error}; but those who were away are {describe_ranks(known)}")
-    missing = NOT_JOINED.search(str(error))
-    if missing is not None and not known.intersection(map(int, missing[1].split(", "))):
+    if not_joined is not None and not known & concerns:
         raise Broken("error", f"{error}; but those who were away, or have all their sums, are {describe_ranks(known)}")
 
 

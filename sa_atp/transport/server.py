@@ -289,6 +289,10 @@ class ParameterServer:
                 self._fail_for(job, failures.verdict(replace(request, ranks=job.whose(request.ranks)), ()))
                 return None  # all have been told
             case ReportTimeout():
+                gone = [m.rank for m in job.members.values() if m.leaving and self._is_silent(m, now_us)]
+                if gone:
+                    self._fail(job, "lost", gone, "not heard of since asking to leave, and others need the sums")
+                    return None
                 self._fail_for(job, failures.verdict(request, job.owing(member)))
                 return None
             case Fetch():
@@ -363,6 +367,10 @@ class ParameterServer:
     def next_timer_us(self) -> int | None:
         live = any(job.state not in OVER for job in self.jobs.values())
         return self._next_check_us if live else None
+
+    def _is_silent(self, member: Member, now_us: int) -> bool:
+        """Whether a member of a job that runs has not been heard of for too long."""
+        return now_us - member.heard_us > self.settings.dead_after_us
 
     def _look_out(self, now_us: int) -> None:
         """There is a job whose ranks may fall silent."""

@@ -11,12 +11,13 @@ from sa_atp.net.session import Session
 from sa_atp.sim.network import LinkSettings
 from sa_atp.soak import run as soak_run
 from sa_atp.soak import world as soak_world
+from sa_atp.soak.draw import draw
 from sa_atp.soak.invariants import Broken, check_error
 from sa_atp.soak.run import run_scene
 from sa_atp.soak.scene import Fault, Kind, Scene
 from sa_atp.soak.transcript import Transcript
 from sa_atp.softswitch.pipeline import Pipeline
-from sa_atp.transport.errors import WorkerLostError
+from sa_atp.transport.errors import TransportError, WorkerLostError
 from sa_atp.transport.job import Job, State
 from sa_atp.transport.receiving import Receiver
 from sa_atp.transport.sums import SumStore
@@ -66,6 +67,23 @@ def test_who_leaves_while_cut_off_is_lost_to_those_who_stay() -> None:
         check_error(cut, 0, lost, gone=())  # it has not left
     with pytest.raises(Broken, match="nothing in this world justifies WorkerLostError"):
         check_error(small(), 0, lost, gone={1}, left={1})  # it was in reach
+    absent = TransportError("job 'job 0': after 30.0 s these ranks have not joined: 1")
+    check_error(cut, 0, absent, gone={1}, left={1})
+    with pytest.raises(Broken, match="nothing in this world justifies TransportError"):
+        check_error(cut, 0, absent, gone=(), left=())
+
+
+def test_who_has_left_unheard_is_named_to_who_waits_for_what_it_had() -> None:
+    """They had asked to leave, and then the switch forwarded nothing for longer than they wait for an answer."""
+    scene = draw(701001)
+    switches = soak_run.pipelines(scene.lanes, scene.contributions, 1 + scene.leaves)
+    world = soak_world.SoakWorld(scene, switches, None)
+    world.run()
+    (waited,) = [rank for rank in world.ranks if rank.job.number == 0 and rank.rank == 1]
+    lost = waited.errors[0]
+    assert isinstance(lost, WorkerLostError)
+    assert lost.ranks == (0, 2)
+    assert "not heard of since asking to leave" in str(lost)
 
 
 FAULTS = [Fault(kind=kind, at_us=50, for_us=300_000, switch=kind is Kind.CUT_LEAF, rank=1) for kind in Kind]
