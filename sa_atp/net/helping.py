@@ -150,8 +150,8 @@ class Helping:
         self._next_step = 0
         self._began_us = now_us()
         self._took_us: list[int] = []  # each, in this step
+        self._told = 0  # how many of these have been told
         self._untold_us: list[int] = []  # those of the steps before that were not told in time
-        self._told = 0  # how many of those have been told
         self._usual_us = 0  # how long one took in the step before; 0: not known
         self._longest_us = 0  # ... and the longest of them
         self._sent_us = 0

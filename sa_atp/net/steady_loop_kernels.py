@@ -253,40 +253,18 @@ def run(
                 if is_drained:
                     break
                 if not flush(
-                    numbers,
-                    reals,
-                    times,
-                    held,
-                    out,
-                    data,
-                    question,
-                    header_out,
-                    vector_out,
-                    name_out,
-                    control_out,
-                    values,
-                    state,
-                ):
+                    numbers, reals, times, held, out, data, question, header_out, vector_out, name_out, control_out,
+                    values, state,
+                ):  # fmt: skip
                     return
         numbers[L_TURNS] += 1
         now = clock(times)
         if now >= due:
             return
         if not flush(
-            numbers,
-            reals,
-            times,
-            held,
-            out,
-            data,
-            question,
-            header_out,
-            vector_out,
-            name_out,
-            control_out,
-            values,
-            state,
-        ):
+            numbers, reals, times, held, out, data, question, header_out, vector_out, name_out, control_out,
+            values, state,
+        ):  # fmt: skip
             return
         pause = 0
         if received > 0:
