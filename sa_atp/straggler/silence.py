@@ -10,6 +10,9 @@ from sa_atp.wire.contributions import ContributionMap
 
 OVERDUE = 3.0  # what takes so many times as long as it should is backed up
 PATIENCE_WITHOUT_HELP = 4  # while help does not make steps shorter, silence is so much longer
+REPEATED = (
+    2  # times as long as answers take, after which who says something says it again, if it was lost (requests.py)
+)
 LEAST_POLL_US = 6_000  # between two offers of a leader that was told there is nothing to do
 POLL_LATER = 0.125  # of how late somebody is, until the next such offer
 
@@ -29,8 +32,9 @@ class Silence:
         # in the first step nobody knows how long anything takes, and who was late to join has not begun
         is_known = is_on and not state.is_first
         least_us = (1 if is_known else PATIENCE_WITHOUT_HELP) * LEAST_SENDING_US
-        # what is known of it, and what the helper knows to be missing, was so a while ago
-        old_us = self._workers[holder].answer_us + self._workers[rank].answer_us
+        # what is known of it, and what the helper knows to be missing, was so a while ago; and what it has said since may
+        # have been lost: a copy that it has to be told from its own is worse than waiting until it says so again
+        old_us = (1 + REPEATED) * (self._workers[holder].answer_us + self._workers[rank].answer_us)
         # what it has sent, and what it says of it, may wait behind its own contribution
         own_us = self._now.due_us(state, holder) + max(self._now.mine(state, rank, holder), least_us)
         own_us += math.ceil((OVERDUE - 1) * link_us)

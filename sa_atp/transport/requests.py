@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from sa_atp.wire.control import Request, encode
 
-FIRST_INTERVAL_US = 20_000
+FIRST_INTERVAL_US = 20_000  # before there was an answer
+LEAST_INTERVAL_US = 4_000  # busy hosts answer so much later now and then
 LONGEST_INTERVAL_US = 200_000  # as often as a worker says that it lives
-SMOOTHING = 8  # the newest answer's weight is 1 in so many (RFC 6298)
+SMOOTHING, SMOOTHING_OF_DEVIATION, DEVIATIONS = 8, 4, 4  # the newest answer's weight is 1 in so many (RFC 6298)
 
 
 @dataclass(slots=True)
@@ -32,15 +33,22 @@ class Requests:
         self.epoch = 0
         self.answer_us = 0
         """How long answers take to come, smoothed; 0: there was none yet."""
+        self._deviation_us = 0
+        self._backed_off_us = 0
 
     def ask(self, request: Request, now_us: int, *, timeout_us: int) -> int:
         """Queues a request; returns its number."""
         self._number = (self._number + 1) & 0xFFFFFFFF or 1
         packet = encode(request, request=self._number, job=self.job, epoch=self.epoch)
-        # on a long way the answer cannot be there before
-        interval_us = min(max(FIRST_INTERVAL_US, 2 * self.answer_us), LONGEST_INTERVAL_US)
-        self._open[self._number] = _Open(packet, request, now_us, interval_us, now_us + timeout_us, now_us)
+        self._open[self._number] = _Open(packet, request, now_us, self._interval_us(), now_us + timeout_us, now_us)
         return self._number
+
+    def _interval_us(self) -> int:
+        """When a request that is sent now should have been answered. (RFC 6298)"""
+        if not self.answer_us:
+            return FIRST_INTERVAL_US
+        usual_us = max(LEAST_INTERVAL_US, self.answer_us + DEVIATIONS * self._deviation_us)
+        return min(max(usual_us, self._backed_off_us), LONGEST_INTERVAL_US)
 
     def answered(self, number: int, now_us: int) -> Request | None:
         """The request that a reply with this number answers, once; None if it answers none."""
@@ -49,11 +57,20 @@ class Requests:
             return None
         elapsed_us = max(1, now_us - found.asked_us)
         # of one that was repeated nobody knows which was answered (Karn); longer than all before it was not lost
-        if found.sent <= 1 or elapsed_us < self.answer_us:
-            self.answer_us += (elapsed_us - self.answer_us) // SMOOTHING if self.answer_us else elapsed_us
-        elif not self.answer_us:
-            self.answer_us = elapsed_us
+        if found.sent <= 1 or elapsed_us < self.answer_us or not self.answer_us:
+            self._learn(elapsed_us)
+        # so the next is given longer, until one is answered that was not repeated: else answers that take longer from now
+        # on would never be measured
+        self._backed_off_us = found.interval_us if found.sent > 1 else 0
         return found.request
+
+    def _learn(self, elapsed_us: int) -> None:
+        if not self.answer_us:
+            self.answer_us, self._deviation_us = elapsed_us, elapsed_us // 2
+            return
+        error_us = elapsed_us - self.answer_us
+        self._deviation_us += (abs(error_us) - self._deviation_us) // SMOOTHING_OF_DEVIATION
+        self.answer_us += error_us // SMOOTHING
 
     def prolong(self, number: int, deadline_us: int) -> None:
         """Goes on asking until then, if there is no answer yet."""

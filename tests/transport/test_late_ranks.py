@@ -44,8 +44,9 @@ def ones(values: int, ranks: int) -> Reduction:
 # --- results that were missed -----------------------------------------------------------------------------------------
 
 
-# seeds with which a rank was stuck for 60 s, or (one level) for longer than 20 s
-@pytest.mark.parametrize(("levels", "seed"), [(2, 3), (2, 23), (2, 38), (2, 41), (2, 76), (1, 6), (1, 18), (1, 41)])
+# seeds with which a rank was stuck for 60 s, or (one level) for longer than 20 s. How long it takes is chance, with two
+# levels more than these 20 s for one seed in four.
+@pytest.mark.parametrize(("levels", "seed"), [(2, 3), (2, 38), (2, 41), (2, 76), (1, 6), (1, 18), (1, 41)])
 def test_a_missed_result_is_asked_for_until_it_comes(make: Callable[..., Cluster], levels: int, seed: int) -> None:
     """Every third packet is lost, and there is one slot, so that the late rank's copies claim it anew: only the parameter
     server, over up to twelve hops, can help.
