@@ -278,12 +278,12 @@ class Stepper:
         work, member = offer.result(timeout=0), self.host.membership
         if not isinstance(work, Work) or work.backup:
             return False
-        return self._is_summed_below(work.shard) and (member.levels == 1 or not self.host.helping.may_cross)
+        return self._is_summed_below(work.shard) and (member.levels <= 1 or not self.host.helping.may_cross)
 
     def _is_summed_below(self, shard: int) -> bool:
         """Whether what we do of a shard is summed where our own is: by the one switch that there is, or our leaf."""
         member = self.host.membership
-        return member.levels == 1 or not member.bits_of(shard) & ~(member.leaf_bits | member.bits_of(member.rank))
+        return member.levels <= 1 or not member.bits_of(shard) & ~(member.leaf_bits | member.bits_of(member.rank))
 
     def _wait_for_word_us(self, record: StepRecord, bits: int, waited_us: int) -> int:
         """How long to wait, before our own contribution leaves, for what the parameter server says of it.

@@ -83,7 +83,8 @@ class Admission:
             member.heard_us = now_us
             if job.state is State.RUNNING:
                 settings = self._settings
-                return job.welcome(rank, settings.switch_address, settings.alive_every_us, settings.levels)
+                levels = settings.levels if settings.aggregates else 0
+                return job.welcome(rank, settings.switch_address, settings.alive_every_us, levels)
         elif member is not None and job.state not in OVER and member.is_there(address, now_us):
             return Waiting(missing=job.missing, occupied=f"{member.address[0]}:{member.address[1]}")
         elif job.state in (State.RUNNING, State.ADMITTING):

@@ -39,7 +39,7 @@ class LeafBypass:
         not below it always do. With one switch there is nothing to pass, and the flag says whose they are.
         """
         member = self._member
-        if member.levels == 1:
+        if member.levels <= 1:
             return on_behalf
         summed_below = self._leaf_bits | member.bits_of(member.rank)
         return self._begun or bool(member.seats) or bits & ~summed_below != 0
@@ -56,7 +56,7 @@ class LeafBypass:
         """
         resend = tries >= RESEND_AFTER_TRIES
         found: Numbers = np.where(resend, flags | Flag.RESEND, flags)
-        if self._member.levels == 1:
+        if self._member.levels <= 1:
             return found
         # A leaf that has its sum already answers a resend with that sum. Where the next level has a part of it, it can
         # never be added there; so every second resend passes the leaf by.

@@ -80,7 +80,7 @@ class Membership:
     alive_every_us: int
     help_mode: HelpMode = HelpMode.NONE
     levels: int = 1
-    """Switches that aggregate between a worker and the parameter server."""
+    """Switches that aggregate between a worker and the parameter server; 0: it sums alone."""
     leaf_ranks: int = 0
     """Ranks whose contributions the first of two switches sums, as a bitmap; 0: there is no such switch."""
     seats: int = 0

@@ -246,7 +246,9 @@ class Recovery:
         elapsed_us = now_us - question.asked_us
         if from_server:
             if not question.reused or elapsed_us >= self._round_trip.smoothed_us:
-                self._round_trip.answer_of_server(elapsed_us)
+                # where no switch aggregates, contributions go by the same path
+                path = self._round_trip
+                (path.answer_of_server if self._member.levels else path.answer)(elapsed_us)
         elif not question.again or elapsed_us >= self._round_trip.smoothed_us:
             self._round_trip.answer(elapsed_us)
         left = self._under_way.has_left(question.behind)

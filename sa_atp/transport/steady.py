@@ -59,7 +59,7 @@ class Steady:
         self._numbers = np.zeros(s.N_ITEMS, np.int64)
         self._numbers[s.N_SLOT_COUNT] = membership.slot_count
         self._numbers[s.N_SIZE] = size_of(Kind.DATA, membership.lanes, membership.contribution_bits)
-        self._numbers[s.N_REPLY], self._numbers[s.N_IS_FLAT] = first_byte(Kind.PROBE_REPLY), membership.levels == 1
+        self._numbers[s.N_REPLY], self._numbers[s.N_IS_FLAT] = first_byte(Kind.PROBE_REPLY), membership.levels <= 1
         self._reals = np.zeros(s.R_ITEMS)
         self._asked = np.zeros((s.MOST_ASKED, s.Q_ITEMS), np.int64)
         self._known = 0  # questions of these that the rules have asked

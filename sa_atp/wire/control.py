@@ -194,8 +194,8 @@ class Welcome(Message, frozen=True, tag="welcome"):
     data_port: Port
     alive_every_us: Annotated[int, Meta(ge=1_000, le=60_000_000)]
     help_mode: HelpMode = field(name="grade")
-    levels: Annotated[int, Meta(ge=1, le=8)]
-    """Switches that aggregate between a worker and the parameter server."""
+    levels: Annotated[int, Meta(ge=0, le=8)]
+    """Switches that aggregate between a worker and the parameter server; 0: it sums alone."""
     leaf_ranks: Bitmap
     """Ranks below the same leaf."""
     seats: Seats = 0

@@ -1,6 +1,7 @@
 """What the answer to a probe leads to, what order tells, and who is asked: sections 5.3 and 5.4 as tables."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -36,14 +37,14 @@ Questioned = np.void  # a probe's header
 class Asker:
     """Recovery with all that it shares, and operations whose data may be sent."""
 
-    def __init__(self, operations: int = 1, parts: int = 4) -> None:
+    def __init__(self, operations: int = 1, parts: int = 4, member: Membership = MEMBER) -> None:
         self.stats = WorkerStats()
         self.path = RoundTrip()
         self.window = Window(MEMBER.slot_count)
         self.probe_timer = ProbeTimer(self.path, 10_000_000, 0)
         self.book = Operations(MEMBER)
         self.recovery = Recovery(
-            MEMBER, LeafBypass(MEMBER), self.path, self.window, self.probe_timer, self.stats, self.book.under_way
+            member, LeafBypass(member), self.path, self.window, self.probe_timer, self.stats, self.book.under_way
         )  # fmt: skip
         self.groups: list[ContributionGroup] = []
         for _ in range(operations):
@@ -258,6 +259,16 @@ def test_what_the_server_says_after_the_switch_is_not_news() -> None:
     assert asker.path.smoothed_us == 1_000
     assert asker.path.of_server is not None
     assert asker.path.of_server.smoothed_us == 100_000
+
+
+def test_where_no_switch_aggregates_the_servers_answers_measure_the_path() -> None:
+    """Contributions go by it. A round trip of 2 ms where it is 100 would have all asked for again and again."""
+    asker = Asker(member=replace(MEMBER, levels=0))
+    asker.send(100, 1_000)
+    asker.answer(3, OURS, 102_000, Flag.FROM_PS, question=asker.ask(3, 2_000))
+    assert asker.path.smoothed_us == 100_000
+    assert asker.path.empty_share == 1.0
+    assert asker.path.answer_us > 100_000
 
 
 def test_an_answer_that_was_not_waited_for_any_longer_is_taken_all_the_same() -> None:
