@@ -24,7 +24,9 @@ def test_its_link_is_full_from_the_first_fragment_to_the_last() -> None:
     run = result.runs[0]
     fragments = run.fragments["sent"] / plan.run.steps  # of all workers, in a step
     bits = 8 * (size_of(Kind.DATA, plan.lanes, plan.contribution_bits) + HEADERS_BYTES + WIRE_OVERHEAD_BYTES)
-    bound_s = plan.job.batch_size * plan.job.compute_us_per_sample / 1e6 + fragments * bits / plan.topology.link_mbps / 1e6
+    bound_s = (
+        plan.job.batch_size * plan.job.compute_us_per_sample / 1e6 + fragments * bits / plan.topology.link_mbps / 1e6
+    )
     mean_s = stats.policies(result)[0].mean_s
     assert mean_s is not None
     assert bound_s <= mean_s < 1.05 * bound_s
