@@ -100,6 +100,7 @@ def _decode_run(data: Any) -> PolicyRun:
         streams={k: _decode_float(v, f"streams.{k}") for k, v in _get(data, "streams", dict).items()}
         if "streams" in data
         else {},
+        device_cores=_decode_float(data.get("device_cores", 0.0), "device_cores"),
     )
 
 

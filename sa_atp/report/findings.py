@@ -14,6 +14,7 @@ from sa_atp.testbed.records import RunResult
 from sa_atp.words import join
 
 SAME = 0.01  # differences of mean iteration time below one per cent are not worth a claim
+BUSY = 0.5  # of the cores: what devices take beyond that, they often wait for
 CHANCE = 0.1  # so far apart have single runs been on a machine with few cores, where there was no difference
 
 
@@ -173,7 +174,7 @@ def remarks(result: RunResult, summary: dict[str, Any]) -> list[Remark]:
         expected = result.plan.run.steps * result.plan.run.repetitions * result.plan.job.jobs
         if 0 < each["iterations"] < expected:
             doubt.append(f"{names[policy]}: {each['iterations']} of {expected} iterations were recorded.")
-    doubt += _of_chance(result, summary)
+    doubt += _busy(result) + _of_chance(result, summary)
     missing = [policy_name(policy) for policy in result.plan.run.policies if policy not in summary["policies"]]
     if missing:
         doubt.append(f"No data of {join(missing)}.")
@@ -186,6 +187,24 @@ def _why_faster(policy: str) -> str:
     if policies.find(policy).family is Family.PARAMETERS:
         return "as a short run can be: it ends before slow workers have pushed what they are at. More steps tell more."
     return "which cannot be; the emulation is off."
+
+
+def _busy(result: RunResult) -> list[str]:
+    """Emulated devices share this machine's cores: where they want most of them, pieces of work are late by chance."""
+    cores = result.manifest.get("cpus")
+    if result.devices != "emulated" or not isinstance(cores, int):
+        return []
+    by_repetition: dict[tuple[str, int], float] = defaultdict(float)
+    for run in result.runs:
+        by_repetition[run.policy, run.repetition] += run.device_cores  # of all jobs at once
+    wanted = max(by_repetition.values(), default=0.0)
+    if wanted <= BUSY * cores:
+        return []
+    return [
+        f"While all emulated devices compute they want {digits(wanted, 2)} of this machine's {plural(cores, 'core')}, and "
+        "the network needs some as well: pieces of work are late by chance, and times are those of a busy machine. A "
+        "larger job.compute_us_per_sample, or a smaller model, leaves room."
+    ]
 
 
 def _of_chance(result: RunResult, summary: dict[str, Any]) -> list[str]:

@@ -40,6 +40,7 @@ def collect(plan: Plan, policy: str, repetition: int, workers: list[dict[str, An
         run.sums_checked, run.sums_wrong = check_sums(workers, kind.shards(plan) * plan.job.micro_batches)
         run.fragments = _fragments(workers)
     run.help = _help(workers)
+    run.device_cores = sum(worker.get("device_cores", 0.0) for worker in workers)
     pattern = straggler_pattern(plan)
     shard_us = plan.job.shard_us * kind.shards(plan) / plan.topology.workers
     steps = range(min(plan.run.warm_up, plan.run.steps - 1), plan.run.steps)

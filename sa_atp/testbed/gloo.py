@@ -90,6 +90,7 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
         "stats": WorkerStats().as_dict(),
         "server": None,
         "values": workload.values,
+        "device_cores": device.cores,
         "evaluations": tasks.evaluate(workload, snapshots) if rank == 0 else [],
     }
 

@@ -147,6 +147,7 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
         "parameters": server,
         "evaluations": [],
         "values": workload.values,
+        "device_cores": device.cores,
     }
 
 

@@ -96,6 +96,8 @@ class PolicyRun:
     streams: dict[str, float] = field(default_factory=dict)
     """For each link between switches ("leaf1-s1"), how many times a step's fragments went up it, mean over steps: the
     bytes that its interface counted over those of one worker's contribution. A rack that aggregates needs one."""
+    device_cores: float = 0.0
+    """How many of this machine's cores all emulated devices of the job take while they compute; 0: none really did."""
 
 
 @dataclass(slots=True)

@@ -118,6 +118,7 @@ def train_by_sums(task: dict[str, Any]) -> dict[str, Any]:
         "stats": stats,
         "server": None if counted is None else asdict(counted),
         "values": workload.values,
+        "device_cores": device.cores,
         "evaluations": evaluate(workload, snapshots) if rank == 0 else [],
     }
 

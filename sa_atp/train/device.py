@@ -33,12 +33,19 @@ class Device:
         self.compute_us_per_sample = compute_us_per_sample
         self.compute_us_per_pass = compute_us_per_pass
         self.slowdown = 1.0
+        self._emulated_us = 0.0  # what all pieces of work take on the device
+        self._worked_s = 0.0  # CPU time that they really took
         self._free_us = 0  # when the device was done with the last piece of work
         self._returned_us = 0  # when its result was there, later where cores are busy
 
     def microseconds(self, samples: int) -> float:
         """What so many samples take."""
         return (samples * self.compute_us_per_sample + self.compute_us_per_pass) * self.slowdown
+
+    @property
+    def cores(self) -> float:
+        """Of this machine, that pretending to be the device takes while it computes; 0: it has not, or is no emulation."""
+        return 1e6 * self._worked_s / self._emulated_us if self._emulated_us else 0.0
 
     def run(self, samples: int, work: Callable[[], Any], stop: "Future[Any] | None" = None) -> Any:
         """Does `work`, and takes the time that this device takes for so many samples, or longer, if the work does.
@@ -52,7 +59,10 @@ class Device:
         if start_us - self._returned_us < QUEUE_US:
             start_us = self._free_us
         end_us = start_us + int(self.microseconds(samples))
+        began_s = time.thread_time()
         result = work()
+        self._worked_s += time.thread_time() - began_s
+        self._emulated_us += self.microseconds(samples)
         self.sleep_until(end_us, stop)
         self._returned_us = now_us()
         # what a piece took longer than the device is made up for by as much as one piece: a device is never much faster

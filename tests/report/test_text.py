@@ -2,6 +2,7 @@
 
 import io
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from rich.console import Console
 
 from sa_atp.report import findings, table, text
 from sa_atp.report.summary import summarise
-from sa_atp.testbed.plan import Plan, RunPlan, StragglerPlan, TopologyPlan
+from sa_atp.testbed.plan import JobPlan, Plan, RunPlan, StragglerPlan, TopologyPlan
 from sa_atp.testbed.records import Evaluation, PolicyRun, RunResult
 
 from . import synthetic
@@ -141,6 +142,24 @@ def test_a_small_difference_of_single_runs_may_be_chance() -> None:
     simulated = with_means((1.0, 1.05))
     simulated.backend = "sim"
     assert "chance" not in remarks(simulated)
+
+
+def test_devices_that_want_most_of_the_cores_are_named() -> None:
+    found = with_means((1.0, 0.5))
+    found.plan = replace(found.plan, job=JobPlan(compute_us_per_sample=1_000))
+    found.manifest["cpus"] = 2
+
+    def remarks() -> str:
+        return " ".join(plain(remark.text) for remark in findings.remarks(found, summarise(found)))
+
+    found.runs[0].device_cores, found.runs[1].device_cores = 0.6, 1.0
+    assert "cores" not in remarks()
+    found.runs[1].device_cores = 1.33
+    assert "While all emulated devices compute they want 1.3 of this machine's 2 cores" in remarks()
+    found.runs.append(replace(found.runs[1], job=1))
+    assert "they want 2.7 of this machine's 2 cores" in remarks(), "jobs run at once"
+    found.backend = "sim"
+    assert "cores" not in remarks()
 
 
 def test_titles_do_not_flatter() -> None:

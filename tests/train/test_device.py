@@ -30,7 +30,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     found = Machine()
     with monkeypatch.context() as patch:
         patch.setattr(devices, "now_us", lambda: found.now_us)
-        patch.setattr(devices, "time", SimpleNamespace(sleep=found.sleep))
+        patch.setattr(devices, "time", SimpleNamespace(sleep=found.sleep, thread_time=lambda: found.now_us / 1e6))
         yield found
 
 
@@ -49,7 +49,7 @@ def test_work_that_is_fed_ahead_is_done_when_the_device_would_have_done_it(piece
     with pytest.MonkeyPatch.context() as patch:
         machine = Machine()
         patch.setattr(devices, "now_us", lambda: machine.now_us)
-        patch.setattr(devices, "time", SimpleNamespace(sleep=machine.sleep))
+        patch.setattr(devices, "time", SimpleNamespace(sleep=machine.sleep, thread_time=lambda: machine.now_us / 1e6))
         at_us = free_us = machine.now_us + pieces[0][0]
         for n, (end_us, (other_us, work_us)) in enumerate(zip(ends(machine, pieces), pieces, strict=True)):
             computed_us = at_us + (other_us if n else 0) + work_us
@@ -71,3 +71,14 @@ def test_what_was_late_is_caught_up_with_and_idle_time_is_not(machine: Machine) 
 def test_a_long_hiccup_makes_no_device_fast(machine: Machine) -> None:
     """As the first piece is where code is compiled: one piece follows at once, and then the device takes its time."""
     assert ends(machine, [(0, 300_000), (0, 0), (0, 0), (0, 0)]) == [1_300_000, 1_300_000, 1_310_000, 1_320_000]
+
+
+def test_a_device_says_what_share_of_a_core_it_takes(machine: Machine) -> None:
+    device = Device(US_PER_SAMPLE)
+    assert device.cores == 0.0
+    for work_us in (2_000, 4_000):
+        device.run(SAMPLES, partial(machine.sleep, work_us / 1e6))
+    assert device.cores == pytest.approx(6_000 / (2 * PIECE_US))
+    device.slowdown = 4.0
+    device.run(SAMPLES, partial(machine.sleep, 3_000 / 1e6))
+    assert device.cores == pytest.approx(9_000 / (6 * PIECE_US)), "a slow one computes as much, in more time"
