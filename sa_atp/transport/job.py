@@ -12,6 +12,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
+import numpy as np
+
 from sa_atp.spec import CONTRIBUTION_BITS, MOST_RANKS
 from sa_atp.straggler.ledger import Ledger
 from sa_atp.straggler.seats import Seats
@@ -88,6 +90,7 @@ class Member:
     left_at: int | None = None  # `oldest` when it asked to leave: it contributes no more
     leaving: int = 0  # number of that request while it is not answered: it stays for those who may need its sums
     at: Position | None = None  # the oldest operation that it last said to be at
+    waits_us: int | None = None  # since when it has said again and again that it waits for `oldest`
     # to tell people why a job is stuck; no rule of the protocol depends on it
     moved_us: int = 0  # when `oldest` last changed
     waiting: bool = False  # it has sums under way
@@ -333,6 +336,23 @@ class Job:
         return leaver.left_at is None or all(
             serial_distance(leaver.left_at, self.first_seq if m.oldest is None else m.oldest) >= 0 for m in staying
         )
+
+    def waits_for_the_gone(self, waiting: Member, now_us: int, bound_us: int) -> list[int]:
+        """Ranks that alone have what another waits for, and have not been heard of for so long; none: there are no such.
+
+        To be asked with each sign of life that says that the rank waits. It must have said so for as long: what it has not
+        asked for yet it may find in the switch.
+        """
+        if waiting.waits_us is None:
+            waiting.waits_us = now_us
+        if now_us - waiting.waits_us <= bound_us or waiting.oldest is None:
+            return []
+        if len(self.sums.complete(np.array([waiting.oldest])).seqs):
+            return []
+        ahead = [
+            m for m in self.members.values() if m.oldest is not None and serial_distance(waiting.oldest, m.oldest) > 0
+        ]
+        return [] if any(now_us - m.heard_us <= bound_us for m in ahead) else [m.rank for m in ahead]
 
     def behind_the_departed(self, oldest: int) -> list[int]:
         """Ranks that left before the operation that a waiting rank is at."""

@@ -54,6 +54,7 @@ from sa_atp.wire.header import bitmaps, first_byte, headers, lanes_of, number_of
 from sa_atp.wire.help_messages import Claim, Idle, Offer
 from sa_atp.wire.message_fields import HelpMode
 
+GONE_WITH_SUMS = "not heard of since asking to leave, and others need the sums"
 UNASKED_US = 1_000_000  # after a question more are expected for so long
 MAX_GATHER = 1024  # copies of results that may wait until they are looked at
 KNOWN_KINDS = frozenset({first_byte(k) for k in (Kind.DATA, Kind.RESULT, Kind.PROBE)})
@@ -291,7 +292,7 @@ class ParameterServer:
             case ReportTimeout():
                 gone = [m.rank for m in job.members.values() if m.leaving and self._is_silent(m, now_us)]
                 if gone:
-                    self._fail(job, "lost", gone, "not heard of since asking to leave, and others need the sums")
+                    self._fail(job, "lost", gone, GONE_WITH_SUMS)
                     return None
                 self._fail_for(job, failures.verdict(request, job.owing(member)))
                 return None
@@ -322,12 +323,18 @@ class ParameterServer:
         if disagreement is not None:
             self._fail(job, "mismatch", *disagreement)
             return None
+        if sign.oldest != member.oldest or not sign.waiting:
+            member.waits_us = None
         job.progress(member.rank, sign.oldest)
         for seq in [s for s in job.recalled if serial_distance(s, job.sums.oldest_seq) > 0]:
             del job.recalled[seq]
         departed = job.behind_the_departed(sign.oldest) if sign.waiting else []
         if departed:
             self._fail(job, "lost", departed, "left the job while others still need its contributions")
+            return None
+        gone = job.waits_for_the_gone(member, now_us, self.settings.dead_after_us) if sign.waiting else []
+        if gone:
+            self._fail(job, "lost", gone, GONE_WITH_SUMS)
             return None
         self._let_go(job)
         return Progress(passed=job.sums.oldest_seq)

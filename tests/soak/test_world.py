@@ -11,7 +11,6 @@ from sa_atp.net.session import Session
 from sa_atp.sim.network import LinkSettings
 from sa_atp.soak import run as soak_run
 from sa_atp.soak import world as soak_world
-from sa_atp.soak.draw import draw
 from sa_atp.soak.invariants import Broken, check_error
 from sa_atp.soak.run import run_scene
 from sa_atp.soak.scene import Fault, Kind, Scene
@@ -71,19 +70,6 @@ def test_who_leaves_while_cut_off_is_lost_to_those_who_stay() -> None:
     check_error(cut, 0, absent, gone={1}, left={1})
     with pytest.raises(Broken, match="nothing in this world justifies TransportError"):
         check_error(cut, 0, absent, gone=(), left=())
-
-
-def test_who_has_left_unheard_is_named_to_who_waits_for_what_it_had() -> None:
-    """They had asked to leave, and then the switch forwarded nothing for longer than they wait for an answer."""
-    scene = draw(701001)
-    switches = soak_run.pipelines(scene.lanes, scene.contributions, 1 + scene.leaves)
-    world = soak_world.SoakWorld(scene, switches, None)
-    world.run()
-    (waited,) = [rank for rank in world.ranks if rank.job.number == 0 and rank.rank == 1]
-    lost = waited.errors[0]
-    assert isinstance(lost, WorkerLostError)
-    assert lost.ranks == (0, 2)
-    assert "not heard of since asking to leave" in str(lost)
 
 
 FAULTS = [Fault(kind=kind, at_us=50, for_us=300_000, switch=kind is Kind.CUT_LEAF, rank=1) for kind in Kind]

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from helpers.cluster import SECOND_US, Cluster, Reduction
 
-from sa_atp.sim.network import LinkSettings
+from sa_atp.sim.network import Link, LinkSettings
 from sa_atp.sim.worker import SimWorker
 from sa_atp.softswitch.pipeline import Pipeline
 from sa_atp.spec import Kind
 from sa_atp.tensor.fragments import CHUNK_VALUES
-from sa_atp.transport.errors import NonFiniteError, OperationTimeoutError, TransportError
+from sa_atp.transport.errors import NonFiniteError, OperationTimeoutError, TransportError, WorkerLostError
 from sa_atp.transport.events import WorkerLimits
 from sa_atp.transport.server_events import ServerSettings
 from sa_atp.wire.frames import datagram
@@ -44,6 +44,18 @@ def joined(cluster: Cluster, size: int) -> list[SimWorker]:
 def run_until_failed(cluster: Cluster, workers: Sequence[SimWorker], seconds: float) -> list[TransportError]:
     cluster.run(lambda: all(w.error is not None for w in workers), seconds)
     return [w.error for w in workers if w.error is not None]
+
+
+def keep_results_from(link: Link) -> None:
+    """From now on no result comes out of this link."""
+    deliver = link.deliver
+
+    def without_results(frame: bytes) -> None:
+        found = datagram(frame)
+        if found is None or found[2][0] != first_byte(Kind.RESULT):
+            deliver(frame)
+
+    link.deliver = without_results
 
 
 @pytest.mark.parametrize(("loss", "seed"), [(0.1, 26), (0.1, 125), (0.1, 136), (0.2, 15), (0.2, 24), (0.2, 45)])
@@ -104,15 +116,7 @@ def test_who_has_the_sum_is_not_blamed_by_a_rank_that_lacks_it(make: Callable[..
     """No result reaches rank 2. The switch, when asked, shows its late copy of a fragment and nobody else's."""
     cluster = make(limits=SHORT, settings=ServerSettings(slots=1, slots_per_job=1))
     workers = joined(cluster, 3)
-    link = cluster.world.root.switch.ports[3]
-    deliver = link.deliver
-
-    def without_results(frame: bytes) -> None:
-        found = datagram(frame)
-        if found is None or found[2][0] != first_byte(Kind.RESULT):
-            deliver(frame)
-
-    link.deliver = without_results
+    keep_results_from(cluster.world.root.switch.ports[3])
     reduction = ones(200, 3)
     for worker in workers:
         reduction.start(worker)
@@ -120,3 +124,35 @@ def test_who_has_the_sum_is_not_blamed_by_a_rank_that_lacks_it(make: Callable[..
         assert isinstance(error, OperationTimeoutError)
         assert error.ranks == ()
         assert "though every rank has contributed: packets are lost on the way" in str(error)
+
+
+@pytest.mark.parametrize(("limits", "seconds"), [(None, 12.0), (SHORT, 4.0)], ids=["signs of life", "time-out"])
+def test_who_has_gone_unheard_with_a_sum_is_lost_to_who_waits_for_it(
+    make: Callable[..., Cluster], limits: WorkerLimits | None, seconds: float
+) -> None:
+    """No result reaches rank 2 or the parameter server, and those who have it ask to leave and are cut off.
+
+    Rank 2 hears of it as soon as they count as lost, and does not wait for its own time-out.
+    """
+    cluster = make(limits=limits, settings=ServerSettings(dead_after_us=min(10, int(seconds) - 2) * SECOND_US))
+    workers = joined(cluster, 3)
+    world = cluster.world
+    reduction = ones(200, 3)
+    for worker in workers:
+        reduction.start(worker)
+    cluster.run(
+        lambda: workers[2].worker.stats.fragments_sent == 5, 1.0
+    )  # one is for the scales, whose result it needs
+    keep_results_from(world.root.switch.ports[3])
+    keep_results_from(world.root.switch.ports[world.ports.server])
+    cluster.run(lambda: len(reduction.outcomes) == 2, 1.0)
+    for worker in workers[:2]:
+        worker.leave()
+    cluster.run_for(0.1)
+    for worker in workers[:2]:
+        worker.host.paused = True
+    cluster.run(lambda: workers[2].error is not None, seconds)
+    lost = workers[2].error
+    assert isinstance(lost, WorkerLostError)
+    assert lost.ranks == (0, 1)
+    assert "not heard of since asking to leave" in str(lost)
