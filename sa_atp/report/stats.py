@@ -171,6 +171,7 @@ def step_ends_s(run: PolicyRun) -> dict[int, float]:
     That is when its sum is complete, and the first worker has it and has applied it. A worker may come later, because it
     paused, or lost a packet; when others have done its work, they are in the next step by then. So the last worker's end
     would count the time of its pause once for the step in which it paused, and nothing for those that it slept through.
+    The last step ends when the last worker has its sum: a run is not over before, whoever is how far behind.
     """
     if run.step_ends_s:  # workers have clocks of their own: a step of the job is a step's worth of samples
         return dict(enumerate(run.step_ends_s))
@@ -180,6 +181,8 @@ def step_ends_s(run: PolicyRun) -> dict[int, float]:
         # without a time written down, each of its steps begins where the last one ended
         clocks[each.worker] = clocks[each.worker] + each.iteration_s if math.isnan(each.end_s) else each.end_s
         ends[each.step] = min(ends.get(each.step, math.inf), clocks[each.worker])
+    if ends:
+        ends[max(ends)] = max(clocks.values())
     return dict(zip(ends, np.maximum.accumulate([0.0, *ends.values()])[1:].tolist(), strict=True))
 
 
