@@ -121,6 +121,8 @@ class Ledger:
         """
         state, sent_us = self._hear(step, rank, told, now_us)
         state.courses[rank].hears_us = 0
+        if not busy_us:
+            self._workers[rank].waited_us = now_us
         if self.mode is HelpMode.NONE or self._is_over(step):
             return None
         work = self._choose(state, step, rank, missing, told, sent_us + busy_us, busy_us, now_us, pending)
@@ -159,6 +161,7 @@ class Ledger:
         """A worker is done with what it held, and sends what it has computed."""
         state, sent_us = self._hear(step, rank, told, now_us)
         state.courses[rank].idle_us = sent_us
+        self._workers[rank].waited_us = now_us
 
     def heard_late(self, step: int, rank: int, told: Told) -> None:
         """A worker has said how long one of its micro-batches took, and something newer has overtaken that."""
@@ -301,6 +304,7 @@ class Ledger:
             for shard in range(self.world_size)
             if state.free(shard)
             and now_us >= (state.courses[shard].waits_until_us or 0)
+            and not self._silence.is_behind(step, shard, now_us)
             and (shard != rank or shard in state.ended)  # else it claims them
             and self._is_the_one(state, rank, shard, finish_us(shard, 1), now_us)
         ]
@@ -350,6 +354,8 @@ class Ledger:
         for shard in self._still_at_it(state, rank):
             mine = self._now.mine(state, rank, shard)
             course = state.courses[shard]
+            if self._silence.is_behind(step, shard, now_us):
+                continue
             if state.held(shard) <= course.begun and course.at_us is not None:
                 continue  # it has begun all that it holds
             back_us = now_us + self._workers[shard].answer_us
@@ -386,7 +392,7 @@ class Ledger:
 
     def _back_up(self, state: Step, step: int, rank: int, missing: int, now_us: int) -> Assigned | None:
         """Micro-batches whose holder has fallen silent."""
-        found = self._silence.find(state, rank, missing, now_us, is_on=self._effect.is_on(step))
+        found = self._silence.find(state, step, rank, missing, now_us, is_on=self._effect.is_on(step))
         if found is None:
             return None
         shard, micro_batches = found
@@ -415,6 +421,8 @@ class Ledger:
         finish = {s: self._now.held_until(state, s, now_us) for s in range(self.world_size)}
         for shard in sorted(finish, key=lambda s: -finish[s]):
             if shard == rank or shard in state.cloned_by or not missing & self._map.bits_of(shard):
+                continue
+            if self._silence.is_behind(step, shard, now_us):
                 continue
             mine = self._now.mine(state, rank, shard)
             ready_us = max(free_us + self.micro_batches * mine, self._now.link_free_us(state, rank, now_us))

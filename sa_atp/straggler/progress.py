@@ -61,6 +61,10 @@ class Worker:
     """How much later than the first one it begins a step: the sum comes down its link."""
     lag_after_resending_us: int = 0
     """The same in the step after one in which others sent its data anew: then only its link down holds it up."""
+    newest_step: int = -1
+    """The last step that it has said to be in."""
+    waited_us: int | None = None
+    """When it was last heard to wait for a sum, done with its own."""
     resent_in: int = -1 << 40
     """The last step in which its data was late."""
 
@@ -81,6 +85,8 @@ class Worker:
 
     def learn(self, step: int, told: Told) -> None:
         """It says how things are. Args: step: of which it speaks."""
+        if told.spent_us:
+            self.newest_step = max(self.newest_step, step)
         self.weight = told.weight
         self.took(step, told)
         self.answer_us = told.answer_us

@@ -21,6 +21,7 @@ from sa_atp.net.helping import Helping, OwnShard
 from sa_atp.net.promise import first_of
 from sa_atp.straggler.progress import SendProgress
 from sa_atp.straggler.projection import LEAST_SENDING_US, WRITTEN_AHEAD_US
+from sa_atp.straggler.silence import REPEATED
 from sa_atp.transport.membership import Membership
 from sa_atp.wire.control import Seated, Taken
 from sa_atp.wire.help_messages import Nothing, Work
@@ -296,7 +297,7 @@ class Stepper:
         # others may have taken us for silent, and done what we are about to send: not where each took long, they know that
         took_us = [a.end_us - a.start_us for a in record.activities if a.kind == "compute"]
         away_us = self.host.now_us() - record.start_us - waited_us - len(took_us) * median_low(took_us or [0])
-        if away_us >= max(LEAST_SENDING_US, answer_us):
+        if away_us >= LEAST_SENDING_US + 2 * (1 + REPEATED) * answer_us:  # see Silence.begins_us
             return patience_us
         is_shared = helping.may_cross or bits != self.host.membership.bits_of(self.rank)
         if self.host.membership.levels > 1 and is_shared and answer_us <= IDLE_ANSWER_US:

@@ -16,6 +16,9 @@ from sa_atp.wire.control import Fetch, MalformedError, Recall, encode
 from sa_atp.wire.datagrams import Burst
 
 FETCH_FRAGMENTS = 256  # results asked of the parameter server at once
+MAX_PATIENCE_US = 1_000_000  # for a batch that takes long to come down a slow link
+GAP = 8  # of the time that a batch takes to come, so much may be between two of its results
+SMOOTHING = 0.25  # weight of the newest measurement of that
 
 
 def runs_of(pending: Mask) -> list[tuple[int, int]]:
@@ -36,7 +39,11 @@ class Fetching:
         self._answer_us = answer_us
         self._kept: list[Operation] = []  # over for us, but others may still miss results of them; in order
         self._until_us = 0  # a batch that was asked for may come until then
+        self._due_us = 0  # all of it should have come by then
         self._asked_to = membership.first_seq  # where it ends
+        self._asked_us: int | None = None  # when it was asked for first; None: how long it takes has been measured
+        self._again_to = membership.first_seq  # what is before this was asked for again since
+        self._takes_us = 0  # how long batches take to come; 0: not known
         self._batch = FETCH_FRAGMENTS  # how many are asked for the next time
 
     def ask(self, active: Iterable[Operation], now_us: int) -> None:
@@ -55,27 +62,47 @@ class Fetching:
             if oldest is None:
                 continue
             first = (operation.first_seq + oldest) & SEQ_MASK
-            if serial_distance(first, self._asked_to) <= 0:
-                self._batch = FETCH_FRAGMENTS  # all of the last one has come
+            is_new = serial_distance(first, self._asked_to) <= 0  # all of the last one has come
+            if is_new:
+                self._batch, self._asked_us, self._again_to = FETCH_FRAGMENTS, now_us, first
             elif now_us < self._until_us:
                 return []
             runs = runs_of(operation.pending[oldest : oldest + self._batch])
-            self._asked_to = (first + runs[-1][1]) & SEQ_MASK
-            self._until_us = now_us + self._patience_us
+            end = (first + runs[-1][1]) & SEQ_MASK
+            if is_new or serial_distance(self._asked_to, end) > 0:
+                self._asked_to = end
+            if not is_new and serial_distance(self._again_to, end) > 0:
+                self._again_to = end
+            self._until_us = self._due_us = now_us + min(max(2 * self._takes_us, self._patience_us), MAX_PATIENCE_US)
             # The batch may wait in a long queue, which asking for all of it again would make longer. It may also be lost,
             # so we must not ask rarely: half of it, a quarter, ... one fragment together cost no more than one batch.
             self._batch = max(self._batch // 2, 1)
             return [Fetch(first=(first + start) & SEQ_MASK, count=end - start) for start, end in runs]
         return []
 
-    def is_coming(self, now_us: int) -> None:
-        """Some of a batch has come: another one may be asked for when it all has, or when no more of it does."""
+    def is_coming(self, newest: int, now_us: int) -> None:
+        """Some of a batch has come: another one may be asked for when it all has, or when no more of it does.
+
+        Args: newest: the last of these fragments.
+        """
         self._batch = FETCH_FRAGMENTS
-        self._until_us = now_us + self._patience_us
+        left = serial_distance(newest, self._asked_to) - 1
+        # what was asked for once tells how long that takes
+        if self._asked_us is not None and serial_distance(self._again_to, newest) >= 0 and left >= 0:
+            took_us, self._asked_us = now_us - self._asked_us, None
+            self._takes_us += int((SMOOTHING if self._takes_us else 1) * (took_us - self._takes_us))
+        # they come in order: behind the last one nothing is to be waited for. And what comes late and slowly may have
+        # been asked for by probes, and the batch be lost.
+        is_there = left <= 0 or now_us >= self._due_us
+        self._until_us = now_us + max(self._takes_us // (GAP if is_there else 1), self._patience_us)
+
+    def waits(self, now_us: int) -> bool:
+        """Whether results that were asked for may still be coming."""
+        return now_us < self._until_us
 
     @property
     def _patience_us(self) -> int:
-        """After which what has been asked for, or the rest of it, is lost."""
+        """For which what has been asked for, or the rest of it, is waited for on a path without a queue."""
         answer_us = self._answer_us()
         return min(max(2 * answer_us, MIN_TIMEOUT_US), MAX_TIMEOUT_US) if answer_us else MAX_TIMEOUT_US
 

@@ -275,6 +275,13 @@ class Job:
             if len(behind) == self.world_size and min(behind) > 0:
                 self.sums.release((self.sums.oldest_seq + min(behind)) & SEQ_MASK)
 
+    @property
+    def ahead(self) -> int:
+        """What is before this number is complete: the rank that is furthest has all of it."""
+        passed = self.sums.oldest_seq
+        known = [serial_distance(passed, m.oldest) for m in self.members.values() if m.oldest is not None]
+        return (passed + max(known, default=0)) & SEQ_MASK
+
     def disagreement(self, member: Member, sign: Alive) -> tuple[list[int], str] | None:
         """Notes at which operation a rank is. Returns: which ranks sum different things, and what; None: nobody does."""
         if sign.operation is None or sign.first is None or sign.values is None:

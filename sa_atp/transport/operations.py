@@ -50,6 +50,7 @@ class Operations:
         self._open_keys: set[object] = set()
         self._histories: dict[object, History] = {}
         self._buffers = Buffers()
+        self._complete = 0  # what is before this place somebody has all sums of
 
     def begin(self, values: int, key: object | None) -> tuple[int, int]:
         """Returns: number and first sequence number. Opens nothing yet, see `open_waiting`."""
@@ -131,6 +132,21 @@ class Operations:
     def active(self) -> Collection[Operation]:
         """Those that are open and not done, in order."""
         return self._active.values()
+
+    def are_complete(self, seq: int) -> None:
+        """Some rank has all sums before this number, and gives them to whoever asks: nobody needs what we contribute there."""
+        self._complete = max(self._complete, self._place(seq))
+
+    def is_complete(self, operation: Operation) -> bool:
+        """Whether some rank has all its sums, as far as we have heard."""
+        return self._start(operation.index) + operation.plan.span <= self._complete
+
+    def wanting(self) -> Collection[Operation]:
+        """Those of the active ones to which we may still have to contribute, in order."""
+        first = self.oldest()
+        if first is None or not self.is_complete(first):
+            return self.active()
+        return [operation for operation in self.active() if not self.is_complete(operation)]
 
     def oldest(self) -> Operation | None:
         """The first of those."""

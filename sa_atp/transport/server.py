@@ -337,7 +337,7 @@ class ParameterServer:
             self._fail(job, "lost", gone, GONE_WITH_SUMS)
             return None
         self._let_go(job)
-        return Progress(passed=job.sums.oldest_seq)
+        return Progress(passed=job.sums.oldest_seq, ahead=job.ahead)
 
     def _let_go(self, job: Job) -> None:
         """Answers those who have asked to leave, as soon as nobody needs their sums."""

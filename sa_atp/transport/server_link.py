@@ -101,7 +101,9 @@ class ServerLink:
                 self._events.append(Revoked(step))
             case Recall():
                 self._fetching.recall(reply, self._operations.overlapping)
-            case Progress(passed=passed):
+            case Progress(passed=passed, ahead=ahead):
+                if ahead is not None:
+                    self._operations.are_complete(ahead)
                 # true whichever sign of life it answers: on a long way several are under way
                 self._fetching.forget_passed(passed)
                 self.requests.prolong(self._leaving, min(now_us + LEAVE_TIMEOUT_US, self._leave_by_us))

@@ -327,7 +327,8 @@ class Worker:
             first = self._operations.oldest()
             assert first is not None
             self._server.give_up(OperationTimeoutError(first.index, stuck_us / 1e6, None), now_us)
-        if self._probe_timer.is_over(self._awaited, now_us):
+        # while a batch comes, what we miss waits behind it: who asks for that gets it once more
+        if self._probe_timer.is_over(self._awaited, now_us) and not self._fetching.waits(now_us):
             self._recovery.ask_around(active, now_us)
             others_go_on = self._awaited and not self._operations.under_way.in_flight
             if self._probe_timer.timeouts >= TIMEOUTS_BEFORE_FETCH or others_go_on:
@@ -369,7 +370,7 @@ class Worker:
         out = [Burst.of(self.membership.server_address, packet) for packet in self._server.due(now_us)]
         if self.error is None:
             burst = self._sender.contributions(
-                self._operations.active(), self._operations.oldest_seq(), budget_bytes, now_us
+                self._operations.wanting(), self._operations.oldest_seq(), budget_bytes, now_us
             )
             if burst is not None:
                 self._probe_timer.on_sent(now_us)

@@ -236,6 +236,8 @@ class Progress(Message, frozen=True, tag="alive"):
 
     passed: Seq
     """Every rank has passed what is before it."""
+    ahead: Seq | None = None
+    """Some rank has: what is before it is complete. None: not said."""
 
 
 class Left(Message, frozen=True, tag="left"):
