@@ -96,10 +96,6 @@ class Fetching:
         is_there = left <= 0 or now_us >= self._due_us
         self._until_us = now_us + max(self._takes_us // (GAP if is_there else 1), self._patience_us)
 
-    def waits(self, now_us: int) -> bool:
-        """Whether results that were asked for may still be coming."""
-        return now_us < self._until_us
-
     @property
     def _patience_us(self) -> int:
         """For which what has been asked for, or the rest of it, is waited for on a path without a queue."""

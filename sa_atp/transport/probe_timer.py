@@ -35,6 +35,10 @@ class ProbeTimer:
         self._since_us = self._progress_us = now_us
         self.timeouts = 0
 
+    def on_known(self, now_us: int) -> None:
+        """A result came that we had asked for, and have by now: what is missing may wait behind it, on a slow link."""
+        self._since_us = now_us
+
     def on_loss(self) -> None:
         """An answer has shown what is lost, so the next questions are as urgent as the first were."""
         self.timeouts = 0

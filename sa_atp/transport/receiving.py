@@ -144,8 +144,8 @@ class Receiver:
                 self._count(head[start:end], fresh, self._under_way.out - out, now_us)
             elif not self._operations.has_begun(int(seqs[start])):
                 self._ahead_to = (int(seqs[start]) + 1) & SEQ_MASK
-            if not fresh:
-                self._after_stored(head[start:end], now_us)
+            if not fresh and self._after_stored(head[start:end], now_us):
+                self._probe_timer.on_known(now_us)
         self._stats.duplicates += len(head) - news
 
     # --- sums ---------------------------------------------------------------------------------------------------------
@@ -214,11 +214,14 @@ class Receiver:
             self._after_stored(head, now_us)
             self._fetching.ask(self._operations.active(), now_us)
 
-    def _after_stored(self, head: Headers, now_us: int) -> None:
-        """Results that we have asked for tell how long that takes, even those that we have by now."""
+    def _after_stored(self, head: Headers, now_us: int) -> bool:
+        """Results that we have asked for tell how long that takes, even those that we have by now. Returns: whether there were
+        some.
+        """
         stored = np.flatnonzero(head["flags"] & _FINISHED_AT_PS == _FROM_PS)
         if len(stored):
             self._fetching.is_coming(int(head["seq"][stored[-1]]), now_us)
+        return bool(len(stored))
 
     def _count_news(self, news: int, marked: int, collided: int, left: int, now_us: int) -> None:
         self._stats.results += news

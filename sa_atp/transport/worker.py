@@ -327,8 +327,7 @@ class Worker:
             first = self._operations.oldest()
             assert first is not None
             self._server.give_up(OperationTimeoutError(first.index, stuck_us / 1e6, None), now_us)
-        # while a batch comes, what we miss waits behind it: who asks for that gets it once more
-        if self._probe_timer.is_over(self._awaited, now_us) and not self._fetching.waits(now_us):
+        if self._probe_timer.is_over(self._awaited, now_us):
             self._recovery.ask_around(active, now_us)
             others_go_on = self._awaited and not self._operations.under_way.in_flight
             if self._probe_timer.timeouts >= TIMEOUTS_BEFORE_FETCH or others_go_on:
