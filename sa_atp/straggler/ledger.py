@@ -351,11 +351,9 @@ class Ledger:
     def _revoke_from_the_last(self, state: Step, step: int, rank: int, free_us: int, now_us: int) -> None:
         """Asks those for what they hold that a helper would be done with clearly before them."""
         self._look_into_silence(state, step, rank, now_us)
-        for shard in self._still_at_it(state, rank):
+        for shard in self._still_at_it(state, step, rank, now_us):
             mine = self._now.mine(state, rank, shard)
             course = state.courses[shard]
-            if self._silence.is_behind(step, shard, now_us):
-                continue
             if state.held(shard) <= course.begun and course.at_us is not None:
                 continue  # it has begun all that it holds
             back_us = now_us + self._workers[shard].answer_us
@@ -366,7 +364,7 @@ class Ledger:
 
     def _look_into_silence(self, state: Step, step: int, rank: int, now_us: int) -> None:
         """Asks those how far they are who should have been done by now."""
-        for shard in self._still_at_it(state, rank):
+        for shard in self._still_at_it(state, step, rank, now_us):
             course = state.courses[shard]
             if course.at_us is not None and not course.begun and not state.held(shard):
                 continue  # it is not in this step yet, and holds nothing of it
@@ -374,9 +372,11 @@ class Ledger:
             if self._now.due_us(state, shard) < now_us and now_us - heard_us > (self._now.duration(state, shard) or 0):
                 self._revoke(state, step, shard, now_us)
 
-    def _still_at_it(self, state: Step, rank: int) -> Iterator[int]:
+    def _still_at_it(self, state: Step, step: int, rank: int, now_us: int) -> Iterator[int]:
+        """Others that have not computed their own, and could say more of that than that they wait for earlier sums."""
         for shard, course in enumerate(state.courses):
-            if shard != rank and course.idle_us is None and shard not in state.ended:
+            is_at_it = shard != rank and course.idle_us is None and shard not in state.ended
+            if is_at_it and not self._silence.is_behind(step, shard, now_us):
                 yield shard
 
     def _revoke(self, state: Step, step: int, rank: int, now_us: int) -> None:

@@ -10,9 +10,7 @@ from sa_atp.wire.contributions import ContributionMap
 
 OVERDUE = 3.0  # what takes so many times as long as it should is backed up
 PATIENCE_WITHOUT_HELP = 4  # while help does not make steps shorter, silence is so much longer
-REPEATED = (
-    2  # times as long as answers take, after which who says something says it again, if it was lost (requests.py)
-)
+REPEATED = 2  # times as long as answers take, after which what was said and lost is said again (requests.py)
 BEHIND = 2  # steps: one may be on its way down a slow link while the others are in the next
 HEARD_US = 150_000  # who waits for a sum that is over asks three times meanwhile (ledger.LONGEST_POLL_US)
 LEAST_POLL_US = 6_000  # between two offers of a leader that was told there is nothing to do
@@ -56,15 +54,17 @@ class Silence:
         return times
 
     def is_behind(self, step: int, rank: int, now_us: int) -> bool:
-        """Whether a worker takes sums of steps before the last one, and so is not silent: they come down its link as fast as
-        that can. Who did its work meanwhile would send it more of them, and it would fall further behind in each step.
+        """Whether a worker takes sums of steps before the last one, and so is not silent: they come down its link as fast
+        as that can. Who did its work meanwhile would send it more of them, and it would fall behind in each step.
         """
         worker = self._workers[rank]
         if worker.waited_us is None or step - worker.newest_step < BEHIND:
             return False
         return now_us - worker.waited_us <= HEARD_US + (1 + REPEATED) * worker.answer_us
 
-    def find(self, state: Step, step: int, rank: int, missing: int, now_us: int, *, is_on: bool) -> tuple[int, list[int]] | None:
+    def find(
+        self, state: Step, step: int, rank: int, missing: int, now_us: int, *, is_on: bool
+    ) -> tuple[int, list[int]] | None:
         """A shard, and its micro-batches that a helper should compute, which somebody silent holds.
 
         Args: missing: contributions that the helper misses (a bitmap). is_on: help is.

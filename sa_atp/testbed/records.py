@@ -63,7 +63,7 @@ class Evaluation:
 
     step: int
     time_s: float
-    """When the step was over (see `report.stats.step_ends_s`), since the first step began."""
+    """When the first worker had the step's sum and had applied it, since the first step began."""
     loss: float
     accuracy: float
 

@@ -90,10 +90,11 @@ class Fetching:
         # what was asked for once tells how long that takes
         if self._asked_us is not None and serial_distance(self._again_to, newest) >= 0 and left >= 0:
             took_us, self._asked_us = now_us - self._asked_us, None
+            took_us = min(took_us, MAX_PATIENCE_US)
             self._takes_us += int((SMOOTHING if self._takes_us else 1) * (took_us - self._takes_us))
-        # they come in order: behind the last one nothing is to be waited for. And what comes late and slowly may have
-        # been asked for by probes, and the batch be lost.
-        is_there = left <= 0 or now_us >= self._due_us
+        # They come in order: behind the last one nothing is to be waited for, nor behind the last of those that were
+        # asked for again, unless it follows at once. What comes late and slowly may have been asked for by probes.
+        is_there = left <= 0 or serial_distance(newest, self._again_to) == 1 or now_us >= self._due_us
         self._until_us = now_us + max(self._takes_us // (GAP if is_there else 1), self._patience_us)
 
     @property

@@ -134,7 +134,7 @@ class Operations:
         return self._active.values()
 
     def are_complete(self, seq: int) -> None:
-        """Some rank has all sums before this number, and gives them to whoever asks: nobody needs what we contribute there."""
+        """Some rank has all sums before this number, and gives them to whoever asks: our contributions are not needed."""
         self._complete = max(self._complete, self._place(seq))
 
     def is_complete(self, operation: Operation) -> bool:

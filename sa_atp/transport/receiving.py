@@ -215,8 +215,9 @@ class Receiver:
             self._fetching.ask(self._operations.active(), now_us)
 
     def _after_stored(self, head: Headers, now_us: int) -> bool:
-        """Results that we have asked for tell how long that takes, even those that we have by now. Returns: whether there were
-        some.
+        """Results that we have asked for tell how long that takes, even those that we have by now.
+
+        Returns: whether there were some.
         """
         stored = np.flatnonzero(head["flags"] & _FINISHED_AT_PS == _FROM_PS)
         if len(stored):

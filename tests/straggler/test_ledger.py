@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sa_atp.straggler.assignment import Capacity, makespan
 from sa_atp.straggler.ledger import STEPS_KEPT, Ledger, Told
 from sa_atp.straggler.projection import LEAST_SENDING_US
-from sa_atp.straggler.silence import PATIENCE_WITHOUT_HELP
+from sa_atp.straggler.silence import HEARD_US, PATIENCE_WITHOUT_HELP
 from sa_atp.transport import work_requests
 from sa_atp.wire.help_messages import Claim, Granted, HelpAnswer
 from sa_atp.wire.message_fields import HelpMode
@@ -184,6 +184,34 @@ def test_one_that_is_still_in_the_step_before_is_helped_at_once() -> None:
     ledger.idle(1, 0, Told(FAST_US, 4 * FAST_US), 1_000_000)
     assert ledger.claim(2, 1, 0, 0, None, NOTHING, 1_003_000) == (0, False)
     assert ledger.ask(2, 0, ALL, Told(FAST_US, 4 * FAST_US), 0, 1_006_000) is not None
+
+
+@pytest.mark.parametrize("mode", [HelpMode.STEAL, HelpMode.CLONE])
+def test_one_that_still_takes_sums_of_steps_before_the_last_is_left_its_own(mode: HelpMode) -> None:
+    """Its link is busy with them: who did its work would send it more. As soon as it is one step behind it is helped."""
+    ledger = known(2, 4, [FAST_US, FAST_US], mode)
+    leader, waits = Told(FAST_US, 4 * FAST_US), Told(FAST_US, 4 * FAST_US)
+    now = 2_000_000
+    ledger.idle(1, 1, waits, now - 10_000)
+    for step in (1, 2, 3):
+        ledger.idle(step, 0, leader, now)
+    for later_us in range(0, 500_000, 20_000):
+        ledger.ask(1, 1, ALL, waits, 0, now + later_us)  # it waits for the sum of step 1
+        assert ledger.ask(3, 0, ALL, leader, 0, now + later_us) is None
+    assert not ledger.to_revoke
+    ledger.idle(2, 1, waits, now + 500_000)
+    assert ledger.ask(3, 0, ALL, leader, 0, now + 500_000) is not None
+
+
+def test_one_that_is_steps_behind_and_says_nothing_is_helped() -> None:
+    """It is paused: its link is not what it waits for."""
+    ledger = known(2, 4, [FAST_US, FAST_US])
+    leader = Told(FAST_US, 4 * FAST_US)
+    ledger.idle(1, 1, leader, 2_000_000)
+    for step in (1, 2, 3):
+        ledger.idle(step, 0, leader, 2_000_000)
+    assert ledger.ask(3, 0, ALL, leader, 0, 2_100_000) is None
+    assert ledger.ask(3, 0, ALL, leader, 0, 2_000_000 + HEARD_US + 1) is not None
 
 
 def test_without_measurements_an_owner_goes_on() -> None:
