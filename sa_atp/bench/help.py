@@ -183,7 +183,7 @@ and 8, which takes the build with 512 contributions ([protocol section 1.3](prot
 `sa-atp bench help --list` says in the terms of a plan file what each one is. `random` slows down one worker by 2 to 8 in
 each step, another one each time; `pause` stops one for 1 s in each fourth step. Helped are micro-batches that helpers
 contributed, asked the questions of all workers to the parameter server's ledger, both a step.
-Of 14 steps (12 with heterogeneous links, 10 with 8 workers or more) the first three are not counted.
+Of 14 steps (24 with heterogeneous links, 10 with 8 workers or more) the first three are not counted.
 
 Settings that nobody chose: `sa-atp bench help --draw 100 --seed 1` draws workers, links, distances, losses, stragglers
 and racks. Two whole periods of a pause are counted, and what loses packets is repeated three times, twelve times where
