@@ -12,7 +12,7 @@ import numpy as np
 from sa_atp.arrays import Values
 from sa_atp.bench import stations
 from sa_atp.net.communicator import connect
-from sa_atp.net.compiled import worker_kernels
+from sa_atp.net.compiled import connection_kernels
 from sa_atp.testbed import gloo, worker
 
 WARM_UP = 3  # sums before the measurement: connections, windows, scales, memory
@@ -41,7 +41,7 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
     if task["transport"] == "gloo":
         gloo.load()
     else:
-        worker_kernels()
+        connection_kernels()
     before_mb = _peak_mb()
     mine, wanted = np.empty(values, np.float32), np.empty(values, np.float32)
     everybody = [contribution(each, values) for each in range(world_size)]

@@ -21,6 +21,7 @@ from sa_atp.bench.all_reduce_options import tensor_bytes
 from sa_atp.bench.all_reduce_task import WARM_UP
 from sa_atp.bench.cluster import Cluster, Request
 from sa_atp.errors import UserError
+from sa_atp.net.compiled import connection_kernels
 from sa_atp.net.mtu import of_interface
 from sa_atp.spec import HEADER_BYTES
 from sa_atp.testbed.cluster import LOOPBACK, READY_TIMEOUT_S, LocalCluster
@@ -80,6 +81,7 @@ def run(options: argparse.Namespace) -> int:
         tempfile.TemporaryDirectory(prefix="sa-atp-bench-") as folder,
         _backend(options, request, Path(folder)) as made,
     ):
+        connection_kernels()  # so that workers load them: what compiling takes is nothing of a worker's memory
         if options.sizes is not None:
             found = allreduce_sizes.measure(measure, made, request, options.sizes, options.against, Path(folder))
         else:

@@ -23,7 +23,7 @@ from sa_atp.arrays import Values
 from sa_atp.errors import UserError
 from sa_atp.net import mtu
 from sa_atp.net.clock import now_us
-from sa_atp.net.compiled import socket_kernels, worker_kernels
+from sa_atp.net.compiled import connection_kernels, socket_kernels
 from sa_atp.net.driver import Driver
 from sa_atp.net.helping import Helping
 from sa_atp.net.promise import Callbacks, Promise, then_at_once
@@ -94,7 +94,7 @@ def connect(
         operation_timeout_us=_microseconds("operation_timeout_s", operation_timeout_s),
         server_timeout_us=_microseconds("server_timeout_s", server_timeout_s),
     )
-    kernels = worker_kernels()  # before anybody counts on hearing from us
+    kernels = connection_kernels()  # before anybody counts on hearing from us
     socket = UdpSocket()
     socket.use(socket_kernels())
     joining = Joining(

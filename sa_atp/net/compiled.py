@@ -31,6 +31,12 @@ def worker_kernels() -> Kernels:
         return _worker_kernels()
 
 
+def connection_kernels() -> Kernels:
+    """As `worker_kernels`, when all that a connection calls is there as well: nothing is compiled once it has joined."""
+    steady_loop()
+    return worker_kernels()
+
+
 def socket_kernels() -> Any:
     """Those of a socket."""
     with _LOCK:
