@@ -174,7 +174,8 @@ and `help-table.json` anew, byte for byte; a test makes some rows anew, and fail
 
 The bound: of a step's time T a worker cannot compute for l + max(u, d), where u and d are how long its link is busy with
 one contribution up and with the sum down, and l the delay there and back; T is the least for which all together can compute
-the step's work. With links that take no time it is total work over total speed. A pause does not count as lost speed.
+the step's work. With links that take no time it is total work over total speed. Who pauses
+cannot compute either; each step counts as much of a pause as comes to it on average.
 
 What a setting's name does not say is as in `topologies/demo.toml`: 4 workers with 16 micro-batches of 12 ms, links of
 10 Gbit/s and 20 us, one worker (the last) four times slower. But gradients are random numbers, as many as the demo's

@@ -8,7 +8,10 @@ go up. With u, d: how long its link is busy with one contribution up, and with t
 
 The smallest T that allows that is the bound; a worker for which nothing is left need not compute, but the sum has to reach
 it, and the parameter server gets a copy: T >= max(d) and T >= a copy's time. Loss makes everything be sent 1 / (1 - loss)
-times. A pause is not counted as lost speed. Without links it is the fluid bound, total work over total speed.
+times. Without links it is the fluid bound, total work over total speed.
+
+Who pauses cannot compute meanwhile. A pause may last for several steps of the others, but it is over before the run is,
+as the last step ends when the last worker has its sum; so each step counts as much of it as comes to it on average.
 """
 
 from collections.abc import Sequence
@@ -60,12 +63,15 @@ def bound_us(plan: Plan, steps: Sequence[int]) -> float:
     busy = [contribution_us(plan, rate) for rate in links]
     copy_us = contribution_us(plan, trunk_mbps)
     work_us = topology.workers * plan.job.shard_us
+    paused = [
+        sum(pattern.pause_us_of(step, worker) for step in steps) / len(steps) for worker in range(topology.workers)
+    ]
     found = [
         max(
             step_us(
                 work_us,
                 [pattern.slowdown_of(step, worker) for worker in range(topology.workers)],
-                [latency_us + each for each in busy],
+                [latency_us + link + pause for link, pause in zip(busy, paused, strict=True)],
             ),
             *busy,
             copy_us,

@@ -71,12 +71,15 @@ def run(plan: Plan, policy: str, repetition: int, progress: Progress) -> PolicyR
 
 
 def step_ends_us(plan: Plan, policy: str, progress: Progress, fabric: Fabric) -> list[int]:
-    """When each step of a run was over, without its records, where only sizes are on their way. Raises: SaAtpError."""
+    """When each step of a run was over, without its records, where only sizes are on their way. Raises: SaAtpError.
+
+    That is when the first worker had its sum, and the last step when the last one had it (as report.stats.step_ends_s).
+    """
     simulation = _Simulation(plan, policies.switch_policy(policy), 0, progress, fabric, sizes_only=True)
     simulation.keeps = False
     with _collected_seldom():
         simulation.run()
-    return simulation.ends_us
+    return [*simulation.ends_us[:-1], simulation.clock.now_us]
 
 
 def sizes_of(plan: Plan) -> SizesOnly:
