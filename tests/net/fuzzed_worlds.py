@@ -1,0 +1,440 @@
+"""A worker, and a parameter server, whose socket is a script: what they send comes back as results and answers, and beside
+these comes what is nearly right. Whatever is compiled works on memory that nobody may touch behind its end.
+"""
+
+import random
+from collections import Counter, deque
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sa_atp.arrays import AnyIntegers, ByteRows
+from sa_atp.net import steady_loop_kernels as loop
+from sa_atp.net.compiled_bursts import PackedReceive, SegmentedSend
+from sa_atp.net.steady_loop import sender_of
+from sa_atp.wire.message_fields import HelpMode
+from sa_atp.spec import Flag, Kind
+from sa_atp.transport import steady_kernels as s
+from sa_atp.transport.events import OperationDone
+from sa_atp.transport.job import Job, Member, State
+from sa_atp.transport.membership import Membership
+from sa_atp.transport.server import ParameterServer
+from sa_atp.transport.server_events import ServerSettings
+from sa_atp.transport.steady import Steady
+from sa_atp.transport.worker import Worker
+from sa_atp.wire.datagrams import Address, Burst
+from sa_atp.wire.header import bitmaps, first_byte, headers, size_of, words_of
+
+from . import scripted_calls as c
+from .guarded import Guarded
+from .wrong_messages import Messages, changed
+
+SWITCH, SERVER = ("10.0.0.1", 9), ("10.0.0.2", 9)
+ADDRESSES = {sender_of(address): address for address in (SWITCH, SERVER)}
+KEPT_BYTES, LOG_ROWS = 4 << 20, 4096
+FOUND_ROWS = 20
+
+
+class Socket:
+    """What compiled code of a socket works on, and what has been sent."""
+
+    def __init__(self, built: c.Built, rng: random.Random, seen: Counter[str]) -> None:
+        self._built, self._rng, self.seen = built, rng, seen
+        self._script = built.script
+        self.messages = Messages(built.script, rng, seen)
+        self._kept, self._log = np.zeros(KEPT_BYTES, np.uint8), np.zeros((LOG_ROWS, 2), np.int64)
+        self.packed, self.segmented = PackedReceive(built.sockets), SegmentedSend(built.sockets)
+        packed, segmented = self.packed, self.segmented
+        room = Guarded(65_536 * rng.randrange(1, 6) + 4 * rng.randrange(1000), np.uint8)
+        found = Guarded((rng.choice((2, FOUND_ROWS, 64)), 4), np.int64)
+        words = [Guarded(count, np.uint64) for count in (7, 2, 2, 8, 7, 2, 3)]
+        self._guarded = [room, found, *words]
+        packed._room, packed._found = room.array, found.array
+        packed._header, packed._vector, packed._name, packed._control = (each.array for each in words[:4])
+        segmented._header, segmented._vector, segmented._control = (each.array for each in words[4:])
+        at = int(room.array.ctypes.data)
+        self._script[[c.IN_FIRST, c.IN_END]] = at, at + room.array.nbytes
+        self._script[[c.KEPT_AT, c.KEPT_END, c.LOG_AT, c.LOG_END]] = (
+            self._kept.ctypes.data, KEPT_BYTES, self._log.ctypes.data, LOG_ROWS,
+        )  # fmt: skip
+        self._script[[c.KEPT, c.LOGGED]] = 0
+
+    def may_read(self, data: AnyIntegers, question: AnyIntegers | None = None) -> None:
+        """What may be sent now."""
+        for first, array in ((c.OUT_FIRST, data), (c.ASK_FIRST, data if question is None else question)):
+            at = int(array.ctypes.data)
+            self._script[first : first + 2] = at, at + array.nbytes
+
+    def send(self, address: Address, data: ByteRows, segments: int) -> None:
+        data = np.ascontiguousarray(data)
+        self.may_read(data)
+        self._script[c.SENDS] = self._rng.choice((0, 0, 0, 2))
+        sent = self.segmented.send(3, address, data, segments)
+        self.seen["sent: by a call from Python"] += sent
+        self.seen["refused: a call from Python"] += sent < len(data)
+
+    def sent(self) -> list[ByteRows]:
+        """What has been sent since the last time, packets of one size each."""
+        found, at = [], 0
+        for segment, count in self._log[: self._script[c.LOGGED]].tolist():
+            if count % segment == 0:
+                found.append(self._kept[at : at + count].reshape(-1, segment).copy())
+            at += count
+        self._script[[c.KEPT, c.LOGGED]] = 0
+        return found
+
+    def received(self) -> list[Burst]:
+        """A look at the socket, as UdpSocket has it."""
+        room, _, header, vector, name, control, found = self.packed.lent()
+        before = int(self._script[c.NEXT])
+        count = self.packed._receive(3, room, header, vector, name, control, found)
+        is_drained = count < 0
+        count = -1 - count if is_drained else count
+        self._built.look()
+        self.seen["look: nothing more"] += is_drained
+        self.seen["look: as many rows as there are"] += count == len(found)
+        self.seen["look: messages side by side"] += int(self._script[c.NEXT]) - before > count > 0
+        self.seen["look: room is full"] += not is_drained and count < len(found)
+        return self.bursts(0, count)
+
+    def bursts(self, first: int, end: int, taken: int = 0) -> list[Burst]:
+        found = self.packed._found[first:end, 2].tolist()
+        bursts: list[Burst] = []
+        for row, size in enumerate(found, first):
+            if size == 0:
+                self.seen["dropped: no size, which no kernel says"] += 1
+            else:
+                bursts += self.packed.bursts(row, row + 1, taken)
+            taken = 0
+        return bursts
+
+    @property
+    def is_over(self) -> bool:
+        return bool(self._script[c.NEXT] >= self._script[c.COUNT])
+
+    def check(self) -> None:
+        self._built.look()
+        for each in self._guarded:
+            each.check()
+
+
+class WorkerWorld:
+    """One worker, sums that follow one another, and a switch that says what it should, most of the time."""
+
+    def __init__(self, built: c.Built, rng: random.Random, seen: Counter[str]) -> None:
+        self._built, self._rng, self.seen = built, rng, seen
+        self._script = built.script
+        bits = rng.choice((64, 64, 512))
+        self._of = Membership(
+            job=rng.randrange(1, 255), epoch=rng.randrange(256), rank=0, world_size=rng.choice((1, 2)),
+            micro_batches=rng.choice((1, 1, 3)), lanes=rng.choice((64, 64, 256)), contribution_bits=bits,
+            slot_base=16 * rng.randrange(4), slot_count=rng.choice((64, 256, 1024)),
+            first_seq=rng.choice((0, 2**32 - 600, 2**31 - 300, rng.randrange(2**32))), data_address=SWITCH,
+            server_address=SERVER, alive_every_us=10**9,
+        )  # fmt: skip
+        of = self._of
+        self.worker = Worker(of, 1, first_request=7, kernels=_counting(built.worker, seen))
+        self.size = size_of(Kind.DATA, of.lanes, of.contribution_bits)
+        self.question_size = size_of(Kind.PROBE, of.lanes, of.contribution_bits)
+        self.now = 1000
+        self._socket = Socket(built, rng, seen)
+        self._messages = self._socket.messages
+        self._out = Guarded((rng.choice((7, 64, 256)), self.size), np.uint8)
+        self.worker.write_over(len(self._out.array))
+        self._numbers, self._reals = Guarded(loop.L_ITEMS, np.int64), Guarded(loop.F_ITEMS, np.float64)
+        self._polls, self._times, self._held = Guarded(2, np.int64), Guarded(2, np.int64), Guarded(1, np.int32)
+        self._own = [self._out, self._numbers, self._reals, self._polls, self._times, self._held]
+        self._copies: dict[tuple[int, tuple[int, ...]], Guarded] = {}
+        self._limits = {
+            s.A_ROWS: rng.choice((4, 40, 2048)), s.A_ASKED: rng.choice((1, 4, 256)), s.A_ASKED + 1: rng.choice((1, 256))
+        }  # fmt: skip
+        self._coming: deque[ByteRows] = deque()
+        self._recent: deque[ByteRows] = deque(maxlen=8)
+        self._values = rng.randrange(300, 900) * of.lanes - rng.randrange(of.lanes)
+        self._whole = words_of(of.fan_in, of.contribution_bits)
+        self._operation = -1
+        self._misery = rng.choice((0.0, 0.0, 0.002, 0.02))
+        self._wrong = rng.choice((0.1, 0.4, 0.8))
+
+    def turn(self) -> bool:
+        """Returns: whether the connection goes on."""
+        rng, worker = self._rng, self.worker
+        self.now += rng.choice((1, 100, 700)) if rng.random() < 0.995 else rng.choice((3_000, 120_000))
+        due = worker.next_timer_us()
+        if due is not None and due <= self.now:
+            worker.handle_timer(self.now)
+        self._go_on()
+        if rng.random() < 0.5:
+            self._transmit()
+        self._come()
+        self._script[c.CLOCK] = self.now
+        lent = worker.steady(self.now)
+        if lent is not None:
+            self._run(lent)
+        while not self._socket.is_over:
+            bursts = self._socket.received()
+            self.seen["given to the rules: bursts"] += len(bursts)
+            worker.receive(bursts, self.now)
+            if rng.random() < 0.3:
+                break  # another look sends first
+        self._collect()
+        self._socket.check()
+        return worker.error is None
+
+    def _go_on(self) -> None:
+        while (event := self.worker.next_event()) is not None:
+            if isinstance(event, OperationDone) and event.operation == self._operation:
+                self.worker.result(event.operation, np.zeros(self._values, np.float32))
+                self._operation = -1
+                self.seen["sums that were complete"] += 1
+        if self._operation < 0 and self.worker.error is None:
+            values = np.random.default_rng(self._rng.getrandbits(32)).standard_normal(self._values)
+            if self._rng.random() < 0.05:
+                values *= self._rng.choice((1e-3, 300.0))
+            self._operation = self.worker.begin(self._values, ("key", self._values), self.now)
+            bits = self._of.bits_of(0)
+            self.worker.contribute(self._operation, [values.astype(np.float32)], bits, self.now)
+
+    def _transmit(self) -> None:
+        for _ in range(4):
+            bursts = self.worker.transmit(self.now, self._rng.choice((None, 20_000, 100_000)))
+            for burst in bursts:
+                self._socket.send(burst.address, burst.data, self._rng.choice((1, 5, 64)))
+            if not bursts:
+                break
+
+    def _collect(self) -> None:
+        """What a switch, and the parameter server, make of what was sent."""
+        rng = self._rng
+        for packets in self._socket.sent():
+            if packets.shape[1] == self.size:
+                head = headers(packets)
+                head["first"], head["flags"] = first_byte(Kind.RESULT), 0
+                if rng.random() < 0.2:
+                    head["flags"][rng.randrange(len(packets)) :] |= np.uint8(
+                        rng.choice((Flag.CONGESTION, Flag.COLLISION, Flag.FROM_PS))
+                    )
+                bitmaps(packets, self._of.contribution_bits)[:] = self._whole
+                kept = np.array([rng.random() >= self._misery for _ in packets])
+                if kept.any():
+                    self._coming.append(packets[kept])
+            elif packets.shape[1] == self.question_size and packets[0, 0] == first_byte(Kind.PROBE):
+                headers(packets)["first"] = first_byte(Kind.PROBE_REPLY)
+                if rng.random() < 0.2:
+                    headers(packets)["flags"] |= np.uint8(Flag.CONGESTION)
+                self._coming.insert(max(0, len(self._coming) - rng.choice((0, 1))), packets)
+
+    def _come(self) -> None:
+        """Puts what comes now into the script."""
+        rng, messages = self._rng, self._messages
+        messages.clear()
+        for _ in range(rng.choice((0, 1, 2, 4, 8))):
+            if self._coming and rng.random() >= self._wrong:
+                packets = self._coming.popleft()
+                if len(packets) > 1 and rng.random() < 0.2:
+                    cut = rng.randrange(1, len(packets))
+                    self._coming.appendleft(packets[cut:])
+                    packets = packets[:cut]
+                elif len(self._coming) > 1 and rng.random() < self._misery:
+                    self._coming[0], packets = packets, self._coming[0]
+                self._recent.append(packets)
+                messages.packets(packets, sender_of(SERVER if rng.random() < 0.1 else SWITCH))
+            elif rng.random() < self._wrong and (self._recent or self._coming):
+                source = rng.choice([*self._recent, *list(self._coming)[:3]])
+                packets = source if rng.random() < 0.3 else changed(source, self._edges(), rng, self.seen)
+                repeats = FOUND_ROWS if rng.random() < 0.02 else 1
+                for _ in range(repeats):
+                    if rng.random() < 0.5 or repeats > 1:
+                        self.seen["drawn: shape as it should be"] += 1
+                        messages.packets(packets, sender_of(rng.choice((SWITCH, SWITCH, SERVER))))
+                    else:
+                        messages.wrong_shape(packets, sender_of(SWITCH))
+
+    def _edges(self) -> list[int]:
+        """Sequence numbers at which something begins or ends."""
+        known = self.worker._operations.get(self._operation)
+        if known is None:
+            return [self._of.first_seq]
+        plan, group = known.plan, known.groups[0] if known.groups else None
+        places = [0, plan.data_start(0), plan.attempt_fragments, plan.data_start(1), plan.span]
+        places += [known.oldest_pending() or 0, group.high if group is not None else 0]
+        places += [plan.data_start(0) + plan.chunk_fragments * n for n in (1, plan.chunks - 1)]
+        return [known.first_seq + place for place in places]
+
+    def _run(self, lent: Steady) -> None:
+        """The compiled loop, with memory behind each of whose ends nobody may touch."""
+        rng, numbers, script = self._rng, self._numbers.array, self._script
+        before = int(script[c.COUNT] - script[c.NEXT])
+        state = tuple(self._copy(i, array) for i, array in enumerate(lent.state))
+        question = state[s.A_QUESTION].view(np.uint8).reshape(1, -1)
+        values = self._copy(-1, lent.values)
+        out = self._out.array
+        segmented, room = self._socket.segmented.lent(SWITCH), self._socket.packed.lent()
+        numbers[:] = 0
+        numbers[: loop.L_UNTIL] = 3, 4, sender_of(SWITCH), sender_of(SERVER)
+        numbers[loop.L_UNTIL : loop.L_HELD] = self.now + 200_000, rng.choice((0, 0, 50)), -1
+        numbers[loop.L_COUNTED : loop.L_SEGMENTS] = self.now, 8_000, 96, 1
+        numbers[loop.L_SEGMENTS : loop.L_TURNS] = (
+            rng.choice((1, 5, 64)), self.size, lent.data_fragments, rng.choice((1, 8)), rng.randrange(2),
+        )  # fmt: skip
+        self._reals.array[:] = rng.choice((0.0, 0.5, 50.0)), 0.0
+        script[c.HELD] = rng.choice((0, 0, 0, 10_000, 1_000_000))
+        script[c.SENDS], script[c.SIGNAL] = rng.choice((0, 0, 0, 1, 3)), rng.choice((0, 0, 0, 2))
+        self._socket.may_read(out, question)
+        self._built.run(
+            numbers, self._reals.array, self._polls.array, self._times.array, self._held.array, *room,
+            out.view(np.uint32), out, question, *segmented, values, state,
+        )  # fmt: skip
+        self._built.look()
+        for each in (*self._own, *self._copies.values()):
+            each.check()
+        for array, copied in zip(lent.state, state, strict=True):
+            array[: len(copied)] = copied
+        lent.question[:] = question
+        self.now = int(script[c.CLOCK])
+        self._count(state, before)
+        self.worker.resume(int(numbers[loop.L_NOW]))
+        _, _, _, _, found, row, datagram, written, _, asks = numbers[loop.L_TURNS :].tolist()
+        if written:
+            self._socket.send(SWITCH, out[datagram:written], 64)
+        if asks:
+            self._socket.send(SWITCH, lent.question, 1)
+        if found:
+            self.worker.receive(self._socket.bursts(row, found, datagram), self.now)
+
+    def _copy(self, which: int, array: NDArray[Any]) -> NDArray[Any]:
+        """The same with a guard behind it; tables that only grow may be shorter."""
+        size = array.shape[0]
+        if which in self._limits:
+            least = int(self.worker._steady._known) if which == s.A_ASKED and self.worker._steady is not None else 1
+            size = min(size, max(self._limits[which], least))
+        shape = (size, *array.shape[1:])
+        known = self._copies.get((which, shape))
+        if known is None:
+            known = self._copies[which, shape] = Guarded(shape, array.dtype)
+        known.array[...] = array[:size]
+        return known.array
+
+    def _count(self, state: Sequence[NDArray[Any]], before: int) -> None:
+        """What has become of it."""
+        numbers, seen, known = self._numbers.array, self.seen, state[0]
+        answered = int(known[s.N_ANSWERED])
+        seen["loop: entered"] += 1
+        seen["loop: turns"] += int(numbers[loop.L_TURNS])
+        seen["loop: results taken"] += int(numbers[loop.L_TAKEN]) - answered
+        seen["loop: answers taken"] += answered
+        seen["loop: contributions and questions sent"] += int(numbers[loop.L_SENT])
+        seen["loop: questions asked"] += int(known[s.N_ASKED] > 0)
+        seen["loop: gaps between transmissions"] += int(known[s.N_GAPS])
+        seen["loop ended: sending was refused"] += int(numbers[loop.L_WRITTEN] > 0)
+        seen["loop ended: a question was refused"] += int(numbers[loop.L_ASKS] > 0 and numbers[loop.L_WRITTEN] == 0)
+        if numbers[loop.L_FOUND] == 0:
+            seen["loop ended: nothing is left, a timer, or sending is for the rules"] += 1
+            return
+        _, count, segment, sender = self._socket.packed._found[numbers[loop.L_ROW]].tolist()
+        if known[s.N_PART]:
+            why = "a chunk is complete"
+        elif sender not in ADDRESSES:
+            why = "a stranger"
+        elif segment not in (self.size, self.question_size):
+            why = "another size"
+        elif count % segment:
+            why = "a shorter datagram behind others"
+        else:
+            why = "content of an answer" if segment == self.question_size else "content of a result"
+        seen[f"loop ended: {why}"] += 1
+
+
+class ServerWorld:
+    """A parameter server with one job, to which ranks send contributions, and a switch results."""
+
+    def __init__(self, built: c.Built, rng: random.Random, seen: Counter[str]) -> None:
+        self._rng, self.seen = rng, seen
+        bits, self._lanes = rng.choice((64, 64, 512)), rng.choice((64, 64, 256))
+        ranks = rng.choice((1, 2, 4))
+        self._job = Job(
+            name="job", number=rng.randrange(1, 255), epoch=rng.randrange(256), world_size=ranks, micro_batches=2,
+            lanes=self._lanes, contribution_bits=bits, slot_base=0, slot_count=1024,
+            first_seq=rng.choice((0, 2**32 - 600, rng.randrange(2**32))), help_mode=HelpMode.NONE,
+        )  # fmt: skip
+        self._job.state = State.RUNNING
+        for rank in range(ranks):
+            address = f"10.0.1.{rank + 1}", 9
+            self._job.members[rank] = Member(rank=rank, address=address, incarnation=1, heard_us=0, has_spoken=True)
+        self._senders = [sender_of(SWITCH), *(sender_of(each.address) for each in self._job.members.values())]
+        settings = ServerSettings(lanes=self._lanes, contribution_bits=bits, switch_address=SWITCH)
+        self._server = ParameterServer(settings, rng.getrandbits, _counting(built.worker, seen, "server: "))
+        self._server.jobs[self._job.number] = self._job
+        self._socket = Socket(built, rng, seen)
+        self._bits, self._next, self.now = bits, 0, 1000
+        self._wrong = rng.choice((0.1, 0.4, 0.8))
+
+    def turn(self) -> bool:
+        rng, messages = self._rng, self._socket.messages
+        self.now += 100
+        messages.clear()
+        for _ in range(rng.choice((1, 2, 4, 8))):
+            packets = self._packets()
+            sender = rng.choice(self._senders)
+            if rng.random() >= self._wrong:
+                messages.packets(packets, sender)
+                continue
+            first = self._job.first_seq
+            edges = [first, first + self._next, first + 256, first + (1 << 20), first + 2**31]
+            wrong = packets if rng.random() < 0.3 else changed(packets, edges, rng, self.seen)
+            if rng.random() < 0.5:
+                messages.packets(wrong, sender)
+            else:
+                messages.wrong_shape(wrong, sender)
+        while not self._socket.is_over:
+            bursts = self._socket.received()
+            self.seen["server: bursts"] += len(bursts)
+            kept = self._job.stats.results_kept
+            self._server.receive(bursts, self.now)
+            self.seen["server: results kept"] += self._job.stats.results_kept - kept
+        for burst in self._server.transmit(self.now, 1 << 20):
+            self.seen["server: sent"] += len(burst)
+            self._socket.send(burst.address, burst.data, rng.choice((1, 5, 64)))
+        self._socket.sent()
+        self._socket.check()
+        return self._job.state is State.RUNNING and self._next < 4000
+
+    def _packets(self) -> ByteRows:
+        rng, job = self._rng, self._job
+        kind = rng.choice((Kind.RESULT, Kind.RESULT, Kind.DATA, Kind.PROBE))
+        made = np.zeros((rng.choice((1, 3, 40, 200)), size_of(kind, self._lanes, self._bits)), np.uint8)
+        head = headers(made)
+        head["first"], head["job"], head["epoch"] = first_byte(kind), job.number, job.epoch
+        head["exponent"], head["tag"] = 5, 1
+        first = self._next if rng.random() < 0.7 else rng.randrange(self._next + 1)
+        head["seq"] = (job.first_seq + first + np.arange(len(made))) % 2**32
+        whole = kind is Kind.RESULT or (kind is Kind.DATA and rng.random() < 0.2)
+        bitmaps(made, self._bits)[:] = words_of((1 << 2 * job.world_size) - 1 if whole else 3, self._bits)
+        if kind is not Kind.PROBE:
+            self._next = max(self._next, first + len(made))
+        return made
+
+
+def _counting(kernels: Any, seen: Counter[str], whose: str = "rules: ") -> Any:
+    """The same functions, which say how often each had what it takes."""
+
+    def streams(*arguments: Any) -> int:
+        count = int(kernels.streams(*arguments))
+        seen[f"{whose}streams, {'none' if count < 0 else 'one' if count == 1 else 'several'}"] += 1
+        return count
+
+    def take(*arguments: Any) -> bool:
+        is_taken = bool(kernels.take(*arguments))
+        seen[f"{whose}take, {'all' if is_taken else 'nothing'}"] += 1
+        return is_taken
+
+    def fill(*arguments: Any) -> int:
+        count = int(kernels.fill(*arguments))
+        seen[f"{whose}fill, {'all' if count == arguments[3] - arguments[2] else 'a part, or nothing'}"] += 1
+        return count
+
+    return SimpleNamespace(streams=streams, take=take, fill=fill, dequantise=kernels.dequantise)
+
