@@ -36,6 +36,7 @@ SWITCH, SERVER = ("10.0.0.1", 9), ("10.0.0.2", 9)
 ADDRESSES = {sender_of(address): address for address in (SWITCH, SERVER)}
 KEPT_BYTES, LOG_ROWS = 4 << 20, 4096
 FOUND_ROWS = 20
+PATIENCE = 20  # turns without a stream that flows, after which little is wrong until one does
 
 
 class Socket:
@@ -73,8 +74,11 @@ class Socket:
         self.may_read(data)
         self._script[c.SENDS] = self._rng.choice((0, 0, 0, 2))
         sent = self.segmented.send(3, address, data, segments)
-        self.seen["sent: by a call from Python"] += sent
-        self.seen["refused: a call from Python"] += sent < len(data)
+        self.seen["sent: by calls from Python"] += len(data)
+        if sent < len(data):  # UdpSocket tries again
+            self.seen["sent: by calls from Python, after one was refused"] += 1
+            self._script[c.SENDS] = 0
+            self.segmented.send(3, address, np.ascontiguousarray(data[sent:]), segments)
 
     def sent(self) -> list[ByteRows]:
         """What has been sent since the last time, packets of one size each."""
@@ -130,7 +134,7 @@ class WorkerWorld:
         bits = rng.choice((64, 64, 512))
         self._of = Membership(
             job=rng.randrange(1, 255), epoch=rng.randrange(256), rank=0, world_size=rng.choice((1, 2)),
-            micro_batches=rng.choice((1, 1, 3)), lanes=rng.choice((64, 64, 256)), contribution_bits=bits,
+            micro_batches=rng.choice((1, 1, 3)), lanes=256 if bits > 64 else rng.choice((64, 64, 256)), contribution_bits=bits,
             slot_base=16 * rng.randrange(4), slot_count=rng.choice((64, 256, 1024)),
             first_seq=rng.choice((0, 2**32 - 600, 2**31 - 300, rng.randrange(2**32))), data_address=SWITCH,
             server_address=SERVER, alive_every_us=10**9,
@@ -153,11 +157,14 @@ class WorkerWorld:
         }  # fmt: skip
         self._coming: deque[ByteRows] = deque()
         self._recent: deque[ByteRows] = deque(maxlen=8)
+        self._lost: set[int] = set()  # sequence numbers of contributions that never arrived
         self._values = rng.randrange(300, 900) * of.lanes - rng.randrange(of.lanes)
         self._whole = words_of(of.fan_in, of.contribution_bits)
+        self._ours = words_of(self._of.bits_of(0), self._of.contribution_bits)
         self._operation = -1
-        self._misery = rng.choice((0.0, 0.0, 0.002, 0.02))
-        self._wrong = rng.choice((0.1, 0.4, 0.8))
+        self._misery = rng.choice((0.0, 0.0, 0.0, 0.001, 0.02))
+        self._wrong = rng.choice((0.02, 0.1, 0.3))
+        self._without = PATIENCE  # turns since a stream has flowed
 
     def turn(self) -> bool:
         """Returns: whether the connection goes on."""
@@ -172,6 +179,7 @@ class WorkerWorld:
         self._come()
         self._script[c.CLOCK] = self.now
         lent = worker.steady(self.now)
+        self._without = 0 if lent is not None else self._without + 1
         if lent is not None:
             self._run(lent)
         while not self._socket.is_over:
@@ -179,7 +187,7 @@ class WorkerWorld:
             self.seen["given to the rules: bursts"] += len(bursts)
             worker.receive(bursts, self.now)
             if rng.random() < 0.3:
-                break  # another look sends first
+                self._transmit()
         self._collect()
         self._socket.check()
         return worker.error is None
@@ -213,26 +221,30 @@ class WorkerWorld:
             if packets.shape[1] == self.size:
                 head = headers(packets)
                 head["first"], head["flags"] = first_byte(Kind.RESULT), 0
-                if rng.random() < 0.2:
-                    head["flags"][rng.randrange(len(packets)) :] |= np.uint8(
-                        rng.choice((Flag.CONGESTION, Flag.COLLISION, Flag.FROM_PS))
-                    )
+                if rng.random() < 0.04:
+                    flag = rng.choice((Flag.CONGESTION, Flag.CONGESTION, Flag.COLLISION, Flag.FROM_PS))
+                    head["flags"][rng.randrange(len(packets)) :] |= np.uint8(flag)
                 bitmaps(packets, self._of.contribution_bits)[:] = self._whole
                 kept = np.array([rng.random() >= self._misery for _ in packets])
+                self._lost.difference_update(head["seq"].tolist())
+                self._lost.update(head["seq"][~kept].tolist())
                 if kept.any():
                     self._coming.append(packets[kept])
             elif packets.shape[1] == self.question_size and packets[0, 0] == first_byte(Kind.PROBE):
                 headers(packets)["first"] = first_byte(Kind.PROBE_REPLY)
-                if rng.random() < 0.2:
+                is_lost = int(headers(packets)["seq"][0]) in self._lost
+                bitmaps(packets, self._of.contribution_bits)[:] = 0 if is_lost else self._ours
+                if rng.random() < 0.05:
                     headers(packets)["flags"] |= np.uint8(Flag.CONGESTION)
                 self._coming.insert(max(0, len(self._coming) - rng.choice((0, 1))), packets)
 
     def _come(self) -> None:
         """Puts what comes now into the script."""
         rng, messages = self._rng, self._messages
+        wrong = self._wrong if self._without < PATIENCE else 0.005
         messages.clear()
         for _ in range(rng.choice((0, 1, 2, 4, 8))):
-            if self._coming and rng.random() >= self._wrong:
+            if self._coming and rng.random() >= wrong:
                 packets = self._coming.popleft()
                 if len(packets) > 1 and rng.random() < 0.2:
                     cut = rng.randrange(1, len(packets))
@@ -241,8 +253,10 @@ class WorkerWorld:
                 elif len(self._coming) > 1 and rng.random() < self._misery:
                     self._coming[0], packets = packets, self._coming[0]
                 self._recent.append(packets)
-                messages.packets(packets, sender_of(SERVER if rng.random() < 0.1 else SWITCH))
-            elif rng.random() < self._wrong and (self._recent or self._coming):
+                put = messages.packets(packets, sender_of(SERVER if rng.random() < 0.1 else SWITCH))
+                if put < len(packets):
+                    self._coming.appendleft(packets[put:])
+            elif rng.random() < wrong and (self._recent or self._coming):
                 source = rng.choice([*self._recent, *list(self._coming)[:3]])
                 packets = source if rng.random() < 0.3 else changed(source, self._edges(), rng, self.seen)
                 repeats = FOUND_ROWS if rng.random() < 0.02 else 1
@@ -353,7 +367,8 @@ class ServerWorld:
 
     def __init__(self, built: c.Built, rng: random.Random, seen: Counter[str]) -> None:
         self._rng, self.seen = rng, seen
-        bits, self._lanes = rng.choice((64, 64, 512)), rng.choice((64, 64, 256))
+        bits = rng.choice((64, 64, 512))
+        self._lanes = 256 if bits > 64 else rng.choice((64, 64, 256))
         ranks = rng.choice((1, 2, 4))
         self._job = Job(
             name="job", number=rng.randrange(1, 255), epoch=rng.randrange(256), world_size=ranks, micro_batches=2,

@@ -71,14 +71,15 @@ class Messages:
         self.count += 1
         self.script[c.COUNT] = self.count
 
-    def packets(self, packets: ByteRows, sender: int) -> None:
-        """Packets of one size as they are, in as many messages as the kernel likes."""
+    def packets(self, packets: ByteRows, sender: int) -> int:
+        """Packets of one size as they are, in as many messages as the kernel likes. Returns: how many there was room for."""
         size, first = packets.shape[1], 0
         while first < len(packets) and not self.is_full:
             count = min(self.rng.choice((1, 3, 16, 64, 64)), MOST_BYTES // size, len(packets) - first)
             is_single = count == 1 and self.rng.random() < 0.7
             self.add(packets[first : first + count], size, sender, 0 if is_single else 24)
             first += count
+        return first
 
     def wrong_shape(self, packets: ByteRows, sender: int) -> None:
         """Packets in a message of which one to three things are not as the kernel would have them, or senders."""
