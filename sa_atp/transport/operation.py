@@ -230,7 +230,7 @@ class Operation:
     ) -> tuple[int, int] | None:
         """What on_results does, where that is the common case: by a kernel. Args: see kernels.take.
 
-        Returns: as on_results; None if it is not common, and nothing has changed. Raises: Changed.
+        Returns: as on_results; None if it is not common, and nothing has changed. Raises: NotFinite, Changed.
         """
         (group,) = self.groups
         if not kernels.take(
@@ -251,7 +251,7 @@ class Operation:
     def after_taken(self, last: int, found: Any, done: Any) -> tuple[int, int]:
         """What follows from what a kernel has taken. Args: last: the last fragment; found, done: see kernels.take.
 
-        Returns: as on_results. Raises: Changed.
+        Returns: as on_results. Raises: NotFinite, Changed.
         """
         (group,) = self.groups
         fresh, newest_us, flown, complete, accepted, last_accepted = found.tolist()

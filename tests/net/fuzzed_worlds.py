@@ -158,7 +158,7 @@ class WorkerWorld:
         self._coming: deque[ByteRows] = deque()
         self._recent: deque[ByteRows] = deque(maxlen=8)
         self._lost: set[int] = set()  # sequence numbers of contributions that never arrived
-        self._values = rng.randrange(300, 900) * of.lanes - rng.randrange(of.lanes)
+        self._values = rng.choice((300, 900, 3000)) * of.lanes - rng.randrange(of.lanes)
         self._whole = words_of(of.fan_in, of.contribution_bits)
         self._ours = words_of(self._of.bits_of(0), self._of.contribution_bits)
         self._operation = -1
@@ -221,7 +221,7 @@ class WorkerWorld:
             if packets.shape[1] == self.size:
                 head = headers(packets)
                 head["first"], head["flags"] = first_byte(Kind.RESULT), 0
-                if rng.random() < 0.04:
+                if rng.random() < 0.01:
                     flag = rng.choice((Flag.CONGESTION, Flag.CONGESTION, Flag.COLLISION, Flag.FROM_PS))
                     head["flags"][rng.randrange(len(packets)) :] |= np.uint8(flag)
                 bitmaps(packets, self._of.contribution_bits)[:] = self._whole

@@ -20,7 +20,7 @@ from .fuzzed_worlds import ServerWorld, WorkerWorld
 from .scripted_calls import FAULTS_KNOWN, Built, build
 
 PART = 100_000  # datagrams of a process
-TURNS = 400  # of a world
+TURNS = 2000  # of a world
 SERVER_SHARE = 0.2  # of worlds
 
 

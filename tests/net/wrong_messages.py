@@ -51,7 +51,7 @@ class Messages:
 
     def add(
         self, data: AnyIntegers, segment: int, sender: int, control: int = 24, length: int = 20, kind: int = c.COALESCED,
-        flags: int = 0,
+        flags: int = 0, counts: bool = True,
     ) -> None:  # fmt: skip
         """One message. Args: segment, control, length, kind, flags: what the kernel says of it."""
         if self.is_full:
@@ -59,7 +59,8 @@ class Messages:
         bytes_ = np.ascontiguousarray(data).reshape(-1)[:MOST_BYTES]
         self.kept.append(bytes_)
         self._row(bytes_.ctypes.data, len(bytes_), sender, control, length, kind, segment, flags)
-        self.seen["datagrams"] += max(1, -(-len(bytes_) // segment)) if 16 <= segment <= len(bytes_) else 1
+        # of a message that is nothing but repeated, or whose datagrams are none of this protocol, only one counts
+        self.seen["datagrams"] += -(-len(bytes_) // segment) if counts and 16 <= segment <= len(bytes_) else 1
 
     def error(self, number: int) -> None:
         """A call that brings none. Args: number: an errno."""
@@ -113,7 +114,7 @@ class Messages:
                 data = data[:0]
             else:
                 self.error(rng.choice(ERRORS))
-        self.add(data, segment, sender, control, length, kind, flags)
+        self.add(data, segment, sender, control, length, kind, flags, len(data) <= packets.size and segment == size)
 
 
 def changed(packets: ByteRows, edges: list[int], rng: random.Random, seen: Counter[str]) -> ByteRows:
