@@ -450,10 +450,10 @@ class Operation:
         self._accept(chunk)
 
     def _changed(self, chunk: int, sums: Integers) -> Changed:
-        """Whose values do not fit, and where. Args: sums: of the chunk, with poison in some."""
+        """Whose values do not fit, and where. Args: sums: of the chunk, with poison in some, or what no sum can be."""
         lanes = self.plan.lanes
         found = sums.reshape(-1, lanes) <= -SUM_LIMIT
-        rows = np.flatnonzero(found.any(axis=1))
+        rows = np.flatnonzero((found | (sums.reshape(-1, lanes) >= SUM_LIMIT)).any(axis=1))
         first, end = self.plan.values_of(chunk)
         return Changed(
             [c for c in range(self.contributions) if found[:, c % lanes].any()],

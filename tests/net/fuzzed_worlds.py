@@ -37,6 +37,7 @@ ADDRESSES = {sender_of(address): address for address in (SWITCH, SERVER)}
 KEPT_BYTES, LOG_ROWS = 4 << 20, 4096
 FOUND_ROWS = 20
 PATIENCE = 20  # turns without a stream that flows, after which little is wrong until one does
+TURNS_WITHOUT = 250  # ... after which there is another connection
 
 
 class Socket:
@@ -153,7 +154,7 @@ class WorkerWorld:
         self._own = [self._out, self._numbers, self._reals, self._polls, self._times, self._held]
         self._copies: dict[tuple[int, tuple[int, ...]], Guarded] = {}
         self._limits = {
-            s.A_ROWS: rng.choice((4, 40, 2048)), s.A_ASKED: rng.choice((1, 4, 256)), s.A_ASKED + 1: rng.choice((1, 256))
+            s.A_ROWS: rng.choice((4, 40, 2048)), s.A_ASKED: rng.choice((1, 1, 2, 256)), s.A_ASKED + 1: rng.choice((1, 256))
         }  # fmt: skip
         self._coming: deque[ByteRows] = deque()
         self._recent: deque[ByteRows] = deque(maxlen=8)
@@ -162,8 +163,8 @@ class WorkerWorld:
         self._whole = words_of(of.fan_in, of.contribution_bits)
         self._ours = words_of(self._of.bits_of(0), self._of.contribution_bits)
         self._operation = -1
-        self._misery = rng.choice((0.0, 0.0, 0.0, 0.001, 0.02))
-        self._wrong = rng.choice((0.02, 0.1, 0.3))
+        self._misery = rng.choice((0.0, 0.0, 0.0, 0.0, 0.002))
+        self._wrong = rng.choice((0.05, 0.15, 0.4))
         self._without = PATIENCE  # turns since a stream has flowed
 
     def turn(self) -> bool:
@@ -190,7 +191,7 @@ class WorkerWorld:
                 self._transmit()
         self._collect()
         self._socket.check()
-        return worker.error is None
+        return worker.error is None and self._without < TURNS_WITHOUT
 
     def _go_on(self) -> None:
         while (event := self.worker.next_event()) is not None:
@@ -241,8 +242,12 @@ class WorkerWorld:
     def _come(self) -> None:
         """Puts what comes now into the script."""
         rng, messages = self._rng, self._messages
-        wrong = self._wrong if self._without < PATIENCE else 0.005
+        wrong = self._wrong if self._without < PATIENCE else 0.02
         messages.clear()
+        answers = [packets for packets in self._coming if packets.shape[1] == self.question_size]
+        if answers and rng.random() < 0.2:  # all at once, and then one too many
+            self._coming = deque(packets for packets in self._coming if packets.shape[1] == self.size)
+            messages.packets(np.concatenate([*answers, answers[-1]]), sender_of(SWITCH))
         for _ in range(rng.choice((0, 1, 2, 4, 8))):
             if self._coming and rng.random() >= wrong:
                 packets = self._coming.popleft()
@@ -259,6 +264,8 @@ class WorkerWorld:
             elif rng.random() < wrong and (self._recent or self._coming):
                 source = rng.choice([*self._recent, *list(self._coming)[:3]])
                 packets = source if rng.random() < 0.3 else changed(source, self._edges(), rng, self.seen)
+                if rng.random() < 0.1 and self._limits[s.A_ROWS] < FOUND_ROWS:  # each a stream, one more than there are rows for
+                    packets = np.resize(packets, (self._limits[s.A_ROWS] + 1, packets.shape[1]))[::-1]
                 repeats = FOUND_ROWS if rng.random() < 0.02 else 1
                 for _ in range(repeats):
                     if rng.random() < 0.5 or repeats > 1:

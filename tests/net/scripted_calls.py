@@ -102,13 +102,14 @@ class Built:
     @contextmanager
     def fault(self, name: str | None) -> Iterator[None]:
         """With that fault, for as long as this lasts."""
+        self.script[WRONG] = 0
         which = None if name is None else FAULTS + list(FAULTS_KNOWN).index(name)
         if which is not None:
             self.script[which] = 1
         try:
             yield
         finally:
-            self.script[FAULTS:] = 0
+            self.script[WRONG:] = 0
 
     def look(self) -> None:
         """Raises: AssertionError: a call of the kernel was given memory that is not there for it."""
