@@ -11,11 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sa_atp.arrays import AnyIntegers, ByteRows
+from sa_atp.arrays import ByteRows
 from sa_atp.net import steady_loop_kernels as loop
-from sa_atp.net.compiled_bursts import PackedReceive, SegmentedSend
 from sa_atp.net.steady_loop import sender_of
-from sa_atp.wire.message_fields import HelpMode
 from sa_atp.spec import Flag, Kind
 from sa_atp.transport import steady_kernels as s
 from sa_atp.transport.events import OperationDone
@@ -25,105 +23,18 @@ from sa_atp.transport.server import ParameterServer
 from sa_atp.transport.server_events import ServerSettings
 from sa_atp.transport.steady import Steady
 from sa_atp.transport.worker import Worker
-from sa_atp.wire.datagrams import Address, Burst
 from sa_atp.wire.header import bitmaps, first_byte, headers, size_of, words_of
+from sa_atp.wire.message_fields import HelpMode
 
 from . import scripted_calls as c
 from .guarded import Guarded
-from .wrong_messages import Messages, changed
+from .scripted_socket import FOUND_ROWS, Socket
+from .wrong_messages import changed
 
 SWITCH, SERVER = ("10.0.0.1", 9), ("10.0.0.2", 9)
 ADDRESSES = {sender_of(address): address for address in (SWITCH, SERVER)}
-KEPT_BYTES, LOG_ROWS = 4 << 20, 4096
-FOUND_ROWS = 20
 PATIENCE = 20  # turns without a stream that flows, after which little is wrong until one does
 TURNS_WITHOUT = 250  # ... after which there is another connection
-
-
-class Socket:
-    """What compiled code of a socket works on, and what has been sent."""
-
-    def __init__(self, built: c.Built, rng: random.Random, seen: Counter[str]) -> None:
-        self._built, self._rng, self.seen = built, rng, seen
-        self._script = built.script
-        self.messages = Messages(built.script, rng, seen)
-        self._kept, self._log = np.zeros(KEPT_BYTES, np.uint8), np.zeros((LOG_ROWS, 2), np.int64)
-        self.packed, self.segmented = PackedReceive(built.sockets), SegmentedSend(built.sockets)
-        packed, segmented = self.packed, self.segmented
-        room = Guarded(65_536 * rng.randrange(1, 6) + 4 * rng.randrange(1000), np.uint8)
-        found = Guarded((rng.choice((2, FOUND_ROWS, 64)), 4), np.int64)
-        words = [Guarded(count, np.uint64) for count in (7, 2, 2, 8, 7, 2, 3)]
-        self._guarded = [room, found, *words]
-        packed._room, packed._found = room.array, found.array
-        packed._header, packed._vector, packed._name, packed._control = (each.array for each in words[:4])
-        segmented._header, segmented._vector, segmented._control = (each.array for each in words[4:])
-        at = int(room.array.ctypes.data)
-        self._script[[c.IN_FIRST, c.IN_END]] = at, at + room.array.nbytes
-        self._script[[c.KEPT_AT, c.KEPT_END, c.LOG_AT, c.LOG_END]] = (
-            self._kept.ctypes.data, KEPT_BYTES, self._log.ctypes.data, LOG_ROWS,
-        )  # fmt: skip
-        self._script[[c.KEPT, c.LOGGED]] = 0
-
-    def may_read(self, data: AnyIntegers, question: AnyIntegers | None = None) -> None:
-        """What may be sent now."""
-        for first, array in ((c.OUT_FIRST, data), (c.ASK_FIRST, data if question is None else question)):
-            at = int(array.ctypes.data)
-            self._script[first : first + 2] = at, at + array.nbytes
-
-    def send(self, address: Address, data: ByteRows, segments: int) -> None:
-        data = np.ascontiguousarray(data)
-        self.may_read(data)
-        self._script[c.SENDS] = self._rng.choice((0, 0, 0, 2))
-        sent = self.segmented.send(3, address, data, segments)
-        self.seen["sent: by calls from Python"] += len(data)
-        if sent < len(data):  # UdpSocket tries again
-            self.seen["sent: by calls from Python, after one was refused"] += 1
-            self._script[c.SENDS] = 0
-            self.segmented.send(3, address, np.ascontiguousarray(data[sent:]), segments)
-
-    def sent(self) -> list[ByteRows]:
-        """What has been sent since the last time, packets of one size each."""
-        found, at = [], 0
-        for segment, count in self._log[: self._script[c.LOGGED]].tolist():
-            if count % segment == 0:
-                found.append(self._kept[at : at + count].reshape(-1, segment).copy())
-            at += count
-        self._script[[c.KEPT, c.LOGGED]] = 0
-        return found
-
-    def received(self) -> list[Burst]:
-        """A look at the socket, as UdpSocket has it."""
-        room, _, header, vector, name, control, found = self.packed.lent()
-        before = int(self._script[c.NEXT])
-        count = self.packed._receive(3, room, header, vector, name, control, found)
-        is_drained = count < 0
-        count = -1 - count if is_drained else count
-        self._built.look()
-        self.seen["look: nothing more"] += is_drained
-        self.seen["look: as many rows as there are"] += count == len(found)
-        self.seen["look: messages side by side"] += int(self._script[c.NEXT]) - before > count > 0
-        self.seen["look: room is full"] += not is_drained and count < len(found)
-        return self.bursts(0, count)
-
-    def bursts(self, first: int, end: int, taken: int = 0) -> list[Burst]:
-        found = self.packed._found[first:end, 2].tolist()
-        bursts: list[Burst] = []
-        for row, size in enumerate(found, first):
-            if size == 0:
-                self.seen["dropped: no size, which no kernel says"] += 1
-            else:
-                bursts += self.packed.bursts(row, row + 1, taken)
-            taken = 0
-        return bursts
-
-    @property
-    def is_over(self) -> bool:
-        return bool(self._script[c.NEXT] >= self._script[c.COUNT])
-
-    def check(self) -> None:
-        self._built.look()
-        for each in self._guarded:
-            each.check()
 
 
 class WorkerWorld:
@@ -135,8 +46,8 @@ class WorkerWorld:
         bits = rng.choice((64, 64, 512))
         self._of = Membership(
             job=rng.randrange(1, 255), epoch=rng.randrange(256), rank=0, world_size=rng.choice((1, 2)),
-            micro_batches=rng.choice((1, 1, 3)), lanes=256 if bits > 64 else rng.choice((64, 64, 256)), contribution_bits=bits,
-            slot_base=16 * rng.randrange(4), slot_count=rng.choice((64, 256, 1024)),
+            micro_batches=rng.choice((1, 1, 3)), lanes=256 if bits > 64 else rng.choice((64, 64, 256)),
+            contribution_bits=bits, slot_base=16 * rng.randrange(4), slot_count=rng.choice((64, 256, 1024)),
             first_seq=rng.choice((0, 2**32 - 600, 2**31 - 300, rng.randrange(2**32))), data_address=SWITCH,
             server_address=SERVER, alive_every_us=10**9,
         )  # fmt: skip
@@ -264,7 +175,9 @@ class WorkerWorld:
             elif rng.random() < wrong and (self._recent or self._coming):
                 source = rng.choice([*self._recent, *list(self._coming)[:3]])
                 packets = source if rng.random() < 0.3 else changed(source, self._edges(), rng, self.seen)
-                if rng.random() < 0.1 and self._limits[s.A_ROWS] < FOUND_ROWS:  # each a stream, one more than there are rows for
+                if (
+                    rng.random() < 0.1 and self._limits[s.A_ROWS] < FOUND_ROWS
+                ):  # each a stream, one more than there are rows for
                     packets = np.resize(packets, (self._limits[s.A_ROWS] + 1, packets.shape[1]))[::-1]
                 repeats = FOUND_ROWS if rng.random() < 0.02 else 1
                 for _ in range(repeats):
@@ -459,4 +372,3 @@ def _counting(kernels: Any, seen: Counter[str], whose: str = "rules: ") -> Any:
         return count
 
     return SimpleNamespace(streams=streams, take=take, fill=fill, dequantise=kernels.dequantise)
-

@@ -6,7 +6,7 @@ they ask the kernel for comes from a script in memory, which also looks at where
 """
 
 import inspect
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
@@ -23,8 +23,8 @@ from .guarded import Guarded
 # --- the script, as items of int64[SCRIPT_ITEMS] --------------------------------------------------------------------------
 # microseconds; the next message, how many there are, and where; bytes that wait in this host
 (CLOCK, NEXT, COUNT, TABLE, HELD) = range(5)
-# calls of sendmsg until one is refused, of ppoll until a signal comes; where what is sent is kept, from which byte on, up to
-# which; the same of who sent so much: segment and bytes
+# calls of sendmsg until one is refused, of ppoll until a signal comes; where what is sent is kept, from which byte on, and
+# up to which; the same of its messages, segment and bytes of each
 (SENDS, SIGNAL, KEPT_AT, KEPT, KEPT_END, LOG_AT, LOGGED, LOG_END) = range(5, 13)
 # memory that recvmsg may write datagrams to, and that sendmsg may read them from, twice: first address, and behind the last
 (IN_FIRST, IN_END, OUT_FIRST, OUT_END, ASK_FIRST, ASK_END) = range(13, 19)
@@ -137,7 +137,7 @@ def build(*, faults: bool) -> Built:
         if faults:
             source = _with_faults(name, source)
             space |= {f"fault_{i}": calls[f"fault_{i}"] for i in range(len(FAULTS_KNOWN))}
-        exec(compile(source, module.__file__ or name, "exec"), space)  # noqa: S102
+        exec(compile(source, module.__file__ or name, "exec"), space)
         space |= {name: call for name, call in calls.items() if name in space} | dict(called or {})
         for helper in helpers:
             space[helper] = numba.njit(error_model="numpy", boundscheck=True)(space[helper])
@@ -177,27 +177,27 @@ def _with_faults(module: str, source: str) -> str:
 
 def _calls(script: int) -> dict[str, Any]:
     """The kernel, as far as these functions know it. Args: script: its address, which compiled code has as a constant."""
-    jit = numba.njit(error_model="numpy")
+    jit: Callable[[Any], Any] = numba.njit(error_model="numpy")
     memcpy, errno = _memcpy, _errno
 
-    @jit  # type: ignore[untyped-decorator]
+    @jit
     def get(item: int) -> int:
         word = np.empty(1, np.int64)
         memcpy(word.ctypes.data, script + 8 * item, 8)
         return int(word[0])
 
-    @jit  # type: ignore[untyped-decorator]
+    @jit
     def put(item: int, value: int) -> None:
         word = np.empty(1, np.int64)
         word[0] = value
         memcpy(script + 8 * item, word.ctypes.data, 8)
 
-    @jit  # type: ignore[untyped-decorator]
+    @jit
     def fails(why: int) -> int:
         _carray(errno(), (1,))[0] = why
         return -1
 
-    @jit  # type: ignore[untyped-decorator]
+    @jit
     def recvmsg(_fd: int, header_at: int, _flags: int) -> int:
         if get(NEXT) >= get(COUNT):
             return int(fails(AGAIN))
@@ -219,7 +219,7 @@ def _calls(script: int) -> dict[str, Any]:
         memcpy(np.int64(header_at), header.ctypes.data, 56)
         return int(size)
 
-    @jit  # type: ignore[untyped-decorator]
+    @jit
     def sendmsg(_fd: int, header_at: int, _flags: int) -> int:
         header, vector, control = np.empty(7, np.int64), np.empty(2, np.int64), np.empty(3, np.int64)
         memcpy(header.ctypes.data, np.int64(header_at), 56)
@@ -242,7 +242,7 @@ def _calls(script: int) -> dict[str, Any]:
         put(LOGGED, get(LOGGED) + 1)
         return int(vector[1])
 
-    @jit  # type: ignore[untyped-decorator]
+    @jit
     def ppoll(polls_at: int, count: int, times_at: int, _mask: int) -> int:
         times, poll = np.empty(2, np.int64), np.empty(1, np.int64)
         memcpy(times.ctypes.data, np.int64(times_at), 16)
@@ -261,7 +261,7 @@ def _calls(script: int) -> dict[str, Any]:
         memcpy(at, poll.ctypes.data, 8)
         return 1
 
-    @jit  # type: ignore[untyped-decorator]
+    @jit
     def clock_gettime(_which: int, times_at: int) -> int:
         times = np.empty(2, np.int64)
         put(CLOCK, get(CLOCK) + 1)
@@ -269,7 +269,7 @@ def _calls(script: int) -> dict[str, Any]:
         memcpy(np.int64(times_at), times.ctypes.data, 16)
         return 0
 
-    @jit  # type: ignore[untyped-decorator]
+    @jit
     def ioctl(_fd: int, _what: int, held_at: int) -> int:
         memcpy(np.int64(held_at), script + 8 * HELD, 4)
         return 0

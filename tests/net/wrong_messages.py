@@ -73,7 +73,7 @@ class Messages:
         self.script[c.COUNT] = self.count
 
     def packets(self, packets: ByteRows, sender: int) -> int:
-        """Packets of one size as they are, in as many messages as the kernel likes. Returns: how many there was room for."""
+        """Packets of one size as they are, in any number of messages. Returns: how many there was room for."""
         size, first = packets.shape[1], 0
         while first < len(packets) and not self.is_full:
             count = min(self.rng.choice((1, 3, 16, 64, 64)), MOST_BYTES // size, len(packets) - first)
