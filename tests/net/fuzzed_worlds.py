@@ -29,7 +29,7 @@ from sa_atp.wire.message_fields import HelpMode
 from . import scripted_calls as c
 from .guarded import Guarded
 from .scripted_socket import FOUND_ROWS, Socket
-from .wrong_messages import changed
+from .wrong_messages import RIGHT, STALE, WRONG, changed
 
 SWITCH, SERVER = ("10.0.0.1", 9), ("10.0.0.2", 9)
 ADDRESSES = {sender_of(address): address for address in (SWITCH, SERVER)}
@@ -155,11 +155,13 @@ class WorkerWorld:
         rng, messages = self._rng, self._messages
         wrong = self._wrong if self._without < PATIENCE else 0.02
         messages.clear()
+        messages.what = RIGHT
         answers = [packets for packets in self._coming if packets.shape[1] == self.question_size]
         if answers and rng.random() < 0.2:  # all at once, and then one too many
             self._coming = deque(packets for packets in self._coming if packets.shape[1] == self.size)
             messages.packets(np.concatenate([*answers, answers[-1]]), sender_of(SWITCH))
         for _ in range(rng.choice((0, 1, 2, 4, 8))):
+            messages.what = RIGHT
             if self._coming and rng.random() >= wrong:
                 packets = self._coming.popleft()
                 if len(packets) > 1 and rng.random() < 0.2:
@@ -174,7 +176,8 @@ class WorkerWorld:
                     self._coming.appendleft(packets[put:])
             elif rng.random() < wrong and (self._recent or self._coming):
                 source = rng.choice([*self._recent, *list(self._coming)[:3]])
-                packets = source if rng.random() < 0.3 else changed(source, self._edges(), rng, self.seen)
+                is_changed = rng.random() < 0.7
+                packets = changed(source, self._edges(), rng, self.seen) if is_changed else source
                 if (
                     rng.random() < 0.1 and self._limits[s.A_ROWS] < FOUND_ROWS
                 ):  # each a stream, one more than there are rows for
@@ -183,8 +186,10 @@ class WorkerWorld:
                 for _ in range(repeats):
                     if rng.random() < 0.5 or repeats > 1:
                         self.seen["drawn: shape as it should be"] += 1
+                        messages.what = WRONG if is_changed else STALE
                         messages.packets(packets, sender_of(rng.choice((SWITCH, SWITCH, SERVER))))
                     else:
+                        messages.what = WRONG
                         messages.wrong_shape(packets, sender_of(SWITCH))
 
     def _edges(self) -> list[int]:
@@ -314,9 +319,11 @@ class ServerWorld:
         for _ in range(rng.choice((1, 2, 4, 8))):
             packets = self._packets()
             sender = rng.choice(self._senders)
+            messages.what = RIGHT
             if rng.random() >= self._wrong:
                 messages.packets(packets, sender)
                 continue
+            messages.what = WRONG
             first = self._job.first_seq
             edges = [first, first + self._next, first + 256, first + (1 << 20), first + 2**31]
             wrong = packets if rng.random() < 0.3 else changed(packets, edges, rng, self.seen)

@@ -116,8 +116,11 @@ class Built:
         assert self.script[WRONG] == 0, WRONG_TEXTS[int(self.script[WRONG])]
 
 
-def build(*, faults: bool) -> Built:
-    """Args: faults: whether some can be switched on; if not, the sources are as they are."""
+def build(*, faults: bool, boundscheck: bool = True) -> Built:
+    """Args:
+    faults: whether some can be switched on; if not, the sources are as they are.
+    boundscheck: whether every index is looked at; if not, this is what the package has, and only guards show anything.
+    """
     whole = Guarded(SCRIPT_ITEMS, np.int64)
     _KEPT_ALIVE.append(whole)  # compiled code has its address
     calls = _calls(int(whole.array.ctypes.data))
@@ -140,10 +143,10 @@ def build(*, faults: bool) -> Built:
         exec(compile(source, module.__file__ or name, "exec"), space)
         space |= {name: call for name, call in calls.items() if name in space} | dict(called or {})
         for helper in helpers:
-            space[helper] = numba.njit(error_model="numpy", boundscheck=True)(space[helper])
+            space[helper] = numba.njit(error_model="numpy", boundscheck=boundscheck)(space[helper])
         return SimpleNamespace(
             **{
-                name: numba.njit(signature, error_model="numpy", boundscheck=True)(space[name])
+                name: numba.njit(signature, error_model="numpy", boundscheck=boundscheck)(space[name])
                 for name, signature in signatures.items()
             }
         )

@@ -83,8 +83,11 @@ def main() -> int:
     parser.add_argument("millions", type=float)
     parser.add_argument("seed", type=int, nargs="?", default=1)
     parser.add_argument("--fault", choices=list(FAULTS_KNOWN), help="with this in the sources, which has to be found")
+    parser.add_argument(
+        "--unchecked", action="store_true", help="indices are looked at by nothing but guards, as in use"
+    )
     options = parser.parse_args()
-    built = build(faults=options.fault is not None)
+    built = build(faults=options.fault is not None, boundscheck=not options.unchecked)
     seen: Counter[str] = Counter()
     start, seed = time.monotonic(), options.seed
     with built.fault(options.fault):

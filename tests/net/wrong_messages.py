@@ -14,6 +14,7 @@ from sa_atp.wire.header import first_byte, headers
 from . import scripted_calls as c
 from .guarded import Guarded
 
+RIGHT, WRONG, STALE = "as they should be", "with wrong content or shape", "repeated or too early"
 MESSAGES = 48  # of a turn, at most
 MOST_BYTES = 65_535
 TRUNCATED = (0x20, 0x08, 0x28)  # MSG_TRUNC, MSG_CTRUNC
@@ -35,6 +36,8 @@ class Messages:
     seen: Counter[str]
     kept: list[Any] = field(default_factory=list)
     count: int = 0
+    what: str = RIGHT
+    """Those that come next, for `seen`."""
 
     def __post_init__(self) -> None:
         self._table = Guarded((MESSAGES, c.MESSAGE_ITEMS), np.int64)
@@ -60,7 +63,9 @@ class Messages:
         self.kept.append(bytes_)
         self._row(bytes_.ctypes.data, len(bytes_), sender, control, length, kind, segment, flags)
         # of a message that is nothing but repeated, or whose datagrams are none of this protocol, only one counts
-        self.seen["datagrams"] += -(-len(bytes_) // segment) if counts and 16 <= segment <= len(bytes_) else 1
+        count = -(-len(bytes_) // segment) if counts and 16 <= segment <= len(bytes_) else 1
+        self.seen["datagrams"] += count
+        self.seen[f"datagrams, {self.what}"] += count
 
     def error(self, number: int) -> None:
         """A call that brings none. Args: number: an errno."""
