@@ -75,7 +75,7 @@ class WorkerWorld:
         self._ours = words_of(self._of.bits_of(0), self._of.contribution_bits)
         self._operation = -1
         self._misery = rng.choice((0.0, 0.0, 0.0, 0.0, 0.002))
-        self._wrong = rng.choice((0.05, 0.15, 0.4))
+        self._wrong = rng.choice((0.1, 0.3, 0.6))
         self._without = PATIENCE  # turns since a stream has flowed
 
     def turn(self) -> bool:
@@ -153,7 +153,7 @@ class WorkerWorld:
     def _come(self) -> None:
         """Puts what comes now into the script."""
         rng, messages = self._rng, self._messages
-        wrong = self._wrong if self._without < PATIENCE else 0.02
+        wrong = self._wrong if self._without < PATIENCE else 0.08
         messages.clear()
         messages.what = RIGHT
         answers = [packets for packets in self._coming if packets.shape[1] == self.question_size]
@@ -310,7 +310,7 @@ class ServerWorld:
         self._server.jobs[self._job.number] = self._job
         self._socket = Socket(built, rng, seen)
         self._bits, self._next, self.now = bits, 0, 1000
-        self._wrong = rng.choice((0.1, 0.4, 0.8))
+        self._wrong = rng.choice((0.4, 0.8))
 
     def turn(self) -> bool:
         rng, messages = self._rng, self._socket.messages
