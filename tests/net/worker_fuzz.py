@@ -1,5 +1,5 @@
 """Whatever datagrams come, no compiled function of a worker and of the parameter server reads or writes outside of its
-buffers. From the root: `PYTHONPATH=tests python -m net.worker_fuzz MILLIONS [SEED]`, which ends at the first that does.
+buffers: `python -m tests.net.worker_fuzz MILLIONS [SEED]` ends at the first that does.
 
 Two worlds in turn (fuzzed_worlds.py), each with all of the compiled path: the loop of a stream that flows, the socket's two
 functions, and those that the rules call. Parts run in processes of their own, so that one that dies says what it was about.

@@ -227,3 +227,4 @@ def test_a_sum_that_none_can_be_ends_the_operation(fast: bool, lane: int) -> Non
     problem = alone.worker._receiver.problem
     assert isinstance(problem, ValuesChangedError)
     assert (problem.ranks, problem.first_value, problem.last_value) == ((), 0, CHUNK_VALUES - 1)
+    assert "contributions of unknown ranks are larger" in str(problem)
