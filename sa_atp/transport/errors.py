@@ -78,4 +78,6 @@ class ParameterServerLostError(TransportError):
 
 def describe_ranks(ranks: Iterable[int]) -> str:
     ordered = sorted(ranks)
+    if not ordered:
+        return "unknown ranks"
     return f"rank{'' if len(ordered) == 1 else 's'} {', '.join(map(str, ordered))}"

@@ -230,7 +230,7 @@ class Operation:
     ) -> tuple[int, int] | None:
         """What on_results does, where that is the common case: by a kernel. Args: see kernels.take.
 
-        Returns: as on_results; None if it is not common, and nothing has changed. Raises: Changed.
+        Returns: as on_results; None if it is not common, and nothing has changed. Raises: NotFinite, Changed.
         """
         (group,) = self.groups
         if not kernels.take(
@@ -251,7 +251,7 @@ class Operation:
     def after_taken(self, last: int, found: Any, done: Any) -> tuple[int, int]:
         """What follows from what a kernel has taken. Args: last: the last fragment; found, done: see kernels.take.
 
-        Returns: as on_results. Raises: Changed.
+        Returns: as on_results. Raises: NotFinite, Changed.
         """
         (group,) = self.groups
         fresh, newest_us, flown, complete, accepted, last_accepted = found.tolist()
@@ -450,10 +450,10 @@ class Operation:
         self._accept(chunk)
 
     def _changed(self, chunk: int, sums: Integers) -> Changed:
-        """Whose values do not fit, and where. Args: sums: of the chunk, with poison in some."""
+        """Whose values do not fit, and where. Args: sums: of the chunk, with poison in some, or what no sum can be."""
         lanes = self.plan.lanes
         found = sums.reshape(-1, lanes) <= -SUM_LIMIT
-        rows = np.flatnonzero(found.any(axis=1))
+        rows = np.flatnonzero((found | (sums.reshape(-1, lanes) >= SUM_LIMIT)).any(axis=1))
         first, end = self.plan.values_of(chunk)
         return Changed(
             [c for c in range(self.contributions) if found[:, c % lanes].any()],

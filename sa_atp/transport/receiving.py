@@ -86,7 +86,7 @@ class Receiver:
                 local = (seq - operation.first_seq) & SEQ_MASK
                 try:
                     taken = self._common.take(packets, stream, operation, local)
-                except Changed as problem:
+                except (NotFinite, Changed) as problem:
                     self.problem = self.problem or self._explained(operation, problem)
                     self._stats.duplicates += end - start
                     continue
@@ -112,7 +112,7 @@ class Receiver:
         last = ((stream[ROW_SEQ] - operation.first_seq) & SEQ_MASK) + count - 1
         try:
             taken = Taken(*operation.after_taken(last, found, done))
-        except Changed as problem:
+        except (NotFinite, Changed) as problem:
             self.problem = self.problem or self._explained(operation, problem)
             self._stats.duplicates += count
             return

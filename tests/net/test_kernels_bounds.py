@@ -9,7 +9,6 @@ import random
 
 import numpy as np
 import pytest
-from helpers.guarded import Guarded
 
 from sa_atp.net.compiled import socket_kernels, steady_kernels, worker_kernels
 from sa_atp.net.compiled_bursts import PackedReceive
@@ -17,6 +16,8 @@ from sa_atp.net.udp import UdpSocket
 from sa_atp.transport import kernels as k
 from sa_atp.transport import steady_kernels as s
 from sa_atp.wire.datagrams import Burst
+
+from .guarded import Guarded
 
 LANES = 64
 PACKETS = int(os.environ.get("BOUNDS_PACKETS", "60000"))

@@ -15,7 +15,10 @@ from helpers.twins import SERVER, SWITCH, damaged, member, results_of, state, va
 from sa_atp.arrays import AnyIntegers, ByteRows, Mask, Seqs, Values
 from sa_atp.net.compiled import worker_kernels
 from sa_atp.spec import Kind
+from sa_atp.tensor.fragments import CHUNK_VALUES
+from sa_atp.tensor.scaling import SUM_LIMIT
 from sa_atp.transport.common_case import CommonCase
+from sa_atp.transport.errors import NonFiniteError, ValuesChangedError
 from sa_atp.transport.events import OperationDone
 from sa_atp.transport.sums import PAGE, SumStore
 from sa_atp.transport.worker import Worker
@@ -143,3 +146,85 @@ def test_copies_of_results_are_kept_as_the_rules_keep_them(seed: int) -> None:
         for a, b in zip(stored(plain, seqs), stored(fast, seqs), strict=True):
             assert a.tolist() == b.tolist()
     assert plain.pages == fast.pages
+
+
+class Alone:
+    """A worker that is all of its job, whose sums are what its contributions are, unless a test says otherwise."""
+
+    def __init__(self, *, fast: bool) -> None:
+        of = replace(member(random.Random(1)), world_size=1, micro_batches=1, lanes=64, slot_count=1024)
+        self.worker = Worker(of, 1, first_request=7, kernels=worker_kernels() if fast else None)
+        self.size, self.now = size_of(Kind.DATA, of.lanes, of.contribution_bits), 1000
+        self.number = -1
+
+    def begin(self, values: Values) -> None:
+        self.number = self.worker.begin(len(values), ("key", len(values)), self.now)
+        self.worker.contribute(self.number, [values], self.worker.membership.fan_in, self.now)
+
+    def results(self) -> ByteRows:
+        """What comes back for what leaves now."""
+        self.now += 100
+        bursts = [b.data for b in self.worker.transmit(self.now) if b.data.shape[1] == self.size]
+        made = np.concatenate([np.zeros((0, self.size), np.uint8), *bursts])
+        headers(made)["first"], headers(made)["flags"] = first_byte(Kind.RESULT), 0
+        return made
+
+    def take(self, results: ByteRows) -> None:
+        if len(results):
+            self.worker.receive([Burst(SWITCH, results)], self.now)
+
+    def places(self, results: ByteRows) -> Seqs:
+        """Of each in its operation."""
+        operation = self.worker._operations.get(self.number)
+        assert operation is not None
+        places: Seqs = headers(results)["seq"].astype(np.uint32) - np.uint32(operation.first_seq)
+        return places
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_nan_of_which_the_magnitudes_of_another_chunk_have_told(fast: bool) -> None:
+    """When the second chunk of a sum is complete, what was asked for because of the first says already that it has NaN."""
+    alone = Alone(fast=fast)
+    values = np.ones(2 * CHUNK_VALUES, np.float32)
+    alone.begin(values)
+    while not isinstance(alone.worker.next_event(), OperationDone):
+        alone.take(alone.results())
+    values = values.copy()
+    values[0], values[-1] = 1e30, np.nan
+    alone.begin(values)
+    held_back = np.zeros((0, alone.size), np.uint8)
+    operation = alone.worker._operations.get(alone.number)
+    assert operation is not None
+    last = operation.plan.data_start(0) + operation.plan.data_fragments - 1
+    for _ in range(100):
+        results = alone.results()
+        is_last = alone.places(results) == last
+        held_back = np.concatenate([held_back, results[is_last]])
+        alone.take(results[~is_last])
+    assert len(held_back) == 1
+    assert operation.attempt.tolist() == [1, 0]
+    alone.take(held_back)
+    problem = alone.worker._receiver.problem
+    assert isinstance(problem, NonFiniteError)
+    assert (problem.ranks, problem.first_value, problem.last_value) == ((0,), CHUNK_VALUES, 2 * CHUNK_VALUES - 1)
+
+
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize("lane", [2**31 - 1, SUM_LIMIT])
+def test_a_sum_that_none_can_be_ends_the_operation(fast: bool, lane: int) -> None:
+    """No contributions add up to that, so nobody can be named."""
+    alone = Alone(fast=fast)
+    alone.begin(np.ones(CHUNK_VALUES, np.float32))
+    for _ in range(100):
+        results = alone.results()
+        operation = alone.worker._operations.get(alone.number)
+        assert operation is not None
+        is_data = alone.places(results) % operation.plan.attempt_fragments >= operation.plan.scale_fragments
+        lanes_of(results)[is_data] = lane
+        alone.take(results)
+        if alone.worker._receiver.problem is not None:
+            break
+    problem = alone.worker._receiver.problem
+    assert isinstance(problem, ValuesChangedError)
+    assert (problem.ranks, problem.first_value, problem.last_value) == ((), 0, CHUNK_VALUES - 1)
+    assert "contributions of unknown ranks are larger" in str(problem)

@@ -1,0 +1,30 @@
+"""A short run of the fuzz (worker_fuzz.py): it comes to every end that a datagram may come to, and finds what is wrong."""
+
+from collections import Counter
+
+import pytest
+
+from .scripted_calls import FAULTS_KNOWN, Built, build
+from .worker_fuzz import ENDS, fuzz
+
+DATAGRAMS = 100_000
+RARE = "a question more than there are rows for"  # found, but after hundreds of thousands: see worker_fuzz.py's --fault
+MOST_DATAGRAMS = 1_000_000  # before a fault counts as not found
+
+
+@pytest.fixture(scope="module")
+def built() -> Built:
+    return build(faults=True)
+
+
+def test_nothing_is_read_or_written_outside_of_the_buffers(built: Built) -> None:
+    seen: Counter[str] = Counter()
+    with built.fault(None):
+        fuzz(built, 2 * DATAGRAMS, 1, seen)
+    assert [end for end in ENDS if not seen[end]] == []
+
+
+@pytest.mark.parametrize("name", [name for name in FAULTS_KNOWN if name != RARE])
+def test_a_comparison_that_is_off_by_one_is_found(built: Built, name: str) -> None:
+    with built.fault(name), pytest.raises((IndexError, AssertionError)):
+        fuzz(built, MOST_DATAGRAMS, 1, Counter())
