@@ -6,14 +6,16 @@ they ask the kernel for comes from a script in memory, which also looks at where
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numba
 import numpy as np
+import pytest
 
 from sa_atp.arrays import AnyIntegers
 from sa_atp.net import compiled
@@ -124,8 +126,6 @@ def build(*, faults: bool, boundscheck: bool = True) -> Built:
     whole = Guarded(SCRIPT_ITEMS, np.int64)
     _KEPT_ALIVE.append(whole)  # compiled code has its address
     calls = _calls(int(whole.array.ctypes.data))
-    of_package = compiled.compiled
-    restored = (compiled._worker_kernels, compiled._socket_kernels, compiled._steady_kernels, compiled._steady_loop)
 
     def checked(
         module: ModuleType,
@@ -151,19 +151,12 @@ def build(*, faults: bool, boundscheck: bool = True) -> Built:
             }
         )
 
-    def forget(functions: Iterable[Any]) -> None:
-        for function in functions:
-            function.cache_clear()
-
-    forget(restored)
-    compiled.compiled = checked
-    try:
-        return Built(
-            compiled.worker_kernels(), compiled.socket_kernels(), compiled.steady_loop(), whole.array
-        )  # fmt: skip
-    finally:
-        compiled.compiled = of_package
-        forget(restored)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiled, "compiled", checked)
+        for name in ("_worker_kernels", "_socket_kernels", "_steady_kernels", "_steady_loop"):
+            # those that the package has in this process stay its own
+            patch.setattr(compiled, name, lru_cache(maxsize=1)(getattr(compiled, name).__wrapped__))
+        return Built(compiled.worker_kernels(), compiled.socket_kernels(), compiled.steady_loop(), whole.array)
 
 
 _KEPT_ALIVE: list[Guarded] = []

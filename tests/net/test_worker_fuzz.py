@@ -4,6 +4,8 @@ from collections import Counter
 
 import pytest
 
+from sa_atp.net import compiled
+
 from .scripted_calls import FAULTS_KNOWN, Built, build
 from .worker_fuzz import ENDS, fuzz
 
@@ -15,6 +17,13 @@ MOST_DATAGRAMS = 1_000_000  # before a fault counts as not found
 @pytest.fixture(scope="module")
 def built() -> Built:
     return build(faults=True)
+
+
+def test_what_the_package_has_compiled_is_still_its_own() -> None:
+    before = compiled.worker_kernels(), compiled.socket_kernels(), compiled.steady_loop()
+    build(faults=False)
+    after = compiled.worker_kernels(), compiled.socket_kernels(), compiled.steady_loop()
+    assert all(one is other for one, other in zip(before, after, strict=True))
 
 
 def test_nothing_is_read_or_written_outside_of_the_buffers(built: Built) -> None:
