@@ -84,8 +84,9 @@ class OwnShard:
     def revoke(self) -> None:
         """The parameter server wants to know how far we are, and to have what we need not hold."""
         with self._lock:
-            # where nothing has been begun nobody knows when that will be
-            self._share.give_back(self._reserve() if self._share.begun else 0)
+            # where nothing has been begun nobody knows when that will be, unless only the sum of the step before is awaited
+            keeps = self._share.begun or self._helping.waits_for_sum_before(self.step)
+            self._share.give_back(self._reserve() if keeps else 0)
             claim = self._claim()
         self._send(claim)
 
@@ -148,6 +149,7 @@ class Helping:
         self._ask = ask
         self._hold = self.micro_batches
         self._next_step = 0
+        self._idle_in = -1  # the last step in which we had computed what we held, and the sum was not there
         self._began_us = now_us()
         self._took_us: list[int] = []  # each, in this step
         self._told = 0  # how many of these have been told
@@ -223,6 +225,10 @@ class Helping:
         """
         return 0 < SLOWER * self._usual_us < self.micro_batch_us > self._longest_us
 
+    def waits_for_sum_before(self, step: int) -> bool:
+        """Whether we are done with the step before this one but for its sum."""
+        return self._idle_in == step - 1 == self._next_step - 1
+
     @property
     def should_not_wait(self) -> bool:
         """Whether an answer takes longer than sending what it may add something to: each lot is sent as a whole."""
@@ -284,4 +290,6 @@ class Helping:
 
     def idle(self, step: int) -> "Future[None]":
         """Says that we have computed what we held; with two levels the answer decides which way our data goes."""
+        with self.lock:
+            self._idle_in = step
         return self.ask(Idle(**self.told(step)), lambda reply: None)

@@ -76,6 +76,31 @@ def test_a_revocation_that_comes_before_the_step_leaves_nothing() -> None:
     assert len(server.claims()) == 1, "and one of a step that is over says nothing"
 
 
+def test_who_only_waits_for_the_sum_before_keeps_what_it_needs_until_an_answer_can_be_there() -> None:
+    """Else it would have nothing to do for a round trip when that sum is there."""
+    server = Server()
+    server.answer_us = 8_000
+    helping = server.helping
+    step = helping.begin_step()
+    helping.took(2_000)
+    helping.on_revoked(step + 1)
+    helping.idle(step)
+    helping.on_revoked(step + 2)
+    assert [c.held for c in server.claims()] == [0, 0], "it is not done with its own, or not before this step"
+    step = helping.begin_step()
+    helping.took(2_000)
+    helping.idle(step)
+    helping.on_revoked(step + 1)
+    assert server.claims()[-1].held == 0, "and what was given back stays so"
+    step = helping.begin_step()
+    helping.took(2_000)
+    helping.idle(step)
+    helping.on_revoked(step + 1)
+    assert (server.claims()[-1].held, server.claims()[-1].spent_us) == (5, 0)
+    shard = helping.own_shard(helping.begin_step())
+    assert [shard.take() for _ in range(6)] == [0, 1, 2, 3, 4, None]
+
+
 def test_no_answer_counts_as_no() -> None:
     server = Server()
     shard = server.helping.own_shard(server.helping.begin_step())
