@@ -1,5 +1,6 @@
 """Many worlds: a quick soak, in one process and in several, and what is said of those that fail."""
 
+import gc
 import json
 from typing import Any
 
@@ -71,6 +72,15 @@ def mutant(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(SumStore, "_merge", off_by_one)
     monkeypatch.setattr(soak, "draw", lambda seed: small(ranks=2, seed=seed, aggregates=False))
+
+
+def test_the_same_worlds_leave_nothing_more_each_time() -> None:
+    """What memory a run takes depends on the worlds that it has had, not on how many they were."""
+    objects = []
+    for _ in range(3):
+        soak.run_lot(0, 6, None, shrinks=False)
+        objects.append(len(gc.get_objects()))
+    assert objects[2] <= objects[1] + 50  # the first time loads what is then kept; pytest has some of its own
 
 
 def test_what_the_command_says(capsys: pytest.CaptureFixture[str]) -> None:
