@@ -12,6 +12,7 @@ from statistics import median_low
 from typing import Any, TypeVar
 
 from sa_atp.straggler.progress import SendProgress
+from sa_atp.straggler.projection import LEAST_SENDING_US
 from sa_atp.straggler.share import Share
 from sa_atp.transport.membership import Membership
 from sa_atp.wire.control import Reply, Request
@@ -226,8 +227,10 @@ class Helping:
         return 0 < SLOWER * self._usual_us < self.micro_batch_us > self._longest_us
 
     def waits_for_sum_before(self, step: int) -> bool:
-        """Whether we are done with the step before this one but for its sum."""
-        return self._idle_in == step - 1 == self._next_step - 1
+        """Whether we are done with the step before this one but for its sum, which does not come down a slow link: then it
+        is here soon.
+        """
+        return self._idle_in == step - 1 == self._next_step - 1 and self._sent_us < LEAST_SENDING_US
 
     @property
     def should_not_wait(self) -> bool:

@@ -94,6 +94,14 @@ def test_who_only_waits_for_the_sum_before_keeps_what_it_needs_until_an_answer_c
     assert server.claims()[-1].held == 0, "and what was given back stays so"
     step = helping.begin_step()
     helping.took(2_000)
+    helping.sent(50_000)
+    helping.idle(step)
+    helping.on_revoked(step + 1)
+    assert server.claims()[-1].held == 0, "that sum may be long in coming"
+    helping.sent(1_000)
+    helping.begin_step()
+    step = helping.begin_step()
+    helping.took(2_000)
     helping.idle(step)
     helping.on_revoked(step + 1)
     assert (server.claims()[-1].held, server.claims()[-1].spent_us) == (5, 0)
