@@ -228,9 +228,9 @@ class Helping:
 
     def waits_for_sum_before(self, step: int) -> bool:
         """Whether we are done with the step before this one but for its sum, which does not come down a slow link: then it
-        is here soon.
+        is here soon. In the first step nobody knows what the link is.
         """
-        return self._idle_in == step - 1 == self._next_step - 1 and self._sent_us < LEAST_SENDING_US
+        return 0 < self._idle_in == step - 1 == self._next_step - 1 and self._sent_us < LEAST_SENDING_US
 
     @property
     def should_not_wait(self) -> bool:

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
+import pytest
+
 from sa_atp.net.helping import Helping
 from sa_atp.transport.membership import Membership
 from sa_atp.wire.control import Reply, Request
@@ -76,37 +78,30 @@ def test_a_revocation_that_comes_before_the_step_leaves_nothing() -> None:
     assert len(server.claims()) == 1, "and one of a step that is over says nothing"
 
 
-def test_who_only_waits_for_the_sum_before_keeps_what_it_needs_until_an_answer_can_be_there() -> None:
-    """Else it would have nothing to do for a round trip when that sum is there."""
+@pytest.mark.parametrize(
+    ("before", "sent_us", "is_idle", "held"),
+    [(1, 1_000, True, 5), (1, 0, True, 5), (1, 1_000, False, 0), (1, 50_000, True, 0), (0, 1_000, True, 0)],
+    ids=["waits", "waits, link not known", "is not done", "slow link", "first step"],
+)
+def test_who_only_waits_for_the_sum_before_keeps_what_it_needs_until_an_answer_can_be_there(
+    before: int, sent_us: int, is_idle: bool, held: int
+) -> None:
+    """Else it would have nothing to do for a round trip when that sum is there; on a slow link that may be long."""
     server = Server()
     server.answer_us = 8_000
     helping = server.helping
-    step = helping.begin_step()
-    helping.took(2_000)
-    helping.on_revoked(step + 1)
-    helping.idle(step)
+    for _ in range(before + 1):
+        step = helping.begin_step()
+        helping.took(2_000)
+    helping.sent(sent_us)
+    if is_idle:
+        helping.idle(step)
     helping.on_revoked(step + 2)
-    assert [c.held for c in server.claims()] == [0, 0], "it is not done with its own, or not before this step"
-    step = helping.begin_step()
-    helping.took(2_000)
-    helping.idle(step)
+    assert server.claims()[-1].held == 0, "that is not the next one"
     helping.on_revoked(step + 1)
-    assert server.claims()[-1].held == 0, "and what was given back stays so"
-    step = helping.begin_step()
-    helping.took(2_000)
-    helping.sent(50_000)
-    helping.idle(step)
-    helping.on_revoked(step + 1)
-    assert server.claims()[-1].held == 0, "that sum may be long in coming"
-    helping.sent(1_000)
-    helping.begin_step()
-    step = helping.begin_step()
-    helping.took(2_000)
-    helping.idle(step)
-    helping.on_revoked(step + 1)
-    assert (server.claims()[-1].held, server.claims()[-1].spent_us) == (5, 0)
+    assert (server.claims()[-1].held, server.claims()[-1].spent_us) == (held, 0)
     shard = helping.own_shard(helping.begin_step())
-    assert [shard.take() for _ in range(6)] == [0, 1, 2, 3, 4, None]
+    assert [shard.take() for _ in range(held + 1)] == [*range(held), None]
 
 
 def test_no_answer_counts_as_no() -> None:
