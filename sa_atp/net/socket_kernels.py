@@ -61,7 +61,9 @@ def receive(fd: int, room: Any, header: Any, vector: Any, name: Any, control: An
         segment = size
         # struct cmsghdr: length, then level and kind in one word, then the value
         if header[5] >= 20 and control[0] >= 20 and control[1] == (104 << 32 | 17):
-            segment = int(control[2] & 0xFFFFFFFF)
+            told = int(control[2] & 0xFFFFFFFF)
+            if told > 0:
+                segment = told
         messages += 1
         if at == end and segment == found[count - 1, 2] and np.int64(name[0]) == found[count - 1, 3]:
             found[count - 1, 1] += size

@@ -242,7 +242,7 @@ class WorkerWorld:
         if asks:
             self._socket.send(SWITCH, lent.question, 1)
         if found:
-            self.worker.receive(self._socket.bursts(row, found, datagram), self.now)
+            self.worker.receive(self._socket.packed.bursts(row, found, datagram), self.now)
 
     def _copy(self, which: int, array: NDArray[Any]) -> NDArray[Any]:
         """The same with a guard behind it; tables that only grow may be shorter."""

@@ -80,18 +80,7 @@ class Socket:
         self.seen["look: as many rows as there are"] += count == len(found)
         self.seen["look: messages side by side"] += int(self._script[c.NEXT]) - before > count > 0
         self.seen["look: room is full"] += not is_drained and count < len(found)
-        return self.bursts(0, count)
-
-    def bursts(self, first: int, end: int, taken: int = 0) -> list[Burst]:
-        found = self.packed._found[first:end, 2].tolist()
-        bursts: list[Burst] = []
-        for row, size in enumerate(found, first):
-            if size == 0:
-                self.seen["dropped: no size, which no kernel says"] += 1
-            else:
-                bursts += self.packed.bursts(row, row + 1, taken)
-            taken = 0
-        return bursts
+        return self.packed.bursts(0, count)
 
     @property
     def is_over(self) -> bool:
