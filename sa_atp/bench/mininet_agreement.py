@@ -36,7 +36,7 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "random-pauses": ("run.steps=20", "topology.link_mbps=100"),
     "three-devices": ("run.steps=15", "topology.link_mbps=100"),
     **{
-        f"sweep-congestion straggler.slowdown={n}": (f"straggler.slowdown={n}", "run.repetitions=1")
+        f"sweep-congestion straggler.slowdown={n}": (f"straggler.slowdown={n}", "run.repetitions=1", "run.steps=24")
         for n in (1, 2, 4, 8)
     },
 }
