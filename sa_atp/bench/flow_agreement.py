@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from sa_atp.bench.flow_settings import PLAN, SETTINGS
 from sa_atp.report import stats
-from sa_atp.testbed import plan as plans
-from sa_atp.testbed import simulated
+from sa_atp.testbed import plan_files, simulated
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import PolicyRun, RunResult
 
@@ -34,7 +33,7 @@ def compare(settings: Mapping[str, Sequence[str]]) -> Iterator[Row]:
 
 
 def _means(network: str, overrides: Sequence[str]) -> dict[str, float]:
-    plan = plans.parse(PLAN, "a setting", [*overrides, f"sim.network={network}"])
+    plan = plan_files.parse(PLAN, "a setting", [*overrides, f"sim.network={network}"])
     runs: list[PolicyRun] = simulated.run(plan, Progress())
     found = stats.policies(RunResult(plan, "", "sim", "embedded", {}, runs))
     return {each.policy: each.mean_s or 0.0 for each in found}

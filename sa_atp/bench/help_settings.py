@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sa_atp.artefacts import most_contributions
 from sa_atp.spec import CONTRIBUTION_BITS
-from sa_atp.testbed import plan as plans
+from sa_atp.testbed import plan_files
 from sa_atp.testbed.plan import Plan
 
 # The demo's plan, but for the model: its gradient has as many values as that of the demo's network.
@@ -48,7 +48,7 @@ class Setting:
 
     @property
     def plan(self) -> Plan:
-        return plans.parse(BASE, self.name, self.changes)
+        return plan_files.parse(BASE, self.name, self.changes)
 
 
 NOBODY = ("straggler.pattern=none",)

@@ -17,7 +17,7 @@ from sa_atp import policies
 from sa_atp.errors import SaAtpError, UserError
 from sa_atp.report import stats
 from sa_atp.testbed import plan as plans
-from sa_atp.testbed import runner
+from sa_atp.testbed import plan_files, runner
 from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.progress import Progress
 
@@ -63,7 +63,7 @@ def compare(folder: Path, names: Iterable[str], repeat: int, progress: Progress)
     """Runs plans on both. Args: folder: of the plan files; repeat: runs in Mininet. Raises: SaAtpError."""
     for name in names:
         path = folder / f"{name.split(',')[0].split()[0]}.toml"
-        plan = plans.load(path, SETTINGS[name])
+        plan = plan_files.load(path, SETTINGS[name])
         on_both = tuple(p for p in plan.run.policies if all(b in policies.find(p).backends for b in BACKENDS))
         plan = replace(plan, run=replace(plan.run, policies=on_both))
         simulated, *emulated = (

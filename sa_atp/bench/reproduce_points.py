@@ -9,8 +9,7 @@ from typing import Any
 
 from sa_atp.bench.reproduce_settings import Claim, Headline, Setting
 from sa_atp.report import stats
-from sa_atp.testbed import plan as plans
-from sa_atp.testbed import runner, tuning
+from sa_atp.testbed import plan_files, runner, tuning
 from sa_atp.testbed.points import Point
 from sa_atp.testbed.progress import Progress
 from sa_atp.transport.errors import NonFiniteError
@@ -39,7 +38,7 @@ def measure(arguments: dict[str, Any]) -> dict[str, Measured]:
     Returns: for each policy `iteration_s` (mean), `fluid_bound_s`, `accuracy` (held out, at the end; None: nothing is
     trained), `time_to_accuracy_s` and `steps_to_accuracy` (None: not reached), `helped`, `sums_checked`, `sums_wrong`.
     """
-    plan = plans.parse_tables(arguments["plan"], arguments["where"])
+    plan = plan_files.parse_tables(arguments["plan"], arguments["where"])
     try:
         result = runner.run(plan, arguments["where"], Path(), Progress())
     except NonFiniteError:

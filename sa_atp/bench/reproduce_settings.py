@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sa_atp import artefacts
-from sa_atp.testbed import plan as plans
+from sa_atp.testbed import plan_files
 from sa_atp.testbed.plan import Plan
 
 Tables = Mapping[str, Mapping[str, Any]]
@@ -38,7 +38,7 @@ class Setting:
         run = {**self.tables.get("run", {}), "policies": list(policies), "seed": seed, "backend": "sim"}
         if steps is not None:
             run["steps"] = steps
-        return plans.parse_tables({**self.tables, "run": run}, f"reproduce, {self.name}")
+        return plan_files.parse_tables({**self.tables, "run": run}, f"reproduce, {self.name}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ def falcon() -> Headline:
 
 
 def boa() -> Headline:
-    tables = plans.load(artefacts.plan_file(Path("boa"))).as_dict()
+    tables = plan_files.load(artefacts.plan_file(Path("boa"))).as_dict()
     base = {name: dict(tables[name]) for name in ("topology", "switch", "job", "straggler", "help")}
     base["job"] |= {"model": "resnet-50", "model_scale": 0.0004}
     base |= {"run": {"steps": 26, "warm_up": 10}, "sim": {"network": "flows"}}

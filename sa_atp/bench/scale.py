@@ -21,7 +21,7 @@ from sa_atp.flow.ring import ring_steps_us
 from sa_atp.folders import make_folder
 from sa_atp.report import style
 from sa_atp.sim.network import Clock
-from sa_atp.testbed import flows
+from sa_atp.testbed import flows, plan_files
 from sa_atp.testbed import plan as plans
 from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.progress import Progress
@@ -111,7 +111,7 @@ def plan_of(policy: str, workers: int, steps: int, *, stragglers: bool) -> Plan:
         else {"pattern": "none"},
         "sim": {"network": "flows"},
     }
-    return plans.parse_tables(tables, "bench scale")
+    return plan_files.parse_tables(tables, "bench scale")
 
 
 def measure(policy: str, workers: int, steps: int, *, stragglers: bool) -> Point:

@@ -13,7 +13,8 @@ from rich.table import Table
 from sa_atp import terminal
 from sa_atp.errors import MissingPartError, UserError
 from sa_atp.report.text import digits, duration, policy_name
-from sa_atp.testbed.plan import Plan, parse_tables
+from sa_atp.testbed.plan import Plan
+from sa_atp.testbed.plan_files import parse_tables
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import RunResult
 from sa_atp.testbed.sweep import Point, points, seconds_left

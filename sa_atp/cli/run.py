@@ -48,10 +48,10 @@ def run(options: argparse.Namespace) -> int:
     from sa_atp.cli._results import save
     from sa_atp.report.table import print_table
     from sa_atp.testbed import plan as plans
-    from sa_atp.testbed import run_folder, runner
+    from sa_atp.testbed import plan_files, run_folder, runner
 
     path = artefacts.plan_file(options.plan)
-    plan = plans.placed(plans.load(path, options.overrides), options.backend, options.switch)
+    plan = plans.placed(plan_files.load(path, options.overrides), options.backend, options.switch)
     folder = options.out or Path("runs") / f"{options.plan.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
     if options.jobs < 1:
         raise UserError(f"--jobs {options.jobs}: expected at least 1")

@@ -18,8 +18,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from sa_atp.flow.arrays import Flags, Floats, Ints
 from sa_atp.flow.fabric import FRAME_BYTES, Fabric
-from sa_atp.flow.network import Flags, Floats, Ints, Many
+from sa_atp.flow.network import Many
 from sa_atp.flow.reached import Reached
 from sa_atp.flow.stream import DONE, FREE, IN_STEP, NOWHERE, WAITING, Stream, Streams
 from sa_atp.flow.ways import Ways

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sa_atp.flow.network import Floats, Flow, FlowNetwork
+from sa_atp.flow.arrays import Floats
+from sa_atp.flow.network import Flow, FlowNetwork
 from sa_atp.sim.network import WIRE_OVERHEAD_BYTES, Clock
 
 FRAME_BYTES = 14 + 20 + 8  # Ethernet, IPv4, UDP: as sim's frames have them

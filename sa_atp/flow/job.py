@@ -8,9 +8,10 @@ import numpy as np
 
 from sa_atp.arrays import Values
 from sa_atp.flow.aggregation import Aggregation
+from sa_atp.flow.arrays import Floats
 from sa_atp.flow.fabric import FRAME_BYTES, SERVER, Fabric
 from sa_atp.flow.help_groups import Answer, HelpGroups, Question
-from sa_atp.flow.network import BYTES_PER_US, Floats
+from sa_atp.flow.network import BYTES_PER_US
 from sa_atp.flow.sums import Adder, Total
 from sa_atp.sim.network import WIRE_OVERHEAD_BYTES
 from sa_atp.spec import CONTRIBUTION_BITS, UDP_PORT, Kind

@@ -1,7 +1,6 @@
 """Flows that share links fairly, in virtual time.
 
-A flow has so many bytes to carry over some links. All flows together have max-min fair rates: no flow could be faster
-without making one slower that is not faster than it (Bertsekas and Gallager, Data Networks, section 6.5.2). Rates hold
+A flow has so many bytes to carry over some links. All flows together have max-min fair rates (`fair_rates`). Rates hold
 until a flow begins or ends, or a link changes; then they are worked out anew, once for all that happens in one
 microsecond.
 
@@ -18,17 +17,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from sa_atp.flow.arrays import Flags, Floats, Ints
+from sa_atp.flow.fair_rates import fair_rates
 from sa_atp.sim.network import Clock
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 Owners = NDArray[np.object_]
 
 BYTES_PER_US = 1 / 8  # of a megabit a second
 DONE_BYTES = 1e-3  # less than that is rounding
 UNBOUNDED = 1e12  # bytes in a microsecond, of what uses no link
-FULL_SHARE = 1e-9  # of a link's rate: less room than that is none
 
 
 @dataclass(slots=True, eq=False)
@@ -434,35 +431,3 @@ class FlowNetwork:
         self._rate[:many] = fair_rates(flow, link, weight, self._capacity, self._cap[:many])
         for index in np.flatnonzero(self._active[:many] & (np.bincount(flow, minlength=many) == 0)).tolist():
             self._rate[index] = min(float(self._cap[index]), UNBOUNDED)  # it uses no link
-
-
-def fair_rates(flow: Ints, link: Ints, weight: Floats, capacity: Floats, cap: Floats) -> Floats:
-    """Max-min fair rates by filling up: all rise together until a link is full; its flows stay as they are, others rise on.
-
-    Args:
-        flow, link, weight: int64[n], int64[n], float64[n]: that a flow uses a link so many times.
-        capacity: float64[links].
-        cap: float64[flows]: what no flow exceeds.
-
-    Returns: float64[flows]; 0 for flows that use no link.
-    """
-    rate = np.zeros(len(cap))
-    growing = np.zeros(len(cap), bool)
-    growing[flow] = True
-    room = capacity.astype(np.float64)
-    while len(flow):
-        load = np.bincount(link, weight, minlength=len(capacity))
-        used = load > 0
-        step = float((room[used] / load[used]).min())
-        to_cap = cap[growing] - rate[growing]
-        step = max(0.0, min(step, float(to_cap.min())))
-        rate[growing] += step
-        room -= load * step
-        full = used & (room <= FULL_SHARE * capacity)
-        stopped = np.zeros(len(cap), bool)
-        stopped[flow[full[link]]] = True
-        stopped |= growing & (rate >= cap * (1 - FULL_SHARE))
-        growing &= ~stopped
-        stays = growing[flow]
-        flow, link, weight = flow[stays], link[stays], weight[stays]
-    return rate

@@ -6,7 +6,8 @@ written down at the last look and what the network has carried since.
 
 import numpy as np
 
-from sa_atp.flow.network import Flags, Floats, Flow, FlowNetwork, Ints
+from sa_atp.flow.arrays import Flags, Floats, Ints
+from sa_atp.flow.network import Flow, FlowNetwork
 from sa_atp.flow.stream import DONE, IN_STEP, NOWHERE, Stream, Streams
 
 

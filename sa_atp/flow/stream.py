@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sa_atp.flow.network import Flags, Floats, Ints
+from sa_atp.flow.arrays import Flags, Floats, Ints
 from sa_atp.transport.timing import MIN_TIMEOUT_US
 
 States = NDArray[np.int8]

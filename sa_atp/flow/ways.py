@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from sa_atp.flow.arrays import Flags, Floats, Ints
 from sa_atp.flow.fabric import Fabric
-from sa_atp.flow.network import Flags, Floats, Ints
 
 NONE = -1  # where there is no link
 

@@ -10,7 +10,7 @@ import typing
 from typing import Any
 
 from sa_atp.errors import UserError
-from sa_atp.testbed.plan import parse_tables
+from sa_atp.testbed.plan_files import parse_tables
 from sa_atp.testbed.records import Evaluation, Interval, Iteration, PolicyRun, RunResult
 from sa_atp.words import plural
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from sa_atp import policies
 from sa_atp.errors import UserError
-from sa_atp.testbed.plan import Plan, parse_tables
+from sa_atp.testbed.plan import Plan
+from sa_atp.testbed.plan_files import parse_tables
 
 START_S = 15.0  # processes, namespaces, imports, figures
 SENDING_S = 0.1  # of a step

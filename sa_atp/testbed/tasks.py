@@ -6,7 +6,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from sa_atp.arrays import Octets, Values
-from sa_atp.testbed.plan import Plan, parse_tables
+from sa_atp.testbed.plan import Plan
+from sa_atp.testbed.plan_files import parse_tables
 from sa_atp.train.comm_models import CommModel
 from sa_atp.train.device import CpuDevice, Device
 from sa_atp.train.digits import DigitsCnn, Score

@@ -15,7 +15,8 @@ from sa_atp.batching.speed import Speed
 from sa_atp.errors import UserError
 from sa_atp.policies.boa import Boa
 from sa_atp.testbed import simulated
-from sa_atp.testbed.plan import Plan, parse
+from sa_atp.testbed.plan import Plan
+from sa_atp.testbed.plan_files import parse
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import PolicyRun
 from sa_atp.train.dealt import NUMBERS, measurements

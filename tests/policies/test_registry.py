@@ -13,7 +13,7 @@ from sa_atp.report.style import policy_colour
 from sa_atp.report.summary import summarise
 from sa_atp.report.text import policy_name
 from sa_atp.testbed import simulated
-from sa_atp.testbed.plan import parse, parse_tables
+from sa_atp.testbed.plan_files import parse, parse_tables
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import RunResult
 

@@ -13,7 +13,7 @@ from sa_atp.errors import UserError
 from sa_atp.report.summary import summarise
 from sa_atp.softswitch.pipeline import Pipeline
 from sa_atp.testbed import simulated
-from sa_atp.testbed.plan import parse
+from sa_atp.testbed.plan_files import parse
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import RunResult
 from sa_atp.transport.errors import NonFiniteError, OperationTimeoutError

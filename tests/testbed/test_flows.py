@@ -9,8 +9,7 @@ from sa_atp.bench.flow_agreement import compare
 from sa_atp.bench.flow_settings import SETTINGS
 from sa_atp.errors import UserError
 from sa_atp.report import archive
-from sa_atp.testbed import plan as plans
-from sa_atp.testbed import simulated
+from sa_atp.testbed import plan_files, simulated
 from sa_atp.testbed.capabilities import network_of
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import PolicyRun, RunResult
@@ -33,7 +32,7 @@ network = "flows"
 
 
 def simulate(*overrides: str) -> list[PolicyRun]:
-    return simulated.run(plans.parse(PLAN, "here", overrides), Progress())
+    return simulated.run(plan_files.parse(PLAN, "here", overrides), Progress())
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
@@ -65,7 +64,7 @@ def test_training_is_the_same_bit_for_bit() -> None:
 
 def test_equal_seeds_give_equal_bytes() -> None:
     def run() -> bytes:
-        plan = plans.parse(PLAN, "here", ["straggler.pattern=random", "topology.workers=6"])
+        plan = plan_files.parse(PLAN, "here", ["straggler.pattern=random", "topology.workers=6"])
         result = RunResult(plan, "here", "sim", "embedded", {}, simulated.run(plan, Progress()))
         return json.dumps(archive.encode(result)).encode()
 
@@ -124,7 +123,7 @@ def test_whoever_can_only_wait_for_other_groups_does_not_ask_for_work() -> None:
 def test_a_plan_takes_the_build_that_its_contributions_fit_in(
     overrides: tuple[str, ...], bits: int, network: str
 ) -> None:
-    plan = plans.parse(PLAN, "here", ("sim.network=auto", *overrides))
+    plan = plan_files.parse(PLAN, "here", ("sim.network=auto", *overrides))
     assert (plan.contribution_bits, network_of(plan, "atp")) == (bits, network)
 
 

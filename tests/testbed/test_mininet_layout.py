@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from sa_atp.errors import UserError
-from sa_atp.testbed import plan as plans
+from sa_atp.testbed import plan_files
 from sa_atp.testbed.mininet import p4lang, topologies
 from sa_atp.testbed.mininet.layout import Layout, LinkQuality
 from sa_atp.testbed.mininet.network import impairments
 
 
 def layout_of(text: str, folder: Path = Path()) -> Layout:
-    found = topologies.of_plan(plans.parse(text, "test.toml"), folder)
+    found = topologies.of_plan(plan_files.parse(text, "test.toml"), folder)
     found.check("test.toml")
     return found
 

@@ -8,6 +8,7 @@ import pytest
 from sa_atp.errors import UserError
 from sa_atp.report.sweep import KEYS, QUANTITIES
 from sa_atp.testbed import plan as plans
+from sa_atp.testbed import plan_files
 from sa_atp.testbed.mininet import topologies
 from sa_atp.testbed.plan import FIGURES, Plan
 from sa_atp.testbed.sweep import points, seconds_left
@@ -28,7 +29,7 @@ def comments(path: Path) -> str:
 
 
 def test_there_is_a_plan_for_every_topology_and_question() -> None:
-    loaded = {path.stem: plans.load(path) for path in PLANS}
+    loaded = {path.stem: plan_files.load(path) for path in PLANS}
     assert {plan.topology.kind for plan in loaded.values()} == set(plans.TOPOLOGIES)
     assert {plan.job.jobs for plan in loaded.values()} >= {1, 2, 4}
     swept = [plan.sweep for plan in loaded.values() if plan.sweep.key]
@@ -43,7 +44,7 @@ def test_a_plan_says_how_to_run_it_and_can_be_built(path: Path) -> None:
     commands = re.findall(r"sa-atp run (\S+)", text)
     assert f"topologies/{path.name}" in commands
     assert all((ROOT / command.rstrip(",.")).is_file() for command in commands)
-    plan = plans.load(path)
+    plan = plan_files.load(path)
     layout = topologies.of_plan(plan, path.parent)
     layout.check(path.name)
     assert len(layout.workers()) == plan.topology.workers
@@ -55,12 +56,12 @@ def test_what_comments_tell_to_set_can_be_set(path: Path) -> None:
     found = [quoted or bare for quoted, bare in SETTING.findall(comments(path))]
     for setting in found:
         together = found if "micro_batches" in " ".join(found) else [setting]
-        plans.load(path, together)
+        plan_files.load(path, together)
 
 
 @pytest.mark.parametrize("path", [p for p in PLANS if "[sweep]" in p.read_text()], ids=lambda path: path.stem)
 def test_every_point_of_a_sweep_can_be_built(path: Path) -> None:
-    found = points(plans.load(path), path.name)
+    found = points(plan_files.load(path), path.name)
     assert len({point.folder for point in found}) == len(found) >= 3
     for point in found:
         topologies.of_plan(point.plan, path.parent).check(path.name)
@@ -69,7 +70,7 @@ def test_every_point_of_a_sweep_can_be_built(path: Path) -> None:
 
 
 def parse(text: str) -> Plan:
-    return plans.parse(text, "test.toml")
+    return plan_files.parse(text, "test.toml")
 
 
 @pytest.mark.parametrize("key", ["straggler.slow", "slowdown", "nothing.at_all", "sweep.figure"])

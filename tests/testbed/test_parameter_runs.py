@@ -13,8 +13,7 @@ from sa_atp.parameters.messages import SERVER, Join, Outgoing
 from sa_atp.policies.parameter_worker import ParameterError
 from sa_atp.report import archive, stats
 from sa_atp.report.summary import summarise
-from sa_atp.testbed import parameter_client, simulated, tuning
-from sa_atp.testbed import plan as plans
+from sa_atp.testbed import parameter_client, plan_files, simulated, tuning
 from sa_atp.testbed.collect import check_updates, collect
 from sa_atp.testbed.parameter_service import ParameterService
 from sa_atp.testbed.plan import Plan
@@ -46,7 +45,7 @@ slowdown = 5.0
 
 
 def plan_of(*overrides: str) -> Plan:
-    return plans.parse(PLAN, "here", overrides)
+    return plan_files.parse(PLAN, "here", overrides)
 
 
 def simulate(plan: Plan) -> list[PolicyRun]:

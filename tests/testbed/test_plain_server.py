@@ -5,8 +5,7 @@ from pathlib import Path
 from sa_atp.report import stats
 from sa_atp.sim.network import WIRE_OVERHEAD_BYTES
 from sa_atp.spec import Kind
-from sa_atp.testbed import plan as plans
-from sa_atp.testbed import simulated
+from sa_atp.testbed import plan_files, simulated
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import RunResult
 from sa_atp.wire.frames import HEADERS_BYTES
@@ -19,7 +18,7 @@ def test_its_link_is_full_from_the_first_fragment_to_the_last() -> None:
     """Workers that took the round trip for 2 ms, where it is 10 to 400, asked 20,000 questions more in twelve steps; their
     windows, which shrink once a round trip, were from 4 to 210 fragments, and steps took 1.0 to 1.7 s.
     """
-    plan = plans.load(STAR, ['run.policies=["ps"]', "run.steps=5", "run.warm_up=2"])
+    plan = plan_files.load(STAR, ['run.policies=["ps"]', "run.steps=5", "run.warm_up=2"])
     result = RunResult(plan, "here", "sim", "embedded", {}, simulated.run(plan, Progress()))
     run = result.runs[0]
     fragments = run.fragments["sent"] / plan.run.steps  # of all workers, in a step

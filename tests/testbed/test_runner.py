@@ -12,7 +12,7 @@ from sa_atp import cli
 from sa_atp.errors import UserError
 from sa_atp.net.communicator import connect
 from sa_atp.report import files, findings, summarise
-from sa_atp.testbed import local, runner
+from sa_atp.testbed import local, plan_files, runner
 from sa_atp.testbed import plan as plans
 from sa_atp.testbed.collect import collect
 from sa_atp.testbed.plan import Plan
@@ -23,7 +23,7 @@ from sa_atp.testbed.sweep import points
 
 
 def small(*overrides: str) -> Plan:
-    return plans.parse(small_plan(), "here", overrides)
+    return plan_files.parse(small_plan(), "here", overrides)
 
 
 @pytest.mark.parametrize("backend", ["local", "sim"])
@@ -107,8 +107,8 @@ def test_records_are_in_the_plans_order_whatever_ran_first(tmp_path: Path) -> No
 def test_what_a_worker_has_loaded_is_not_looked_through_again() -> None:
     """A full collection of all that PyTorch brings takes as long as a step, once in some hundred of them."""
     code = (
-        "import gc, sys; from sa_atp.testbed import plan, worker; "
-        "worker.prepare({'plan': plan.parse(sys.argv[1], 'here').as_dict()}); "
+        "import gc, sys; from sa_atp.testbed import plan_files, worker; "
+        "worker.prepare({'plan': plan_files.parse(sys.argv[1], 'here').as_dict()}); "
         "print(gc.get_freeze_count(), len(gc.get_objects()))"
     )
     said = subprocess.run([sys.executable, "-c", code, small_plan()], capture_output=True, text=True, check=True).stdout

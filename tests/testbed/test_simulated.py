@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from sa_atp.report import stats
-from sa_atp.testbed import plan as plans
-from sa_atp.testbed import simulated
+from sa_atp.testbed import plan_files, simulated
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import PolicyRun
 
@@ -31,7 +30,7 @@ pattern = "none"
 
 
 def simulate(*overrides: str) -> PolicyRun:
-    (found,) = simulated.run(plans.parse(PLAN, "here", overrides), Progress())
+    (found,) = simulated.run(plan_files.parse(PLAN, "here", overrides), Progress())
     return found
 
 

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from sa_atp.report import stats
-from sa_atp.testbed import plan as plans
-from sa_atp.testbed import simulated
+from sa_atp.testbed import plan_files, simulated
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import PolicyRun
 
@@ -32,7 +31,7 @@ def test_a_run_takes_no_longer_than_without_help(straggler: list[str]) -> None:
     """Others did the work of those with slow links, and sent them sums faster than these could take them. What came before
     its turn was thrown away and asked for again, three times each: the last worker needed 51 s where the first had 12.
     """
-    plan = plans.load(HETEROGENEOUS, [f"run.steps={STEPS}", *straggler])
+    plan = plan_files.load(HETEROGENEOUS, [f"run.steps={STEPS}", *straggler])
     atp, sa_atp = simulated.run(plan, Progress())
     assert sa_atp.sums_wrong == 0
     first, last = ends_s(sa_atp, 0), ends_s(sa_atp, 3)

@@ -11,8 +11,7 @@ from sa_atp.errors import UserError
 from sa_atp.report import stats
 from sa_atp.report.summary import summarise
 from sa_atp.report.text import situation
-from sa_atp.testbed import plan as plans
-from sa_atp.testbed import simulated, traces
+from sa_atp.testbed import plan_files, simulated, traces
 from sa_atp.testbed.local import check as check_local
 from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.progress import Progress
@@ -37,11 +36,11 @@ def test_each_kind_has_a_plan_that_says_what_it_shows(name: str) -> None:
     assert text.startswith("# ")
     assert f"# Run it: sa-atp run topologies/{name}.toml" in text
     assert "# Watch: " in text
-    assert plans.load(path).run.backend == "sim"
+    assert plan_files.load(path).run.backend == "sim"
 
 
 def test_devices_of_three_speeds() -> None:
-    result = simulate(plans.load(TOPOLOGIES / "three-devices.toml", [*SHORT, "run.steps=6"]))
+    result = simulate(plan_files.load(TOPOLOGIES / "three-devices.toml", [*SHORT, "run.steps=6"]))
     summary = summarise(result)["policies"]
     shard_s = 64 * 1000e-6
     assert summary["atp"]["iteration_time_s"]["mean"] == pytest.approx(5 * shard_s, rel=0.02)
@@ -55,7 +54,7 @@ def test_devices_of_three_speeds() -> None:
 
 
 def test_pauses_at_random() -> None:
-    plan = plans.load(TOPOLOGIES / "random-pauses.toml", [*SHORT, "run.steps=12", "straggler.probability=0.2"])
+    plan = plan_files.load(TOPOLOGIES / "random-pauses.toml", [*SHORT, "run.steps=12", "straggler.probability=0.2"])
     result = simulate(plan)
     paused = {
         policy.policy: {(i.step, i.worker) for run in policy.runs for i in run.intervals if i.kind == "pause"}
@@ -73,8 +72,8 @@ def test_contention_comes_and_goes() -> None:
         "run.policies=['atp']", "run.steps=24", "run.warm_up=0", "straggler.workers=[3]", "job.model_scale=0.0005",
         "topology.link_mbps=25",
     )  # fmt: skip
-    plan = plans.load(TOPOLOGIES / "contended-links.toml", kept)
-    calm = plans.load(TOPOLOGIES / "contended-links.toml", [*kept, "straggler.pattern=none"])
+    plan = plan_files.load(TOPOLOGIES / "contended-links.toml", kept)
+    calm = plan_files.load(TOPOLOGIES / "contended-links.toml", [*kept, "straggler.pattern=none"])
     contended, usual = simulate(plan), simulate(calm)
     slowest = {n: stats.policies(result)[0].pooled_s for n, result in enumerate((contended, usual))}
     typical = float(slowest[1][5:].mean())
@@ -90,15 +89,15 @@ def test_contention_reaches_policies_whose_parameters_are_on_a_server() -> None:
         "job.model=digits-cnn", "topology.link_mbps=50", "topology.trunk_mbps=1000",  # the server's is not the narrow one
         "straggler.calm_s=[0.1, 0.2]",
     )  # fmt: skip
-    plan = plans.load(TOPOLOGIES / "contended-links.toml", kept)
-    calm = plans.load(TOPOLOGIES / "contended-links.toml", [*kept, "straggler.pattern=none"])
+    plan = plan_files.load(TOPOLOGIES / "contended-links.toml", kept)
+    calm = plan_files.load(TOPOLOGIES / "contended-links.toml", [*kept, "straggler.pattern=none"])
     assert mean_s(simulate(plan), "ssp") > 1.3 * mean_s(simulate(calm), "ssp")
 
 
 def test_a_trace_is_the_same_for_all_policies_and_travels_with_the_plan() -> None:
-    plan = plans.load(TOPOLOGIES / "trace.toml", [*SHORT, "run.steps=6"])
+    plan = plan_files.load(TOPOLOGIES / "trace.toml", [*SHORT, "run.steps=6"])
     assert plan.straggler.rows == traces.read(TOPOLOGIES / "trace.csv")
-    again = plans.parse_tables(json.loads(json.dumps(plan.as_dict())), "a record")
+    again = plan_files.parse_tables(json.loads(json.dumps(plan.as_dict())), "a record")
     assert again == plan
     rows = {(step, worker): slow for step, worker, slow in plan.straggler.rows}
     result = simulate(again)
@@ -127,7 +126,7 @@ def test_a_trace_is_the_same_for_all_policies_and_travels_with_the_plan() -> Non
 )  # fmt: skip
 def test_bad_plans_are_refused_in_one_line(changed: list[str], problem: str) -> None:
     with pytest.raises(UserError, match=re.escape(problem)) as refused:
-        plans.parse("", "here", changed)
+        plan_files.parse("", "here", changed)
     assert "\n" not in str(refused.value)
 
 
@@ -163,7 +162,7 @@ def test_bad_traces_are_refused_with_line_and_column(tmp_path: Path, name: str, 
     path = written(tmp_path, name, content)
     plan = written(tmp_path, "plan.toml", f'[straggler]\npattern = "trace"\ntrace = "{name}"\n')
     with pytest.raises(UserError, match=re.escape(problem)) as refused:
-        plans.load(plan)
+        plan_files.load(plan)
     assert str(path) in str(refused.value)
     assert "\n" not in str(refused.value)
 
@@ -171,11 +170,11 @@ def test_bad_traces_are_refused_with_line_and_column(tmp_path: Path, name: str, 
 def test_a_trace_that_is_not_there_or_of_other_workers(tmp_path: Path) -> None:
     plan = written(tmp_path, "plan.toml", '[straggler]\npattern = "trace"\ntrace = "a.csv"\n')
     with pytest.raises(UserError, match=r"a\.csv: No such file"):
-        plans.load(plan)
+        plan_files.load(plan)
     written(tmp_path, "a.csv", "slowdown, step ,worker,why\n2,3,4,full moon\n")
     with pytest.raises(UserError, match=r"a\.csv, row 1, worker: 4 of topology\.workers = 4"):
-        plans.load(plan)
-    assert plans.load(plan, ["topology.workers=5", "job.micro_batches=8"]).straggler.rows == ((3, 4, 2.0),)
+        plan_files.load(plan)
+    assert plan_files.load(plan, ["topology.workers=5", "job.micro_batches=8"]).straggler.rows == ((3, 4, 2.0),)
 
 
 def test_json_says_the_same_as_csv(tmp_path: Path) -> None:
@@ -186,7 +185,7 @@ def test_json_says_the_same_as_csv(tmp_path: Path) -> None:
 
 
 def test_backends_that_cannot_change_links_say_so() -> None:
-    plan = plans.parse("", "here", ["straggler.pattern=contention", "straggler.workers=[1]"])
+    plan = plan_files.parse("", "here", ["straggler.pattern=contention", "straggler.workers=[1]"])
     with pytest.raises(
         UserError, match=r"the local backend has no links, and cannot do straggler\.pattern = 'contention'"
     ):
@@ -200,12 +199,12 @@ def test_what_a_congested_link_holds_up_is_sent_anew_in_each_step() -> None:
         "run.backend=sim", "run.repetitions=1", "run.steps=5", "straggler.slowdown=8", "job.model_scale=0.001",
         "topology.link_mbps=10", "switch.lanes=64",
     )  # fmt: skip
-    result = simulate(plans.load(path, overrides))
+    result = simulate(plan_files.load(path, overrides))
     assert mean_s(result, "sa-atp") < 0.5 * mean_s(result, "atp")
 
 
 def test_flows_and_the_local_backend_say_that_they_have_no_congested_links() -> None:
-    plan = plans.parse("", "here", ["straggler.by=congestion", "sim.network=flows"])
+    plan = plan_files.parse("", "here", ["straggler.by=congestion", "sim.network=flows"])
     with pytest.raises(UserError, match="flows have no links that are congested one way"):
         simulated.check(plan)
     with pytest.raises(UserError, match=r"no links, and cannot do straggler\.by = 'congestion'"):

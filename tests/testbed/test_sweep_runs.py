@@ -12,6 +12,7 @@ from helpers.plans import small_plan_file
 from sa_atp.cli import _sweep
 from sa_atp.errors import UserError
 from sa_atp.testbed import plan as plans
+from sa_atp.testbed import plan_files
 from sa_atp.testbed.sweep import points
 
 
@@ -49,13 +50,13 @@ def test_a_sweep_goes_on_where_it_stopped(tmp_path: Path) -> None:
     slow = found["points"][1]["policies"]
     assert slow["atp"]["iteration_time_s"] > found["points"][0]["policies"]["atp"]["iteration_time_s"]
 
-    point = points(plans.load(plan), str(plan))[0]
+    point = points(plan_files.load(plan), str(plan))[0]
     assert _sweep._finished(out, point, False) is not None
     assert _sweep._finished(tmp_path / "nowhere", point, False) is None
-    elsewhere = points(plans.placed(plans.load(plan), backend="mininet"), str(plan))[0]
+    elsewhere = points(plans.placed(plan_files.load(plan), backend="mininet"), str(plan))[0]
     with pytest.raises(UserError, match=r"another plan \(run\.backend = 'sim', not 'mininet'\)"):
         _sweep._finished(out, elsewhere, False)
-    other = points(plans.load(plan, ["job.batch_size=8"]), str(plan))[0]
+    other = points(plan_files.load(plan, ["job.batch_size=8"]), str(plan))[0]
     with pytest.raises(UserError, match=r"job\.batch_size = 4, not 8"):
         _sweep._finished(out, other, False)
     assert _sweep._finished(out, other, True) is None

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sa_atp.errors import UserError
-from sa_atp.testbed import plan, simulated
+from sa_atp.testbed import plan_files, simulated
 from sa_atp.testbed.progress import Progress
 from sa_atp.train.comm_models import COMM_MODELS, CommModel, buckets, parameter_shapes
 
@@ -52,7 +52,7 @@ def test_wrong_arguments() -> None:
 def test_plan_with_such_a_model() -> None:
     path = Path(__file__).parents[2] / "topologies" / "resnet50.toml"
     small = ["run.steps=3", "job.model_scale=0.002", "job.micro_batches=4", 'run.policies=["sa-atp"]']
-    (run,) = simulated.run(plan.load(path, small), Progress())
+    (run,) = simulated.run(plan_files.load(path, small), Progress())
     assert (run.sums_checked, run.sums_wrong) == (12, 0)
     assert run.help["helped_steps"] >= 1
     assert not run.evaluations, "nothing is trained, so there is nothing to evaluate"
