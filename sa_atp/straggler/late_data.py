@@ -12,6 +12,7 @@ from sa_atp.straggler.racks import Racks
 from sa_atp.wire.contributions import ContributionMap
 
 WORTH_RESENDING = 1.5  # data must be late by so many times what sending it anew costs
+COUNTED_ON = 2  # times as long as a leader's patience, for which it counts on another one whose link is free sooner
 REMEMBERED_STEPS = 8  # for which a worker whose data was late is given less time
 
 
@@ -68,9 +69,27 @@ class LateData:
             # the sum comes down its link all the same: what takes long up and down is not done sooner
             left_us -= sender.lag_after_resending_us
             cost_us = len(late) * self._now.mine(state, rank, shard) + pending * self._workers[rank].send_us
-            if since_us > self._patience_us(rank, step, shard) and left_us > WORTH_RESENDING * cost_us:
+            patience_us = self._patience_us(rank, step, shard)
+            if since_us <= patience_us or left_us <= WORTH_RESENDING * cost_us:
+                continue
+            if since_us > COUNTED_ON * patience_us or self._is_the_one(state, rank, shard, len(late), now_us):
                 return shard, tuple(late)
         return None
+
+    def _is_the_one(self, state: Step, rank: int, shard: int, count: int, now_us: int) -> bool:
+        """Whether no other leader would have sent so many micro-batches clearly sooner, its link being free sooner."""
+        each_us = self._now.mine(state, rank, shard)
+        mine_us = self._resent_us(state, rank, shard, count, now_us)
+        return all(
+            mine_us <= self._resent_us(state, other, shard, count, now_us) + each_us
+            for other, course in enumerate(state.courses)
+            if other not in (rank, shard) and course.idle_us is not None and self._racks.sees(state, other, shard)
+        )
+
+    def _resent_us(self, state: Step, rank: int, shard: int, count: int, now_us: int) -> int:
+        """When a leader would have computed and sent so many anew, if it heard of it now."""
+        done_us = now_us + count * self._now.mine(state, rank, shard)
+        return max(done_us, self._now.link_free_us(state, rank, now_us)) + self._workers[rank].send_us
 
     def _patience_us(self, rank: int, step: int, shard: int) -> float:
         """How long a leader gives a sender at least. Whose data was late not long ago has as long as the leader takes."""

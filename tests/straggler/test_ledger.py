@@ -472,6 +472,22 @@ def test_data_that_is_late_is_computed_anew_by_one_helper() -> None:
     assert ledger.crossed(1) == [2]
 
 
+@pytest.mark.parametrize(("rank", "after_us"), [(1, 120_000), (0, 190_000)], ids=["free link", "nobody else asked"])
+def test_late_data_is_left_to_who_could_send_it_sooner(rank: int, after_us: int) -> None:
+    """A helper's link may still be busy with what it has computed for others."""
+    ledger = known(4, 2, [FAST_US] * 4)
+    idle, late = 1_000_000, 0b11000000  # of rank 3
+    for each in range(4):
+        ledger.idle(1, each, Told(FAST_US, 2 * FAST_US, sent_us=2 * SLOW_LINK_US if each == 3 else 60_000), idle)
+    ledger._steps[1].courses[0].link_until_us = idle + 250_000
+
+    def ask(rank: int, after_us: int) -> object:
+        return ledger.ask(1, rank, late, Told(0, 2 * FAST_US + after_us), 0, idle + after_us, 0.9)
+
+    assert ask(0, 120_000) is None
+    assert ask(rank, after_us) is not None
+
+
 def test_who_was_late_before_is_given_as_long_as_a_leader_takes_to_send() -> None:
     ledger = known(3, 2, [FAST_US] * 3)
     for step, after_us in ((1, 120_000), (2, 60_001)):
