@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         load2,
         load4,
         recvmmsg,
+        store1,
         store2,
         store4,
         u64,
@@ -87,6 +88,12 @@ def le32(buffer: Octets, at: int) -> int:
 @inner
 def put16(buffer: Octets, at: int, value: int) -> None:
     store2(buffer, at, u64(value))
+
+
+@inner
+def put_le16(buffer: Octets, at: int, value: int) -> None:
+    store1(buffer, at, u64(value))
+    store1(buffer, at + 1, u64(value >> 8))
 
 
 @inner

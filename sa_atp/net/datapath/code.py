@@ -11,7 +11,7 @@ from sa_atp.softswitch.cached import has_code
 from sa_atp.softswitch.kept_code import digest_of, functions
 from sa_atp.softswitch.translate import packets
 
-SOURCES = tuple(Path(__file__).with_name(f"{name}.py") for name in ("arriving", "leaving", "turn"))
+SOURCES = tuple(Path(__file__).with_name(f"{name}.py") for name in ("arriving", "super_packets", "leaving", "turn"))
 
 
 def sources() -> list[tuple[str, str]]:

@@ -7,7 +7,6 @@ body that many receivers get is there once.
 
 from typing import TYPE_CHECKING
 
-from sa_atp.arrays import Octets
 from sa_atp.net.datapath.state import (
     CONTROL,
     CONTROL_LENGTH,
@@ -64,7 +63,7 @@ from sa_atp.net.datapath.state import (
 from sa_atp.softswitch.translate.packets import HEAD_AT, HEAD_BYTES, HEAD_ROW
 
 if TYPE_CHECKING:
-    from sa_atp.net.datapath.arriving import be16, folded, is_plain_udp, put16, sum_of
+    from sa_atp.net.datapath.arriving import be16, is_plain_udp, put_le16
     from sa_atp.net.datapath.operations import (
         address_in,
         array_i64_1,
@@ -76,18 +75,15 @@ if TYPE_CHECKING:
         inner,
         load2,
         load4,
-        load8,
         monotonic_us,
         sendmmsg,
-        store1,
         store2,
         store4,
         u64,
         wait_until_writable,
     )
+    from sa_atp.net.datapath.super_packets import may_join, same_head, single_head, super_head
 
-VNET_AT = HEAD_AT - 10  # of the struct virtio_net_hdr before a head
-SAVED_AT = HEAD_AT + HEAD_BYTES  # of what a head had where a super-packet has something else
 MOST_SEGMENTS = 128  # of one message: UDP_MAX_SEGMENTS, and what it was before Linux 6.9
 FEWER_SEGMENTS = 64
 MOST_BYTES = 65_000  # below the limit of an IPv4 packet
@@ -95,12 +91,6 @@ QUEUED_FRAME_BYTES, ORDINARY_BYTES, QUEUED_PACKET_BYTES = 2304, 1514, 3072  # se
 FULL_US, FULL_WAIT_MS = 50_000, 10
 AGAIN = (11, 105)  # EAGAIN, ENOBUFS
 NO_SEGMENTS = (5, 22, 92)  # EIO, EINVAL, ENOPROTOOPT: the kernel or the route cannot cut
-
-
-@inner
-def put_le16(buffer: Octets, at: int, value: int) -> None:
-    store1(buffer, at, u64(value))
-    store1(buffer, at + 1, u64(value >> 8))
 
 
 @inner
@@ -199,68 +189,6 @@ def sort_out(s: int, count: int, cpu_port: int) -> int:
             flow_table[place] = 0
             place = (place + 1) & mask
     return flows
-
-
-@inner
-def may_join(s: int, k: int) -> bool:
-    """Whether a frame loses nothing in a super-packet: whole, never to be cut in fragments, and without a checksum."""
-    out_heads = array_u8_1(s, OUT_HEADS)
-    out_lengths = array_i64_1(s, OUT_LENGTHS)
-    at = k * HEAD_ROW + HEAD_AT
-    length = out_lengths[k]
-    return (
-        length > HEAD_BYTES
-        and is_plain_udp(out_heads, at)
-        and be16(out_heads, at + 20) == 0x4000
-        and be16(out_heads, at + 40) == 0
-        and be16(out_heads, at + 38) == length - 34
-    )
-
-
-@inner
-def same_head(heads: Octets, first: int, second: int) -> bool:
-    """Whether the heads of two frames differ in nothing but identification and checksum of the IP header."""
-    return (
-        load8(heads, first) == load8(heads, second)
-        and load8(heads, first + 8) == load8(heads, second + 8)
-        and load2(heads, first + 16) == load2(heads, second + 16)
-        and load4(heads, first + 20) == load4(heads, second + 20)
-        and load8(heads, first + 26) == load8(heads, second + 26)
-        and load8(heads, first + 34) == load8(heads, second + 34)
-    )
-
-
-@inner
-def super_head(heads: Octets, at: int, payload: int, count: int) -> None:
-    """Makes the head of the first frame the head of all, and the header before it say so."""
-    store2(heads, SAVED_AT + at - HEAD_AT, load2(heads, at + 16))
-    store2(heads, SAVED_AT + at - HEAD_AT + 2, load2(heads, at + 24))
-    store2(heads, SAVED_AT + at - HEAD_AT + 4, load2(heads, at + 38))
-    vnet = at - 10
-    put_le16(heads, vnet, 1 | 5 << 8)  # needs a checksum; datagrams
-    put_le16(heads, vnet + 2, HEAD_BYTES)
-    put_le16(heads, vnet + 4, payload)
-    put_le16(heads, vnet + 6, 34)  # where the sum begins, and where in it its place is
-    put_le16(heads, vnet + 8, 6)
-    udp_bytes = 8 + payload * count
-    put16(heads, at + 16, 20 + udp_bytes)
-    put16(heads, at + 24, 0)
-    put16(heads, at + 24, 0xFFFF ^ folded(sum_of(heads, at + 14, at + 34)))
-    put16(heads, at + 38, udp_bytes)
-    # the kernel completes the checksum, should it have to cut the packet: it wants the sum of the pseudo-header
-    put16(heads, at + 40, folded(sum_of(heads, at + 26, at + 34) + 17 + udp_bytes))
-
-
-@inner
-def single_head(heads: Octets, at: int, is_super: bool) -> None:
-    """A head as it was, with nothing to say before it. Args: is_super: it is that of a super-packet."""
-    if is_super:
-        store2(heads, at + 16, load2(heads, SAVED_AT + at - HEAD_AT))
-        store2(heads, at + 24, load2(heads, SAVED_AT + at - HEAD_AT + 2))
-        store2(heads, at + 38, load2(heads, SAVED_AT + at - HEAD_AT + 4))
-        put16(heads, at + 40, 0)
-    for i in range(5):
-        store2(heads, at - 10 + 2 * i, u64(0))
 
 
 @inner
