@@ -15,7 +15,8 @@ from sa_atp.arrays import Octets, Values
 from sa_atp.net.promise import first_of
 from sa_atp.parameters.messages import SERVER, Applied, Failed, GoAhead, Join, Outgoing, Over, Pull, Push, Task, Tasks
 from sa_atp.parameters.worker_rules import WorkerRules
-from sa_atp.train.step import Activity, Compute, StepRecord, Steps, Wait, account
+from sa_atp.train.step import Compute, Steps, Wait
+from sa_atp.train.step_record import Activity, StepRecord, account
 from sa_atp.transport.errors import TransportError
 
 ANSWER_US = 120_000_000  # for which an update waits to be taken: it waits for nobody

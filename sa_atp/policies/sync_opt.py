@@ -15,18 +15,8 @@ from sa_atp.errors import UserError
 from sa_atp.net.promise import first_of
 from sa_atp.policies.policy import PlanTables, SwitchPolicy
 from sa_atp.tables import setting
-from sa_atp.train.step import (
-    Activity,
-    Compute,
-    Host,
-    PendingSum,
-    StepRecord,
-    StepRunner,
-    Steps,
-    Wait,
-    Workload,
-    account,
-)
+from sa_atp.train.step import Compute, Host, PendingSum, StepRunner, Steps, Wait, Workload
+from sa_atp.train.step_record import Activity, StepRecord, account
 from sa_atp.wire.control import Seated
 
 

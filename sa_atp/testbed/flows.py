@@ -22,7 +22,8 @@ from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import PolicyRun
 from sa_atp.testbed.tasks import describe_step, evaluate, link_contention, make_device, make_workload, straggler_pattern
 from sa_atp.train.fingerprint import Fingerprint
-from sa_atp.train.step import StepRecord, samples_of
+from sa_atp.train.step import samples_of
+from sa_atp.train.step_record import StepRecord
 from sa_atp.train.stragglers import LinkContention
 from sa_atp.train.virtual_time import Process
 

@@ -17,7 +17,7 @@ from sa_atp.net.clock import now_us
 from sa_atp.testbed import tasks
 from sa_atp.testbed.plan import Plan
 from sa_atp.train.device import Device
-from sa_atp.train.step import Activity, StepRecord, account
+from sa_atp.train.step_record import Activity, StepRecord, account
 from sa_atp.transport.events import WorkerStats
 
 TIMEOUT = timedelta(seconds=60)

@@ -30,7 +30,8 @@ from sa_atp.testbed.tasks import (
 )
 from sa_atp.train.device import Cancelled, Device
 from sa_atp.train.real_time import drive
-from sa_atp.train.step import Compute, StepRecord
+from sa_atp.train.step import Compute
+from sa_atp.train.step_record import StepRecord
 
 CALL_S = 60.0
 GRACE_S = 50.0  # beyond the slowest step, for which a go-ahead is waited for

@@ -22,7 +22,8 @@ from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import PolicyRun
 from sa_atp.testbed.tasks import describe_step, evaluate, make_device, make_workload, straggler_pattern
-from sa_atp.train.step import Compute, StepRecord
+from sa_atp.train.step import Compute
+from sa_atp.train.step_record import StepRecord
 from sa_atp.train.virtual_time import Process
 
 LATE_US = 300

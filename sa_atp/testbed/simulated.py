@@ -32,7 +32,8 @@ from sa_atp.testbed.tasks import (
 )
 from sa_atp.testbed.tofino_sim import ModelForwarder
 from sa_atp.testbed.worker import Checker
-from sa_atp.train.step import Compute, StepRecord, gradient_of, samples_of
+from sa_atp.train.step import Compute, gradient_of, samples_of
+from sa_atp.train.step_record import StepRecord
 from sa_atp.train.virtual_time import Process
 from sa_atp.transport.membership import JoinRequest
 from sa_atp.transport.server_events import ServerSettings

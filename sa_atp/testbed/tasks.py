@@ -11,7 +11,8 @@ from sa_atp.testbed.plan_files import parse_tables
 from sa_atp.train.comm_models import CommModel
 from sa_atp.train.device import CpuDevice, Device
 from sa_atp.train.digits import DigitsCnn, Score
-from sa_atp.train.step import DealtWorkload, StepRecord
+from sa_atp.train.step import DealtWorkload
+from sa_atp.train.step_record import StepRecord
 from sa_atp.train.stragglers import LinkContention, StragglerPattern
 
 

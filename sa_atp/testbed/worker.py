@@ -36,7 +36,7 @@ from sa_atp.testbed.tasks import (
 from sa_atp.train.device import Device
 from sa_atp.train.fingerprint import Fingerprint
 from sa_atp.train.real_time import CommunicatorHost, run_step
-from sa_atp.train.step import StepRecord
+from sa_atp.train.step_record import StepRecord
 from sa_atp.train.stragglers import StragglerPattern
 from sa_atp.wire.control import Seated
 

@@ -28,7 +28,8 @@ from sa_atp.train.device import Device
 from sa_atp.train.layout import layout_of, megabytes
 from sa_atp.train.module_workload import BatchOf, LossFunction, ModuleWorkload
 from sa_atp.train.real_time import run_step
-from sa_atp.train.step import Stepper, StepRecord
+from sa_atp.train.step import Stepper
+from sa_atp.train.step_record import StepRecord
 from sa_atp.wire.message_fields import HelpMode
 
 

@@ -21,7 +21,8 @@ from sa_atp.batching.deal import Deal
 from sa_atp.batching.orchestrator import Measured, Orchestrator
 from sa_atp.net.promise import then_at_once
 from sa_atp.straggler.progress import SendProgress
-from sa_atp.train.step import Host, PendingSum, Stepper, StepRecord, Steps, Workload
+from sa_atp.train.step import Host, PendingSum, Stepper, Steps, Workload
+from sa_atp.train.step_record import StepRecord
 
 # Numbers of a worker's place: samples of its shard that it computed, and microseconds in two halves of 16 bits. Sums of
 # such whole numbers are exact, as long as a worker contributes a few times a step (see train/exact.py).

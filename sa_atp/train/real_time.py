@@ -9,7 +9,8 @@ from sa_atp.net.clock import now_us
 from sa_atp.net.communicator import Communicator
 from sa_atp.net.session import Asking, Sum
 from sa_atp.train.device import Cancelled, Device
-from sa_atp.train.step import Compute, StepRecord, StepRunner, Steps, Wait, Workload, gradient_of, samples_of
+from sa_atp.train.step import Compute, StepRunner, Steps, Wait, Workload, gradient_of, samples_of
+from sa_atp.train.step_record import StepRecord
 from sa_atp.wire.control import Reply, Request
 
 T = TypeVar("T")

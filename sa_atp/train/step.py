@@ -9,7 +9,7 @@ and is sent the outcome. Everything else it does through `Host`, whose calls ret
 
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import median_low
 from typing import Any, Protocol, cast
 
@@ -22,6 +22,7 @@ from sa_atp.net.promise import first_of
 from sa_atp.straggler.progress import SendProgress
 from sa_atp.straggler.projection import LEAST_SENDING_US, WRITTEN_AHEAD_US
 from sa_atp.straggler.silence import REPEATED
+from sa_atp.train.step_record import Activity, StepRecord, account
 from sa_atp.transport.membership import Membership
 from sa_atp.wire.control import Seated, Taken
 from sa_atp.wire.help_messages import Nothing, Work
@@ -116,36 +117,6 @@ Steps = Generator[Effect, Any, Any]
 Offered = Future[Work | Nothing]
 Lot = dict[int, Values]
 """Gradients, by the contribution that each is, as a bitmap."""
-
-
-@dataclass(slots=True)
-class Activity:
-    """A stretch of time, in the host's microseconds."""
-
-    kind: str
-    start_us: int
-    end_us: int
-    label: str = ""
-
-
-@dataclass(slots=True)
-class StepRecord:
-    """What one worker did in one step."""
-
-    step: int
-    start_us: int
-    end_us: int = 0
-    activities: list[Activity] = field(default_factory=list)
-    losses: list[float] = field(default_factory=list)
-    micro_batches: int = 0
-    helped: int = 0
-    samples: int = 0
-    """Of its shard; 0: as many as everybody's."""
-    computed: list[tuple[int, int, Values]] = field(default_factory=list)
-    """(shard, micro-batch, gradient) of everything that it contributed."""
-
-    def seconds(self, *kinds: str) -> float:
-        return sum(a.end_us - a.start_us for a in self.activities if a.kind in kinds) / 1e6
 
 
 class StepRunner(Protocol):
@@ -434,31 +405,3 @@ class Stepper:
     def _took(self, elapsed_us: int, *, cut_off: bool = False) -> None:
         self._typical_us = max(1, elapsed_us)
         self.host.helping.took(self._typical_us, cut_off=cut_off)
-
-
-def account(record: StepRecord, contributed_us: int, sending: Sequence[tuple[int, int]]) -> None:
-    """Names what is left of a step's time, so that its activities cover it without a gap: sending, or waiting.
-
-    Args:
-        contributed_us: when it had contributed; before, between pieces of work, it waits: for the answer to a claim, or
-            for its turn on a core.
-        sending: from when to when its contribution left, in order. Whatever is between is waiting: for room in the
-            window, which others make by sending; or for something that was lost and is sent again.
-    """
-    busy = sorted((a.start_us, a.end_us) for a in record.activities)
-    at = record.start_us
-    for busy_from, busy_until in [*busy, (record.end_us, record.end_us)]:
-        for start, end in sending:
-            start, end = max(at, contributed_us, start), min(end, busy_from)
-            if end > start:
-                _add(record, "wait", at, start)
-                _add(record, "send", start, end)
-                at = end
-        _add(record, "wait", at, busy_from)
-        at = max(at, busy_until)
-    record.activities.sort(key=lambda a: a.start_us)
-
-
-def _add(record: StepRecord, kind: str, start_us: int, end_us: int) -> None:
-    if end_us > start_us:
-        record.activities.append(Activity(kind, start_us, end_us))

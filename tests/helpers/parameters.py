@@ -17,7 +17,8 @@ from sa_atp.parameters.worker_rules import WorkerRules
 from sa_atp.policies.parameter_virtual import VirtualParameters
 from sa_atp.policies.parameter_worker import ParameterWorker
 from sa_atp.sim.network import Clock
-from sa_atp.train.step import Compute, StepRecord
+from sa_atp.train.step import Compute
+from sa_atp.train.step_record import StepRecord
 from sa_atp.train.virtual_time import Process
 
 

@@ -13,7 +13,8 @@ from sa_atp.sim.network import LinkSettings
 from sa_atp.sim.worker import SimWorker
 from sa_atp.softswitch.pipeline import Pipeline
 from sa_atp.spec import CONTRIBUTION_BITS
-from sa_atp.train.step import Compute, Stepper, StepRecord, StepRunner
+from sa_atp.train.step import Compute, Stepper, StepRunner
+from sa_atp.train.step_record import StepRecord
 from sa_atp.train.virtual_time import Process
 from sa_atp.transport.server_events import ServerSettings
 from sa_atp.wire.message_fields import HelpMode

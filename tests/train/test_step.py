@@ -9,7 +9,7 @@ from helpers.work import Crew
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sa_atp.train.step import Activity, StepRecord, account
+from sa_atp.train.step_record import Activity, StepRecord, account
 
 Sending = tuple[tuple[int, int], ...]
 
