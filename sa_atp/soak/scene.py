@@ -104,6 +104,11 @@ class JobScene:
     def contributions(self) -> int:
         return self.ranks * self.micro_batches
 
+    @property
+    def step_us(self) -> int:
+        """What the slowest rank computes for a step, if nobody helps."""
+        return self.micro_batches * self.compute_us * (self.slowdown if self.slow else 1)
+
     def words(self) -> str:
         parts = [f"{plural(self.ranks, 'rank')} with {plural(self.micro_batches, 'contribution')} each"]
         if self.help is not HelpMode.NONE:
@@ -154,6 +159,11 @@ class Scene:
     def apart_us(self) -> int:
         """How long faults keep hosts apart, at most: one after the other."""
         return sum(fault.for_us for fault in self.faults)
+
+    @property
+    def computing_us(self) -> int:
+        """How long everybody may have to wait for one that computes, at most."""
+        return max((job.step_us for job in self.jobs), default=0)
 
     @property
     def may_fail(self) -> bool:

@@ -210,7 +210,7 @@ class SoakWorld:
             if fault.at_us < 0:
                 clock.at(-fault.at_us, partial(self._strike, fault))
         look_us, is_over = 0, False
-        bound_us = (QUIET_US if self.scene.may_fail else STALL_US) + self.scene.apart_us
+        bound_us = (QUIET_US if self.scene.may_fail else STALL_US) + self.scene.apart_us + self.scene.computing_us
         while not is_over:
             look_us += LOOK_US
             is_over = clock.run(self._is_over, look_us)

@@ -41,6 +41,15 @@ def test_a_sound_world_ends_with_all_sums() -> None:
     assert run_scene(helped()).done == 3
 
 
+def test_a_rank_that_computes_for_long_is_no_hang() -> None:
+    """256 pieces of work on a rank ten times slower: nobody comes any further for 25.6 s."""
+    scene = small(ranks=2, lanes=256, contributions=512)
+    job = replace(scene.jobs[0], micro_batches=256, compute_us=10_000, slow=(0,), slowdown=10)
+    outcome = run_scene(replace(scene, jobs=(job,)))
+    assert (outcome.done, outcome.errors) == (2, 0)
+    assert outcome.longest_us > 25_000_000
+
+
 def test_the_same_description_is_the_same_world_packet_by_packet() -> None:
     seen = []
     for _ in range(2):
