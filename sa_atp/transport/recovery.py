@@ -249,6 +249,8 @@ class Recovery:
                 # where no switch aggregates, contributions go by the same path
                 path = self._round_trip
                 (path.answer_of_server if self._member.levels else path.answer)(elapsed_us)
+            if not self._member.levels and self._round_trip.is_queue:
+                self._window.on_queue()  # nothing on this path marks
         elif not question.again or elapsed_us >= self._round_trip.smoothed_us:
             self._round_trip.answer(elapsed_us)
         left = self._under_way.has_left(question.behind)

@@ -15,6 +15,7 @@ PS_ROUND_TRIP_REMEMBERED_US = 1_000_000
 LEAST_OF_SAMPLES = 1024  # the empty path's round trip is the least of so many, and of up to as many before
 LONGEST_US = 1 << 40
 LEAST_REORDERING_US = 250
+LEAST_QUEUE_US = 4_000  # a busy host answers that much later now and then (as RFC 9406, section 4.3)
 
 
 class RoundTrip:
@@ -55,6 +56,12 @@ class RoundTrip:
         """A result came after this time: the path is not slower than that."""
         if elapsed_us < self.smoothed_us:
             self._take(elapsed_us)
+
+    @property
+    def is_queue(self) -> bool:
+        """Whether something queues on the path, by what answers took: an eighth longer than the least (RFC 9406)."""
+        least_us = min(self._least_us, self._least_before_us)
+        return self.samples > 0 and self.smoothed_us > least_us + max(least_us // 8, LEAST_QUEUE_US)
 
     def answer_of_server(self, elapsed_us: int) -> None:
         """The parameter server answered a probe after this time: no switch had anything to say."""

@@ -88,6 +88,10 @@ class Window:
         if now_us >= self._round_ends_us:
             self._end_round(now_us + round_trip_us)
 
+    def on_queue(self) -> None:
+        """There is a queue: slow start is over, as by a mark."""
+        self._threshold = min(self._threshold, self.network)
+
     def on_loss(self, lost: int, empty_share: float, now_us: int, round_trip_us: int) -> None:
         """Fragments were lost; shrinks once a round trip.
 

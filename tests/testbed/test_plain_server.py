@@ -29,5 +29,6 @@ def test_its_link_is_full_from_the_first_fragment_to_the_last() -> None:
     mean_s = stats.policies(result)[0].mean_s
     assert mean_s is not None
     assert bound_s <= mean_s < 1.05 * bound_s
-    assert run.fragments["retransmitted"] < run.fragments["sent"] / 20
+    # nothing marks here, and the queue in front of the server takes 1,000 packets
+    assert run.fragments["retransmitted"] == 0
     assert run.sums_wrong == 0

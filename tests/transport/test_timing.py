@@ -48,6 +48,20 @@ def test_the_empty_path_is_the_fastest_of_late() -> None:
     assert path.empty_share > 0.99, "the way has become longer"
 
 
+def test_answers_that_take_longer_tell_of_a_queue() -> None:
+    path = RoundTrip()
+    assert not path.is_queue, "nobody knows"
+    for elapsed_us, longer_us in ((500, 4_000), (80_000, 10_000)):
+        path = round_trip(elapsed_us)
+        assert not path.is_queue
+        for _ in range(100):
+            path.answer(elapsed_us + longer_us - 100)
+        assert not path.is_queue, "hosts are late now and then"
+        for _ in range(100):
+            path.answer(elapsed_us + longer_us + 100)
+        assert path.is_queue
+
+
 def test_where_no_switch_answers_it_is_the_way_to_the_server() -> None:
     path = RoundTrip()
     path.result(500)

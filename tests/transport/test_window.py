@@ -50,6 +50,18 @@ def test_after_slow_start_it_grows_by_one_a_round_trip() -> None:
         assert before + 0.9 < window.network < before + 1.1
 
 
+def test_a_queue_ends_slow_start_and_costs_nothing() -> None:
+    window = Window(512)
+    window.on_queue()
+    assert window.network == INITIAL_WINDOW
+    window.on_left(32, 32, 0, 0, RTT_US)
+    assert window.network == INITIAL_WINDOW + 0.5
+    window.on_loss(1, QUEUE, RTT_US, RTT_US)
+    shrunk = window.sizes()
+    window.on_queue()
+    assert window.sizes() == shrunk, "it is over already"
+
+
 def test_it_grows_by_what_has_left_the_network_whether_results_come_or_not() -> None:
     window = Window(512)
     window.on_left(10, 10, 0, 0, RTT_US)
