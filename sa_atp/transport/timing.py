@@ -57,12 +57,6 @@ class RoundTrip:
         if elapsed_us < self.smoothed_us:
             self._take(elapsed_us)
 
-    @property
-    def is_queue(self) -> bool:
-        """Whether something queues on the path, by what answers took: an eighth longer than the least (RFC 9406)."""
-        least_us = min(self._least_us, self._least_before_us)
-        return self.samples > 0 and self.smoothed_us > least_us + max(least_us // 8, LEAST_QUEUE_US)
-
     def answer_of_server(self, elapsed_us: int) -> None:
         """The parameter server answered a probe after this time: no switch had anything to say."""
         self.of_server = self.of_server or RoundTrip()
@@ -86,7 +80,17 @@ class RoundTrip:
             return self.of_server.empty_share
         if not self.samples:
             return 1.0
-        return min(1.0, max(1, min(self._least_us, self._least_before_us)) / max(1, self.smoothed_us))
+        return min(1.0, max(1, self._empty_us) / max(1, self.smoothed_us))
+
+    @property
+    def is_queue(self) -> bool:
+        """Whether something queues on the path: answers take an eighth longer than the fastest did (RFC 9406)."""
+        return self.samples > 0 and self.smoothed_us > self._empty_us + max(self._empty_us // 8, LEAST_QUEUE_US)
+
+    @property
+    def _empty_us(self) -> int:
+        """What the fastest took of late: then nothing queued."""
+        return min(self._least_us, self._least_before_us)
 
     @property
     def answer_us(self) -> int:

@@ -3,8 +3,8 @@
 Both count fragments, and each bounds something else: the network window what may still be on its way to the switch, the
 slot window what may be held there until the last worker has sent.
 
-  network   grows by one for each fragment that is known to have left the network until the first mark (slow start), then
-            by one a round trip; shrinks in proportion to the share of results and answers that carried a congestion mark
+  network   grows by one for each fragment that is known to have left the network until the first sign of a queue (slow
+            start), then by one a round trip; shrinks in proportion to the share of results and answers that carried a congestion mark
             (DCTCP, RFC 8257); and by half where losses come with signs of a queue.
   slots     how many slots this job tries to hold at once; halves in a round trip in which results collided, which means
             that others want the same slots, and grows by one a round trip without collisions.
@@ -82,14 +82,14 @@ class Window:
             self.network += left
         elif not marked:
             self.network += left / self.network
-        if marked and self.network < self._threshold:
-            self._threshold = self.network  # the first mark ends slow start at once
+        if marked:
+            self.on_queue()
         self.network = min(self.network, float(self.slot_count))
         if now_us >= self._round_ends_us:
             self._end_round(now_us + round_trip_us)
 
     def on_queue(self) -> None:
-        """There is a queue: slow start is over, as by a mark."""
+        """There is a queue, says a mark, or the time that answers take: slow start is over at once."""
         self._threshold = min(self._threshold, self.network)
 
     def on_loss(self, lost: int, empty_share: float, now_us: int, round_trip_us: int) -> None:
