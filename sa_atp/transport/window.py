@@ -4,8 +4,8 @@ Both count fragments, and each bounds something else: the network window what ma
 slot window what may be held there until the last worker has sent.
 
   network   grows by one for each fragment that is known to have left the network until the first sign of a queue (slow
-            start), then by one a round trip; shrinks in proportion to the share of results and answers that carried a congestion mark
-            (DCTCP, RFC 8257); and by half where losses come with signs of a queue.
+            start), then by one a round trip; shrinks in proportion to the share of results and answers that carried a
+            congestion mark (DCTCP, RFC 8257); and by half where losses come with signs of a queue.
   slots     how many slots this job tries to hold at once; halves in a round trip in which results collided, which means
             that others want the same slots, and grows by one a round trip without collisions.
 
