@@ -107,12 +107,12 @@ class HelpGroups:
         group, place = self._place[rank]
         return group.answer(place, request, now_us, self._levels)
 
-    def to_revoke(self, rank: int) -> Iterator[tuple[int, int]]:
-        """(rank, step): who has to be asked how far it is, and for what it need not hold, after a question of a rank."""
+    def to_revoke(self, rank: int) -> Iterator[tuple[int, int, int]]:
+        """See Ledger.to_revoke. Args: rank: whose question has been answered."""
         group, _ = self._place[rank]
         while group.book.ledger.to_revoke:
-            place, step = group.book.ledger.to_revoke.popleft()
-            yield group.ranks[place], step
+            place, step, held = group.book.ledger.to_revoke.popleft()
+            yield group.ranks[place], step, held
 
     def counted(self) -> dict[str, int]:
         """What the parameter server has counted of help."""

@@ -76,7 +76,7 @@ class FlowJob:
         self._leaves = [range(k, n, racks) for k in range(racks)]
         self.help = HelpGroups(self.map, settings.help_mode, self._leaves)
         self._arrived = arrived
-        self.revoked: dict[int, Callable[[int], None]] = {}
+        self.revoked: dict[int, Callable[[int, int], None]] = {}
         """By rank: is told the step in which the parameter server revokes what the rank holds of its own shard."""
         self._operations: dict[int, Operation] = {}
         self._adders: dict[object, Adder] = {}
@@ -185,9 +185,10 @@ class FlowJob:
 
     def revoke(self, rank: int) -> None:
         """Tells owners what has been revoked by a rank's question."""
-        for owner, step in self.help.to_revoke(rank):
-            told = functools.partial(self.revoked[owner], step)
-            self.fabric.message(self.fabric.path(SERVER, owner), self.message_bytes(Revoke(step=step)), told)
+        for owner, step, held in self.help.to_revoke(rank):
+            told = functools.partial(self.revoked[owner], step, held)
+            size = self.message_bytes(Revoke(step=step, held=held))
+            self.fabric.message(self.fabric.path(SERVER, owner), size, told)
 
     def message_bytes(self, message: Question | Answer | Revoke) -> int:
         """Of a question or an answer, as it would travel: that of the first one of its kind."""

@@ -82,9 +82,14 @@ class OwnShard:
         """For how long it will be at what it holds and has not begun."""
         return self._share.left * self._helping.micro_batch_us
 
-    def revoke(self) -> None:
-        """The parameter server wants to know how far we are, and to have what we need not hold."""
+    def revoke(self, held: int) -> None:
+        """The parameter server wants to know how far we are, and to have what we need not hold.
+
+        Args: held: what it thinks that we hold. It asked so before it had heard our newest claim, if that says less.
+        """
         with self._lock:
+            if self._asked and self._share.limit < held:
+                return
             # where nothing has been begun nobody knows when that will be, unless only the sum of the step before is awaited
             keeps = self._share.begun or self._helping.waits_for_sum_before(self.step)
             self._share.give_back(self._reserve() if keeps else 0)
@@ -193,12 +198,12 @@ class Helping:
                     del self._shards[old]
             return self._shards[step]
 
-    def on_revoked(self, step: int) -> None:
+    def on_revoked(self, step: int, held: int) -> None:
         """The parameter server says `revoke`; called in the connection's thread."""
         with self.lock:
             is_over = step < self._next_step - 1
         if not is_over:
-            self.own_shard(step).revoke()
+            self.own_shard(step).revoke(held)
 
     def took(self, elapsed_us: int, *, cut_off: bool = False) -> None:
         """How long a micro-batch took; told with the next question.

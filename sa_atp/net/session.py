@@ -88,7 +88,7 @@ class Session:
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
         self.membership = worker.membership
-        self.revoked: Callable[[int], None] = lambda step: None
+        self.revoked: Callable[[int, int], None] = lambda step, held: None
         """Called when the parameter server revokes what we hold of our own shard in a step."""
         self._sums: dict[int, Sum] = {}
         self._questions: dict[int, tuple[Future[Any], Callable[[Reply | None], Any]]] = {}
@@ -217,8 +217,8 @@ class Session:
                     if number in self._questions:
                         future, understand = self._questions.pop(number)
                         future.set_result(understand(reply))
-                case Revoked(step):
-                    self.revoked(step)
+                case Revoked(step, held):
+                    self.revoked(step, held)
                 case Failed(error):
                     self.fail(error)
 

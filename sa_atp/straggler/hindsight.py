@@ -70,7 +70,9 @@ class Hindsight:
                     if was_done is not None:
                         return None
                 done_us = self._now.due_us(state, rank)
-                if held and done_us < end_us:
+                # not before it has heard whether there is more for it
+                says_us = max(done_us, course.granted_us + self._workers[rank].answer_us // 2)
+                if held and says_us < end_us:
                     return None
             last_us = max(last_us, done_us + left * self._now.mine(state, rank, rank))
         return last_us - state.began_us

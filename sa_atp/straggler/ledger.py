@@ -53,8 +53,8 @@ class Ledger:
         self.mode = mode
         self.helped_micro_batches = 0
         self.backups = 0
-        self.to_revoke: deque[tuple[int, int]] = deque()
-        """(rank, step): whom to ask how far it is, and for what it need not hold."""
+        self.to_revoke: deque[tuple[int, int, int]] = deque()
+        """(rank, step, held): whom to ask how far it is, and for what it need not hold of what is thought to be its own."""
         self._steps: dict[int, Step] = {}
         self._workers = [Worker() for _ in range(world_size)]
         self._now = Projection(self._workers)
@@ -80,7 +80,8 @@ class Ledger:
         """
         state, sent_us = self._hear(step, rank, told, now_us)
         course = state.courses[rank]
-        course.begun = begun
+        course.begun, course.granted = begun, 0
+        course.granted_us = now_us + told.answer_us // 2
         course.is_at_it = since_us is not None
         course.at_us = sent_us - (since_us or 0)
         course.was_overdue = (since_us or 0) > (self._now.duration(state, rank) or FOREVER_US)
@@ -88,6 +89,7 @@ class Ledger:
             course.idle_us = sent_us  # what it says of that may be on its way behind its data
         owners = state.owner[rank]
         held = min(held, state.held(rank))  # of two claims the later may have been asked first
+        course.keep_joined(rank, held)
         for m in range(held, self.micro_batches):
             if owners[m] == rank and (rank, m) not in course.lot:
                 owners[m] = NOBODY
@@ -243,10 +245,11 @@ class Ledger:
         return self._grant(state, rank, held, min(most, held + max(1, soon, (most - held) // 2))), False
 
     def _grant(self, state: Step, rank: int, held: int, until: int) -> int:
-        owners = state.owner[rank]
+        owners, course = state.owner[rank], state.courses[rank]
         while held < min(until, self.micro_batches) and owners[held] in (NOBODY, rank):
             owners[held] = rank
             held += 1
+            course.granted += 1
         return held
 
     # --- help ---------------------------------------------------------------------------------------------------------
@@ -313,8 +316,8 @@ class Ledger:
         _, _, shard = max(candidates)
         mine = self._now.mine(state, rank, shard)
         if is_early and not course.joins and self.racks.are_together(state, rank, shard):
-            course.joins = True
-            course.lot = [(rank, m) for m in range(state.held(rank))]
+            course.joins, course.joined = True, state.held(rank)
+            course.lot = [(rank, m) for m in range(course.joined)]
         most = max(1, math.ceil(self._workers[rank].answer_us / mine), state.free(shard) // (2 * self.world_size))
         lot: list[int] = []
         while len(lot) < most and state.free(shard):
@@ -388,7 +391,7 @@ class Ledger:
         if course.revoked_us is None:
             course.revoked_us = now_us
         course.asked_us = now_us
-        self.to_revoke.append((rank, step))
+        self.to_revoke.append((rank, step, state.held(rank)))
 
     def _back_up(self, state: Step, step: int, rank: int, missing: int, now_us: int) -> Assigned | None:
         """Micro-batches whose holder has fallen silent."""

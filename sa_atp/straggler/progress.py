@@ -114,6 +114,10 @@ class Course:
     """When it began the last of them, or when it said that this is done; None: it has said nothing."""
     is_at_it: bool = False
     """Whether that one was not done then."""
+    granted: int = 0
+    """So many of what it holds were granted to it in answer to its newest claim."""
+    granted_us: int = 0
+    """When that answer reaches it: before that it neither begins them nor says that it is done. 0: it has not claimed."""
     was_overdue: bool = False
     """Whether it had been at that one for longer than one takes it when it said so: it may have stopped."""
     micro_batch_us: int | None = None
@@ -131,6 +135,8 @@ class Course:
     """Whether it has not been told to send what it was given, and may be given more to send with it."""
     joins: bool = False
     """Whether its own contribution leaves with what it was given: it was given that before its own was computed."""
+    joined: int = 0
+    """So many of its own, from the first on, are in the lot for that reason."""
     link_until_us: int = 0
     """Until then its link is busy with what it has computed for others."""
     hears_us: int = 0
@@ -139,6 +145,12 @@ class Course:
     """When it was first asked how far it is, and has not answered; None: it owes no answer."""
     asked_us: int | None = None
     """... and last."""
+
+    def keep_joined(self, rank: int, held: int) -> None:
+        """It holds only so many of its own any more: what it has left to others will not leave with what it was given."""
+        if held < self.joined:
+            self.lot = [(shard, m) for shard, m in self.lot if shard != rank or not held <= m < self.joined]
+            self.joined = held
 
     def learn(self, told: Told, sent_us: int) -> None:
         """Args: sent_us: when it said so."""

@@ -67,7 +67,9 @@ class Projection:
         if course.at_us is None or course.began_us is None:
             began_us = state.began_us + self._workers[rank].lag_us if course.began_us is None else course.began_us
             return began_us + held * duration
-        return course.at_us + (held - course.begun + course.is_at_it) * duration
+        granted = 0 if course.was_overdue else course.granted  # one that is late is not waiting for these
+        done_us = course.at_us + (held - granted - course.begun + course.is_at_it) * duration
+        return max(done_us, course.granted_us) + granted * duration if granted else done_us
 
     def held_until(self, state: Step, rank: int, now_us: int) -> int:
         """When it will be, if nobody helps; one that is overdue is taken to be as long in coming as it is late already."""

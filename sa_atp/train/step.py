@@ -31,6 +31,7 @@ IDLE_ANSWER_US = 20_000  # for which data waits to hear which way it should go, 
 IDLE_ANSWERS = 4  # ... nor longer than so many answers take
 WEIGHT_OF_A_SAMPLE = 100  # where shards differ; micro-batches of a shard have parts of a sample more or less
 LEAST_SENT = 1 / 8  # of a contribution: that tells how long all of it takes to leave, less does not
+LEAST_LATER = 1 / 8  # of the time that an answer takes: so much later matters little
 OFFER_AHEAD = 1.25  # round trips before a worker is free that it asks for work, if there will be some
 
 
@@ -209,6 +210,9 @@ class Stepper:
                 more = None if shard is None else shard.more()
                 if more is None:
                     break
+                if parts and not more.done() and self._leaves_before_answer:
+                    self._contribute(sum_, parts, on_behalf=False)
+                    parts = {}
                 waits_from_us = self.host.now_us()
                 yield Wait(first_of(more, sum_.future))
                 waited_us += self.host.now_us() - waits_from_us
@@ -217,7 +221,7 @@ class Stepper:
                 start = self.host.now_us()
                 yield Wait(None, pause_us)
                 record.activities.append(Activity("pause", start, self.host.now_us()))
-            if shard is not None and offer is None and self._should_offer_ahead(shard):
+            if shard is not None and offer is None and self._should_offer_ahead(shard, is_first=m == 0):
                 offer = self._offer(sum_, busy_us=shard.left_us + self._typical_us)
             stop = sum_.future if shard is not None else None
             gradient = yield from self._compute(step, self.rank, m, record, "compute", stop)
@@ -228,11 +232,11 @@ class Stepper:
             parts[self.host.membership.bit(self.rank, m)] = gradient
             record.computed.append((self.rank, m, gradient))
             record.micro_batches += 1
-        if parts:
+        if record.micro_batches:
             if self.helps and not sum_.future.done():
                 # ahead of the data: it is computed, so what is late is not the device
                 idle = self.host.helping.idle(self._number)
-                timeout_us = self._wait_for_word_us(record, sum(parts), waited_us)
+                timeout_us = self._wait_for_word_us(record, sum(parts), waited_us) if parts else 0
                 if timeout_us:
                     # the answer says which way the data goes; one that is lost is not worth waiting for
                     yield Wait(first_of(idle, sum_.future), timeout_us)
@@ -240,6 +244,12 @@ class Stepper:
                 return offer, parts
             self._contribute(sum_, parts, on_behalf=False)
         return offer, {}
+
+    @property
+    def _leaves_before_answer(self) -> bool:
+        """Whether what is computed does not wait for word of more: that is far away, and two contributions cost little."""
+        helping = self.host.helping
+        return self.host.membership.levels <= 1 and helping.answer_us() > IDLE_ANSWER_US and helping.should_not_wait
 
     def _leaves_with_help(self, offer: "Offered | None") -> bool:
         """Whether our own contribution waits for what we have been given to do for others. On a slow link two take twice as
@@ -302,10 +312,17 @@ class Stepper:
             bits = sorted(lot)
             self.host.contribute(sum_, [lot[bit] for bit in bits], sum(bits), on_behalf=on_behalf)
 
-    def _should_offer_ahead(self, shard: OwnShard) -> bool:
-        """Whether there will be something to do for others, and the answer takes until we are free."""
+    def _should_offer_ahead(self, shard: OwnShard, *, is_first: bool) -> bool:
+        """Whether there will be something to do for others, and the answer takes until we are free.
+
+        Args: is_first: nothing is computed yet. Who leaves something to others says so when it begins the step, as all do
+            at about the same time: an offer that is there before that is for nothing, and the next one a round trip later.
+        """
         helping = self.host.helping
-        return helping.helps and not helping.is_slower and shard.left_us <= OFFER_AHEAD * helping.answer_us()
+        answer_us = helping.answer_us()
+        if is_first and shard.left_us and self._typical_us <= LEAST_LATER * answer_us:
+            return False
+        return helping.helps and not helping.is_slower and shard.left_us <= OFFER_AHEAD * answer_us
 
     def _weight(self, shard: int) -> int:
         """How much work a micro-batch of a shard is, in a unit that all workers have."""

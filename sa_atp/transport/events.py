@@ -82,6 +82,8 @@ class Revoked:
     """The parameter server asks how far we are in a step, and for what we need not hold of our own shard."""
 
     step: int
+    held: int
+    """What it thinks that we hold; 0: that is not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,8 +97,8 @@ class ServerLink:
         match reply:
             case Failure():
                 self.fail(failures.error_of(reply))
-            case Revoke(step=step):
-                self._events.append(Revoked(step))
+            case Revoke(step=step, held=held):
+                self._events.append(Revoked(step, held))
             case Recall():
                 self._fetching.recall(reply, self._operations.overlapping)
             case Progress(passed=passed, ahead=ahead):

@@ -39,8 +39,8 @@ def answer(job: Job, member: Member, number: int, request: WorkRequest, now_us: 
 def revocations(job: Job) -> Iterator[Burst]:
     """What owners have to be told since the last question."""
     while job.ledger.to_revoke:
-        rank, step = job.ledger.to_revoke.popleft()
-        packet = encode(Revoke(step=step), request=0, job=job.number, epoch=job.epoch, reply=True)
+        rank, step, held = job.ledger.to_revoke.popleft()
+        packet = encode(Revoke(step=step, held=held), request=0, job=job.number, epoch=job.epoch, reply=True)
         yield Burst.of(job.members[rank].address, packet)
 
 

@@ -63,6 +63,8 @@ class Revoke(Message, frozen=True, tag="revoke"):
     """Say how far you are in this step, and leave to others what you need not hold: answered by a Claim. Sent once."""
 
     step: Count
+    held: Annotated[int, Meta(ge=0, le=MOST_CONTRIBUTIONS)] = 0
+    """What its receiver is thought to hold of its own. Where it holds less and has said so, that answers this as well."""
 
 
 class AboutHelp(Message, frozen=True):

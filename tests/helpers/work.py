@@ -90,7 +90,7 @@ class _Host:
             for burst in work_requests.revocations(crew.job):
                 message = decode_reply(burst.data[0].tobytes())
                 assert isinstance(message, Revoke)
-                crew.later(partial(crew.hosts[burst.address[1]].helping.on_revoked, message.step))
+                crew.later(partial(crew.hosts[burst.address[1]].helping.on_revoked, message.step, message.held))
             crew.later(lambda: heard(reply))
 
         def heard(reply: Reply) -> None:

@@ -51,11 +51,11 @@ def test_what_it_gives_back_it_does_not_begin_and_an_older_answer_does_not_count
     server = Server()
     shard = server.helping.own_shard(server.helping.begin_step())
     assert shard.take() == 0
-    server.helping.on_revoked(0)
+    server.helping.on_revoked(0, 0)
     assert shard.take() is None
     more = shard.more()
     assert more is not None
-    server.helping.on_revoked(0)
+    server.helping.on_revoked(0, 0)
     assert [(c.begun, c.held) for c in server.claims()] == [(1, 1), (1, 1)]
     server.answer(0, Granted(until=9))
     assert not more.done(), "it has said something else since"
@@ -66,15 +66,33 @@ def test_what_it_gives_back_it_does_not_begin_and_an_older_answer_does_not_count
     assert shard.more() is None
 
 
+def test_a_claim_that_is_on_its_way_answers_a_revocation_that_was_sent_before_it_was_heard() -> None:
+    """Else the answer to that would be void, and the next one a round trip later."""
+    server = Server()
+    shard = server.helping.own_shard(server.helping.begin_step())
+    assert shard.take() == 0
+    server.helping.on_revoked(0, MICRO_BATCHES)
+    server.helping.on_revoked(0, MICRO_BATCHES)
+    assert [(c.begun, c.held) for c in server.claims()] == [(1, 1)]
+    server.answer(0, Granted(until=3))
+    assert (shard.take(), shard.take()) == (1, 2)
+    assert len(server.claims()) == 2, "it asks for more"
+    server.helping.on_revoked(0, 3)
+    assert len(server.claims()) == 3, "that was asked by somebody who knows what it holds"
+    server.answer(2, Granted(until=3))
+    server.helping.on_revoked(0, MICRO_BATCHES)
+    assert len(server.claims()) == 4, "that answer may have been to one that was overtaken"
+
+
 def test_a_revocation_that_comes_before_the_step_leaves_nothing() -> None:
     server = Server()
-    server.helping.on_revoked(0)
+    server.helping.on_revoked(0, 0)
     assert [(c.begun, c.held, c.spent_us) for c in server.claims()] == [(0, 0, 0)]
     shard = server.helping.own_shard(server.helping.begin_step())
     assert shard.take() is None
     for _ in range(3):
         server.helping.begin_step()
-    server.helping.on_revoked(0)
+    server.helping.on_revoked(0, 0)
     assert len(server.claims()) == 1, "and one of a step that is over says nothing"
 
 
@@ -96,9 +114,9 @@ def test_who_only_waits_for_the_sum_before_keeps_what_it_needs_until_an_answer_c
     helping.sent(sent_us)
     if is_idle:
         helping.idle(step)
-    helping.on_revoked(step + 2)
+    helping.on_revoked(step + 2, 0)
     assert server.claims()[-1].held == 0, "that is not the next one"
-    helping.on_revoked(step + 1)
+    helping.on_revoked(step + 1, 0)
     assert (server.claims()[-1].held, server.claims()[-1].spent_us) == (held, 0)
     shard = helping.own_shard(helping.begin_step())
     assert [shard.take() for _ in range(held + 1)] == [*range(held), None]
@@ -107,7 +125,7 @@ def test_who_only_waits_for_the_sum_before_keeps_what_it_needs_until_an_answer_c
 def test_no_answer_counts_as_no() -> None:
     server = Server()
     shard = server.helping.own_shard(server.helping.begin_step())
-    server.helping.on_revoked(0)
+    server.helping.on_revoked(0, 0)
     server.answer(0, None)
     assert shard.more() is None
 
@@ -122,7 +140,7 @@ def test_it_keeps_what_it_needs_until_an_answer_can_be_there() -> None:
         shard.done()
         server.helping.took(2_000)
     shard.take()
-    server.helping.on_revoked(0)
+    server.helping.on_revoked(0, 0)
     assert [(c.begun, c.held, c.took_us) for c in server.claims()] == [(4, 8, 2_000)]
 
 
@@ -154,7 +172,7 @@ def test_who_gives_back_ends_only_when_the_parameter_server_knows() -> None:
     server.helping.own_shard(server.helping.begin_step()).take()
     server.helping.took(1_000)
     shard = server.helping.own_shard(server.helping.begin_step())
-    shard.revoke()
+    shard.revoke(0)
     server.answer(0, Granted(until=2, over=True))
     assert shard.take() == 0
     shard.done()
@@ -200,7 +218,7 @@ def test_two_threads_agree_about_what_is_held() -> None:
         thread = threading.Thread(target=compute)
         thread.start()
         start.wait()
-        server.helping.on_revoked(0)
+        server.helping.on_revoked(0, 0)
         thread.join()
         assert len(begun) <= server.claims()[-1].held == server.claims()[0].held
 

@@ -86,7 +86,7 @@ def test_nobody_waits_for_answers_where_nobody_is_slow(delay_us: int) -> None:
     assert 4 * 4 <= crew.job.stats.questions <= 5 * 4, "the last ones may be on their way"
 
 
-@pytest.mark.parametrize("delay_us", [500, 2_000, 4_000])
+@pytest.mark.parametrize("delay_us", [500, 2_000, 4_000, 11_000])
 def test_one_that_is_always_slow_is_helped_however_long_answers_take(delay_us: int) -> None:
     crew = Crew(4, 16, delay_us=lambda: delay_us)
     times_us = [FAST_US] * 3 + [4 * FAST_US]
@@ -150,11 +150,41 @@ def test_a_claim_is_refused_where_the_rest_is_done_sooner_without() -> None:
     assert ledger.crossed(1) == [3]
 
 
+def test_what_is_left_by_one_who_was_given_others_work_before_its_own_was_done_is_nobodys() -> None:
+    """On a slow link both leave together; but what it has left to others will not."""
+    sent_us, now = 2 * LEAST_SENDING_US, 1_000_000
+    ledger = known(3, 8, [50 * FAST_US] * 2 + [400 * FAST_US])
+    slow = Told(spent_us=1, sent_us=sent_us)
+    assert ledger.claim(1, 2, 1, 2, 0, slow, now) == (2, True)
+    early = ledger.ask(1, 0, ALL, slow, 400 * FAST_US, now)
+    assert early is not None
+    assert early.shard == 2
+    # it is slow itself, which nobody knew
+    now += 400 * FAST_US
+    assert ledger.claim(1, 0, 2, 3, 0, Told(400 * FAST_US, 400 * FAST_US, sent_us=sent_us), now) == (3, True)
+    now += 10 * FAST_US
+    found = set()
+    while (work := ledger.ask(1, 1, ALL, Told(sent_us=sent_us), 0, now)) is not None:
+        found |= {(work.shard, m) for m in work.micro_batches}
+    assert {(0, m) for m in range(3, 8)} <= found
+
+
+def test_what_it_was_granted_it_does_not_begin_before_it_hears_of_that() -> None:
+    """So others do not count on it meanwhile."""
+    answer_us, now = 40 * FAST_US, 1_000_000
+    ledger = known(2, 8, [FAST_US, 2 * FAST_US], answer_us=answer_us)
+    told = Told(answer_us=answer_us, spent_us=1)
+    until, over = ledger.claim(1, 1, 2, 2, 0, told, now)
+    assert (until, over) > (2, False)
+    state = ledger._steps[1]
+    assert ledger._now.due_us(state, 1) == now + answer_us // 2 + (until - 2) * 2 * FAST_US
+
+
 def test_what_an_owner_has_not_given_back_nobody_gets() -> None:
     ledger = known(2, 8, [FAST_US, 8 * FAST_US])
     now = 1_000_000
     assert ledger.ask(1, 0, ALL, Told(FAST_US, 8 * FAST_US), 0, now) is None
-    assert list(ledger.to_revoke) == [(1, 1)], "but its owner is asked"
+    assert list(ledger.to_revoke) == [(1, 1, 8)], "but its owner is asked"
     ledger.to_revoke.clear()
     assert ledger.claim(1, 1, 2, 3, 0, Told(8 * FAST_US, 8 * FAST_US), now) == (3, True)
     work = ledger.ask(1, 0, ALL, NOTHING, 0, now)
