@@ -10,8 +10,6 @@ owner has said that it does not hold it: by itself, where it was advised to, or 
 """
 
 import math
-from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sa_atp.straggler.advice import Advice
@@ -22,6 +20,7 @@ from sa_atp.straggler.late_data import LateData
 from sa_atp.straggler.progress import NOBODY, Course, SendProgress, Step, Told, Worker
 from sa_atp.straggler.projection import Projection
 from sa_atp.straggler.racks import Racks
+from sa_atp.straggler.revocation import Revocation
 from sa_atp.straggler.silence import LEAST_POLL_US, Silence
 from sa_atp.wire.contributions import ContributionMap
 from sa_atp.wire.message_fields import HelpMode
@@ -32,7 +31,6 @@ STEPS_KEPT = 4  # leaders may run ahead of a straggler whose work they do
 LONGEST_POLL_US = 50_000  # between two offers of a leader that was told there is nothing to do
 WAITS = 1.5  # a worker that takes so many times as long as usual is late for that, not for its link
 FOREVER_US = 1 << 50
-ASK_AGAIN_US = 20_000  # after which an owner that has not answered is asked once more how far it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +51,15 @@ class Ledger:
         self.mode = mode
         self.helped_micro_batches = 0
         self.backups = 0
-        self.to_revoke: deque[tuple[int, int, int]] = deque()
-        """(rank, step, held): whom to ask how far it is, and for what it need not hold of what is thought to be its own."""
         self._steps: dict[int, Step] = {}
         self._workers = [Worker() for _ in range(world_size)]
         self._now = Projection(self._workers)
         self.racks = Racks(self._workers, self._now)
         self._late = LateData(self._workers, self._map, self._now, self.racks)
         self._silence = Silence(self._workers, self._map, self._now, self.racks)
+        self._revocation = Revocation(self._workers, self._now, self.racks, self._silence)
+        self.to_revoke = self._revocation.to_revoke
+        """See Revocation."""
         self._effect = Effect()
         self._hindsight = Hindsight(self._steps, self._workers, self._now, self.racks, self._effect)
         self._advice = Advice(self._workers, micro_batches, self._now, self.racks)
@@ -273,11 +272,11 @@ class Ledger:
             if self.mode is HelpMode.CLONE:
                 work = None if busy_us else self._clone(state, step, rank, missing, free_us, now_us)
                 if work is None:
-                    self._look_into_silence(state, step, rank, now_us)
+                    self._revocation.from_the_silent(state, step, rank, now_us)
                 return work
             work = self._steal(state, step, rank, now_us, free_us, is_busy=busy_us > 0)
             if work is None:
-                self._revoke_from_the_last(state, step, rank, free_us, now_us)
+                self._revocation.from_the_last(state, step, rank, free_us, now_us)
         if work is not None or busy_us:
             return work
         is_silent = pending is None or pending == 1  # else everybody's have been seen, for some fragments
@@ -350,48 +349,6 @@ class Ledger:
             return False
         others = self._now.others(state, rank, shard, helpers, now_us)
         return should_do(finish_us - mine // 8, self._now.wanted(state, shard, helpers), others)
-
-    def _revoke_from_the_last(self, state: Step, step: int, rank: int, free_us: int, now_us: int) -> None:
-        """Asks those for what they hold that a helper would be done with clearly before them."""
-        self._look_into_silence(state, step, rank, now_us)
-        for shard in self._still_at_it(state, step, rank, now_us):
-            mine = self._now.mine(state, rank, shard)
-            course = state.courses[shard]
-            if state.held(shard) <= course.begun and course.at_us is not None:
-                continue  # it has begun all that it holds
-            back_us = now_us + self._workers[shard].answer_us
-            finish_us = self._now.held_until(state, shard, now_us)
-            is_worth_it = worth_helping(max(free_us, back_us) + mine, finish_us, mine)
-            if is_worth_it and rank in self.racks.helpers_of(state, shard, now_us):
-                self._revoke(state, step, shard, now_us)
-
-    def _look_into_silence(self, state: Step, step: int, rank: int, now_us: int) -> None:
-        """Asks those how far they are who should have been done by now."""
-        for shard in self._still_at_it(state, step, rank, now_us):
-            course = state.courses[shard]
-            if course.at_us is not None and not course.begun and not state.held(shard):
-                continue  # it is not in this step yet, and holds nothing of it
-            heard_us = course.at_us or 0
-            if self._now.due_us(state, shard) < now_us and now_us - heard_us > (self._now.duration(state, shard) or 0):
-                self._revoke(state, step, shard, now_us)
-
-    def _still_at_it(self, state: Step, step: int, rank: int, now_us: int) -> Iterator[int]:
-        """Others that have not computed their own, and could say more of that than that they wait for earlier sums."""
-        for shard, course in enumerate(state.courses):
-            is_at_it = shard != rank and course.idle_us is None and shard not in state.ended
-            if is_at_it and not self._silence.is_behind(step, shard, now_us):
-                yield shard
-
-    def _revoke(self, state: Step, step: int, rank: int, now_us: int) -> None:
-        course = state.courses[rank]
-        # where it has answered, there is no news before it has had time for a micro-batch
-        usual_us = (self._now.duration(state, rank) or 0) if course.revoked_us is None else ASK_AGAIN_US
-        if course.asked_us is not None and now_us - course.asked_us < max(usual_us, 2 * self._workers[rank].answer_us):
-            return
-        if course.revoked_us is None:
-            course.revoked_us = now_us
-        course.asked_us = now_us
-        self.to_revoke.append((rank, step, state.held(rank)))
 
     def _back_up(self, state: Step, step: int, rank: int, missing: int, now_us: int) -> Assigned | None:
         """Micro-batches whose holder has fallen silent."""
