@@ -210,7 +210,7 @@ class Stepper:
                 more = None if shard is None else shard.more()
                 if more is None:
                     break
-                if parts and not more.done() and self._leaves_before_answer:
+                if parts and not more.done() and self._leaves_before_answer(record, waited_us):
                     self._contribute(sum_, parts, on_behalf=False)
                     parts = {}
                 waits_from_us = self.host.now_us()
@@ -245,11 +245,15 @@ class Stepper:
             self._contribute(sum_, parts, on_behalf=False)
         return offer, {}
 
-    @property
-    def _leaves_before_answer(self) -> bool:
-        """Whether what is computed does not wait for word of more: that is far away, and two contributions cost little."""
+    def _leaves_before_answer(self, record: StepRecord, waited_us: int) -> bool:
+        """Whether what is computed does not wait for word of more: that is far away, and two contributions cost little.
+
+        Args: see _wait_for_word_us.
+        """
         helping = self.host.helping
-        return self.host.membership.levels <= 1 and helping.answer_us() > IDLE_ANSWER_US and helping.should_not_wait
+        if self.host.membership.levels > 1 or self._was_away(record, waited_us):
+            return False
+        return helping.answer_us() > IDLE_ANSWER_US and helping.should_not_wait
 
     def _leaves_with_help(self, offer: "Offered | None") -> bool:
         """Whether our own contribution waits for what we have been given to do for others. On a slow link two take twice as
@@ -275,15 +279,21 @@ class Stepper:
         helping = self.host.helping
         answer_us = helping.answer_us()
         patience_us = IDLE_ANSWERS * answer_us + 1_000
-        # others may have taken us for silent, and done what we are about to send: not where each took long, they know that
-        took_us = [a.end_us - a.start_us for a in record.activities if a.kind == "compute"]
-        away_us = self.host.now_us() - record.start_us - waited_us - len(took_us) * median_low(took_us or [0])
-        if away_us >= LEAST_SENDING_US + 2 * (1 + REPEATED) * answer_us:  # see Silence.begins_us
+        if self._was_away(record, waited_us):
             return patience_us
         is_shared = helping.may_cross or bits != self.host.membership.bits_of(self.rank)
         if self.host.membership.levels > 1 and is_shared and answer_us <= IDLE_ANSWER_US:
             return min(IDLE_ANSWER_US, patience_us)
         return 0
+
+    def _was_away(self, record: StepRecord, waited_us: int) -> bool:
+        """Whether others may have taken us for silent, and done what we are about to send: not where each took long, they
+        know that.
+        """
+        took_us = [a.end_us - a.start_us for a in record.activities if a.kind == "compute"]
+        away_us = self.host.now_us() - record.start_us - waited_us - len(took_us) * median_low(took_us or [0])
+        # see Silence.begins_us
+        return away_us >= LEAST_SENDING_US + 2 * (1 + REPEATED) * self.host.helping.answer_us()
 
     def _contribute(self, sum_: PendingSum, lot: Lot, *, on_behalf: bool) -> None:
         """Adds contributions to a sum, but for those of which others should have sent copies: what overlaps partly takes

@@ -162,6 +162,23 @@ def test_a_long_way_is_not_taken_for_losses(pipelines: list[Pipeline], values: i
         assert training.step_us(step) < training.setting.alone_us(step) + 3.5 * to_server_and_back_us
 
 
+@pytest.mark.parametrize("delay_us", [6_000, 25_000])
+def test_who_has_nothing_to_do_before_an_answer_is_there_sends_what_it_has(
+    pipelines: list[Pipeline], delay_us: int
+) -> None:
+    """An answer takes as long as five micro-batches, and as twenty."""
+    training = train(
+        pipelines, 1, micro_batches=16, slowdown=slow(r1=4.0), links=LinkSettings(delay_us=delay_us), steps=8
+    )
+    setting = training.setting
+    assert training.computed == setting.steps * setting.contributions
+    assert training.helped > 0
+    for step in range(4, setting.steps):
+        # helpers hear of what to do when an answer is there, and what they send needs as long as two links and back
+        heard_us = max(4 * delay_us, setting.micro_batches * setting.micro_batch_us)
+        assert training.step_us(step) < max(setting.fluid_us(step), heard_us) + 2 * delay_us + 7 * MICRO_BATCH_US
+
+
 def test_where_answers_take_long_nobody_waits_to_hear_which_way_to_send(pipelines: list[Pipeline]) -> None:
     delay_us = 10_000
     training = train(pipelines, 2, links=LinkSettings(delay_us=delay_us), steps=4)
