@@ -8,6 +8,7 @@ from sa_atp.wire.control import Request, encode
 FIRST_INTERVAL_US = 20_000  # before there was an answer
 LEAST_INTERVAL_US = 4_000  # busy hosts answer so much later now and then
 LONGEST_INTERVAL_US = 200_000  # as often as a worker says that it lives
+REMEMBERED = 64  # repeated requests; as many answers the server remembers
 SMOOTHING, SMOOTHING_OF_DEVIATION, DEVIATIONS = 8, 4, 4  # the newest answer's weight is 1 in so many (RFC 6298)
 
 
@@ -35,6 +36,7 @@ class Requests:
         """How long answers take to come, smoothed; 0: there was none yet."""
         self._deviation_us = 0
         self._backed_off_us = 0
+        self._repeated: dict[int, int] = {}  # number: interval in the end; of those answered once so far
 
     def ask(self, request: Request, now_us: int, *, timeout_us: int) -> int:
         """Queues a request; returns its number."""
@@ -54,14 +56,21 @@ class Requests:
         """The request that a reply with this number answers, once; None if it answers none."""
         found = self._open.pop(number, None)
         if found is None:
+            # Repeated and answered twice: it was not lost, answers take longer. So the next is given longer, until one is
+            # answered that was not repeated: else answers that take longer from now on would never be measured. One that
+            # was lost says nothing of that.
+            self._backed_off_us = max(self._backed_off_us, self._repeated.pop(number, 0))
             return None
         elapsed_us = max(1, now_us - found.asked_us)
         # of one that was repeated nobody knows which was answered (Karn); longer than all before it was not lost
         if found.sent <= 1 or elapsed_us < self.answer_us or not self.answer_us:
             self._learn(elapsed_us)
-        # so the next is given longer, until one is answered that was not repeated: else answers that take longer from now
-        # on would never be measured
-        self._backed_off_us = found.interval_us if found.sent > 1 else 0
+        if found.sent <= 1:
+            self._backed_off_us = 0
+            return found.request
+        self._repeated[number] = found.interval_us
+        if len(self._repeated) > REMEMBERED:
+            del self._repeated[next(iter(self._repeated))]
         return found.request
 
     def _learn(self, elapsed_us: int) -> None:

@@ -47,8 +47,8 @@ def test_as_soon_as_an_answer_should_have_come() -> None:
 
 
 def test_answers_that_take_longer_from_now_on_are_measured_again() -> None:
-    """Of a repeated request nobody knows which was answered (Karn): so the next one is given more time, until one is not
-    repeated.
+    """Of a repeated request nobody knows which was answered (Karn). Where it was answered again, the next one is given more
+    time, until one is not repeated.
     """
     requests = Requests(first_number=7)
     now_us = after_answers(requests, each_us=300)
@@ -57,11 +57,24 @@ def test_answers_that_take_longer_from_now_on_are_measured_again() -> None:
         number = asked(requests, now_us)
         repeated.append(len(sent_at(requests, now_us + 30_000)) - 1)
         assert requests.answered(number, now_us + 30_000) is not None
+        for _ in range(repeated[-1]):
+            assert requests.answered(number, now_us + 60_000) is None
         now_us += LONG_US
     assert repeated[0] == 3  # after 4, 12 and 28 ms
     assert repeated[1:3] == [0, repeated[2]]
     assert repeated[-1] == 0
     assert requests.answer_us > 10_000
+
+
+def test_one_that_was_lost_gives_the_next_no_longer() -> None:
+    """Else each loss would make the next one dearer, up to 200 ms where an answer takes 3."""
+    requests = Requests(first_number=7)
+    now_us = after_answers(requests, each_us=300)
+    for _ in range(5):
+        number = asked(requests, now_us)
+        assert [at_us - now_us for at_us in sent_at(requests, now_us + 13_000)] == [0, 4_000, 12_000]
+        assert requests.answered(number, now_us + 13_000) is not None, "the last of them was not lost"
+        now_us += LONG_US
 
 
 def test_a_bound_on_how_rarely() -> None:
