@@ -34,6 +34,7 @@ slowdown = 4.0
 """
 LANES = 256  # of plans that do not say
 MICRO_BATCH_US = 12_000  # on a normal device, with those
+DRAWN_EVERY = 4  # steps of a drawn setting one has a pause, the first of them in step 2
 REPETITIONS = 3  # of drawn settings with losses or reordering
 HOPS_TO_SERVER_AND_BACK = 4  # links between a question and its answer
 
@@ -149,7 +150,7 @@ def _draw(number: int, rng: random.Random) -> Setting:
         f"straggler.workers={sorted(rng.sample(range(workers), rng.choice((1, 1, 2)) if workers > 2 else 1))}",
         f"straggler.slowdown={rng.uniform(1.1, 6):.2f}",
         "straggler.pause_s=0.3",
-        "straggler.every=4",
+        f"straggler.every={DRAWN_EVERY}",
         f"help.grade={rng.choice(('steal', 'steal', 'steal', 'clone'))}",
     ]
     kind = rng.choice(("alike", "alike", "links", "racks"))
@@ -158,8 +159,10 @@ def _draw(number: int, rng: random.Random) -> Setting:
         changes.append(f"topology.worker_mbps={[round(link / rng.choice((1, 1, 2, 4)), 1) for _ in range(workers)]}")
     if kind == "racks":
         changes += ["topology.kind=two-level", "topology.racks=2"]
-    # counted are whole periods of a pause: what others do while one sleeps may go on for some steps after it
-    changes.append("run.warm_up=4")
+    # Counted is all from the first pause on: what one leaves to later steps is in them, and the last step ends when the
+    # last worker has its sum. Where counting begins behind a pause, what that one left is counted, and not what it cost.
+    pauses = "straggler.pattern=pause" in changes
+    changes.append(f"run.warm_up={DRAWN_EVERY // 2 if pauses else DRAWN_EVERY}")
     if "network.loss=0" not in changes or "network.reorder=0" not in changes:
         changes.append(
             f"run.repetitions={REPETITIONS}"

@@ -17,6 +17,7 @@ from sa_atp.wire.datagrams import Burst
 
 FETCH_FRAGMENTS = 256  # results asked of the parameter server at once
 MAX_PATIENCE_US = 1_000_000  # for a batch that takes long to come down a slow link
+QUICK_TRIES = 2  # of a batch of which nothing comes, before silence decides when the next one is
 GAP = 8  # of the time that a batch takes to come, so much may be between two of its results
 SMOOTHING = 0.25  # weight of the newest measurement of that
 
@@ -45,6 +46,10 @@ class Fetching:
         self._again_to = membership.first_seq  # what is before this was asked for again since
         self._takes_us = 0  # how long batches take to come; 0: not known
         self._batch = FETCH_FRAGMENTS  # how many are asked for the next time
+        self._tries = 0  # since something of it has come
+        self._is_again = False  # whether any of it was asked for again
+        self._is_through = False  # whether its last one has come
+        self._asked_of: int | None = None  # the operation's first sequence number
 
     def ask(self, active: Iterable[Operation], now_us: int) -> None:
         """Asks once for a batch from the oldest fragment that is missing, unless one may still be coming.
@@ -65,14 +70,19 @@ class Fetching:
             is_new = serial_distance(first, self._asked_to) <= 0  # all of the last one has come
             if is_new:
                 self._batch, self._asked_us, self._again_to = FETCH_FRAGMENTS, now_us, first
+                self._tries, self._is_again, self._is_through = 0, False, False
             elif now_us < self._until_us:
                 return []
             runs = runs_of(operation.pending[oldest : oldest + self._batch])
             end = (first + runs[-1][1]) & SEQ_MASK
             if is_new or serial_distance(self._asked_to, end) > 0:
                 self._asked_to = end
-            if not is_new and serial_distance(self._again_to, end) > 0:
-                self._again_to = end
+            if not is_new:
+                self._is_again = True
+                if serial_distance(self._again_to, end) > 0:
+                    self._again_to = end
+            self._tries += 1
+            self._asked_of = operation.first_seq
             self._until_us = self._due_us = now_us + min(max(2 * self._takes_us, self._patience_us), MAX_PATIENCE_US)
             # The batch may wait in a long queue, which asking for all of it again would make longer. It may also be lost,
             # so we must not ask rarely: half of it, a quarter, ... one fragment together cost no more than one batch.
@@ -80,12 +90,19 @@ class Fetching:
             return [Fetch(first=(first + start) & SEQ_MASK, count=end - start) for start, end in runs]
         return []
 
+    def due_us(self, operation: Operation) -> int | None:
+        """When to ask again for what is missing of an operation's batch. None: nothing was asked for, or nothing comes: how
+        long that lasts decides then, as the path or the parameter server may be gone.
+        """
+        is_due = self._asked_of == operation.first_seq and self._tries <= QUICK_TRIES
+        return self._until_us if is_due and operation.oldest_pending() is not None else None
+
     def is_coming(self, newest: int, now_us: int) -> None:
         """Some of a batch has come: another one may be asked for when it all has, or when no more of it does.
 
         Args: newest: the last of these fragments.
         """
-        self._batch = FETCH_FRAGMENTS
+        self._batch, self._tries = FETCH_FRAGMENTS, 0
         left = serial_distance(newest, self._asked_to) - 1
         # what was asked for once tells how long that takes
         if self._asked_us is not None and serial_distance(self._again_to, newest) >= 0 and left >= 0:
@@ -94,7 +111,12 @@ class Fetching:
             self._takes_us += int((SMOOTHING if self._takes_us else 1) * (took_us - self._takes_us))
         # They come in order: behind the last one nothing is to be waited for, nor behind the last of those that were
         # asked for again, unless it follows at once. What comes late and slowly may have been asked for by probes.
-        is_there = left <= 0 or serial_distance(newest, self._again_to) == 1 or now_us >= self._due_us
+        self._is_through |= left <= 0
+        is_last_again = serial_distance(newest, self._again_to) == 1
+        if (is_last_again and self._is_through) or (left <= 0 and not self._is_again):
+            self._until_us = now_us
+            return
+        is_there = left <= 0 or is_last_again or now_us >= self._due_us
         self._until_us = now_us + max(self._takes_us // (GAP if is_there else 1), self._patience_us)
 
     @property

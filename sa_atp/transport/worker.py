@@ -307,7 +307,17 @@ class Worker:
         if self.error is not None:
             return None
         due_us = self._server.next_timer_us()
-        return min(due_us, self._probe_timer.until_us(self._awaited)) if self._operations.active() else due_us
+        if not self._operations.active():
+            return due_us
+        fetch_us = self._fetch_us
+        due_us = due_us if fetch_us is None else min(due_us, fetch_us)
+        return min(due_us, self._probe_timer.until_us(self._awaited))
+
+    @property
+    def _fetch_us(self) -> int | None:
+        """When to go on asking for a sum that others have, and of which we have asked for results."""
+        first = self._operations.oldest()
+        return self._fetching.due_us(first) if first is not None and self._operations.is_complete(first) else None
 
     def handle_timer(self, now_us: int) -> None:
         if self.error is None:
@@ -327,6 +337,9 @@ class Worker:
             first = self._operations.oldest()
             assert first is not None
             self._server.give_up(OperationTimeoutError(first.index, stuck_us / 1e6, None), now_us)
+        fetch_us = self._fetch_us
+        if fetch_us is not None and now_us >= fetch_us:
+            self._fetching.ask(active, now_us)
         if self._probe_timer.is_over(self._awaited, now_us):
             self._recovery.ask_around(active, now_us)
             others_go_on = self._awaited and not self._operations.under_way.in_flight

@@ -7,7 +7,7 @@ import pytest
 
 from sa_atp.arrays import Mask
 from sa_atp.spec import HEADER_BYTES
-from sa_atp.transport.fetching import FETCH_FRAGMENTS, MAX_PATIENCE_US, Fetching
+from sa_atp.transport.fetching import FETCH_FRAGMENTS, MAX_PATIENCE_US, QUICK_TRIES, Fetching
 from sa_atp.transport.membership import Membership
 from sa_atp.wire.control import Fetch, decode_request
 
@@ -103,10 +103,25 @@ def test_the_rest_of_a_batch_is_asked_for_behind_its_last_result() -> None:
     torn.pending[[0, *range(2, FRAGMENTS)]] = False
     now_us += 400_000
     slow.fetching.is_coming(torn.first_seq + FRAGMENTS - 1, now_us)
-    gap_us = 0
-    while not slow.fetching.packets:
-        gap_us += 1_000
-        slow.fetching.ask([torn], now_us + gap_us)  # type: ignore[list-item]
-    assert gap_us < 100_000
+    slow.fetching.ask([torn], now_us)  # type: ignore[list-item]
     _, asked = decode(slow.fetching.packets[0].data[0].tobytes())
     assert (asked.first, asked.count) == (torn.first_seq + 1, 1)
+
+
+def test_a_question_that_is_lost_is_repeated_when_its_answer_is_due_and_then_left_to_silence() -> None:
+    """The parameter server may be gone: then it is not asked again and again at the pace of its answers."""
+    fetching, now_us = Fetching(MEMBER, lambda: ANSWER_US), 0
+    operation = Missing()
+    assert fetching.due_us(operation) is None, "nothing was asked for"  # type: ignore[arg-type]
+    for tries in range(1, QUICK_TRIES + 2):
+        fetching.ask([operation], now_us)  # type: ignore[list-item]
+        assert len(fetching.packets) == tries
+        due_us = fetching.due_us(operation)  # type: ignore[arg-type]
+        if due_us is not None:
+            assert 0 < due_us - now_us <= 3 * ANSWER_US
+            now_us = due_us
+    assert due_us is None
+    assert tries == QUICK_TRIES + 1
+    fetching.is_coming(operation.first_seq, now_us)
+    assert fetching.due_us(operation) is not None, "it is there"  # type: ignore[arg-type]
+    assert fetching.due_us(Missing(first_seq=5000)) is None, "of that nothing was asked for"  # type: ignore[arg-type]
