@@ -67,9 +67,11 @@ class Projection:
         if course.at_us is None or course.began_us is None:
             began_us = state.began_us + self._workers[rank].lag_us if course.began_us is None else course.began_us
             return began_us + held * duration
-        granted = 0 if course.was_overdue else course.granted  # one that is late is not waiting for these
-        done_us = course.at_us + (held - granted - course.begun + course.is_at_it) * duration
-        return max(done_us, course.granted_us) + granted * duration if granted else done_us
+        done_us = course.at_us + (held - course.granted - course.begun + course.is_at_it) * duration
+        # one that was late when it said so is not waiting for what it was granted
+        is_late = course.is_at_it and done_us < course.granted_us - self._workers[rank].answer_us
+        begins_us = max(done_us, course.granted_us) if course.granted and not is_late else done_us
+        return begins_us + course.granted * duration
 
     def held_until(self, state: Step, rank: int, now_us: int) -> int:
         """When it will be, if nobody helps; one that is overdue is taken to be as long in coming as it is late already."""

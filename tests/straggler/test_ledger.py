@@ -180,6 +180,20 @@ def test_what_it_was_granted_it_does_not_begin_before_it_hears_of_that() -> None
     assert ledger._now.due_us(state, 1) == now + answer_us // 2 + (until - 2) * 2 * FAST_US
 
 
+def test_one_that_is_late_is_not_thought_to_wait_for_what_it_is_granted_however_often_it_says_so() -> None:
+    """In a job's first step, where nobody knows its speed: else it would never count as silent."""
+    ledger, now = Ledger(3, 8, HelpMode.STEAL), 100 * FAST_US
+    for rank in (0, 1):
+        ledger.idle(0, rank, Told(FAST_US, 8 * FAST_US), now)
+    due_us = []
+    for _ in range(4):
+        ledger.claim(0, 2, 1, 1, now, Told(spent_us=now), now)
+        due_us.append(ledger._now.due_us(ledger._steps[0], 2))
+        now += 100 * FAST_US
+    assert due_us[1:] == due_us[:-1]
+    assert due_us[0] < 100 * FAST_US
+
+
 def test_what_an_owner_has_not_given_back_nobody_gets() -> None:
     ledger = known(2, 8, [FAST_US, 8 * FAST_US])
     now = 1_000_000
