@@ -172,6 +172,8 @@ class Helping:
         """Contributions of ours in this step that somebody else backs up and should have sent, as a bitmap."""
         self.was_cut_off = False
         """Others have done what we were at, and it is not known how slow we are."""
+        self.answered_us = now_us()
+        """When the answer to the newest offer came."""
         self._shards: dict[int, OwnShard] = {}
 
     def begin_step(self) -> int:
@@ -294,7 +296,14 @@ class Helping:
             pending=None if progress is None else math.floor(1000 * progress.pending),
             **self.told(step),
         )
-        return self.ask(question, lambda reply: reply if isinstance(reply, Work | Nothing) else Nothing())
+
+        def understand(reply: Reply | None) -> Work | Nothing:
+            with self.lock:
+                if step == self._next_step - 1:
+                    self.answered_us = self.now_us()
+            return reply if isinstance(reply, Work | Nothing) else Nothing()
+
+        return self.ask(question, understand)
 
     def idle(self, step: int) -> "Future[None]":
         """Says that we have computed what we held; with two levels the answer decides which way our data goes."""

@@ -372,7 +372,9 @@ class Stepper:
             work = offer.result(timeout=0)
             if isinstance(work, Nothing):
                 self._send_help(sum_, gathered)
-                again_us = self._unless_withheld_us(work.again_us)
+                # of an answer to an offer made ahead, a part of that has passed
+                ago_us = self.host.now_us() - self.host.helping.answered_us
+                again_us = self._unless_withheld_us(max(0, work.again_us - ago_us))
                 if not again_us or not (yield Wait(sum_.future, again_us)):
                     self._send_withheld(sum_)
                     self.host.probe(sum_)

@@ -61,6 +61,15 @@ def test_what_had_not_left_when_the_sum_came_is_counted_in_how_long_sending_take
     assert [host.helping.told(1)["sent_us"] for host in crew.hosts] == [told_us, told_us]
 
 
+def test_who_asked_before_it_was_done_asks_again_when_it_was_told_to_and_not_so_much_later() -> None:
+    """Told so while it is at its last piece, it begins a helper's piece when that is done, as all the others do."""
+    crew = Crew(8, 8)
+    for times_us in ([24_000] * 8, [8 * 24_000, *[24_000] * 7], [24_000, 8 * 24_000, *[24_000] * 6]):
+        course = crew.run(times_us)
+    assert course.helped == 7
+    assert course.end_us <= 9 * 24_000 + 0.05 * 8 * 24_000, "one piece more for seven of them"
+
+
 @pytest.mark.parametrize(("sent_us", "groups"), [(60_000, 1), (40_000, 2)])
 def test_on_a_slow_link_what_was_done_for_others_leaves_with_ones_own(
     sent_us: int, groups: int, monkeypatch: pytest.MonkeyPatch
