@@ -30,7 +30,7 @@ from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import PolicyRun
 
 IN_DOUBT = 12  # repetitions of a drawn setting that may be worse
-IN_DOUBT_FROM = 0.9  # ratio over three repetitions: losses have heavy tails, and three may all be lucky
+ERRORS_OF_DOUBT = 4  # standard errors of three repetitions: losses have heavy tails, and these may all be lucky
 MOST_WORSE = 1.02  # SA-ATP's step over ATP's: help that costs more than that does harm
 
 
@@ -120,7 +120,7 @@ def measure(settings: Sequence[Setting], jobs: int) -> Iterator[Row]:
 def measure_one(setting: Setting) -> Row:
     """Simulates one setting, and more often where chance may have made it worse, or hidden it. Raises: SaAtpError."""
     row = _measure(setting)
-    if row.spread and row.ratio > IN_DOUBT_FROM:
+    if row.spread and row.ratio + ERRORS_OF_DOUBT * row.spread > MOST_WORSE:
         return _measure(replace(setting, changes=(*setting.changes, f"run.repetitions={IN_DOUBT}")))
     return row
 

@@ -100,6 +100,7 @@ class Operation:
         self.pending = np.zeros(plan.span, bool)  # fragments whose sum is needed and not known
         self.missing = 0  # number of those
         self.resolved = 0  # chunks whose sum is accepted
+        self.has_left = False  # the first that was contributed, as a whole
         self.held_bits: int | None = None  # what the last probe saw of the oldest pending fragment
         self.held_since_us = 0  # ... and when one first saw that
         self.attempt = np.zeros(plan.chunks, np.int8)

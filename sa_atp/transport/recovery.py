@@ -27,6 +27,7 @@ from sa_atp.transport.timing import MIN_TIMEOUT_US, RoundTrip
 from sa_atp.transport.under_way import UnderWay
 from sa_atp.transport.window import Window
 from sa_atp.wire.datagrams import Burst
+from sa_atp.wire.message_fields import HelpMode
 
 MAX_PROBES = 256  # asked at once, where each fragment may be in a different state
 MAX_QUESTIONS = 64  # asked for one silence: when the oldest are known those behind them have their turn
@@ -172,8 +173,19 @@ class Recovery:
                 due = now_us - self._asked_us >= MEASURE_EVERY_US
         else:
             due = self._unasked >= self._question_every
-        if due:
+        if self._should_tell(operation, now_us):
+            self.ask(operation, local, now_us)
+        elif due:
             self._ask_behind(now_us)
+
+    def _should_tell(self, operation: Operation, now_us: int) -> bool:
+        """Whether the first that we contribute to an operation has just left, nothing shows when it arrives, and those who
+        help count on how long that takes.
+        """
+        if operation.has_left or self._member.help_mode is HelpMode.NONE or not operation.groups:
+            return False
+        operation.has_left = not any(group.has_work for group in operation.groups)
+        return operation.has_left and not self.results_flow(now_us)
 
     def on_full_window(self, operations: Iterable[Operation], now_us: int) -> None:
         """Nothing can leave until some of it is known to have arrived. The question behind it may be lost, and results of
@@ -191,6 +203,10 @@ class Recovery:
 
     def on_nothing_to_send(self, now_us: int) -> None:
         """What was sent last is asked for where something is lost: no later fragment will tell what became of it."""
+        if self._newest is not None and self._should_tell(self._newest[0], now_us):
+            operation, local = self._newest
+            if operation.pending[local]:
+                self.ask(operation, local, now_us)
         if self._newest is not None and self.is_lossy and self._unasked > 0:
             operation = self._newest[0]
             if not self.results_flow(now_us) or not any(group.has_work for group in operation.groups):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import pytest
 import sa_atp
 from sa_atp.errors import UserError
 from sa_atp.net.communicator import Communicator
+from sa_atp.net.driver import Driver
 from sa_atp.net.session import Sum
 from sa_atp.testbed.cluster import LocalCluster
 from sa_atp.testbed.processes import Group
@@ -248,11 +250,17 @@ def test_what_cannot_be_asked_is_refused_at_once(connect: Connect) -> None:
 
 @pytest.fixture
 def alarm() -> Iterator[Callable[[Callable[[], None]], None]]:
-    """Has something called in this thread, wherever it is, half a second from now."""
+    """Has something called in this thread while it waits for a sum, half a second from now or later."""
     before = signal.getsignal(signal.SIGALRM)
 
     def set_alarm(action: Callable[[], None]) -> None:
-        signal.signal(signal.SIGALRM, lambda number, frame: action())
+        def handle(_: int, frame: FrameType | None) -> None:
+            if frame is not None and frame.f_code is Driver.turn_until.__code__:
+                action()
+            else:  # in the middle of a turn, or the wait has not begun: that is another case
+                signal.setitimer(signal.ITIMER_REAL, 0.003)
+
+        signal.signal(signal.SIGALRM, handle)
         signal.setitimer(signal.ITIMER_REAL, 0.5)
 
     yield set_alarm

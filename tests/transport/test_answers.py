@@ -21,6 +21,7 @@ from sa_atp.transport.window import INITIAL_WINDOW, Window
 from sa_atp.transport.worker import Worker
 from sa_atp.wire.datagrams import Burst
 from sa_atp.wire.header import HEADER, LANE, first_byte, headers, lanes_of, size_of
+from sa_atp.wire.message_fields import HelpMode
 
 SWITCH, SERVER = ("127.0.0.1", 1000), ("127.0.0.1", 2000)
 MEMBER = Membership(
@@ -174,6 +175,41 @@ def test_how_far_a_leader_is_and_how_long_it_took() -> None:
     assert found is not None
     assert found.progress.pending == 5 / 11
     assert found.progress.send_us == 2_000
+
+
+@pytest.mark.parametrize(
+    ("help_mode", "sent", "results", "asked"),
+    [
+        (HelpMode.STEAL, len(DATA), False, True),
+        (HelpMode.NONE, len(DATA), False, False),  # nobody counts on it
+        (HelpMode.STEAL, len(DATA) - 1, False, False),  # there is more to leave
+        (HelpMode.STEAL, len(DATA), True, False),  # results show when it is there
+    ],
+)
+def test_who_may_be_helped_tells_how_long_its_contribution_takes_to_leave(
+    help_mode: HelpMode, sent: int, results: bool, asked: bool
+) -> None:
+    asker = Asker(member=replace(MEMBER, help_mode=help_mode))
+    asker.send(sent, 1_000_000)
+    if results:
+        asker.recovery.on_results(1_000_000)
+    asker.recovery.on_sent(asker.operation, DATA[sent - 1], 1_000_000)
+    before = [asker.recovery._should_tell(asker.operation, 1_000_000) for _ in range(2)]
+    assert before == [False, False], "once is enough"
+    probes_ = [headers(burst.data)[0] for burst in asker.recovery.packets]
+    found = [asker.answer(DATA[sent - 1], OURS, 1_005_000, question=probe) for probe in probes_]
+    assert [each.progress.send_us for each in found if each is not None] == ([5_000] if asked else [])
+
+
+def test_it_tells_so_too_where_kernels_have_sent_the_last_of_it() -> None:
+    asker = Asker(member=replace(MEMBER, help_mode=HelpMode.STEAL))
+    asker.send(len(DATA), 1_000_000)
+    asker.recovery.has_sent(asker.operation, DATA[-1])
+    assert asker.places() == []
+    asker.recovery.on_nothing_to_send(1_001_000)
+    assert asker.places() == [DATA[-1]]
+    asker.recovery.on_nothing_to_send(1_002_000)
+    assert asker.places() == []
 
 
 def test_a_part_that_others_have_added_is_asked_for_everywhere_once() -> None:
