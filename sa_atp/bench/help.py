@@ -188,9 +188,10 @@ contributed, asked the questions of all workers to the parameter server's ledger
 Of 14 steps (24 with heterogeneous links, 10 with 8 workers or more) the first three are not counted.
 
 Settings that nobody chose: `sa-atp bench help --draw 100 --seed 1` draws workers, links, distances, losses, stragglers
-and racks. Pauses are counted from the first one on, and what loses packets is repeated three times, twelve times where
-SA-ATP seems to be slower by more than 2 %. Of the 100 with seed 1, none is slower by more than that and by more than two
-standard errors. Three ratios are above 1.02: 1.08 with an error of 0.04, 1.03 (0.04) and 1.023 (0.009).
+and racks. Pauses are counted from the first one on, and what loses packets is repeated three times; twelve times where the
+ratio may be above 1.02 by chance, by four standard errors. Of 250 that were drawn while
+the rules of help were made (all of seeds 1 and 2, half of seed 3) those with the highest ratios are now, twelve times
+each, at 1.02 (with an error of 0.02), 1.014 (0.010), 1.013 (no losses), 1.013 (0.04), 1.009 (0.05) and 1.007 (0.04).
 """
 
 

@@ -40,7 +40,7 @@ class Fetching:
         self._answer_us = answer_us
         self._kept: list[Operation] = []  # over for us, but others may still miss results of them; in order
         self._until_us = 0  # a batch that was asked for may come until then
-        self._due_us = 0  # all of it should have come by then
+        self._there_us = 0  # the first of it should have come by then
         self._asked_to = membership.first_seq  # where it ends
         self._asked_us: int | None = None  # when it was asked for first; None: how long it takes has been measured
         self._again_to = membership.first_seq  # what is before this was asked for again since
@@ -83,7 +83,8 @@ class Fetching:
                     self._again_to = end
             self._tries += 1
             self._asked_of = operation.first_seq
-            self._until_us = self._due_us = now_us + min(max(2 * self._takes_us, self._patience_us), MAX_PATIENCE_US)
+            self._until_us = now_us + min(max(2 * self._takes_us, self._patience_us), MAX_PATIENCE_US)
+            self._there_us = now_us + self._takes_us if self._takes_us else self._until_us
             # The batch may wait in a long queue, which asking for all of it again would make longer. It may also be lost,
             # so we must not ask rarely: half of it, a quarter, ... one fragment together cost no more than one batch.
             self._batch = max(self._batch // 2, 1)
@@ -116,8 +117,11 @@ class Fetching:
         if (is_last_again and self._is_through) or (left <= 0 and not self._is_again):
             self._until_us = now_us
             return
-        is_there = left <= 0 or is_last_again or now_us >= self._due_us
-        self._until_us = now_us + max(self._takes_us // (GAP if is_there else 1), self._patience_us)
+        if left <= 0 or is_last_again or now_us >= self._there_us:
+            at_once_us = max(self._answer_us() // 2, MIN_TIMEOUT_US) if self._answer_us() else self._patience_us
+            self._until_us = now_us + max(self._takes_us // GAP, at_once_us)
+        else:  # of what was asked for before
+            self._until_us = now_us + max(self._takes_us, self._patience_us)
 
     @property
     def _patience_us(self) -> int:

@@ -125,3 +125,30 @@ def test_a_question_that_is_lost_is_repeated_when_its_answer_is_due_and_then_lef
     fetching.is_coming(operation.first_seq, now_us)
     assert fetching.due_us(operation) is not None, "it is there"  # type: ignore[arg-type]
     assert fetching.due_us(Missing(first_seq=5000)) is None, "of that nothing was asked for"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("late", "waits_us"), [(False, 2 * 40_000), (True, 40_000 // 2)])
+def test_where_the_answer_has_begun_the_rest_of_it_is_not_waited_for_as_long_as_for_another(
+    late: bool, waits_us: int
+) -> None:
+    """The last of what is asked for again may be lost, too: then nothing says that it has all come, but its time."""
+    slow = Slow(queue_us=40_000, each_us=100)
+    slow.fetching = Fetching(MEMBER, lambda: 40_000)
+    now_us = slow.take(Missing(), 0)
+    torn = Missing(first_seq=1000 + FRAGMENTS)
+    slow.fetching.ask([torn], now_us)  # type: ignore[list-item]
+    torn.pending[[0, *range(2, 100), *range(101, FRAGMENTS - 1)]] = False
+    for fragment in (0, *range(2, 100), *range(101, FRAGMENTS - 1)):
+        slow.fetching.is_coming(torn.first_seq + fragment, now_us + 50_000)
+    now_us += 200_000
+    slow.fetching.packets.clear()
+    slow.fetching.ask([torn], now_us)  # type: ignore[list-item]
+    assert len(slow.fetching.packets) == 3
+    slow.fetching.packets.clear()
+    now_us += 45_000 if late else 5_000  # late: it is the answer; else it is of what was asked for before
+    torn.pending[1] = False
+    slow.fetching.is_coming(torn.first_seq + 1, now_us)
+    slow.fetching.ask([torn], now_us + waits_us - 1)  # type: ignore[list-item]
+    assert len(slow.fetching.packets) == 0
+    slow.fetching.ask([torn], now_us + waits_us)  # type: ignore[list-item]
+    assert len(slow.fetching.packets) == 2
