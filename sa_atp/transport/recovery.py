@@ -173,19 +173,20 @@ class Recovery:
                 due = now_us - self._asked_us >= MEASURE_EVERY_US
         else:
             due = self._unasked >= self._question_every
-        if self._should_tell(operation, now_us):
-            self.ask(operation, local, now_us)
-        elif due:
+        if not self._ask_when_left(operation, local, now_us) and due:
             self._ask_behind(now_us)
 
-    def _should_tell(self, operation: Operation, now_us: int) -> bool:
-        """Whether the first that we contribute to an operation has just left, nothing shows when it arrives, and those who
-        help count on how long that takes.
+    def _ask_when_left(self, operation: Operation, local: int, now_us: int) -> bool:
+        """Asks once behind the first that we contribute to an operation, when all of it has left, unless results show when
+        it arrives: those who help count on how long that takes. Returns: whether it asked.
         """
         if operation.has_left or self._member.help_mode is HelpMode.NONE or not operation.groups:
             return False
         operation.has_left = not any(group.has_work for group in operation.groups)
-        return operation.has_left and not self.results_flow(now_us)
+        if not operation.has_left or self.results_flow(now_us) or not operation.pending[local]:
+            return False
+        self.ask(operation, local, now_us)
+        return True
 
     def on_full_window(self, operations: Iterable[Operation], now_us: int) -> None:
         """Nothing can leave until some of it is known to have arrived. The question behind it may be lost, and results of
@@ -202,15 +203,16 @@ class Recovery:
                 return
 
     def on_nothing_to_send(self, now_us: int) -> None:
-        """What was sent last is asked for where something is lost: no later fragment will tell what became of it."""
-        if self._newest is not None and self._should_tell(self._newest[0], now_us):
-            operation, local = self._newest
-            if operation.pending[local]:
-                self.ask(operation, local, now_us)
-        if self._newest is not None and self.is_lossy and self._unasked > 0:
-            operation = self._newest[0]
-            if not self.results_flow(now_us) or not any(group.has_work for group in operation.groups):
-                self._ask_behind(now_us)
+        """What was sent last is asked for where something is lost: no later fragment will tell what became of it. Also
+        where kernels have sent it, and nobody has asked when it has left.
+        """
+        if self._newest is None:
+            return
+        operation, local = self._newest
+        self._ask_when_left(operation, local, now_us)
+        ends = not self.results_flow(now_us) or not any(group.has_work for group in operation.groups)
+        if self.is_lossy and self._unasked > 0 and ends:
+            self._ask_behind(now_us)
 
     def _ask_behind(self, now_us: int) -> None:
         """Asks for the fragment that has left last, unless an answer about it may be on its way."""
