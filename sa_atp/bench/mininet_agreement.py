@@ -22,12 +22,13 @@ from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.progress import Progress
 
 BACKENDS = ("sim", "mininet")
-PARAMETERS = '["ssp", "asp", "flexrr", "consgd", "dynsgd", "falcon"]'
+PARAMETERS = '["ssp", "asp", "consgd", "dynsgd", "falcon"]'
 SETTINGS: dict[str, tuple[str, ...]] = {
     "mininet-demo": (),
     'mininet-demo help.grade="clone"': ("help.grade=clone",),
     "mininet-demo, others": ('run.policies=["ps", "sync-opt", "boa", "sa-atp+boa"]', "sync-opt.backups=1"),
     "mininet-demo, parameters on a server": (f"run.policies={PARAMETERS}", "run.steps=20"),
+    "mininet-demo, six times": ('run.policies=["flexrr"]', "run.steps=20", "run.repetitions=6"),
     "star": (),
     "heterogeneous": (),
     "two-level": (),
@@ -40,7 +41,11 @@ SETTINGS: dict[str, tuple[str, ...]] = {
         for n in (1, 2, 4, 8)
     },
 }
-"""Plan of topologies/, up to the first blank, and what is set otherwise: without link rates the machine is the limit."""
+"""Plan of topologies/, up to the first blank, and what is set otherwise: without link rates the machine is the limit.
+
+Of flexrr each run is another one, in both: whose messages meet on the server's link in a step decides who meets in the
+next. So means of several are compared.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ what a link does to a single packet is said here too.
 
 import math
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 
 import numpy as np
@@ -118,24 +117,11 @@ class Fabric:
 
     # --- bulk ---------------------------------------------------------------------------------------------------------
 
-    def transfer(self, source: int, target: int, payload: float) -> "Future[None]":
-        """Carries so many bytes from one host to another, as a stream of full segments that shares links fairly.
+    def flow(self, source: int, target: int, wire_bytes: float, finished: Callable[[], None]) -> Flow:
+        """Carries so many bytes on the wire from one host to another, fairly shared; calls when the last one has left.
 
         Args: source, target: a rank, or SERVER.
-        Returns: a future that is done, at its time, when the last byte has arrived.
         """
-        arrived: Future[None] = Future()
-        links = self.path(source, target)
-        last_us = self.latency_us(links, MTU + 14 + WIRE_OVERHEAD_BYTES)
-
-        def left() -> None:
-            self.clock.at(self.clock.now_us + math.ceil(last_us), lambda: arrived.set_result(None))
-
-        self.network.start(links, stream_bytes(payload), left)
-        return arrived
-
-    def flow(self, source: int, target: int, wire_bytes: float, finished: Callable[[], None]) -> Flow:
-        """The same without what surrounds it: bytes on the wire, and a call when the last one has left."""
         return self.network.start(self.path(source, target), wire_bytes, finished)
 
     # --- messages -----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A job whose parameters are on a server, in virtual time: real gradients, and messages that cross a network as flows.
+"""A job whose parameters are on a server, in virtual time: real gradients, and messages that cross a network.
 
 Nothing is simultaneous in real hosts. Where it is in a simulation, workers that begin together stay together for ever, and
 share the server's link in every step as they never would (phase effects: Floyd and Jacobson, On traffic phase effects in

@@ -1,4 +1,4 @@
-"""Policies whose parameters are on a server, in virtual time: real gradients, and a network of flows (sa_atp.flow)."""
+"""Policies whose parameters are on a server, in virtual time: real gradients, and messages that queue on links."""
 
 import random
 from typing import Any
@@ -9,6 +9,7 @@ from sa_atp import policies
 from sa_atp.arrays import Octets, Values
 from sa_atp.errors import SaAtpError
 from sa_atp.flow.fabric import Fabric, FabricSettings
+from sa_atp.flow.queues import Queues
 from sa_atp.parameters.messages import Tasks
 from sa_atp.parameters.server import ParameterServer, Snapshot
 from sa_atp.policies.parameter_virtual import VirtualParameters
@@ -67,7 +68,7 @@ class _Simulation:
         contention.schedule(plan, self.clock, self._contend)
         rng = random.Random(f"{plan.run.seed}/{repetition}/late hosts")
         self.job = VirtualParameters(
-            self.clock, self.fabric, server, self._samples, lambda: round(rng.expovariate(1 / LATE_US))
+            self.clock, Queues(self.fabric), server, self._samples, lambda: round(rng.expovariate(1 / LATE_US))
         )
         self.outcomes: list[Any] = []
         self.records: list[list[dict[str, Any]]] = [[] for _ in range(topology.workers)]

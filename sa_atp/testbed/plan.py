@@ -224,7 +224,7 @@ class SimPlan:
     """[sim]: how the simulated backend simulates."""
 
     network: str = setting("auto", one_of=NETWORKS)
-    """packets: each packet goes through the compiled switch program. flows: transfers have fair shares of links, which
+    """packets: each packet goes through the compiled switch program. flows: transfers share links without packets, which
     takes hundreds of workers (docs/flow-model.md). auto: packets; flows where workers and micro-batches make more
     contributions than a packet has bits for, and for policies whose parameters are on a server."""
 

@@ -1,25 +1,7 @@
-"""Hosts on flows: paths, transfers and messages."""
-
-import pytest
+"""Hosts on flows: paths, and messages."""
 
 from sa_atp.flow.fabric import SERVER, Fabric, FabricSettings, stream_bytes
 from sa_atp.sim.network import Clock
-
-
-def arrival_us(fabric: Fabric, *transfers: tuple[int, int, float]) -> list[int]:
-    """When each of several transfers that begin together has arrived."""
-    clock, found = fabric.clock, [0] * len(transfers)
-    left = len(transfers)
-
-    def arrived(n: int) -> None:
-        nonlocal left
-        found[n] = clock.now_us
-        left -= 1
-
-    for n, transfer in enumerate(transfers):
-        fabric.transfer(*transfer).add_done_callback(lambda _, n=n: arrived(n))  # type: ignore[misc]
-    assert clock.run(lambda: left == 0, 10**9)
-    return found
 
 
 def star(**settings: float) -> Fabric:
@@ -39,27 +21,6 @@ def test_paths() -> None:
     assert two.path(1, SERVER) == [two.up[1], two.rack_up[1], two.server_down]
     assert two.path(SERVER, 1) == [two.server_up, two.rack_down[1], two.down[1]]
     assert (one.levels, two.levels) == (1, 2)
-
-
-def test_a_transfer_takes_its_bytes_and_the_way() -> None:
-    (alone,) = arrival_us(star(delay_us=100), (0, SERVER, 1_000_000))
-    assert alone == pytest.approx(stream_bytes(1_000_000) / 125 + 200, abs=15)
-    (far,) = arrival_us(tree(delay_us=100), (0, SERVER, 1_000_000))
-    assert far - alone == pytest.approx(100, abs=15)
-
-
-def test_the_parameter_server_s_link_is_shared() -> None:
-    alone, *_ = arrival_us(star(delay_us=0), (0, SERVER, 1e6))
-    found = arrival_us(star(delay_us=0), *[(rank, SERVER, 1e6) for rank in range(4)])
-    assert found == pytest.approx([4 * alone] * 4, rel=0.01)
-    both_ways = arrival_us(star(delay_us=0), (0, SERVER, 1e6), (SERVER, 0, 1e6))
-    assert both_ways == pytest.approx([alone] * 2, rel=0.01)
-
-
-def test_a_trunk_is_shared_by_its_rack_only() -> None:
-    found = arrival_us(tree(delay_us=0, trunk_mbps=500), (0, 1, 1e6), (2, 3, 1e6))
-    within = arrival_us(tree(delay_us=0, trunk_mbps=500), (0, 2, 1e6), (1, 3, 1e6))
-    assert found == pytest.approx([4 * t for t in within], rel=0.01)
 
 
 def test_messages_wait_for_one_another_and_for_what_their_sender_has_written() -> None:
