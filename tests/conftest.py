@@ -11,6 +11,7 @@ from hypothesis import settings
 from sa_atp import artefacts
 from sa_atp.folders import cache_folder
 from sa_atp.softswitch.pipeline import Pipeline
+from sa_atp.testbed.mininet import parts
 
 # Tests of these folders and files see nothing of the machine: no process, socket, file or clock (test_needs.py looks). What
 # they find, they find everywhere; all others are marked `machine`, and run in every way that scripts/test has.
@@ -23,6 +24,9 @@ ANYWHERE = (
 # that start Mininet networks, whose interfaces have the same names, run one after another where there is Mininet.
 LONG = ("testbed", "docs", "scripts", "torch")
 IN_MININET = ("testbed/test_mininet_runs.py", "torch/test_torch_launch.py", "docs/test_commands.py")
+
+# What Mininet comes with: tests that need some of it may be skipped elsewhere, and run once more where it is.
+WITH_MININET = {"mininet", *parts.PROGRAMS, *parts.TRAFFIC}
 
 # A test that fails, fails everywhere and every time: examples follow from the test alone, and a busy machine is no error.
 settings.register_profile("sa_atp", deadline=None, derandomize=True, print_blob=False)
@@ -39,6 +43,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         path = item.path.relative_to(here)
         if not {path.parts[0], str(path)}.intersection(ANYWHERE):
             item.add_marker("machine")
+        if any(WITH_MININET.intersection(mark.args) for mark in item.iter_markers("needs")):
+            item.add_marker("mininet")
     if "minutes" not in config.option.markexpr:  # those run where they are asked for
         late = [item for item in items if item.get_closest_marker("minutes")]
         config.hook.pytest_deselected(items=late)

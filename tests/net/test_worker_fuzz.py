@@ -14,16 +14,22 @@ RARE = "a question more than there are rows for"  # found, but after hundreds of
 MOST_DATAGRAMS = 1_000_000  # before a fault counts as not found
 
 
+def of_the_package() -> tuple[object, ...]:
+    return compiled.worker_kernels(), compiled.socket_kernels(), compiled.steady_loop()
+
+
 @pytest.fixture(scope="module")
-def built() -> Built:
+def before() -> tuple[object, ...]:
+    return of_the_package()
+
+
+@pytest.fixture(scope="module")
+def built(before: tuple[object, ...]) -> Built:
     return build(faults=True)
 
 
-def test_what_the_package_has_compiled_is_still_its_own() -> None:
-    before = compiled.worker_kernels(), compiled.socket_kernels(), compiled.steady_loop()
-    build(faults=False)
-    after = compiled.worker_kernels(), compiled.socket_kernels(), compiled.steady_loop()
-    assert all(one is other for one, other in zip(before, after, strict=True))
+def test_what_the_package_has_compiled_is_still_its_own(before: tuple[object, ...], built: Built) -> None:
+    assert all(one is other for one, other in zip(before, of_the_package(), strict=True))
 
 
 def test_nothing_is_read_or_written_outside_of_the_buffers(built: Built) -> None:

@@ -114,7 +114,7 @@ import os, pytest
 @pytest.mark.skipif("FRESH" in os.environ, reason="no moon there: wait for the night")
 def test_one(): assert "FAIL" not in os.environ
 @pytest.mark.machine
-@pytest.mark.needs
+@pytest.mark.mininet
 def test_two(): pytest.skip("no sun: wait for the day")
 def test_three(): pass
 """
@@ -135,7 +135,7 @@ def ways(checkout: Checkout) -> Checkout:
     (checkout.root / "tests").mkdir()
     (checkout.root / "tests" / "test_it.py").write_text(TESTS)
     (checkout.root / "scripts" / "lib" / "fresh.sh").write_text(FRESH_HERE)
-    (checkout.root / "pytest.ini").write_text("[pytest]\nmarkers =\n    machine\n    needs\n")
+    (checkout.root / "pytest.ini").write_text("[pytest]\nmarkers =\n    machine\n    mininet\n")
     return checkout
 
 
@@ -176,7 +176,7 @@ def test_continuous_integration_runs_all_ways(ways: Checkout) -> None:
     assert [line for line in lines if line.startswith("=== ") and "scripts/test" in line] == [
         "=== here: scripts/test ",
         next(line for line in lines if line.startswith("=== fresh: scripts/test --fresh --in ")),
-        "=== mininet: scripts/test --mininet --only needs or minutes",
+        "=== mininet: scripts/test --mininet --only mininet or minutes",
     ]
     at = lines.index("Skipped here: 1 of 3 tests")
     assert lines[at:-2] == [
