@@ -16,8 +16,9 @@ from sa_atp.testbed.mininet import parts
 # Tests of these folders and files see nothing of the machine: no process, socket, file or clock (test_needs.py looks). What
 # they find, they find everywhere; all others are marked `machine`, and run in every way that scripts/test has.
 ANYWHERE = (
-    "batching", "bench/test_help_rows.py", "bench/test_loss.py", "flow", "parameters", "sim", "straggler", "tensor",
-    "testbed/test_flows.py", "testbed/test_simulated.py", "train", "transport",
+    "batching", "bench/test_help_drawn.py", "bench/test_help_rows.py", "bench/test_loss.py", "flow", "parameters", "sim",
+    "straggler", "tensor", "testbed/test_flows.py", "testbed/test_simulated.py", "testbed/test_slow_ways_down.py", "train",
+    "transport",
 )  # fmt: skip
 
 # Where several files run at once (scripts/test): those of these folders begin first, because they take longest; and those

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sa_atp.bench import help as bench_help
-from sa_atp.bench.help import Row, select
+from sa_atp.bench.help import Row, measure, select
 from sa_atp.bench.help_bound import bound_us, step_us
 from sa_atp.bench.help_settings import drawn, table
 from sa_atp.errors import UserError
@@ -50,3 +50,9 @@ def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
     rows = help_rows()[:2]
     bench_help.write(rows, tmp_path)
     assert [Row(**row) for row in json.loads((tmp_path / "help-table.json").read_text())["rows"]] == rows
+
+
+@pytest.mark.minutes
+def test_help_does_no_harm_in_settings_drawn_at_random() -> None:
+    rows = list(measure(drawn(6, 2), jobs=2))
+    assert [row for row in rows if row.sums_wrong or row.does_harm] == []

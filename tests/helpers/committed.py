@@ -1,11 +1,15 @@
 """What is committed beside the code, and made anew by tests."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from sa_atp.bench.help import Row
+from sa_atp.testbed import plan_files
+from sa_atp.testbed.plan import Plan
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
 
 
 def help_rows() -> list[Row]:
@@ -21,3 +25,8 @@ def help_page() -> str:
 def flow_page() -> str:
     """docs/flow-model.md."""
     return (DOCS / "flow-model.md").read_text()
+
+
+def plan(name: str, changes: Sequence[str]) -> Plan:
+    """A plan of topologies/. Args: changes: `table.key=value` each."""
+    return plan_files.load(ROOT / "topologies" / f"{name}.toml", changes)

@@ -1,17 +1,15 @@
 """Workers whose links take longer for a sum than the others take for a step fall behind, but no more than they must."""
 
-from pathlib import Path
-
 import pytest
+from helpers.committed import plan
 
 from sa_atp.report import stats
-from sa_atp.testbed import plan_files, simulated
+from sa_atp.testbed import simulated
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import PolicyRun
 
 STEPS = 24
 SUM_S = 0.3553  # that the slowest link, of 5 Mbit/s, is busy with a sum
-HETEROGENEOUS = Path(__file__).resolve().parents[2] / "topologies" / "heterogeneous.toml"
 
 
 def ends_s(run: PolicyRun, worker: int) -> list[float]:
@@ -31,8 +29,7 @@ def test_a_run_takes_no_longer_than_without_help(straggler: list[str]) -> None:
     """Others did the work of those with slow links, and sent them sums faster than these could take them. What came before
     its turn was thrown away and asked for again, three times each: the last worker needed 51 s where the first had 12.
     """
-    plan = plan_files.load(HETEROGENEOUS, [f"run.steps={STEPS}", *straggler])
-    atp, sa_atp = simulated.run(plan, Progress())
+    atp, sa_atp = simulated.run(plan("heterogeneous", [f"run.steps={STEPS}", *straggler]), Progress())
     assert sa_atp.sums_wrong == 0
     first, last = ends_s(sa_atp, 0), ends_s(sa_atp, 3)
     behind = [late - soon for soon, late in zip(first, last, strict=True)]
