@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sa_atp.flow.arrays import Floats
-from sa_atp.flow.network import Flow, FlowNetwork
+from sa_atp.flow.network import FlowNetwork
 from sa_atp.sim.network import WIRE_OVERHEAD_BYTES, Clock
 
 FRAME_BYTES = 14 + 20 + 8  # Ethernet, IPv4, UDP: as sim's frames have them
@@ -114,15 +114,6 @@ class Fabric:
                 down = down + packet_us(np.array(self.rack_down), packet_bytes)[rack]
             self._ways = self.network.changes, packet_bytes, up, beyond, down
         return self._ways[2:]
-
-    # --- bulk ---------------------------------------------------------------------------------------------------------
-
-    def flow(self, source: int, target: int, wire_bytes: float, finished: Callable[[], None]) -> Flow:
-        """Carries so many bytes on the wire from one host to another, fairly shared; calls when the last one has left.
-
-        Args: source, target: a rank, or SERVER.
-        """
-        return self.network.start(self.path(source, target), wire_bytes, finished)
 
     # --- messages -----------------------------------------------------------------------------------------------------
 

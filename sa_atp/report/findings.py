@@ -147,7 +147,7 @@ def _by_flows(result: RunResult) -> str:
     if not found:
         return ""
     whose = "" if len(found) == len(networks) else f" of {join(found)}"
-    return f" The network{whose} is one of flows that share links fairly, without packets (docs/flow-model.md)."
+    return f" The network{whose} is one of flows, without packets (docs/flow-model.md)."
 
 
 def remarks(result: RunResult, summary: dict[str, Any]) -> list[Remark]:
