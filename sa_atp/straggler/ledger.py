@@ -29,6 +29,7 @@ __all__ = ["Assigned", "Ledger", "SendProgress", "Told"]
 
 STEPS_KEPT = 4  # leaders may run ahead of a straggler whose work they do
 LONGEST_POLL_US = 50_000  # between two offers of a leader that was told there is nothing to do
+RAREST_POLL_US = 10_000_000  # ... where only data can be late, however slowly it leaves
 WAITS = 1.5  # a worker that takes so many times as long as usual is late for that, not for its link
 FOREVER_US = 1 << 50
 
@@ -155,7 +156,8 @@ class Ledger:
         others = [course for other, course in enumerate(state.courses) if other != rank]
         if all(course.idle_us is not None and not course.lot for course in others):
             # they have computed their own, and nothing else, and the sum comes, if no data is late
-            return max(self._late.ask_at_us(state, step, rank) - now_us, LEAST_POLL_US)
+            late_us = self._late.ask_at_us(state, step, rank) - now_us
+            return min(max(late_us, LEAST_POLL_US), RAREST_POLL_US)
         return min(max(min(times, default=0), LEAST_POLL_US), LONGEST_POLL_US)
 
     def idle(self, step: int, rank: int, told: Told, now_us: int) -> None:

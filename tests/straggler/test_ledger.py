@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sa_atp.straggler.assignment import Capacity, makespan
-from sa_atp.straggler.ledger import STEPS_KEPT, Ledger, Told
+from sa_atp.straggler.ledger import RAREST_POLL_US, STEPS_KEPT, Ledger, Told
 from sa_atp.straggler.projection import LEAST_SENDING_US
 from sa_atp.straggler.silence import HEARD_US, PATIENCE_WITHOUT_HELP
 from sa_atp.transport import work_requests
@@ -483,6 +483,16 @@ def test_those_who_wait_are_told_when_to_ask_again() -> None:
 
 
 # --- late data ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("sent_us", "again_us"), [(200_000, 300_000), (42_000_000, RAREST_POLL_US)])
+def test_data_that_may_be_late_for_a_minute_is_asked_for_meanwhile(sent_us: int, again_us: int) -> None:
+    """What a leader was told may be wrong by then."""
+    ledger, now = known(2, 4, [FAST_US, FAST_US]), 1_000_000
+    for rank in (0, 1):
+        ledger.idle(1, rank, Told(FAST_US, 4 * FAST_US, 1, sent_us), now)
+    assert ledger.ask(1, 0, 0b11110000, Told(FAST_US, 4 * FAST_US, 1, sent_us), 0, now, 0.5) is None
+    assert ledger.ask_again_us(1, 0, now) == pytest.approx(again_us, rel=0.2)
 
 
 SLOW_LINK_US = 100_000
