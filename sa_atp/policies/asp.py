@@ -11,7 +11,7 @@ from sa_atp.tables import setting
 class Settings:
     """[asp]"""
 
-    learning_rate: float = setting(0.05, between=(0.0, 100.0))
+    learning_rate: float = setting(0.1, between=(0.0, 100.0))
     """Of the server's SGD. `tune` finds one."""
 
 
