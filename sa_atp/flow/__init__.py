@@ -1,7 +1,7 @@
 """The network as flows: fair shares of links instead of packets, for hundreds of workers in virtual time.
 
 network       links and flows: who gets how much of which link, worked out anew when a flow begins or ends; fair_rates: how
-fabric        a star or a tree of two levels: the links between workers and the parameter server, messages and transfers
+fabric        a star or a tree of two levels: the links between workers and the parameter server, and messages
 queues        transfers of one host's messages to another, first come first served: for parameters that are on a server
 aggregation   one sum on its way: contributions up, results down as the slowest contribution gets on, windows, leaves
 sums          the arithmetic of a sum, bit for bit that of packets
