@@ -124,6 +124,7 @@ OPTIONAL = {
     "matplotlib": ("matplotlib", "report"),
     "mininet": ("mininet", "mininet"),
     "distributed": ("distributed", "cluster"),
+    "p4runtime_sh": ("p4runtime-shell", "shell"),
 }
 _ROOT = Path(__file__).resolve().parents[1]
 

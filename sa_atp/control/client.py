@@ -13,8 +13,6 @@ from types import TracebackType
 from typing import Any
 
 from google.protobuf import text_format
-from p4.config.v1 import p4info_pb2
-from p4.v1 import p4runtime_pb2
 
 from sa_atp.control.connection import Connection, NotFound, RefusedWrite, Stream
 from sa_atp.control.errors import ControlError, NoPipeline, NotPrimary, NotSupported, Refused, RefusedError
@@ -22,6 +20,7 @@ from sa_atp.errors import UserError
 from sa_atp.p4runtime import bytestrings, codec
 from sa_atp.p4runtime.entities import Entity, MulticastGroup, RegisterEntry, Update, UpdateKind
 from sa_atp.p4runtime.errors import Code, Refusal
+from sa_atp.p4runtime.messages import p4info_pb2, p4runtime_pb2
 from sa_atp.p4runtime.rpc import check_address
 from sa_atp.p4runtime.schema import Schema, from_p4info
 

@@ -7,12 +7,11 @@ import queue
 import threading
 from typing import Any
 
-from google.rpc import status_pb2
-from p4.v1 import p4runtime_pb2
-
 from sa_atp.control.errors import ControlError, NoPipeline, NotPrimary, NotSupported, Unreachable, WrongDevice
+from sa_atp.p4runtime.calls import Stub
 from sa_atp.p4runtime.errors import Code
-from sa_atp.p4runtime.rpc import grpc, p4runtime_pb2_grpc
+from sa_atp.p4runtime.messages import p4runtime_pb2, status_pb2
+from sa_atp.p4runtime.rpc import grpc
 
 MOST_MESSAGE_BYTES = 256 << 20  # compiled programs are large
 _Code = grpc.StatusCode
@@ -47,7 +46,7 @@ class Connection:
                 ("grpc.max_send_message_length", MOST_MESSAGE_BYTES),
             ],
         )
-        self._stub = p4runtime_pb2_grpc.P4RuntimeStub(self._channel)
+        self._stub = Stub(self._channel)
 
     def close(self) -> None:
         self._channel.close()

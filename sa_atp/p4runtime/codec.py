@@ -7,8 +7,6 @@ everything must be left out); whether the entity makes sense for the program is 
 from collections.abc import Iterable
 from typing import Any
 
-from p4.v1 import p4data_pb2, p4runtime_pb2
-
 from sa_atp.p4runtime import bytestrings
 from sa_atp.p4runtime.entities import (
     CounterEntry,
@@ -29,6 +27,7 @@ from sa_atp.p4runtime.entities import (
     UpdateKind,
 )
 from sa_atp.p4runtime.errors import Code, Refusal
+from sa_atp.p4runtime.messages import p4data_pb2, p4runtime_pb2
 from sa_atp.p4runtime.schema import CounterInfo, FieldInfo, RegisterInfo, Schema, TableInfo, match_field
 
 # --- to messages ------------------------------------------------------------------------------------------------------

@@ -12,12 +12,11 @@ _CHOSEN = bool(os.environ.get("GRPC_VERBOSITY"))
 if not _CHOSEN:
     os.environ["GRPC_VERBOSITY"] = "NONE"
 import grpc  # noqa: E402
-from p4.v1 import p4runtime_pb2_grpc  # noqa: E402
 
 if not _CHOSEN:
     del os.environ["GRPC_VERBOSITY"]
 
-__all__ = ["check_address", "grpc", "p4runtime_pb2_grpc"]
+__all__ = ["check_address", "grpc"]
 
 
 def check_address(text: str, *, lowest_port: int = 1) -> str:

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 from google.protobuf import text_format
-from p4.config.v1 import p4info_pb2
 
 from sa_atp.p4runtime import codec, schema
 from sa_atp.p4runtime.entities import Exact, Lpm, RegisterEntry, TableEntry
 from sa_atp.p4runtime.errors import Refusal
+from sa_atp.p4runtime.messages import p4info_pb2
 
 P4 = Path(__file__).resolve().parent.parent / "p4"
 ROUTER = schema.from_p4info(text_format.Parse((P4 / "router.p4info.txtpb").read_text(), p4info_pb2.P4Info()))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from helpers.needs import BMV2_STF
 
+from sa_atp.p4runtime.messages import class_maker
 from sa_atp.softswitch.pipeline import Pipeline
 from sa_atp.softswitch.stf import grammar, runner
 from sa_atp.softswitch.stf.embedded import EmbeddedTarget
@@ -214,7 +215,7 @@ def test_refusals_name_the_line(router: Pipeline, lines: list[str], message: str
 def test_packet_messages_are_protobuf(port: int, octets: int) -> None:
     """Against protobuf itself, with a message of the same fields."""
     packet = bytes(i % 256 for i in range(octets))
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+    from google.protobuf import descriptor_pb2, descriptor_pool
 
     file = descriptor_pb2.FileDescriptorProto(name=f"packet{port}.proto", package=f"p{port}")
     message = file.message_type.add(name="Packet")
@@ -222,7 +223,7 @@ def test_packet_messages_are_protobuf(port: int, octets: int) -> None:
         message.field.add(name=name, number=tag, type=kind, label=1)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    made = message_factory.MessageFactory(pool).GetPrototype(pool.FindMessageTypeByName(f"p{port}.Packet"))
+    made = class_maker(pool)(pool.FindMessageTypeByName(f"p{port}.Packet"))
 
     parsed = made.FromString(encode_packet(port, packet))
     assert (parsed.id, parsed.device_id, parsed.port, parsed.packet) == (0, 0, port, packet)

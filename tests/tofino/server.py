@@ -2,8 +2,8 @@
 
 No Tofino is at hand; this is what stands in for one. Its rules are those of the servers' sources: stratum_bfrt
 (p4_service.cc, bf_pipeline_utils.cc, bfrt_table_manager.cc) and PI's (device_mgr.cpp, as built for bf_switchd). It shares
-no code with the project: pipelines are unpacked with protobuf's own parser, entries are checked against the P4Info that
-came with them.
+no code with the project but the classes of messages: pipelines are unpacked with protobuf's own parser, entries are checked
+against the P4Info that came with them.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
 import grpc
-from google.protobuf import any_pb2, descriptor_pb2, descriptor_pool, message_factory
-from google.rpc import code_pb2, status_pb2
-from p4.v1 import p4data_pb2, p4runtime_pb2, p4runtime_pb2_grpc
+from google.protobuf import descriptor_pb2, descriptor_pool
+
+from sa_atp.p4runtime.calls import add_servicer
+from sa_atp.p4runtime.messages import any_pb2, class_maker, p4data_pb2, p4runtime_pb2, status_pb2
 
 Kind = Literal["stratum", "pi"]
 Code = grpc.StatusCode
@@ -49,7 +50,7 @@ def _bf_pipeline_config() -> Any:
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     found = pool.FindMessageTypeByName("stratum.hal.barefoot.BfPipelineConfig")
-    return message_factory.MessageFactory(pool).GetPrototype(found)
+    return class_maker(pool)(found)
 
 
 BfPipelineConfig = _bf_pipeline_config()
@@ -102,7 +103,7 @@ def unpack_pi(data: bytes) -> Loaded:
 
 
 @dataclasses.dataclass
-class TofinoServer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
+class TofinoServer:
     """kind: whose rules; chip: what `target` of a configuration must be.
 
     before: called with the name of each RPC and its request before anything else; may raise Refused.
@@ -125,7 +126,7 @@ class TofinoServer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
             ThreadPoolExecutor(max_workers=8),
             options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", 256 << 20)],
         )
-        p4runtime_pb2_grpc.add_P4RuntimeServicer_to_server(self, self._server)
+        add_servicer(self, self._server)
         self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
 
     def __enter__(self) -> TofinoServer:
@@ -187,7 +188,7 @@ class TofinoServer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
         self.election_id = message.election_id.high << 64 | message.election_id.low
         response = p4runtime_pb2.StreamMessageResponse()
         response.arbitration.CopyFrom(message)
-        response.arbitration.status.code = code_pb2.OK
+        response.arbitration.status.code = Code.OK.value[0]
         return response
 
     def _primary(self, request: Any) -> None:
@@ -267,7 +268,7 @@ class TofinoServer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
 
     def _fail(self, context: Any, outcomes: list[Refused | None]) -> None:
         message = "One or more write operations failed."
-        status = status_pb2.Status(code=code_pb2.UNKNOWN, message=message)
+        status = status_pb2.Status(code=Code.UNKNOWN.value[0], message=message)
         for outcome in outcomes:
             error = p4runtime_pb2.Error()
             if outcome is not None:

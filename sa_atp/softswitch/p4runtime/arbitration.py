@@ -11,9 +11,8 @@ then a client that crashed would have to remember the largest id it ever used.) 
 import threading
 from typing import Any, Protocol
 
-from p4.v1 import p4runtime_pb2
-
 from sa_atp.p4runtime.errors import Code, Refusal
+from sa_atp.p4runtime.messages import p4runtime_pb2
 
 MOST_STREAMS = 16  # as in BMv2
 

@@ -11,14 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any
 
-from google.protobuf import any_pb2, text_format
-from google.rpc import status_pb2
-from p4.config.v1 import p4info_pb2
-from p4.v1 import p4runtime_pb2
+from google.protobuf import text_format
 
 from sa_atp.errors import SaAtpError, UserError
+from sa_atp.p4runtime.calls import add_servicer
 from sa_atp.p4runtime.errors import Code, Refusal, WriteRefusal
-from sa_atp.p4runtime.rpc import check_address, grpc, p4runtime_pb2_grpc
+from sa_atp.p4runtime.messages import any_pb2, p4info_pb2, p4runtime_pb2, status_pb2
+from sa_atp.p4runtime.rpc import check_address, grpc
 from sa_atp.softswitch.device import Device
 from sa_atp.softswitch.p4runtime.arbitration import MOST_STREAMS
 from sa_atp.softswitch.p4runtime.service import Service
@@ -52,7 +51,7 @@ class P4RuntimeServer:
                 ("grpc.max_send_message_length", MOST_MESSAGE_BYTES),
             ],
         )
-        p4runtime_pb2_grpc.add_P4RuntimeServicer_to_server(_Servicer(self), self._server)
+        add_servicer(_Servicer(self), self._server)
         try:
             self.port: int = self._server.add_insecure_port(address)
         except RuntimeError:
@@ -115,7 +114,7 @@ class _Channel:
             yield message
 
 
-class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
+class _Servicer:
     """Names of the methods are gRPC's."""
 
     def __init__(self, server: P4RuntimeServer) -> None:

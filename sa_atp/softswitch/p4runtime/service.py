@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from p4.v1 import p4runtime_pb2
-
 from sa_atp.p4runtime import bytestrings, codec, schema
 from sa_atp.p4runtime.entities import MulticastGroup, TableEntry, Update, UpdateKind
 from sa_atp.p4runtime.errors import Code, Refusal, WriteRefusal
+from sa_atp.p4runtime.messages import p4runtime_pb2
 from sa_atp.softswitch import kept_programs
 from sa_atp.softswitch.device import Device
 from sa_atp.softswitch.errors import PipelineError

@@ -6,9 +6,9 @@ from typing import Any
 
 import grpc
 import pytest
-from p4.v1 import p4runtime_pb2_grpc
 
 from sa_atp.control.client import P4RuntimeClient
+from sa_atp.p4runtime.calls import Stub
 from sa_atp.p4runtime.entities import Lpm, Optional, Range, TableEntry, Ternary
 from sa_atp.softswitch.device import Device
 from sa_atp.softswitch.p4runtime.server import P4RuntimeServer
@@ -62,4 +62,4 @@ def client(bare: P4RuntimeClient) -> P4RuntimeClient:
 @pytest.fixture
 def stub(server: P4RuntimeServer) -> Iterator[Any]:
     with grpc.insecure_channel(server.address) as channel:
-        yield p4runtime_pb2_grpc.P4RuntimeStub(channel)
+        yield Stub(channel)

@@ -4,9 +4,6 @@ from typing import Any
 
 import grpc
 import pytest
-from google.protobuf import any_pb2
-from google.rpc import status_pb2
-from p4.v1 import p4runtime_pb2
 
 from sa_atp.control.client import P4RuntimeClient
 from sa_atp.control.errors import NotSupported, RefusedError
@@ -25,6 +22,7 @@ from sa_atp.p4runtime.entities import (
     Update,
     UpdateKind,
 )
+from sa_atp.p4runtime.messages import any_pb2, p4runtime_pb2, status_pb2
 
 from .conftest import DEVICE_ID, FILTER, ROUTE, program
 

@@ -4,7 +4,6 @@ from typing import Any
 
 import grpc
 import pytest
-from p4.v1 import p4runtime_pb2
 
 from sa_atp.control.client import P4RuntimeClient
 from sa_atp.control.errors import ControlError, NoPipeline
@@ -15,6 +14,7 @@ from sa_atp.p4runtime.entities import (
     Replica,
     TableEntry,
 )
+from sa_atp.p4runtime.messages import p4runtime_pb2
 from sa_atp.softswitch.device import Device
 from sa_atp.softswitch.p4runtime.server import P4RuntimeServer
 

@@ -7,12 +7,12 @@ import pytest
 from google.protobuf import text_format
 from hypothesis import given
 from hypothesis import strategies as st
-from p4.config.v1 import p4info_pb2
 
 from sa_atp import artefacts
 from sa_atp.p4runtime import codec, schema
 from sa_atp.p4runtime.entities import Optional, Range, TableEntry, Ternary
 from sa_atp.p4runtime.errors import Refusal
+from sa_atp.p4runtime.messages import p4info_pb2
 from sa_atp.p4runtime.schema import FieldInfo
 from sa_atp.softswitch.loading import load
 from sa_atp.softswitch.p4runtime import keys, packets, program_schema

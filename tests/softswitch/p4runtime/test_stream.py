@@ -9,11 +9,12 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
 from sa_atp.control.client import P4RuntimeClient
 from sa_atp.control.errors import NotPrimary, Unreachable
+from sa_atp.p4runtime.calls import Stub
 from sa_atp.p4runtime.entities import MulticastGroup
+from sa_atp.p4runtime.messages import p4runtime_pb2
 from sa_atp.softswitch.device import Device
 from sa_atp.softswitch.p4runtime import server as server_module
 from sa_atp.softswitch.p4runtime.server import P4RuntimeServer
@@ -29,7 +30,7 @@ class BareClient:
 
     def __init__(self, server: P4RuntimeServer) -> None:
         self.channel = grpc.insecure_channel(server.address)
-        self.stub = p4runtime_pb2_grpc.P4RuntimeStub(self.channel)
+        self.stub = Stub(self.channel)
         self.requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.responses = self.stub.StreamChannel(iter(self.requests.get, None), timeout=20)
 
