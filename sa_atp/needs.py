@@ -9,6 +9,7 @@ import os
 import shlex
 import shutil
 import sys
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -126,6 +127,8 @@ OPTIONAL = {
     "distributed": ("distributed", "cluster"),
     "p4runtime_sh": ("p4runtime-shell", "shell"),
 }
+# They ask for old versions of what others need in new ones: beside TensorBoard, protobuf can be right for one of them only.
+APART = ("p4runtime-shell",)
 _ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -145,6 +148,11 @@ def require_modules(what: str, *modules: str) -> None:
 
 def how_to_install(*distributions: str) -> str:
     """What to do where some of this project's dependencies are missing, as it works here: a checkout, or a wheel."""
+    if set(distributions) <= set(APART):
+        [name] = distributions
+        made = shlex.join([sys.executable, "-m", "venv", name])
+        filled = shlex.join([f"{name}/bin/pip", "install", _requirement(name)])
+        return f"in an environment of its own: {made} && {filled}"
     extras = {name: extra for name, extra in OPTIONAL.values() if name in distributions}
     root = checkout()
     words = [sys.executable, "-m", "pip", "install"]
@@ -161,15 +169,64 @@ def how_to_install(*distributions: str) -> str:
     return f"{script} sets up an environment that has it; into this one: {shlex.join(words)}"
 
 
+def at_odds(distribution: str) -> tuple[str, str] | None:
+    """Whether an installed distribution is of a version that this project does not take, or has not got what it asks for.
+
+    Returns: what does not go together, and the command that mends it; None: all is well, or there is no telling (nothing
+    here can compare versions, or the distribution is not installed).
+    """
+    try:
+        from packaging.requirements import InvalidRequirement, Requirement
+    except ImportError:  # of those whom pip has installed, everybody has this one
+        try:
+            from pip._vendor.packaging.requirements import InvalidRequirement, Requirement
+        except ImportError:
+            return None
+    try:
+        version = metadata.version(distribution)
+        lines = [_requirement(distribution), *(metadata.requires(distribution) or ())]
+    except metadata.PackageNotFoundError:
+        return None
+    for line in lines:
+        try:
+            wanted = Requirement(line)
+            there = metadata.version(wanted.name)
+        except (InvalidRequirement, metadata.PackageNotFoundError):
+            continue
+        if (wanted.marker is not None and not wanted.marker.evaluate({"extra": ""})) or wanted.specifier.contains(
+            there, prereleases=True
+        ):
+            continue
+        asked = f"{wanted.name}{wanted.specifier}"
+        if line is lines[0]:
+            return f"{there}, where sa_atp takes {asked}", how_to_install(distribution)
+        said = f"{distribution} {version} asks for {asked}, and {wanted.name} is {there}"
+        if distribution in APART:
+            return said, how_to_install(distribution)
+        return said, shlex.join([sys.executable, "-m", "pip", "install", _requirement(distribution), asked])
+    return None
+
+
 def _requirement(distribution: str) -> str:
     """The versions that this project takes, as its own metadata say."""
-    try:
-        lines: Sequence[str] = metadata.requires("sa_atp") or ()
-    except metadata.PackageNotFoundError:
-        lines = ()
-    for line in lines:
+    for line in _own_requirements():
         wanted = line.partition(";")[0].strip()
         name = wanted[: next((i for i, c in enumerate(wanted) if not (c.isalnum() or c in "-_.")), len(wanted))]
         if name.lower().replace("_", "-") == distribution:
             return wanted
     return distribution
+
+
+def _own_requirements() -> Sequence[str]:
+    """As pyproject.toml says, or where there is no checkout, the metadata of the installed project."""
+    root = checkout()
+    if root is not None:
+        project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        return [
+            *project["dependencies"],
+            *(line for extra in project["optional-dependencies"].values() for line in extra),
+        ]
+    try:
+        return metadata.requires("sa_atp") or ()
+    except metadata.PackageNotFoundError:
+        return ()

@@ -212,6 +212,44 @@ def test_how_to_install_in_a_checkout() -> None:
     assert needs.how_to_install("numpy").endswith(f"pip install --editable {ROOT}")
 
 
+def distribution(folder: Path, name: str, version: str, *requires: str) -> None:
+    """As if pip had installed it into a folder."""
+    place = folder / f"{name.replace('-', '_')}-{version}.dist-info"
+    place.mkdir()
+    lines = [
+        f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}",
+        *(f"Requires-Dist: {each}" for each in requires),
+    ]
+    (place / "METADATA").write_text("\n".join(lines) + "\n")
+
+
+def test_versions_that_do_not_go_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    pip = f"{sys.executable} -m pip install"
+    distribution(tmp_path, "protobuf", "7.36.2")
+    distribution(
+        tmp_path, "p4runtime-shell", "0.0.6", "absent-here>=1", "protobuf<3.21.0,>=3.15.0", "a-b<1; extra == 'c'"
+    )
+    assert needs.at_odds("p4runtime-shell") == (
+        "p4runtime-shell 0.0.6 asks for protobuf<3.21.0,>=3.15.0, and protobuf is 7.36.2",
+        f"in an environment of its own: {sys.executable} -m venv p4runtime-shell && "
+        "p4runtime-shell/bin/pip install p4runtime-shell==0.0.6",
+    )
+    distribution(tmp_path, "numba", "0.61.0", "numpy<2.2,>=1.24")
+    distribution(tmp_path, "numpy", "2.4.6")
+    said, how = needs.at_odds("numba") or ("", "")
+    assert said == "numba 0.61.0 asks for numpy<2.2,>=1.24, and numpy is 2.4.6"
+    assert how.startswith(f"{pip} 'numba<0.70,>=0.61' ") or how.startswith(f"{pip} 'numba>=0.61,<0.70' ")
+    assert how.endswith(" 'numpy<2.2,>=1.24'")
+    distribution(tmp_path, "scapy", "1.0")
+    said, how = needs.at_odds("scapy") or ("", "")
+    assert said == "1.0, where sa_atp takes scapy<3,>=2.5"
+    assert how == needs.how_to_install("scapy")
+    distribution(tmp_path, "rich", "14.0", "protobuf>=7", "nonsense ~~ 1")
+    assert needs.at_odds("rich") is None
+    assert needs.at_odds("no-such-package") is None
+
+
 def test_how_to_install_from_a_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
     """No index has this project, so what it depends on is named."""
     monkeypatch.setattr(needs, "checkout", lambda: None)

@@ -36,9 +36,10 @@ PACKAGES = (
         code=f"import grpc; grpc.insecure_channel('localhost:1').close(); {_version_of('grpcio')}",
     ),
     Package(
-        name="p4runtime-shell",
+        name="protobuf",
         finding="p4runtime",
-        code=f"from p4.v1 import p4runtime_pb2 as p; p.Entity().SerializeToString(); {_version_of('p4runtime')}",
+        code="from sa_atp.p4runtime.messages import p4runtime_pb2 as p; p.Entity().SerializeToString(); "
+        "from google.protobuf import __version__ as v; print(f'messages, by protobuf {v}')",
     ),
     Package(name="p4runtime-shell", code=f"import p4runtime_sh.shell; {_version_of('p4runtime-shell')}"),
     Package(name="scapy", code=f"import scapy.layers.inet; {_version_of('scapy')}"),
@@ -66,8 +67,11 @@ def python() -> Finding:
 
 
 def package(wanted: Package) -> Finding:
+    """That it works is what counts; where it does not, versions that do not go together say more than its last words."""
     ok, said = attempt([sys.executable, "-W", "ignore", "-c", wanted.code])
-    return Finding(name=wanted.finding or wanted.name, ok=ok, detail=said, how=needs.how_to_install(wanted.name))
+    odds = None if ok else needs.at_odds(wanted.name)
+    said, how = odds or (said, needs.how_to_install(wanted.name))
+    return Finding(name=wanted.finding or wanted.name, ok=ok, detail=said, how=how)
 
 
 def program(wanted: needs.Program) -> Finding:

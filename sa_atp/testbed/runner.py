@@ -15,7 +15,7 @@ from sa_atp.testbed.plan import Plan, with_lanes
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import RunResult
 
-PACKAGES = ("sa_atp", "numpy", "numba", "torch", "scikit-learn", "grpcio", "p4runtime", "protobuf", "scapy")
+PACKAGES = ("sa_atp", "numpy", "numba", "torch", "scikit-learn", "grpcio", "protobuf", "scapy")
 
 
 def check(plan: Plan, plan_path: str) -> None:

@@ -100,6 +100,24 @@ def test_a_package_that_is_missing_or_broken() -> None:
     assert (broken.ok, broken.detail) == (False, "ended by signal 6")
 
 
+def test_a_package_whose_requirements_are_not_met_is_not_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What protobuf says of it ends in the address of a web page."""
+    shell = tmp_path / "p4runtime_shell-0.0.6.dist-info"
+    shell.mkdir()
+    (shell / "METADATA").write_text("Name: p4runtime-shell\nVersion: 0.0.6\nRequires-Dist: protobuf<3\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    package = software.Package(name="p4runtime-shell", code="raise SystemExit('More information: https://...')")
+    found = software.package(package)
+    version = metadata.version("protobuf")
+    assert found == Finding(
+        name="p4runtime-shell", ok=False, detail=f"p4runtime-shell 0.0.6 asks for protobuf<3, and protobuf is {version}",
+        how=needs.how_to_install("p4runtime-shell"),
+    )  # fmt: skip
+    assert "-m venv p4runtime-shell && " in found.how
+
+
 def test_a_program_that_does_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "iperf3").write_text("#!/bin/sh\necho cannot find libiperf >&2\nexit 127\n")
     (tmp_path / "iperf3").chmod(0o755)

@@ -44,7 +44,8 @@ def lack(name: str) -> str | None:
     if name in needs.OPTIONAL:
         distribution = needs.OPTIONAL[name][0]
         if importlib.util.find_spec(name) is not None:
-            return None
+            odds = needs.at_odds(distribution) if distribution in needs.APART else None
+            return ": ".join(odds) if odds else None
         return f"{distribution} is not installed: {needs.how_to_install(distribution)}"
     return None if needs.find(name) else f"{name} is not on this machine: {needs.PROGRAMS[name].how}"
 

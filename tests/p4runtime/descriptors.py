@@ -3,7 +3,7 @@
 python -m tests.p4runtime.descriptors           writes sa_atp/p4runtime/p4runtime.binpb
 python -m tests.p4runtime.descriptors --check   fails if it is not what would be written
 
-Needs the package `p4runtime` (with p4runtime-shell, so the extra `shell`) of the version that sa_atp/p4runtime/messages.py names.
+Needs the package `p4runtime`, of the version that sa_atp/p4runtime/messages.py names: the extra `shell` has it.
 """
 
 import os

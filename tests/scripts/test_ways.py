@@ -158,7 +158,26 @@ def test_only_what_has_a_mark(ways: Checkout) -> None:
     nothing = ways.run("scripts/test", "--only", "machine", "-k", "three")
     assert nothing.returncode == 0, nothing.stdout
     wrong = ways.run("scripts/test", "--only")
-    assert (wrong.returncode, wrong.stderr) == (2, "[setup] --only: expected a mark, or a path\n")
+    assert (wrong.returncode, wrong.stderr) == (2, "[setup] --only: expected a mark, a path, or an extra\n")
+
+
+def test_an_extra_that_is_left_out(ways: Checkout) -> None:
+    stamp = ways.venv / ".sa-atp-installed"
+    assert ways.run("scripts/test", "--without", "shell", "--only", "machine").returncode == 0
+    assert [line.split()[1:] for line in stamp.read_text().splitlines()] == [["torch", "report", "cluster", "dev"]]
+    assert ways.run("scripts/test", "--only", "machine").returncode == 0
+    assert ["torch", "report", "cluster", "shell", "dev"] in [
+        line.split()[1:] for line in stamp.read_text().splitlines()
+    ]
+    wrong = ways.run("scripts/test", "--without", "shells")
+    said = "[setup] --without shells: expected one of torch report cluster shell dev\n"
+    assert (wrong.returncode, wrong.stderr) == (2, said)
+
+
+def test_as_on_a_fresh_machine_there_is_no_shell(ways: Checkout) -> None:
+    """Whose old protobuf nobody has who installs the project: one way has that, the other the newest."""
+    assert ways.run("scripts/test", "--fresh").returncode == 0
+    assert "shell" not in (ways.venv / ".sa-atp-installed").read_text()
 
 
 def test_results_are_left_where_they_are_wanted(ways: Checkout, tmp_path: Path) -> None:
