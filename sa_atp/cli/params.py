@@ -17,8 +17,9 @@ def add(subparsers: Any) -> None:
         description="Holds the parameters of jobs whose workers pull them and push updates (policies of the family "
         "parameters), and decides what their policies decide. Workers connect by gRPC.",
     )
-    parser.add_argument("--listen", default=f"0.0.0.0:{PORT}", metavar="HOST:PORT",
-                        help="TCP address that workers connect to; port 0: a free one (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--listen", default=f"127.0.0.1:{PORT}", metavar="HOST:PORT",
+                        help="TCP address that workers connect to; port 0: a free one (default: %(default)s, so "
+                        "workers of this machine; 0.0.0.0: all of its addresses)")  # fmt: skip
     parser.set_defaults(run=run)
 
 

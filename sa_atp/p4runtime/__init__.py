@@ -8,6 +8,6 @@
     bytestrings  numbers in messages
     errors       why a request was refused
 
-Only `codec`, `messages` and `calls` know protobuf, so that a simulation, and whoever trains, can use the rest without. Section
-numbers are those of the P4Runtime specification 1.3.0.
+Only `codec`, `messages` and `calls` know protobuf, so that a simulation, and whoever trains, can use the rest without.
+Section numbers are those of the P4Runtime specification 1.3.0.
 """

@@ -23,6 +23,7 @@ from sa_atp.parameters.messages import (
     Progress,
     Pull,
     Push,
+    Refused,
     Task,
     Tasks,
     Transfer,
@@ -74,7 +75,8 @@ class _Order:
     giver: int
     taker: int
     count: int
-    answers: int = 0
+    gave: bool = False
+    arrived: bool = False
 
 
 class FalconRules(SspRules):
@@ -149,9 +151,9 @@ class FalconRules(SspRules):
             case Progress(took_us=took_us):
                 self._seen.measured(rank, took_us, now_us)
             case Gave(order=number, tasks=tasks):
-                self._gave(number, tasks, now_us)
+                self._gave(rank, number, tasks)
             case Arrived(order=number):
-                cost_us = now_us - self._answered(number).given_us
+                cost_us = now_us - self._arrived(rank, number).given_us
                 self.transfer_us = cost_us if self.transfer_us is None else _mean(self.transfer_us, cost_us)
             case Pull() | Push():
                 pass
@@ -159,8 +161,12 @@ class FalconRules(SspRules):
                 return []
         return self._balance(now_us)
 
-    def _gave(self, number: int, tasks: Tasks, now_us: int) -> None:
-        order = self._answered(number)
+    def _gave(self, rank: int, number: int, tasks: Tasks) -> None:
+        order = self._orders.get(number)
+        if order is None or order.giver != rank or order.gave or len(tasks) > order.count:
+            raise Refused(f"it has given {len(tasks)} tasks away by order {number}, which it has not got")
+        order.gave = True
+        self._forget(number, order)
         self._giving.discard(order.giver)
         self._seen.left[order.giver] -= len(tasks)
         self._seen.left[order.taker] += len(tasks) - order.count  # it was taken to get as many as were ordered
@@ -168,13 +174,18 @@ class FalconRules(SspRules):
         if not tasks:
             self._orders.pop(number, None)
 
-    def _answered(self, number: int) -> _Order:
-        """An order, forgotten when both sides have answered it; their answers may come in any order."""
-        order = self._orders[number]
-        order.answers += 1
-        if order.answers == 2:
-            del self._orders[number]
+    def _arrived(self, rank: int, number: int) -> _Order:
+        order = self._orders.get(number)
+        if order is None or order.taker != rank or order.arrived:
+            raise Refused(f"it has received tasks by order {number}, which is not for it")
+        order.arrived = True
+        self._forget(number, order)
         return order
+
+    def _forget(self, number: int, order: _Order) -> None:
+        """When both sides have answered it; their answers may come in any order."""
+        if order.gave and order.arrived:
+            del self._orders[number]
 
     def _balance(self, now_us: int) -> list[Outgoing]:
         """At most one order: from who will be done last, of those that have none to answer, to who will be done first."""

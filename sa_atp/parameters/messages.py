@@ -3,7 +3,7 @@
 Arrays (parameters, updates, samples) travel beside a message, as they are: float32 or uint8, not encoded.
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from sa_atp.arrays import Octets, Values
 
 SERVER = -1  # as a sender or a receiver, beside the workers' ranks
+Microseconds = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
 
 
 class Task(msgspec.Struct, frozen=True, order=True, array_like=True):
@@ -29,6 +30,17 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
 
 
 # --- worker to server -------------------------------------------------------------------------------------------------
+
+
+class Open(Message, frozen=True):
+    """Rank 0's first: a job begins."""
+
+    policy: str
+    plan: dict[str, object]
+    values: Annotated[int, msgspec.Meta(ge=1)]
+    """Parameters. Who joins and who pushes sends so many."""
+    sample_bytes: Annotated[int, msgspec.Meta(ge=0)]
+    """Samples of one task."""
 
 
 class Join(Message, frozen=True):
@@ -55,7 +67,7 @@ class Progress(Message, frozen=True):
     clock: int
     left: int
     """Tasks that this worker has still to compute, as far as it knows."""
-    took_us: int
+    took_us: Microseconds
 
 
 class Gave(Message, frozen=True):
@@ -121,8 +133,8 @@ class Report(Message, frozen=True):
     """How far a possible helper is."""
 
     clock: int
-    done: float
-    """Share of the clock's tasks, 0 to 1."""
+    done: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
+    """Share of the clock's tasks."""
 
 
 class DoThis(Message, frozen=True):
@@ -152,10 +164,14 @@ class Cancelled(Message, frozen=True):
     """Whether the tasks are the owner's again."""
 
 
-Any = (
-    Join | Pull | Push | Progress | Gave | Arrived | GoAhead | Applied | Over | Failed | GiveUp
-    | Transfer | Report | DoThis | Begun | Cancel | Cancelled
-)  # fmt: skip
+ToServer = Open | Join | Pull | Push | Progress | Gave | Arrived
+FromServer = GoAhead | Applied | Over | Failed | GiveUp
+AmongWorkers = Transfer | Report | DoThis | Begun | Cancel | Cancelled
+Any = ToServer | FromServer | AmongWorkers
+
+
+class Refused(ValueError):
+    """What a worker has said is not what it may say now. The message is one line that does not name it."""
 
 
 class Outgoing(NamedTuple):

@@ -13,7 +13,20 @@ import numpy as np
 
 from sa_atp.arrays import Octets, Values
 from sa_atp.net.promise import first_of
-from sa_atp.parameters.messages import SERVER, Applied, Failed, GoAhead, Join, Outgoing, Over, Pull, Push, Task, Tasks
+from sa_atp.parameters.messages import (
+    SERVER,
+    Applied,
+    Failed,
+    FromServer,
+    GoAhead,
+    Join,
+    Outgoing,
+    Over,
+    Pull,
+    Push,
+    Task,
+    Tasks,
+)
 from sa_atp.parameters.worker_rules import WorkerRules
 from sa_atp.train.step import Compute, Steps, Wait
 from sa_atp.train.step_record import Activity, StepRecord, account
@@ -108,6 +121,8 @@ class ParameterWorker:
     # --- messages -----------------------------------------------------------------------------------------------------
 
     def _receive(self, sender: int, message: Any, values: Values | None) -> None:
+        if isinstance(message, FromServer) and sender != SERVER:
+            message = Failed(reason=f"rank {sender}: a message {type(message).__name__}, which only the server sends")
         match message:
             case Over():
                 _end(self._over)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -71,7 +72,13 @@ def run(plan: Plan, folder: Path, progress: Progress) -> list[PolicyRun]:
             progress(f"{policy}, repetition {repetition + 1} of {plan.run.repetitions}")
             job = f"{policy}-{repetition}-{os.getpid()}"
             server = "udp://{}:{}".format(*(summing if is_summed_by_server(policy) else (host, port)))
-            common = {"repetition": repetition, "server": server, "job": job, "parameters": address}
+            common = {
+                "repetition": repetition,
+                "server": server,
+                "job": job,
+                "key": secrets.token_hex(),
+                "parameters": address,
+            }
             tasks = [(worker, {**common, "rank": rank}) for rank, worker in enumerate(workers)]
             raw = run_policy(plan, policy, tasks, folder, progress)
             runs.append(collect(plan, policy, repetition, raw))

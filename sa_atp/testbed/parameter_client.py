@@ -3,7 +3,9 @@
 import json
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self
 
@@ -13,9 +15,9 @@ from sa_atp import policies
 from sa_atp.arrays import Octets, Values
 from sa_atp.net.clock import now_us
 from sa_atp.p4runtime.rpc import grpc
-from sa_atp.parameters.messages import SERVER, Failed, Outgoing, Tasks
+from sa_atp.parameters.messages import SERVER, Failed, Open, Outgoing, Tasks
 from sa_atp.policies.parameter_worker import ParameterError, ParameterWorker
-from sa_atp.testbed.parameter_frames import JOB, OPTIONS, RANK, SERVICE, pack, unpack
+from sa_atp.testbed.parameter_frames import ADMITTED, JOB, KEY, RANK, SERVICE, Assembler, pack
 from sa_atp.testbed.parameter_run import digest
 from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.tasks import (
@@ -34,21 +36,42 @@ from sa_atp.train.step import Compute
 from sa_atp.train.step_record import StepRecord
 
 CALL_S = 60.0
+OPEN_S = 60.0  # for which a worker asks whether rank 0 has opened its job, or the server has room for its stream
+AGAIN_S = 0.1  # after which it asks again
+_AGAIN = (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.CANCELLED)
 GRACE_S = 50.0  # beyond the slowest step, for which a go-ahead is waited for
 
 
 class StreamHost:
     """See ParameterHost: a stream to the server, through which the other workers are heard, too."""
 
-    def __init__(self, address: str, job: str, rank: int, world_size: int, samples: Callable[[Tasks], Octets]) -> None:
-        """Args: address: HOST:PORT. samples: of tasks that change hands."""
+    def __init__(
+        self,
+        address: str,
+        job: str,
+        key: str,
+        rank: int,
+        world_size: int,
+        samples: Callable[[Tasks], Octets],
+        opening: Open | None = None,
+    ) -> None:
+        """Args:
+        address: HOST:PORT.
+        key: by which the server knows this job's workers: all of them have the same, and nobody else has it.
+        samples: of tasks that change hands.
+        opening: what the job is, from rank 0.
+        """
         self.rank = rank
         self.world_size = world_size
         self._address = address
-        self._job = job
+        self._metadata = ((JOB, job), (KEY, key))
         self._samples = samples
-        self._channel = grpc.insecure_channel(address, options=OPTIONS)
-        self._waiting: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._opening = opening
+        # parameters after a step are one message; on streams none is longer than the default of 4 MB
+        self._channel = grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", -1)])
+        self._waiting: queue.SimpleQueue[Iterator[bytes] | None] = queue.SimpleQueue()
+        self._leaving = threading.Event()
+        self._admitted = False
         self._receive: Callable[[int, Any, Values | None], None] = lambda *_: None
         self._thread = threading.Thread(target=self._run, name="sa-atp-parameters", daemon=True)
 
@@ -56,7 +79,10 @@ class StreamHost:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._leaving.set()
         self._waiting.put(None)
+        if not self._admitted:
+            self._channel.close()
         if self._thread.is_alive():
             self._thread.join(CALL_S)
         self._channel.close()
@@ -66,7 +92,7 @@ class StreamHost:
         method = self._channel.unary_unary(f"/{SERVICE}/{name}")
         try:
             answer: bytes = method(
-                json.dumps({"job": self._job, **asked}).encode(), timeout=CALL_S, wait_for_ready=True
+                json.dumps(asked).encode(), metadata=self._metadata, timeout=CALL_S, wait_for_ready=True
             )
         except grpc.RpcError as error:
             raise self._error(error) from None
@@ -85,22 +111,46 @@ class StreamHost:
         payload = self._samples(outgoing.samples_of) if outgoing.samples_of else outgoing.values
         self._waiting.put(pack(outgoing.to, outgoing.message, payload))
 
-    def _frames(self) -> Iterator[bytes]:
-        while (data := self._waiting.get()) is not None:
-            yield data
+    def _frames(self, admitted: "Future[bool]") -> Iterator[bytes]:
+        """What goes out on a stream: nothing but what opens the job before the server has accepted it."""
+        if self._opening is not None:
+            yield from pack(SERVER, self._opening)
+        if not admitted.result():
+            return
+        while (frame := self._waiting.get()) is not None:
+            yield from frame
 
     def _run(self) -> None:
+        until = time.monotonic() + OPEN_S
+        reason = self._stream()
+        while reason is None and not self._leaving.wait(AGAIN_S):
+            reason = self._stream(may_ask_again=time.monotonic() < until)
+        self._receive(SERVER, Failed(reason=str(reason)), None)  # of no account when the job is over
+
+    def _stream(self, may_ask_again: bool = True) -> str | None:
+        """Has a stream to the server until one side ends it. Returns: why it ended; None: ask again."""
+        admitted: Future[bool] = Future()
         connect = self._channel.stream_stream(f"/{SERVICE}/Connect")
+        assembler = Assembler()
         try:
-            for data in connect(
-                self._frames(), metadata=((JOB, self._job), (RANK, str(self.rank))), wait_for_ready=True
-            ):
-                frame = unpack(data)
-                self._receive(frame.peer, frame.message, frame.values)
-            reason = f"the server of parameters at {self._address} has ended the connection"
+            grpc.channel_ready_future(self._channel).result(CALL_S)
+            call = connect(self._frames(admitted), metadata=(*self._metadata, (RANK, str(self.rank))))
+            self._admitted = any(name == ADMITTED for name, _ in call.initial_metadata())
+            admitted.set_result(self._admitted)
+            for data in call:
+                if (frame := assembler.take(data)) is not None:
+                    self._receive(frame.peer, frame.message, frame.values)
+        except grpc.FutureTimeoutError:
+            return f"no server of parameters answers at {self._address} (waited {CALL_S:g} s)"
         except grpc.RpcError as error:
-            reason = str(self._error(error))
-        self._receive(SERVER, Failed(reason=reason), None)  # of no account when the job is over
+            if not self._admitted and may_ask_again and error.code() in _AGAIN:
+                return None
+            return str(self._error(error))
+        except ValueError as error:
+            if self._leaving.is_set():  # gRPC's word for a channel that is closed
+                return "this worker has left"
+            return f"the server of parameters at {self._address} sent what is no message: {error}"
+        return f"the server of parameters at {self._address} has ended the connection"
 
     def _error(self, error: Any) -> ParameterError:
         return ParameterError(f"the server of parameters at {self._address}: {error.details()}")
@@ -127,9 +177,14 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
         if rank == 0:
             print(json.dumps({"step": min(len(records), plan.run.steps)}), flush=True)
 
-    with StreamHost(task["parameters"], task["job"], rank, plan.topology.workers, samples) as host:
-        if rank == 0:
-            host.call("Open", policy=policy.name, plan=plan.as_dict())
+    opening = Open(
+        policy=policy.name,
+        plan=plan.as_dict(),
+        values=workload.values,
+        sample_bytes=len(workload.samples(0, 0, 0)),
+    )
+    address, job, key = (str(task[name]) for name in ("parameters", "job", "key"))
+    with StreamHost(address, job, key, rank, plan.topology.workers, samples, opening if rank == 0 else None) as host:
         worker = ParameterWorker(
             host,
             workload,
@@ -177,5 +232,4 @@ def _server(host: StreamHost, workload: JobWorkload) -> dict[str, Any]:
     steps = range(len(found["ends_us"]))
     snapshots = ((step, np.frombuffer(host.call("Parameters", step=step), np.float32).copy()) for step in steps)
     found["evaluations"] = [each for step, values in snapshots for each in evaluate(workload, [(step, values)])]
-    host.call("Close")
     return found

@@ -49,6 +49,7 @@ class CheckingThread:
         self._work.put(taken)
 
     def finish(self) -> None:
+        """Waits until all is checked. May be called again."""
         self._work.put(None)
         self._thread.join()
 

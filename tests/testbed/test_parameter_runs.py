@@ -146,7 +146,7 @@ def train(service: ParameterService, plan: Plan, policy: str) -> list[dict[str, 
     found: list[dict[str, Any]] = [{} for _ in range(plan.topology.workers)]
 
     def work(rank: int) -> None:
-        task = {"plan": plan.as_dict(), "policy": policy, "rank": rank, "repetition": 0, "job": policy}
+        task = {"plan": plan.as_dict(), "policy": policy, "rank": rank, "repetition": 0, "job": policy, "key": "k"}
         found[rank] = parameter_client.train({**task, "parameters": address(service)})
 
     threads = [threading.Thread(target=work, args=(rank,)) for rank in range(plan.topology.workers)]

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,7 @@ class _Run:
                 "server": server,
                 "parameters": self.parameters,
                 "job": f"{policy}-{number}-{os.getpid()}",
+                "key": secrets.token_hex(),
                 "store": [places[0].ip, STORE_PORT + self.stores],
             }
             tasks += [
