@@ -125,7 +125,9 @@ class StreamHost:
         reason = self._stream()
         while reason is None and not self._leaving.wait(AGAIN_S):
             reason = self._stream(may_ask_again=time.monotonic() < until)
-        self._receive(SERVER, Failed(reason=str(reason)), None)  # of no account when the job is over
+        self._receive(
+            SERVER, Failed(reason=reason or "this worker has left"), None
+        )  # of no account when the job is over
 
     def _stream(self, may_ask_again: bool = True) -> str | None:
         """Has a stream to the server until one side ends it. Returns: why it ended; None: ask again."""
@@ -133,24 +135,32 @@ class StreamHost:
         connect = self._channel.stream_stream(f"/{SERVICE}/Connect")
         assembler = Assembler()
         try:
-            grpc.channel_ready_future(self._channel).result(CALL_S)
+            self._wait_for_server()
             call = connect(self._frames(admitted), metadata=(*self._metadata, (RANK, str(self.rank))))
             self._admitted = any(name == ADMITTED for name, _ in call.initial_metadata())
             admitted.set_result(self._admitted)
             for data in call:
                 if (frame := assembler.take(data)) is not None:
                     self._receive(frame.peer, frame.message, frame.values)
-        except grpc.FutureTimeoutError:
-            return f"no server of parameters answers at {self._address} (waited {CALL_S:g} s)"
         except grpc.RpcError as error:
             if not self._admitted and may_ask_again and error.code() in _AGAIN:
                 return None
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                return f"no server of parameters answers at {self._address} (waited {CALL_S:g} s)"
             return str(self._error(error))
         except ValueError as error:
             if self._leaving.is_set():  # gRPC's word for a channel that is closed
                 return "this worker has left"
             return f"the server of parameters at {self._address} sent what is no message: {error}"
         return f"the server of parameters at {self._address} has ended the connection"
+
+    def _wait_for_server(self) -> None:
+        """Raises: grpc.RpcError: nobody answered in CALL_S, or the channel is closed."""
+        try:
+            self._channel.unary_unary(f"/{SERVICE}/Result")(b"{}", timeout=CALL_S, wait_for_ready=True)
+        except grpc.RpcError as error:
+            if error.code() in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED):
+                raise  # else any answer will do: this caller has not said what its job is
 
     def _error(self, error: Any) -> ParameterError:
         return ParameterError(f"the server of parameters at {self._address}: {error.details()}")

@@ -9,8 +9,6 @@ import pytest
 
 from sa_atp import policies
 from sa_atp.errors import UserError
-from sa_atp.parameters.messages import SERVER, Join, Outgoing
-from sa_atp.policies.parameter_worker import ParameterError
 from sa_atp.report import archive, stats
 from sa_atp.report.summary import summarise
 from sa_atp.testbed import parameter_client, plan_files, simulated, tuning
@@ -176,31 +174,6 @@ def test_a_wrong_update_is_counted(service: ParameterService) -> None:
     workers[1]["pushed"][0] = (workers[1]["pushed"][0][0], "0" * 16)
     assert check_updates(workers, server) == (12, 1)
     assert check_updates(workers, {**server, "wrong": [3, 4]})[1] >= 2
-
-
-def test_a_worker_that_goes_away_ends_the_job_for_all(service: ParameterService) -> None:
-    plan = plan_of("topology.workers=2", "straggler.workers=[1]")
-    here = parameter_client.StreamHost(address(service), "job", 0, 2, lambda _: np.zeros(0, np.uint8))
-    failed: list[Any] = []
-    heard = threading.Event()
-
-    def receive(sender: int, message: Any, values: Any) -> None:
-        failed.append(message)
-        heard.set()
-
-    with here:
-        here.call("Open", policy="ssp", plan=plan.as_dict())
-        here.listen(receive)
-        here.send(Outgoing(SERVER, Join(), np.zeros(3, np.float32)))
-        with parameter_client.StreamHost(address(service), "job", 1, 2, lambda _: np.zeros(0, np.uint8)) as other:
-            other.listen(lambda *_: None)
-            other.send(Outgoing(SERVER, Join()))
-        assert heard.wait(30)
-        assert "rank 1" in failed[0].reason
-        with pytest.raises(ParameterError, match="there is a job 'job' already"):
-            here.call("Open", policy="ssp", plan=plan.as_dict())
-        with pytest.raises(ParameterError, match="there is no job"):
-            parameter_client.StreamHost(address(service), "none", 0, 2, lambda _: np.zeros(0, np.uint8)).call("Result")
 
 
 def test_two_servers_do_not_share_an_address(service: ParameterService) -> None:
