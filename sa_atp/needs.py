@@ -179,7 +179,10 @@ def at_odds(distribution: str) -> tuple[str, str] | None:
         from packaging.requirements import InvalidRequirement, Requirement
     except ImportError:  # of those whom pip has installed, everybody has this one
         try:
-            from pip._vendor.packaging.requirements import InvalidRequirement, Requirement
+            from pip._vendor.packaging.requirements import (  # type: ignore[assignment]
+                InvalidRequirement,
+                Requirement,
+            )
         except ImportError:
             return None
     try:

@@ -27,7 +27,7 @@ from sa_atp.p4runtime.entities import (
     UpdateKind,
 )
 from sa_atp.p4runtime.errors import Code, Refusal
-from sa_atp.p4runtime.messages import p4data_pb2, p4runtime_pb2
+from sa_atp.p4runtime.messages import p4runtime_pb2
 from sa_atp.p4runtime.schema import CounterInfo, FieldInfo, RegisterInfo, Schema, TableInfo, match_field
 
 # --- to messages ------------------------------------------------------------------------------------------------------
@@ -325,7 +325,7 @@ def _decode_register(message: Any, schema: Schema) -> RegisterEntry:
     return RegisterEntry(register=info.alias, index=_index(message, info.alias), value=value)
 
 
-def _decode_cell(data: p4data_pb2.P4Data, info: RegisterInfo) -> int:
+def _decode_cell(data: Any, info: RegisterInfo) -> int:
     kind = data.WhichOneof("data")
     if not info.bits or kind not in ("bitstring", None):
         raise Refusal(Code.UNIMPLEMENTED, f"register {info.alias}: {kind or 'its type'} is no plain number")

@@ -24,7 +24,8 @@ for _file in _FILES.file:  # each stands after those that it imports
 def class_maker(pool: Any) -> Callable[[Any], Any]:
     """What makes the class of a message from its descriptor in a pool, with the protobuf that is installed."""
     # protobuf 4.22 has the first, protobuf 5 no longer the second
-    return getattr(message_factory, "GetMessageClass", None) or message_factory.MessageFactory(pool).GetPrototype
+    found: Callable[[Any], Any] | None = getattr(message_factory, "GetMessageClass", None)
+    return found or message_factory.MessageFactory(pool).GetPrototype  # type: ignore[no-any-return]
 
 
 _class_of = class_maker(_POOL)

@@ -26,6 +26,7 @@ def answers(switch: Switch) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.needs("p4runtime_sh")
 def test_the_shell_drives_tables_groups_counters_and_packets(answers: dict[str, Any]) -> None:
     tables = answers["tables"]
     route, filtered = tables["entries"]

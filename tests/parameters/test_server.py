@@ -1,7 +1,7 @@
 """What the server of parameters takes, and what ends a job: in one line that names the rank, to everybody."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -18,6 +18,7 @@ from sa_atp.parameters.messages import (
     Begun,
     Failed,
     Gave,
+    GiveUp,
     GoAhead,
     Join,
     Outgoing,
@@ -158,10 +159,10 @@ def test_an_order_is_answered_by_whom_it_is_for_and_once() -> None:
         if n % 5 == 0:
             says += server.receive(1, Progress(clock=0, left=15, took_us=5000), None, 1000 * n)
     order = next(each for each in says if each.to == 1)
-    number = order.message.order
+    number: int = cast(GiveUp, order.message).order
     assert not [each for each in server.receive(1, Gave(order=number, tasks=()), None, 20_000) if each.to == 0]
     again = server.receive(1, Gave(order=number, tasks=()), None, 20_000)
-    assert {each.message.reason for each in again} == {
+    assert {cast(Failed, each.message).reason for each in again} == {
         f"rank 1: it has given 0 tasks away by order {number}, which it has not got"
     }
 
