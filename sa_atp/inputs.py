@@ -1,10 +1,12 @@
 """Files that users give: text and JSON, read with errors of one line."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from sa_atp.errors import UserError
+from sa_atp.words import short
 
 
 def read_text(path: Path) -> str:
@@ -15,6 +17,8 @@ def read_text(path: Path) -> str:
         raise UserError(f"{path}: not text in UTF-8: byte {error.object[error.start]:#04x} at {error.start}") from None
     except OSError as error:
         raise UserError(f"{path}: {error.strerror or error}") from None
+    except ValueError as error:  # of a path with a NUL in it
+        raise UserError(f"{short(str(path))}: {error}") from None
 
 
 def read_json(path: Path) -> Any:
@@ -23,8 +27,19 @@ def read_json(path: Path) -> Any:
 
 
 def parse_json(text: str, where: str) -> Any:
-    """Raises: UserError."""
+    """Raises: UserError: it is not JSON, or an object has a key twice, of which one would be lost."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+            raise UserError(f"{where}: key {short(twice)} is there twice in one object: expected each key once")
+        return found
+
+    def constant(name: str) -> None:
+        raise ValueError(f"{name} is no number of JSON")
+
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=once, parse_constant=constant)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{where}: not JSON ({error})") from None

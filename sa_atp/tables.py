@@ -22,6 +22,13 @@ def setting(default: Any, **limits: Any) -> Any:
     return field(default=default, metadata=limits)
 
 
+def limits(kind: Any, name: str) -> tuple[Any, Any]:
+    """The least and the most that a field with `between` may hold."""
+    found = next(f for f in dataclasses.fields(kind) if f.name == name)
+    low, high = found.metadata["between"]
+    return low, high
+
+
 def read_table(kind: Any, name: str, table: Mapping[str, Any], where: str) -> Any:
     """A dataclass from a table. Raises: UserError naming the key."""
     known = {f.name: f for f in dataclasses.fields(kind)}

@@ -1,6 +1,17 @@
 """Counted things and lists in messages."""
 
+import reprlib
 from collections.abc import Iterable
+from typing import Any
+
+_short = reprlib.Repr()
+_short.maxtuple = _short.maxlist = _short.maxlevel = 12
+_short.maxstring = _short.maxother = 120
+
+
+def short(value: Any) -> str:
+    """Something that a user gave, as Python writes it, on one line; the middle of a long one is left out."""
+    return _short.repr(value)
 
 
 def plural(count: int, noun: str, nouns: str | None = None) -> str:

@@ -4,7 +4,6 @@ Every table of a plan file is a dataclass here; a field's docstring is its docum
 """
 
 import dataclasses
-import reprlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +17,7 @@ from sa_atp.spec import CONTRIBUTION_BITS, LANE_BUILDS, MOST_CONTRIBUTIONS, MOST
 from sa_atp.tables import setting
 from sa_atp.train.comm_models import COMM_MODELS
 from sa_atp.wire.mtu import check_fits, most_lanes
-from sa_atp.words import join
+from sa_atp.words import join, short
 
 V1MODEL = ("embedded", "bmv2")
 SWITCHES = (*V1MODEL, "tofino-model", "tofino2-model")
@@ -313,10 +312,6 @@ class Plan:
         }
 
 
-_short = reprlib.Repr()  # a trace is too long to be said
-_short.maxtuple = _short.maxlist = _short.maxlevel = 12
-_short.maxstring = _short.maxother = 200
-
 TABLES = {f.name: f.default_factory for f in dataclasses.fields(Plan) if f.name != "settings"}
 """The tables that every plan has, and what each holds."""
 
@@ -348,5 +343,5 @@ def differences(one: Plan, other: Plan) -> list[str]:
         for key in {**table, **other_table}:
             value, other_value = table.get(key), other_table.get(key)
             if value != other_value:
-                found.append(f"{name}.{key} = {_short.repr(value)}, not {_short.repr(other_value)}")
+                found.append(f"{name}.{key} = {short(value)}, not {short(other_value)}")  # a trace is long
     return found

@@ -96,6 +96,10 @@ def _check_together(plan: Plan, where: str) -> None:
         )
     if (plan.topology.kind == "file") != bool(plan.topology.file):
         raise UserError(f'{where}: topology.file and topology.kind = "file" belong together')
+    if rates and plan.topology.file:
+        raise UserError(
+            f"{where}: topology.worker_mbps: the links of a topology.file have the rates that it gives them"
+        )
     if plan.straggler.by in ("cpu-quota", "hog") and job.device != "cpu":
         raise UserError(f'{where}: straggler.by = {plan.straggler.by!r} slows down real CPUs: set job.device = "cpu"')
     if plan.straggler.by != "device" and plan.straggler.pattern not in ("constant", "none"):

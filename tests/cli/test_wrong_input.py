@@ -150,6 +150,22 @@ def test_members_of_a_job_in_a_file_are_named(tmp_path: Path, capsys: pytest.Cap
     assert refused(["job", "add", "--file", str(file)], capsys).startswith("members[0]: mac 3: expected six bytes")
 
 
+def test_a_topology_file_is_looked_at_before_the_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hosts = {f"h{n}": {"ip": f"10.0.0.{n}"} for n in (1, 2)}
+    links = [["h1", "s1-p1"], ["h2", "s1-p1"]]
+    (tmp_path / "net.json").write_text(json.dumps({"hosts": hosts, "switches": {"s1": {}}, "links": links}))
+    plan = tmp_path / "plan.toml"
+    plan.write_text('[topology]\nkind = "file"\nfile = "net.json"\nworkers = 2\n[straggler]\nworkers = [1]\n')
+    said = refused(["run", str(plan), "--backend", "mininet", "--out", str(tmp_path / "out")], capsys)
+    assert said == (
+        f"{tmp_path}/net.json: links[1]: port 1 of s1 is an end of links[0] already: expected a port that is free"
+    )
+    assert not (tmp_path / "out").exists()
+    for backend in ("local", "sim"):  # which have no such networks, and read no file
+        said = refused(["run", str(plan), "--backend", backend], capsys)
+        assert "cannot do topology.kind = 'file': use --backend mininet" in said
+
+
 def test_grpc_says_nothing_itself() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -5,16 +5,23 @@ two-level   w0 w2 ... ── leaf1 ──┐
             w1 w3 ... ── leaf2 ──┴── spine ── ps
 """
 
+import ipaddress
+import itertools
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sa_atp.control.jobspec import Level
+from sa_atp.control.jobspec import DROP_PORT, Level
 from sa_atp.errors import UserError
 
 HostRole = Literal["worker", "server", "traffic"]
 
+NEIGHBOURS = ipaddress.IPv4Network("10.0.0.0/8")  # of all hosts, whatever switch they are at
+MOST_PORT = DROP_PORT - 1  # of a switch
+# Interfaces are called after their node and port, in at most 15 letters: "NAME-eth0" of a host, "NAME-eth510" of a switch
+HOST_NAME_LETTERS = 15 - len("-eth0")
+SWITCH_NAME_LETTERS = 15 - len(f"-eth{MOST_PORT}")
 LEAST_DELAY_US = 50
 # UDP and TCP ports of background traffic, by which links tell it from everything else: 5200 to 5215
 BACKGROUND_PORTS, BACKGROUND_MASK = 5200, 0xFFF0
@@ -91,7 +98,7 @@ class Layout:
     def connect(
         self, node: str, other: str, quality: LinkQuality, *, port: int | None = None, other_port: int | None = None
     ) -> None:
-        """Draws a link. Args: port, other_port: of switches; default: the next free one."""
+        """Draws a link. Args: port, other_port: of switches; default: the first free one. Raises: UserError: none is free."""
         port = self._free_port(node) if port is None else port
         other_port = self._free_port(other) if other_port is None else other_port
         self.cables.append(Cable(node=node, other=other, port=port, other_port=other_port, quality=quality))
@@ -99,7 +106,11 @@ class Layout:
     def _free_port(self, node: str) -> int:
         if node in self.hosts:
             return 0
-        return 1 + max((port for port, _ in self.neighbours(node)), default=0)
+        used = {port for port, _ in self.neighbours(node)}
+        port = next(number for number in itertools.count(1) if number not in used)
+        if port > MOST_PORT:
+            raise UserError(f"switch {node}: all of its ports, 1 to {MOST_PORT}, have a link: one more is needed")
+        return port
 
     # --- looking ------------------------------------------------------------------------------------------------------
 

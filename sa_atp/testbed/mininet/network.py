@@ -18,11 +18,10 @@ from sa_atp.errors import SaAtpError, UserError
 from sa_atp.sim.world import PLAIN_PORT
 from sa_atp.spec import CONTRIBUTION_BITS, UDP_PORT
 from sa_atp.testbed.mininet import cleaning, parts
-from sa_atp.testbed.mininet.layout import Layout
+from sa_atp.testbed.mininet.layout import NEIGHBOURS, Layout
 from sa_atp.testbed.processes import Group, Process
 
 READY_TIMEOUT_S = 120.0
-PREFIX_BITS = 8  # all hosts are neighbours, whatever switch they are at
 # Packets that may wait at a port before others are marked. Processes that share cores take and send packets in bursts: a
 # threshold below a burst would call every burst a congestion. BMv2 drops what finds 64 waiting.
 MARK_ABOVE = {"embedded": 250, "bmv2": 24}
@@ -112,7 +111,10 @@ class Network:
         self._stack.enter_context(self.group)
         for host in self.layout.hosts.values():
             net.addHost(
-                host.name, ip=f"{host.ip}/{PREFIX_BITS}", mac=mac_text(host.ip), limits_cpu=host.cpu is not None
+                host.name,
+                ip=f"{host.ip}/{NEIGHBOURS.prefixlen}",
+                mac=mac_text(host.ip),
+                limits_cpu=host.cpu is not None,
             )
         for switch in self.layout.switches:
             net.addSwitch(

@@ -39,8 +39,9 @@ def check(plan: Plan, plan_path: Path) -> Layout:
             'the mininet backend cannot change the rate of links while it runs, as straggler.pattern = "contention" wants: '
             'use --backend sim, or straggler.by = "congestion"'
         )
+    layout = topologies.of_plan(plan, plan_path.parent)  # a mistake in a file is one on every machine
     parts.require(switch=plan.switch.program, traffic=plan.traffic.is_wanted or plan.straggler.by == "congestion")
-    return topologies.of_plan(plan, plan_path.parent)
+    return layout
 
 
 def run(plan: Plan, plan_path: Path, folder: Path, progress: Progress) -> list[PolicyRun]:

@@ -20,6 +20,8 @@ from sa_atp.testbed.plan import Plan
 
 SERVER_IP = "10.0.255.1"
 TRAFFIC_IPS = ("10.0.254.1", "10.0.254.2")
+ADDED = {"ps": SERVER_IP, "t1": TRAFFIC_IPS[0], "t2": TRAFFIC_IPS[1]}
+"""Hosts that are not workers: the parameter server, and both ends of other traffic."""
 ROOT = "s1"
 
 
@@ -27,7 +29,9 @@ def of_plan(plan: Plan, folder: Path) -> Layout:
     """The network that a plan describes. Args: folder: of the plan file. Raises: UserError."""
     drawing = _Drawing(plan)
     if plan.topology.kind == "file":
-        drawing.layout = p4lang.read(folder / plan.topology.file, drawing.link())
+        file = folder / plan.topology.file
+        drawing.layout = p4lang.read(file, drawing.link(), ADDED)
+        p4lang.check_hosts(drawing.layout, plan.topology.workers, plan.job.jobs, str(file))
         drawing.adopt_workers()
     else:
         drawing.layout.add_switch(SwitchNode(name=ROOT))
@@ -43,6 +47,7 @@ def of_plan(plan: Plan, folder: Path) -> Layout:
                 drawing.add_worker(rank, job, at[rank % len(at)])
     drawing.add_server()
     drawing.add_traffic()
+    drawing.layout.check("topology")
     return drawing.layout
 
 
@@ -107,13 +112,17 @@ class _Drawing:
         self.layout.connect(name, switch, self.link(rank))
 
     def adopt_workers(self) -> None:
-        """The hosts of a file become the workers, as many as the plan has."""
-        wanted = self.plan.topology.workers * self.plan.job.jobs
-        p4lang.check_hosts(self.layout, wanted, self.plan.topology.file)
-        for number, name in enumerate(list(self.layout.hosts)[:wanted]):
+        """The hosts of a file become the workers, in their order. A congested link is shared as in other networks."""
+        for number, (name, host) in enumerate(list(self.layout.hosts.items())):
             rank, job = number % self.plan.topology.workers, number // self.plan.topology.workers
-            host = self.layout.hosts[name]
             self.layout.hosts[name] = replace(host, role="worker", rank=rank, job=job, cpu=self.cpu)
+        ranks = {host.name: host.rank for host in self.layout.hosts.values()}
+        self.layout.cables = [
+            replace(c, quality=replace(c.quality, own_share=self.link(ranks[c.node]).own_share))
+            if c.node in ranks
+            else c
+            for c in self.layout.cables
+        ]
 
     def add_server(self) -> None:
         """The parameter server is at the root, whose links to it are as fast as those between switches."""
