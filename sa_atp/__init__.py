@@ -23,3 +23,8 @@ def __getattr__(name: str) -> "Any":
 
         return getattr(communicator, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """What is public, whether it has been used yet or not."""
+    return [*__all__, "__version__"]

@@ -12,6 +12,8 @@ from rich.progress import Progress as Bar
 from sa_atp import terminal
 from sa_atp.testbed.progress import Progress
 
+LINE_EVERY_S = 5.0
+
 
 class TerminalProgress(Progress):
     """Use as a context manager."""
@@ -25,6 +27,8 @@ class TerminalProgress(Progress):
             TimeElapsedColumn(), TimeRemainingColumn(), console=self._console, transient=True,
         )  # fmt: skip
         self._task: int | None = None
+        self._unit = unit
+        self._said = self._start  # when the last line was written
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
@@ -47,7 +51,8 @@ class TerminalProgress(Progress):
                 self._bar.remove_task(self._bar.task_ids[0])
             self._task = self._bar.add_task(stage, total=None)
         else:
-            self._console.print(f"[{time.monotonic() - self._start:5.1f} s] {stage}")
+            self._said = time.monotonic()
+            self._console.print(f"[{self._said - self._start:5.1f} s] {stage}", soft_wrap=True)
 
     def say(self, text: str) -> None:
         """A line that stays, above the bar."""
@@ -55,5 +60,8 @@ class TerminalProgress(Progress):
             self._console.print(text)
 
     def steps(self, done: int, of: int) -> None:
-        if self._console.is_terminal and self._task is not None:
-            self._bar.update(self._bar.task_ids[0], completed=done, total=of)
+        if self._console.is_terminal:
+            if self._task is not None:
+                self._bar.update(self._bar.task_ids[0], completed=done, total=of)
+        elif time.monotonic() - self._said >= LINE_EVERY_S:
+            self(f"{done} of {of} {self._unit}")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sa_atp import artefacts, lanes_option
 from sa_atp.errors import UserError
 from sa_atp.spec import CONTRIBUTION_BITS, SLOTS, UDP_PORT
+from sa_atp.words import plural
 
 if TYPE_CHECKING:
     from sa_atp.control.fabric import SwitchPlace
@@ -85,20 +86,22 @@ def run(options: argparse.Namespace) -> int:
     from sa_atp.control.server import ServerProcess
     from sa_atp.net.settling import settle
 
+    say("loading kernels (compiled the first time)")
     process = ServerProcess(settings, listen, random_bits=random.SystemRandom().getrandbits)
     if places:
+        say(f"bringing up {plural(len(places), 'switch', 'switches')}")
         process.use_switches(places)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: process.stop())
-    print(
-        f"sa-atp ps: {lanes} lanes; workers connect to udp://{process.address[0]}:{process.address[1]}",
-        file=sys.stderr,
-        flush=True,
-    )
+    say(f"{lanes} lanes; workers connect to udp://{process.address[0]}:{process.address[1]}")
     settle()
     print(json.dumps({"ready": True, "address": list(process.address), "lanes": lanes}), flush=True)
     process.run()
     return 0
+
+
+def say(text: str) -> None:
+    print(f"sa-atp ps: {text}", file=sys.stderr, flush=True)
 
 
 def _places(options: argparse.Namespace) -> "list[SwitchPlace]":

@@ -169,7 +169,7 @@ def run(options: argparse.Namespace) -> int:
     impair(ports, options)
     with P4RuntimeServer(device, options.grpc) as server:
         if program is not None:
-            say(f"loading {program.json_path} (the first time, compiling takes some seconds)")
+            say(f"loading {program.json_path.parent.name}/{program.json_path.name} (compiled the first time)")
             server.push(program.p4info(), program.device_config(), program.cookie)
         loop = SwitchLoop(device, ports, captures=options.pcap)
         device.clock = loop.now_us

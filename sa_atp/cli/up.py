@@ -87,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
     build = {"lanes": lanes, "contributions": contributions}
     if options.pcap is not None:
         make_folder(options.pcap)
-    with _terminated_like_interrupted(), _log_folder() as logs, Group() as group:
+    with _terminated_like_interrupted(), _log_folder() as logs, Group(say) as group:
         say("starting switch and parameter server (the first time, compiling takes some seconds)")
         cluster = LocalCluster(
             group,

@@ -50,7 +50,7 @@ def run(plan: Plan, folder: Path, progress: Progress) -> list[PolicyRun]:
     """
     check(plan)
     folder.mkdir(parents=True, exist_ok=True)
-    with Group() as group:
+    with Group(progress) as group:
         # one thread each: the workers share the cores, and emulate their devices
         environment = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         progress("starting switch, parameter server and workers")
@@ -124,7 +124,7 @@ def parameters_address(process: Process | None) -> str:
 
 
 def prepare(plan: Plan, workers: Sequence[Process]) -> None:
-    """Has workers that are ready load what the plan needs, all at the same time. Raises: ProcessError."""
+    """Has workers that are ready load and compile what the plan needs, all at the same time. Raises: ProcessError."""
     for worker in workers:
         worker.tell({"kind": "prepare", "plan": plan.as_dict(), "out": os.devnull})
     for worker in workers:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -19,10 +19,27 @@ from sa_atp.errors import SaAtpError
 
 END_TIMEOUT_S = 5.0
 LOG_TAIL_LINES = 20
+TICK_S, TELL_EVERY_S = 1.0, 5.0  # whom we wait for
+LEAST_SHARE = 0.1  # of a processor, with which a process computes
+SAID = "sa-atp"  # what a line of a log begins with that says what a process of ours is doing
 
 
 class ProcessError(SaAtpError):
     """A process of the run ended, or did not answer; the message holds its last words."""
+
+
+class Waiting:
+    """Tells people every few seconds whom we wait for, and what that one is doing."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._told = time.monotonic()
+
+    def on(self, process: "Process") -> None:
+        """We wait for this process."""
+        if time.monotonic() - self._told >= TELL_EVERY_S:
+            self._tell(f"waiting for {process.name}: {process.doing or 'it is starting'}")
+            self._told = time.monotonic()
 
 
 class Process:
@@ -38,14 +55,17 @@ class Process:
         program: Sequence[str] = (sys.executable, "-m"),
         inside: Sequence[str] = (),
         talks: bool = True,
+        waiting: Waiting | None = None,
     ) -> None:
         """Args:
         name: for messages.
         arguments: of the program; by default the first is the Python module to run.
         inside: what to put before the command, so that it runs in a namespace or a control group.
         talks: whether it answers in lines of JSON; False: what it prints goes to the log.
+        waiting: is told while we wait for an answer; default: nobody is.
         """
         self.name = name
+        self._waiting = waiting
         self.log = log
         self._command = [*inside, *program, *arguments]
         self._buffer = b""
@@ -85,14 +105,38 @@ class Process:
         return found
 
     def line(self, timeout_s: float) -> str:
-        """The next line of its output. Raises: ProcessError: it ended, or said nothing in time."""
+        """The next line of its output.
+
+        Args: timeout_s: a process that shares the processors with others, and computes meanwhile, has so much time of
+            its own, and ten times as long at most.
+
+        Raises: ProcessError: it ended, or said nothing in time.
+        """
         deadline = time.monotonic() + timeout_s
+        before_s = seen_s = self.cpu_s()
+        looked, share = time.monotonic(), 0.0
         while b"\n" not in self._buffer:
-            if not wait_for([self], deadline - time.monotonic()):
-                raise ProcessError(self._obituary(f"said nothing for {timeout_s:.0f} s"))
-            self.pump()
+            if wait_for([self], min(deadline - time.monotonic(), TICK_S)):
+                self.pump()
+                continue
+            if self._waiting is not None:
+                self._waiting.on(self)
+            now, used_s = time.monotonic(), self.cpu_s()
+            if now - looked >= TELL_EVERY_S:
+                share = (used_s - seen_s) / (now - looked)
+                looked, seen_s = now, used_s
+            if now >= deadline:
+                if share < LEAST_SHARE or used_s - before_s >= timeout_s:
+                    raise ProcessError(self._obituary(f"said nothing for {timeout_s:.0f} s"))
+                deadline = now + TELL_EVERY_S
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line.decode(errors="replace")
+
+    @property
+    def doing(self) -> str:
+        """What it has last said in its log that it is doing; "" where it has not."""
+        said = [line for line in self.log.read_text(errors="replace").splitlines() if line.startswith(SAID)]
+        return said[-1].partition(": ")[2] if said else ""
 
     @property
     def has_answer(self) -> bool:
@@ -161,8 +205,10 @@ class Process:
 class Group:
     """Processes that end together, whatever happens."""
 
-    def __init__(self) -> None:
+    def __init__(self, tell: Callable[[str], None] | None = None) -> None:
+        """Args: tell: is told whom we wait for while one of them keeps us waiting for an answer; default: nobody is."""
         self._processes: list[Process] = []
+        self.waiting = None if tell is None else Waiting(tell)
 
     def start(
         self,
@@ -176,7 +222,11 @@ class Group:
         talks: bool = True,
     ) -> Process:
         """Starts a process; see Process for the arguments."""
-        return self.add(Process(name, arguments, log, environment, program=program, inside=inside, talks=talks))
+        return self.add(
+            Process(
+                name, arguments, log, environment, program=program, inside=inside, talks=talks, waiting=self.waiting
+            )
+        )  # fmt: skip
 
     def add(self, process: Process) -> Process:
         """Has the group end a process that runs already."""

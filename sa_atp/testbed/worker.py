@@ -20,6 +20,7 @@ from sa_atp import policies
 from sa_atp.arrays import Exponents, Integers, Values
 from sa_atp.errors import SaAtpError
 from sa_atp.net.communicator import Communicator, connect
+from sa_atp.net.compiled import connection_kernels, socket_kernels
 from sa_atp.net.settling import settle
 from sa_atp.testbed import gloo, parameter_client
 from sa_atp.testbed.plan import Plan
@@ -169,13 +170,25 @@ FAMILIES: Mapping[policies.Family, Callable[[dict[str, Any]], dict[str, Any]]] =
 
 
 def prepare(task: dict[str, Any]) -> dict[str, Any]:
-    """Does once what costs time only once: data, models, PyTorch and its kernels where the plan needs them."""
+    """Does once what costs time only once: data, models, PyTorch and its kernels where the plan needs them, and what
+    connections run.
+    """
     plan = plan_of(task)
+    say(f"loading the model {plan.job.model} and its data")
     make_workload(plan, 0).gradient(0, 0, 0)
+    if any(policies.find(policy).family is policies.Family.SWITCH for policy in plan.run.policies):
+        say("loading kernels (compiled the first time)")
+        connection_kernels()
+        socket_kernels()
     if any(policies.find(policy).family is policies.Family.PEERS for policy in plan.run.policies):
         gloo.load()
     settle()
     return {}
+
+
+def say(text: str) -> None:
+    """Writes into our log what we are doing: whoever waits for us reads it there."""
+    print(f"sa-atp worker: {text}", file=sys.stderr, flush=True)
 
 
 def _write(path: Path, found: dict[str, Any]) -> None:

@@ -30,3 +30,8 @@ def __getattr__(name: str) -> Any:
 
         return getattr(importlib.import_module(f"sa_atp.train.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """What is public, whether it has been used yet or not."""
+    return __all__

@@ -13,7 +13,7 @@ from rich.table import Table
 
 import sa_atp as package
 from sa_atp import terminal
-from sa_atp.cli import _sweep, main
+from sa_atp.cli import _progress, _sweep, main
 from sa_atp.net.ports import Capture
 from sa_atp.spec import UDP_PORT
 from sa_atp.testbed.plan import Plan
@@ -39,6 +39,22 @@ def capture(tmp_path: Path) -> Path:
     made.write(frames, np.array([frames.shape[1]]), 0)
     made.close()
     return tmp_path / "one.pcap"
+
+
+# --- progress -------------------------------------------------------------------------------------------------------------
+
+
+def test_steps_are_said_in_lines_where_there_is_no_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    long = "waiting for " + "a process with a long name " * 10
+    with _progress.TerminalProgress() as progress:
+        progress(long)
+        progress.steps(2, 40)
+        monkeypatch.setattr(_progress, "LINE_EVERY_S", 0.0)
+        progress.steps(3, 40)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition("] ")[2] for line in lines] == [long, "3 of 40 steps"]
 
 
 # --- tables ---------------------------------------------------------------------------------------------------------------

@@ -98,7 +98,7 @@ class Layout:
     def connect(
         self, node: str, other: str, quality: LinkQuality, *, port: int | None = None, other_port: int | None = None
     ) -> None:
-        """Draws a link. Args: port, other_port: of switches; default: the first free one. Raises: UserError: none is free."""
+        """Draws a link. Args: port, other_port: of switches; default: the first free. Raises: UserError: no port is."""
         port = self._free_port(node) if port is None else port
         other_port = self._free_port(other) if other_port is None else other_port
         self.cables.append(Cable(node=node, other=other, port=port, other_port=other_port, quality=quality))

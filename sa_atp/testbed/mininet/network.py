@@ -6,7 +6,7 @@ import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -43,12 +43,14 @@ class Network:
         logs: Path,
         pcap: bool = False,
         seed: int = 1,
+        tell: Callable[[str], None] | None = None,
     ) -> None:
         """Args:
         switch: "embedded" or "bmv2".
         slots, slots_per_job: see `sa-atp ps`.
         logs: folder for logs, and for pcap files of switch ports.
         seed: of what links do by chance.
+        tell: see processes.Group.
 
         Raises: MissingPartError, UserError.
         """
@@ -61,7 +63,7 @@ class Network:
         self.logs = logs
         self.pcap = pcap
         self.seed = seed
-        self.group = Group()
+        self.group = Group(tell)
         self.server: Process | None = None
         self._stack = ExitStack()
         self.streams = 0  # of other traffic
@@ -124,6 +126,7 @@ class Network:
                 grpc=f"unix:{self.sockets}/{switch}.sock",
                 folder=self.logs,
                 pcap=self.pcap,
+                waiting=self.group.waiting,
                 **({"options": impairments(self.layout, switch, self.seed)} if self.switch == "embedded" else {}),
             )
         joins = self.switch == "embedded" and parts.has_super_packets()

@@ -25,7 +25,7 @@ from sa_atp.spec import CONTRIBUTION_BITS
 from sa_atp.testbed.mininet.api import Host, Switch
 from sa_atp.testbed.mininet.cgroups import CpuGroup
 from sa_atp.testbed.mininet.parts import BMV2
-from sa_atp.testbed.processes import Process
+from sa_atp.testbed.processes import Process, Waiting
 
 READY_TIMEOUT_S = 120.0  # the first start of the embedded target compiles the program
 ASK_EVERY_S = 1.0
@@ -60,6 +60,7 @@ class P4Switch(NamespaceNode, Switch, ABC):  # type: ignore[misc]
         folder: Path | None = None,
         pcap: bool = False,
         options: Sequence[str] = (),
+        waiting: Waiting | None = None,
         **params: Any,
     ) -> None:
         """Args:
@@ -70,6 +71,7 @@ class P4Switch(NamespaceNode, Switch, ABC):  # type: ignore[misc]
         grpc: where P4Runtime listens; default: a Unix socket, which all namespaces reach.
         folder: for its log, and for pcap files of its ports; default: a new temporary folder.
         options: more options of its command line.
+        waiting: see processes.Process.
         params: of Mininet's Switch.
         """
         params["inNamespace"] = True  # whatever Mininet says by itself: two networks may have a switch of the same name
@@ -81,6 +83,7 @@ class P4Switch(NamespaceNode, Switch, ABC):  # type: ignore[misc]
         self.grpc = grpc or f"unix:{self.folder.resolve()}/{name}.sock"
         self.pcap = pcap
         self.options = list(options)
+        self.waiting = waiting
         self.process: Process | None = None
         super().__init__(name, **params)
 
@@ -116,6 +119,7 @@ class P4Switch(NamespaceNode, Switch, ABC):  # type: ignore[misc]
             program=self.program(),
             inside=self.inside(),
             talks=self.talks,
+            waiting=self.waiting,
         )
 
     @classmethod

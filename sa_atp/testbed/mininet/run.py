@@ -66,6 +66,7 @@ def run(plan: Plan, plan_path: Path, folder: Path, progress: Progress) -> list[P
         logs=folder,
         pcap=plan.switch.pcap,
         seed=plan.run.seed,
+        tell=progress,
     ) as network:
         return _Run(plan, network, folder, progress).all()
 

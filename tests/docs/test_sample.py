@@ -1,0 +1,54 @@
+"""README's sample of what the demo prints: the words, rows and columns are those that it prints today."""
+
+import io
+import re
+
+import pytest
+from report import synthetic
+from rich.console import Console
+
+from docs.blocks import ROOT
+from sa_atp.report.table import print_table
+from sa_atp.report.text import NBSP
+from sa_atp.testbed import plan_files
+from sa_atp.testbed.plan import with_lanes
+from sa_atp.testbed.tasks import make_workload
+
+NUMBER = re.compile(r"\d+(?: \d{3})*(?:\.\d+)?")
+
+
+def shape(text: str) -> list[str]:
+    """Its words; a number is a #, and milliseconds are seconds: those depend on the run."""
+    plain = NUMBER.sub("#", text.replace(NBSP, " "))
+    return re.sub(r"# ms\b", "# s", plain).split()
+
+
+def sample() -> str:
+    text = (ROOT / "README.md").read_text()
+    found = re.search(r"It ends like this:\n\n```\n(.*?)```\n\nand with the paths", text, re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def test_the_sample_of_the_demo_has_the_shape_of_what_it_prints() -> None:
+    plan = with_lanes(plan_files.load(ROOT / "topologies" / "demo.toml"))
+    printed = io.StringIO()
+    print_table(synthetic.result(plan), Console(file=printed, width=80))
+    assert shape(sample()) == shape(printed.getvalue())
+    assert max(map(len, sample().splitlines())) <= 80
+
+
+@pytest.mark.needs("torch", "sklearn")
+def test_what_does_not_depend_on_the_machine_is_as_it_is_today() -> None:
+    plan = with_lanes(plan_files.load(ROOT / "topologies" / "demo.toml"))
+    shown = sample().replace(NBSP, " ")
+    words = " ".join(shown.split())
+    sums = plan.topology.workers * plan.run.steps
+    assert f"embedded switch with {plan.lanes} lanes" in words
+    assert f"{plan.run.steps} steps" in words
+    assert f"checked {sums} {sums}" in words
+    sent = re.search(r"fragments sent +([\d ]+?)  +", shown)
+    assert sent is not None
+    fragments = -(-make_workload(plan, 0).values // plan.lanes)
+    # of ATP, which sends nothing twice where nothing is lost; and a sum before the first step, by which workers meet
+    assert fragments * sums <= int(sent[1].replace(" ", "")) <= fragments * sums * 1.01
