@@ -4,6 +4,7 @@ Unknown keys, wrong types and values out of range are refused with the key, the 
 """
 
 import dataclasses
+import json
 import typing
 from collections.abc import Mapping
 from dataclasses import field
@@ -37,17 +38,19 @@ def read_table(kind: Any, name: str, table: Mapping[str, Any], where: str) -> An
     for key, value in table.items():
         if key not in known:
             raise UserError(f"{where}: unknown key {name}.{key}; [{name}] has {', '.join(known)}")
-        values[key] = _value(value, types[key], known[key].metadata, f"{where}: {name}.{key}")
+        values[key] = _value(value, types[key], known[key].metadata, f"{where}: {name}.{key}", known[key].default)
     return kind(**values)
 
 
-def _value(value: Any, kind: Any, limits: Mapping[str, Any], where: str) -> Any:
+def _value(value: Any, kind: Any, limits: Mapping[str, Any], where: str, default: Any) -> Any:
     if typing.get_origin(kind) is tuple:
-        if not isinstance(value, list | tuple):
-            raise UserError(f"{where} = {value!r}: expected a list")
         element = typing.get_args(kind)[0]
+        if not isinstance(value, list | tuple):
+            example = [value] if type(value) in (element, *([int] if element is float else [])) else list(default)
+            such = f", such as {json.dumps(example)}" if example else ""
+            raise UserError(f"{where} = {value!r}: expected a list{such}")
         inner = {"between": limits["each"]} if "each" in limits else limits
-        return tuple(_value(v, element, inner, where) for v in value)
+        return tuple(_value(v, element, inner, where, None) for v in value)
     if kind is Any:
         return value
     if kind is float and type(value) is int:

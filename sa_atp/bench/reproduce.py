@@ -28,6 +28,7 @@ MOST_SEEDS = 100
 PACKAGES = ("sa_atp", "numpy", "scipy", "torch", "scikit-learn")
 SPACE_BYTES = 20_000_000
 PAGE, NUMBERS, FIGURE = "reproduce.md", "reproduce.json", "reproduce.png"
+POINTS = "points"  # the folder of finished runs
 Say = Callable[[str], None]
 
 
@@ -74,7 +75,7 @@ def run(
         for setting in settings_of(headline):
             runner.check(setting.plan(policies_of(headline, setting), asked.seed, asked.steps), "reproduce")
     with run_folder.claimed(folder, SPACE_BYTES):
-        kept = Kept(folder / "points", stamp())
+        kept = Kept(folder / POINTS, stamp())
         found = {}
         for number, headline in enumerate(asked.headlines, 1):
             at = f"{headline.name} ({number} of {len(asked.headlines)})"

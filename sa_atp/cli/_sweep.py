@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.table import Table
 
 from sa_atp import terminal
+from sa_atp.cli import _side_by_side
 from sa_atp.errors import MissingPartError, UserError
 from sa_atp.report.text import digits, duration, policy_name
 from sa_atp.testbed.plan import Plan
-from sa_atp.testbed.plan_files import parse_tables
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import RunResult
 from sa_atp.testbed.sweep import Point, points, seconds_left
@@ -39,16 +39,12 @@ def run(
     from sa_atp.testbed import run_folder, runner
 
     wanted = points(plan, path)
-    if (jobs != 1 or scheduler) and plan.run.backend != "sim":
-        raise UserError(
-            f"--{'scheduler' if scheduler else 'jobs'} is for --backend sim: runs of the backend {plan.run.backend} "
-            "are measured on this machine, and would disturb each other"
-        )
+    beside = _side_by_side.check(plan, jobs, scheduler)
     for point in wanted:
         runner.check(point.plan, path)
     with run_folder.claimed(folder, sum(run_folder.bytes_needed(point.plan) for point in wanted)):
         done = {point.folder: _finished(folder, point, replace) for point in wanted}
-        if jobs != 1 or scheduler:
+        if beside:
             _run_side_by_side(plan, path, folder, progress, wanted, done, jobs, scheduler)
         return _run_points(plan, path, folder, progress, wanted, done)
 
@@ -65,35 +61,17 @@ def _run_side_by_side(
 ) -> None:
     """Runs the points that `done` lacks, writes each down as soon as it is there, and adds it."""
     from sa_atp import report
-    from sa_atp.report import archive
-    from sa_atp.testbed import points as side_by_side
 
-    missing = {point.folder: point for point in wanted if done[point.folder] is None}
-    tasks = [
-        side_by_side.Point(name, "sa_atp.cli._sweep:run_point", {"plan": point.plan.as_dict(), "path": path})
-        for name, point in missing.items()
-    ]
-    left = len(tasks)
-    progress(f"{left} of {len(wanted)} points to run")
-    for task, encoded in side_by_side.run(tasks, folder, jobs=jobs, scheduler=scheduler):
-        result = archive.decode(encoded)
-        result.manifest["command"] = ["sa-atp", *sys.argv[1:]]
+    missing = {f"{plan.sweep.key} = {p.value} ({p.folder})": p for p in wanted if done[p.folder] is None}
+    progress(f"{len(missing)} of {len(wanted)} points to run")
+    plans = {name: point.plan for name, point in missing.items()}
+    for name, result in _side_by_side.run(plans, path, folder, progress, jobs=jobs, scheduler=scheduler):
+        at = missing[name].folder
         try:
-            report.write_report(result, folder / "points" / task.name)
+            report.write_report(result, folder / "points" / at)
         except report.DrawingError as error:
             print(f"sa-atp: {error}", file=sys.stderr)
-        done[task.name] = result
-        left -= 1
-        progress(f"{plan.sweep.key} = {missing[task.name].value}: done, {left} left")
-
-
-def run_point(arguments: dict[str, Any]) -> Any:
-    """Runs one point where it is called; see points. Returns: what archive.encode makes of its result."""
-    from sa_atp.report import archive
-    from sa_atp.testbed import runner
-
-    plan = parse_tables(arguments["plan"], arguments["path"])
-    return archive.encode(runner.run(plan, arguments["path"], Path(), Progress()))
+        done[at] = result
 
 
 def _run_points(
@@ -165,6 +143,11 @@ def _finished(folder: Path, point: Point, replace: bool) -> RunResult | None:
         return None
 
 
+def finished_points(folder: Path) -> int:
+    """How many points of a sweep a folder has."""
+    return len(list((folder / "points").glob("*/run.json")))
+
+
 def _minutes(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
@@ -182,6 +165,8 @@ def print_numbers(plan: Plan, numbers: dict[str, Any], folder: Path, console: Co
     for point in numbers["points"]:
         cells = [point["policies"].get(policy, {}) for policy in plan.run.policies]
         table.add_row(label(point["value"], numbers["key"]), *(_cell(cell, is_time) for cell in cells))
+    if "all" in numbers:
+        table.add_row("all", *(_cell(numbers["all"].get(policy, {}), is_time) for policy in plan.run.policies))
     console.print(numbers["quantity"].capitalize(), style="bold")
     terminal.print_table(console, table)
     console.print(f"Figure:   {folder / 'sweep.png'}")

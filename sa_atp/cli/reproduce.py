@@ -43,7 +43,9 @@ def run(options: argparse.Namespace) -> int:
                 asked, options.out, progress, jobs=options.jobs, scheduler=options.scheduler
             )
     except KeyboardInterrupt:
-        print(f"sa-atp: what is finished is in {options.out}: the same command goes on from there", file=sys.stderr)
+        done = len(list((options.out / reproduce.POINTS).glob("*.json")))
+        there = f"{plural(done, 'run is', 'runs are')} in {options.out}: the same command goes on from there"
+        print(f"sa-atp: {there if done else 'no run is finished'}", file=sys.stderr)
         raise
     if options.json:
         print(json.dumps({**numbers, "folder": str(options.out)}))

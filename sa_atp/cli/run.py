@@ -7,11 +7,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sa_atp.errors import UserError
 from sa_atp.words import plural
 
 if TYPE_CHECKING:
     from sa_atp.testbed.plan import Plan
+    from sa_atp.testbed.progress import Progress
+    from sa_atp.testbed.records import RunResult
 
 BACKENDS = ("auto", "local", "mininet", "sim")
 SWITCHES = ("auto", "embedded", "bmv2", "tofino-model", "tofino2-model")
@@ -35,15 +36,16 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--replace", action="store_true",
                         help="replace a finished run of another plan in the folder (default: refuse to)")  # fmt: skip
     parser.add_argument("--jobs", type=int, default=1, metavar="N",
-                        help="points of a sweep that run at a time, in virtual time (default: 1)")  # fmt: skip
+                        help="policies, repetitions, points that run at a time, in virtual time (default: 1)")  # fmt: skip
     parser.add_argument("--scheduler", metavar="ADDRESS",
-                        help="Dask scheduler whose workers run a sweep's points, for example tcp://HOST:8786")  # fmt: skip
+                        help="Dask scheduler whose workers run these, for example tcp://HOST:8786")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the summary as one JSON object")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     from sa_atp import artefacts, report
+    from sa_atp.cli import _side_by_side
     from sa_atp.cli._progress import TerminalProgress
     from sa_atp.cli._results import save
     from sa_atp.report.table import print_table
@@ -53,18 +55,18 @@ def run(options: argparse.Namespace) -> int:
     path = artefacts.plan_file(options.plan)
     plan = plans.placed(plan_files.load(path, options.overrides), options.backend, options.switch)
     folder = options.out or Path("runs") / f"{options.plan.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
-    if options.jobs < 1:
-        raise UserError(f"--jobs {options.jobs}: expected at least 1")
+    beside = _side_by_side.check(plan, options.jobs, options.scheduler)
     if plan.sweep.key:
         return run_sweep(options, plan, path, folder)
-    if options.jobs != 1 or options.scheduler:
-        raise UserError(f"{path} has no [sweep]: --jobs and --scheduler run its points side by side")
     runner.check(plan, str(path))
     with run_folder.claimed(folder, run_folder.bytes_needed(plan)):
         if not options.replace:
             report.finished(folder, plan)  # one of another plan stays
         with TerminalProgress() as progress:
-            result = runner.run(plan, str(path), folder, progress)
+            if beside:
+                result = run_side_by_side(options, plan, path, folder, progress)
+            else:
+                result = runner.run(plan, str(path), folder, progress)
             progress("drawing figures")
             saved = save(result, folder)
     summary = report.summarise(result)
@@ -78,6 +80,21 @@ def run(options: argparse.Namespace) -> int:
     for problem in problems:
         print(f"sa-atp: {problem}", file=sys.stderr)
     return 1 if problems else 0
+
+
+def run_side_by_side(
+    options: argparse.Namespace, plan: "Plan", path: Path, folder: Path, progress: "Progress"
+) -> "RunResult":
+    """Runs the policies and repetitions of a plan."""
+    from sa_atp.cli import _side_by_side
+    from sa_atp.folders import make_folder
+
+    logs = folder / "logs"
+    make_folder(logs)
+    ((_, result),) = _side_by_side.run(
+        {"": plan}, str(path), logs, progress, jobs=options.jobs, scheduler=options.scheduler
+    )
+    return result
 
 
 def run_sweep(options: argparse.Namespace, plan: "Plan", path: Path, folder: Path) -> int:
@@ -97,7 +114,14 @@ def run_sweep(options: argparse.Namespace, plan: "Plan", path: Path, folder: Pat
                 scheduler=options.scheduler,
             )
     except KeyboardInterrupt:
-        print(f"sa-atp: what is finished is in {folder}: `--out {folder}` goes on from there", file=sys.stderr)
+        done = _sweep.finished_points(folder)
+        if done:
+            said = (
+                f"{plural(done, 'point')} of {len(plan.sweep.values)} finished, in {folder}: `--out {folder}` goes on"
+            )
+        else:
+            said = "no point is finished"
+        print(f"sa-atp: {said}", file=sys.stderr)
         raise
     if options.json:
         print(_sweep.as_json(numbers, folder))

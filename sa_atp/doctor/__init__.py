@@ -29,7 +29,7 @@ class Examination:
 def probes() -> dict[str, list[Probe]]:
     return {
         "Python": [software.python, *(partial(software.package, each) for each in software.PACKAGES), software.torch],
-        "Programs": [partial(software.program, each) for each in software.PROGRAMS],
+        "Programs": [partial(software.program, each) for each in software.programs()],
         "Machine": [*machine.findings()],
         "Project": [
             project.programs,

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from sa_atp import needs
 from sa_atp.doctor.finding import Finding
 
 _CORE = ("python", "kernel", "numpy", "numba", "grpc", "p4runtime", "p4 programs", "cache", "udp loopback")
@@ -21,8 +22,9 @@ _MININET = (
     "htb",
 )
 
+DEMO = "sa-atp run demo (--backend local)"
 NEEDS: Mapping[str, tuple[str, ...]] = {
-    "scripts/demo (sa-atp run, --backend local)": (*_CORE, *_TRAINING),
+    DEMO: (*_CORE, *_TRAINING),
     "sa-atp run --backend sim": ("python", "numpy", "numba", "p4 programs", "cache", *_TRAINING),
     "sa-atp run --backend mininet": (*_CORE, *_TRAINING, *_MININET),
     "sa-atp run --backend mininet --switch bmv2": (*_CORE, *_TRAINING, *_MININET, "simple_switch_grpc"),
@@ -39,11 +41,19 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     "sa-atp stf --target tofino2-model": (*_CORE, "p4runtime", "jbay_test_harness"),
     "p4runtime-shell": ("p4runtime-shell",),
     "sa-atp dissect": ("python", "numpy", "scapy"),
+}
+IN_A_CHECKOUT: Mapping[str, tuple[str, ...]] = {
+    "scripts/demo": NEEDS[DEMO],
     "scripts/compile": ("p4c-bm2-ss",),
     "scripts/tofino compile": ("p4c-barefoot", "bfas"),
     "docker compose up": ("docker",),
 }
-DEMO = next(iter(NEEDS))
+"""What there is to run where this was not installed from a wheel."""
+
+
+def offered() -> Mapping[str, tuple[str, ...]]:
+    """The commands that there are here, and what each needs."""
+    return NEEDS if needs.checkout() is None else {**IN_A_CHECKOUT, **NEEDS}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,5 +66,6 @@ class Command:
 def commands(findings: Iterable[Finding]) -> list[Command]:
     good = {finding.name for finding in findings if finding.ok}
     return [
-        Command(name=name, missing=tuple(need for need in needs if need not in good)) for name, needs in NEEDS.items()
+        Command(name=name, missing=tuple(part for part in parts if part not in good))
+        for name, parts in offered().items()
     ]

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from sa_atp import artefacts
+from sa_atp import artefacts, needs
 from sa_atp.doctor.finding import Finding, attempt
 from sa_atp.errors import SaAtpError
 from sa_atp.folders import cache_folder
@@ -18,7 +18,8 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 def programs() -> Finding:
     """The compiled P4 programs: there, and whole."""
-    how = "scripts/compile (it needs p4c), or `git checkout p4src/compiled`"
+    in_checkout = needs.checkout() is not None
+    how = "scripts/compile (it needs p4c), or `git checkout p4src/compiled`" if in_checkout else "install sa_atp again"
     try:
         builds = [artefacts.from_folder(folder) for folder in artefacts.all_builds().values()]
         for build in builds:

@@ -53,6 +53,7 @@ PACKAGES = (
 )
 
 PROGRAMS = tuple(program for program in needs.PROGRAMS.values() if not program.essential)
+CHECKOUT_ONLY = ("p4c-bm2-ss", "p4c-barefoot", "bfas", "shellcheck", "docker")  # what only scripts of a checkout call
 WORDY = ("ifconfig", "iperf3", "shellcheck", "simple_switch_CLI")  # whose last line tells no version
 
 
@@ -64,6 +65,11 @@ def python() -> Finding:
         detail=f"{version} at {sys.executable}",
         how="apt-get install python3 python3-venv, of Debian 12 or newer",
     )
+
+
+def programs() -> list[needs.Program]:
+    """Those that something here would call."""
+    return [each for each in PROGRAMS if needs.checkout() is not None or each.name not in CHECKOUT_ONLY]
 
 
 def package(wanted: Package) -> Finding:

@@ -83,7 +83,9 @@ QUANTITIES = {
 }
 """For each figure of a plan what its panels show; the first is the one that sweep.json and the terminal tell."""
 
+SEEDS = "run.seed"
 KEYS = {
+    SEEDS: "seeds",
     "topology.workers": "number of workers",
     "straggler.slowdown": "slow-down",
     "straggler.slowdown_range": "range of slow-downs",
@@ -119,13 +121,29 @@ def table(plan: Plan, results: Sequence[tuple[Any, RunResult]]) -> dict[str, Any
                 "help": _sum(run.help for run in policy.runs),
             }
         rows.append({"value": value, "policies": policies})
-    return {
+    found = {
         "schema": 1,
         "key": plan.sweep.key,
         "figure": plan.sweep.figure,
         "quantity": quantities[0].title,
         "points": rows,
     }
+    return {**found, "all": _over_seeds(rows)} if plan.sweep.key == SEEDS else found
+
+
+def _over_seeds(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Of each policy the mean over seeds, which differ by chance alone: of a seed that has repetitions, their mean."""
+    found: dict[str, Any] = {}
+    for policy in dict.fromkeys(name for row in rows for name in row["policies"]):
+        parts = [row["policies"][policy]["quantities"] for row in rows if policy in row["policies"]]
+        shown = {
+            title: _numbers([part[title]["mean"] for part in parts if part[title]["mean"] is not None])
+            for title in parts[0]
+        }
+        shown = {title: {**{k: v for k, v in n.items() if k != "repetitions"}, "seeds": n["repetitions"]}
+                 for title, n in shown.items()}  # fmt: skip
+        found[policy] = {**next(iter(shown.values())), "quantities": shown}
+    return found
 
 
 def _numbers(found: list[float]) -> dict[str, Any]:
@@ -161,7 +179,7 @@ def draw(plan: Plan, numbers: dict[str, Any], folder: Path) -> Path:
         made = style.figure(PANEL_IN, title, subtitle(plan), legend=style.legend_rows(labels))
         panels = made.subplots(1, len(quantities), squeeze=False)[0]
         for axes, quantity in zip(panels, quantities, strict=True):
-            _panel(axes, quantity, plan, numbers["points"])
+            _panel(axes, quantity, plan, numbers)
         keys = panels[0].get_legend_handles_labels()[0]
         if keys and labels:
             style.add_legend(made, keys, PANEL_IN)
@@ -170,7 +188,8 @@ def draw(plan: Plan, numbers: dict[str, Any], folder: Path) -> Path:
         return style.save(made, folder / "sweep.png")
 
 
-def _panel(axes: "Axes", quantity: Quantity, plan: Plan, points: Sequence[dict[str, Any]]) -> None:
+def _panel(axes: "Axes", quantity: Quantity, plan: Plan, numbers: dict[str, Any]) -> None:
+    points = numbers["points"]
     places, labels, is_log = _places([point["value"] for point in points], plan.sweep.key)
     found = {
         policy: [(x, _of(point, policy, quantity)) for x, point in zip(places, points, strict=True)]
@@ -188,6 +207,8 @@ def _panel(axes: "Axes", quantity: Quantity, plan: Plan, points: Sequence[dict[s
             )  # fmt: skip
     if quantity.has_bound and plan.straggler.by != "congestion":
         _bound(axes, places, points, plan.run.policies[0], factor)
+    if plan.sweep.key == SEEDS:
+        _means(axes, quantity, numbers["all"], factor)
     if is_log:
         axes.set_xscale("log")
         axes.minorticks_off()
@@ -198,6 +219,17 @@ def _panel(axes: "Axes", quantity: Quantity, plan: Plan, points: Sequence[dict[s
     limit = quantity.highest * 1.05 if quantity.highest else 1.08 * max(tops, default=1.0) / factor
     axes.set_ylim(0, limit or 1.0)
     axes.grid(axis="y")
+
+
+def _means(axes: "Axes", quantity: Quantity, policies: dict[str, Any], factor: float) -> None:
+    """Over all seeds: a line at the mean, and a band for its interval."""
+    for policy, found in policies.items():
+        shown = found["quantities"][quantity.title]
+        if shown["mean"] is not None:
+            axes.axhline(shown["mean"] / factor, color=style.policy_colour(policy), lw=1.0, ls=":")
+        if shown["ci95"]:
+            low, high = shown["ci95"]
+            axes.axhspan(low / factor, high / factor, color=style.policy_colour(policy), alpha=0.15, lw=0)
 
 
 def _of(point: dict[str, Any], policy: str, quantity: Quantity) -> dict[str, Any]:
@@ -229,12 +261,16 @@ def subtitle(plan: Plan) -> str:
     has_links = plan.run.backend != "local" and topology.link_mbps < 10_000
     links = f"{topology.link_mbps:g} Mbit/s links, " if has_links else ""
     again = f", {repetitions} repetitions with 95 % intervals of the mean" if repetitions > 1 else ""
+    if plan.sweep.key == SEEDS:
+        again += "; dotted: mean over seeds, with its 95 % interval"
     return f"{who}{topology.kind} topology, {links}{plan.job.model}, {plural(plan.run.steps, 'step')}{again}"
 
 
 def _places(values: Sequence[Any], key: str) -> tuple[list[float], list[str], bool]:
     """Where the values are on the axis, what is written there, and whether the axis is logarithmic."""
     labels = [label(value, key) for value in values]
+    if key == SEEDS:
+        return [float(n) for n in range(len(values))], labels, False  # names, not amounts
     places = [float(v) if isinstance(v, int | float) and not isinstance(v, bool) else math.nan for v in values]
     evenly = [float(n) for n in range(len(values))]
     if not all(map(math.isfinite, places)) or len(places) < 2:

@@ -4,6 +4,9 @@ Unknown keys, wrong types and values out of range are refused with the key, the 
 """
 
 import dataclasses
+import json
+import re
+import shlex
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -15,7 +18,9 @@ from sa_atp.inputs import read_text
 from sa_atp.tables import read_table
 from sa_atp.testbed import traces
 from sa_atp.testbed.plan import TABLES, Plan
-from sa_atp.words import plural
+from sa_atp.words import join, plural
+
+WORD = re.compile(r"[A-Za-z][\w+-]*|[0-9]+(\.[0-9]+)?")
 
 
 def load(path: Path, overrides: Iterable[str] = ()) -> Plan:
@@ -39,9 +44,13 @@ def parse(text: str, where: str, overrides: Iterable[str] = ()) -> Plan:
         tables: dict[str, Any] = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UserError(f"{where}: not TOML: {error}") from None
-    for override in overrides:
+    said = list(overrides)
+    for override in said:
         _override(tables, override)
-    return parse_tables(tables, where)
+    plan = parse_tables(tables, where)
+    for override in said:
+        _check_it_counts(plan, override)
+    return plan
 
 
 def parse_tables(tables: Mapping[str, Any], where: str) -> Plan:
@@ -71,9 +80,40 @@ def _override(tables: dict[str, Any], override: str) -> None:
         parsed = tomllib.loads(f"x = {value}")["x"]
     except (tomllib.TOMLDecodeError, RecursionError):
         parsed = value.strip()  # a bare word is a string
+        if parsed.startswith("["):
+            raise UserError(
+                f"--set {override}: not a list in TOML: strings in it have quotes, and all of it has others for the shell: "
+                f"--set {_quoted(key.strip(), parsed)}"
+            ) from None
     table = tables.setdefault(section, {})
     if isinstance(table, dict):  # else the plan is wrong, and that is said when it is read
         table[name] = parsed
+
+
+def _quoted(key: str, text: str) -> str:
+    """A list as the command line takes it: the one that was meant, if that can be seen, or an example."""
+    words = [word.strip() for word in text.removeprefix("[").removesuffix("]").split(",")]
+    if not all(WORD.fullmatch(word) for word in words):
+        key, words = "run.policies", ["atp", "sa-atp"]
+    values = ", ".join(word if word[0].isdecimal() else json.dumps(word) for word in words)
+    return shlex.quote(f"{key}=[{values}]")
+
+
+def _check_it_counts(plan: Plan, override: str) -> None:
+    """Raises: UserError: an override is for a policy that does not run."""
+    table = override.partition(".")[0].strip()
+    run = list(plan.run.policies)
+    if plan.sweep.key == "run.policies":
+        run += [
+            name for value in plan.sweep.values if isinstance(value, list) for name in value if isinstance(name, str)
+        ]
+    if table in policies.settings() and table not in policies.tables_of(
+        [name for name in run if name in policies.names()]
+    ):
+        of = [name for name in policies.names() if table in policies.tables_of([name])]
+        raise UserError(
+            f"--set {override}: changes nothing: [{table}] is for {join(of)}, and run.policies = {json.dumps(run)}"
+        )
 
 
 def _check_together(plan: Plan, where: str) -> None:

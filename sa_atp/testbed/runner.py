@@ -3,6 +3,7 @@
 import platform
 import subprocess
 import sys
+from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -34,10 +35,17 @@ def check(plan: Plan, plan_path: str) -> None:
         simulated.check(plan)
 
 
-def run(plan: Plan, plan_path: str, folder: Path, progress: Progress) -> RunResult:
+def run(
+    plan: Plan,
+    plan_path: str,
+    folder: Path,
+    progress: Progress,
+    turns: Iterable[tuple[int, str]] | None = None,
+) -> RunResult:
     """Runs a plan on the backend and the switch that it names (see plan.placed): what it says is what ran.
 
-    Raises: UserError, MissingPartError, SaAtpError.
+    Args: turns: only these repetitions and policies, of a plan in virtual time. Raises: UserError, MissingPartError,
+    SaAtpError.
     """
     plan = with_lanes(plan)
     check(plan, plan_path)
@@ -49,10 +57,15 @@ def run(plan: Plan, plan_path: str, folder: Path, progress: Progress) -> RunResu
 
         result.runs = mininet.run(plan, Path(plan_path), folder / "logs", progress)
     else:
-        result.runs = simulated.run(plan, progress)
-    # as the plan has them, in whatever turn they ran
-    result.runs.sort(key=lambda run: (run.repetition, plan.run.policies.index(run.policy), run.job))
+        result.runs = simulated.run(plan, progress, turns)
+    sort(result)
     return result
+
+
+def sort(result: RunResult) -> None:
+    """Puts the runs as the plan has them, in whatever turn they ran."""
+    order = result.plan.run.policies.index
+    result.runs.sort(key=lambda run: (run.repetition, order(run.policy), run.job))
 
 
 def require_parts(plan: Plan) -> None:

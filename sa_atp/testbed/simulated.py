@@ -1,7 +1,7 @@
 """The simulated backend: the same connections and the same switch program in virtual time, on links as the plan says."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -68,8 +68,8 @@ def check(plan: Plan) -> None:
         tofino_model.require(chip)
 
 
-def run(plan: Plan, progress: Progress) -> list[PolicyRun]:
-    """Runs all policies and repetitions of a plan. Raises: SaAtpError."""
+def run(plan: Plan, progress: Progress, turns: Iterable[tuple[int, str]] | None = None) -> list[PolicyRun]:
+    """Runs policies and repetitions of a plan. Args: turns: which; default: all, see RunPlan.turns. Raises: SaAtpError."""
     check(plan)
     by_packets = any(network_of(plan, policy) == "packets" for policy in plan.run.policies)
     count = (1 if plan.topology.kind == "star" else 1 + plan.topology.racks) if by_packets else 0
@@ -78,7 +78,7 @@ def run(plan: Plan, progress: Progress) -> list[PolicyRun]:
     with contextlib.ExitStack() as processes:
         switches = _switches(plan, count, processes) if by_packets else ()
         runs = []
-        for repetition, policy in plan.run.turns():
+        for repetition, policy in plan.run.turns() if turns is None else turns:
             progress(f"{policy}, repetition {repetition + 1} of {plan.run.repetitions}")
             if policies.find(policy).family is policies.Family.PARAMETERS:
                 runs.append(parameter_sim.run(plan, policy, repetition, progress))

@@ -15,7 +15,7 @@ import pytest
 from sa_atp import artefacts, doctor, needs
 from sa_atp.cli import main
 from sa_atp.doctor import machine, project, software
-from sa_atp.doctor.commands import NEEDS, commands
+from sa_atp.doctor.commands import commands, offered
 from sa_atp.doctor.finding import Finding, attempt
 from sa_atp.folders import cache_folder
 from sa_atp.softswitch import cached
@@ -87,7 +87,25 @@ def test_whoever_lacks_something_is_told_how_to_get_it(
 
 
 def test_every_need_is_probed(findings: dict[str, dict[str, Any]]) -> None:
-    assert {need for needs in NEEDS.values() for need in needs} <= set(findings)
+    assert {need for needs in offered().values() for need in needs} <= set(findings)
+
+
+def test_a_wheel_offers_nothing_that_only_a_checkout_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    everything = [Finding(name=name, ok=True, detail="") for name in findings_named()]
+    here = [command.name for command in commands(everything)]
+    assert {"scripts/demo", "scripts/compile", "docker compose up", "sa-atp run demo (--backend local)"} <= set(here)
+    monkeypatch.setattr(needs, "checkout", lambda: None)
+    there = [command.name for command in commands(everything)]
+    assert there
+    assert set(there) < set(here)
+    assert all(name.startswith(("sa-atp ", "p4runtime-shell")) for name in there)
+    assert "scripts/" not in project.programs().how
+    assert not {"p4c-bm2-ss", "docker", "shellcheck"} & {program.name for program in software.programs()}
+    assert {"mnexec", "simple_switch_grpc"} <= {program.name for program in software.programs()}
+
+
+def findings_named() -> set[str]:
+    return {name for parts in offered().values() for name in parts}
 
 
 # --- what is missing ------------------------------------------------------------------------------------------------------
@@ -164,7 +182,7 @@ def test_without_a_package_the_demo_does_not_run(
 
 
 def test_commands_follow_from_findings() -> None:
-    everything = [Finding(name=name, ok=True, detail="") for needs in NEEDS.values() for name in needs]
+    everything = [Finding(name=name, ok=True, detail="") for needs in offered().values() for name in needs]
     assert not any(command.missing for command in commands(everything))
     without = [finding for finding in everything if finding.name != "simple_switch_grpc"]
     lacking = [command for command in commands(without) if command.missing]

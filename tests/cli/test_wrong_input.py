@@ -9,6 +9,7 @@ import pytest
 
 from sa_atp import artefacts
 from sa_atp.cli import main
+from sa_atp.testbed import plan_files
 from sa_atp.words import join, plural
 
 from .conftest import sa_atp
@@ -164,6 +165,30 @@ def test_a_topology_file_is_looked_at_before_the_machine(tmp_path: Path, capsys:
     for backend in ("local", "sim"):  # which have no such networks, and read no file
         said = refused(["run", str(plan), "--backend", backend], capsys)
         assert "cannot do topology.kind = 'file': use --backend mininet" in said
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("ssp.bound=1", """changes nothing: [ssp] is for ssp, and run.policies = ["atp", "sa-atp"]"""),
+        ("boa.least=2", """changes nothing: [boa] is for boa and sa-atp+boa, and run.policies = ["atp", "sa-atp"]"""),
+        ("run.policies=[atp,boa]", """the shell: --set 'run.policies=["atp", "boa"]'"""),
+        ("straggler.workers=[1,a]", """the shell: --set 'straggler.workers=[1, "a"]'"""),
+        ("job.speeds=[.5,1]", """the shell: --set 'run.policies=["atp", "sa-atp"]'"""),
+        ("run.policies=atp", """run.policies = 'atp': expected a list, such as ["atp"]"""),
+        ("run.policies=1", """run.policies = 1: expected a list, such as ["atp", "sa-atp"]"""),
+        ("job.speeds=1", "job.speeds = 1: expected a list, such as [1]"),
+    ],
+)
+def test_overrides(override: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert message in refused(["run", "demo", "--set", override], capsys)
+
+
+def test_what_a_message_says_of_a_list_is_accepted() -> None:
+    for override in ('run.policies=["atp", "boa"]', "job.speeds=[1, 1, 1, 1]"):
+        plan_files.parse("", "plan.toml", [override])
+    plan_files.parse("", "plan.toml", ["ssp.bound=1", 'run.policies=["ssp"]'])  # in whatever order
+    plan_files.parse("", "plan.toml", ["ssp.bound=1", "sweep.key=run.policies", 'sweep.values=[["atp"], ["ssp"]]'])
 
 
 def test_grpc_says_nothing_itself() -> None:

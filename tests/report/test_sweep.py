@@ -1,11 +1,14 @@
 """The numbers and the figure of a sweep."""
 
+import io
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from sa_atp.report import sweep
+from sa_atp.cli import _sweep
+from sa_atp.report import stats, sweep
 from sa_atp.testbed.plan import FIGURES, JobPlan, Plan, RunPlan, StragglerPlan, SweepPlan, TopologyPlan
 from sa_atp.testbed.records import PolicyRun, RunResult
 
@@ -47,6 +50,30 @@ def by_hand(jobs: int) -> RunResult:
             run.fragments = {"sent": 10, "in_switch": 3, "at_ps": 1 + 4 * repetition * job, "collisions": job}
             runs.append(run)
     return RunResult(plan, "plan.toml", "mininet", "embedded", {}, runs)
+
+
+def test_seeds_differ_by_chance_alone_so_there_is_a_mean_over_them(tmp_path: Path) -> None:
+    plan = Plan(run=RunPlan(policies=("atp", "sa-atp")), sweep=SweepPlan(key="run.seed", values=(1, 2, 30)))
+    results = [(seed, synthetic.result(steps=6 + seed % 3, micro_batches=4)) for seed in (1, 2, 30)]
+    found = sweep.table(plan, results)
+    assert found["all"].keys() == {"atp", "sa-atp"}
+    for policy, numbers in found["all"].items():
+        means = [point["policies"][policy]["mean"] for point in found["points"]]
+        assert numbers["mean"] == pytest.approx(sum(means) / 3)
+        assert tuple(numbers["ci95"]) == stats.interval95(means)
+        assert numbers["ci95"][0] < numbers["mean"] < numbers["ci95"][1]
+        assert numbers["seeds"] == 3
+        assert numbers["quantities"]["mean iteration time"] == {k: numbers[k] for k in ("mean", "ci95", "seeds")}
+    printed = io.StringIO()
+    _sweep.print_numbers(plan, found, tmp_path, Console(file=printed, width=80))
+    (line,) = (line for line in printed.getvalue().splitlines() if line.startswith("all"))
+    assert line.count("±") == 2
+    pytest.importorskip("matplotlib")
+    assert sweep.draw(plan, found, tmp_path).is_file()
+    only = sweep.table(plan, results[:1])["all"]["atp"]
+    assert (only["ci95"], only["seeds"]) == (None, 1)
+    others = sweep.table(Plan(sweep=SweepPlan(key="straggler.slowdown", values=(1, 2, 30))), results)
+    assert "all" not in others
 
 
 def test_jobs_of_a_repetition_are_one_measurement() -> None:

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from helpers.plans import small_plan_file
 
-from sa_atp.cli import _sweep
+from sa_atp.cli import _sweep, main
 from sa_atp.errors import UserError
 from sa_atp.testbed import plan as plans
-from sa_atp.testbed import plan_files
+from sa_atp.testbed import plan_files, runner
+from sa_atp.testbed.records import RunResult
 from sa_atp.testbed.sweep import points
 
 
@@ -85,7 +86,8 @@ def test_points_side_by_side(tmp_path: Path) -> None:
         ("local", True, ["--jobs", "2"], "--jobs is for --backend sim"),
         ("local", True, ["--scheduler", "tcp://127.0.0.1:1"], "--scheduler is for --backend sim"),
         ("sim", True, ["--jobs", "0"], "--jobs 0: expected at least 1"),
-        ("sim", False, ["--jobs", "2"], "has no [sweep]"),
+        ("local", False, ["--jobs", "2"], "--jobs is for --backend sim"),
+        ("sim", False, ["--jobs", "-1"], "--jobs -1: expected at least 1"),
     ],
 )
 def test_what_cannot_run_side_by_side(
@@ -97,3 +99,53 @@ def test_what_cannot_run_side_by_side(
     assert done.returncode == 2
     assert says in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_policies_and_repetitions_side_by_side(tmp_path: Path) -> None:
+    """The same bytes as one after the other."""
+    plan = small_plan_file(
+        tmp_path,
+        run={"backend": "sim", "policies": ["atp", "sa-atp", "ssp"], "repetitions": 2},
+        straggler={"pattern": "constant", "workers": [1]},
+    )
+    alone, beside = run(plan, tmp_path / "alone"), run(plan, tmp_path / "beside", "--jobs", "2")
+    assert (alone.returncode, beside.returncode) == (0, 0), beside.stderr
+    assert "sa-atp, repetition 2 of 2: done" in beside.stderr
+    found = [json.loads(done.stdout) for done in (alone, beside)]
+    assert [each.pop("folder") for each in found] == [str(tmp_path / name) for name in ("alone", "beside")]
+    assert found[0] == found[1]
+    for name in ("summary.json", "iterations.csv", "timeline.json"):
+        assert (tmp_path / "alone" / name).read_bytes() == (tmp_path / "beside" / name).read_bytes()
+    kept = [json.loads((tmp_path / name / "run.json").read_text()) for name in ("alone", "beside")]
+    manifests = [each.pop("manifest") for each in kept]
+    assert kept[0] == kept[1]
+    assert manifests[1].pop("command")[-2:] == ["--jobs", "2"]
+    assert manifests[0].pop("command")[:2] == ["sa-atp", "run"]
+    assert manifests[0] == manifests[1]
+
+
+@pytest.mark.parametrize("finished", [0, 1])
+def test_who_interrupts_a_sweep_hears_what_is_finished(
+    tmp_path: Path, finished: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = small_plan_file(
+        tmp_path,
+        run={"backend": "sim", "policies": ["atp"]},
+        straggler={"pattern": "constant", "workers": [1]},
+        sweep={"key": "straggler.slowdown", "values": [1.0, 2.0]},
+    )
+    out, left = tmp_path / "out", finished
+    as_it_is = runner.run
+
+    def run_until_ctrl_c(*arguments: Any) -> RunResult:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise KeyboardInterrupt
+        return as_it_is(*arguments)
+
+    monkeypatch.setattr(runner, "run", run_until_ctrl_c)
+    assert main(["run", str(plan), "--out", str(out)]) == 130
+    said = capsys.readouterr().err.splitlines()[-2:]
+    there = f"1 point of 2 finished, in {out}: `--out {out}` goes on" if finished else "no point is finished"
+    assert said == [f"sa-atp: {there}", "sa-atp: interrupted"]
