@@ -102,15 +102,13 @@ def _quoted(key: str, text: str) -> str:
 def _check_it_counts(plan: Plan, override: str) -> None:
     """Raises: UserError: an override is for a policy that does not run."""
     table = override.partition(".")[0].strip()
+    if table not in policies.settings():
+        return
     run = list(plan.run.policies)
     if plan.sweep.key == "run.policies":
-        run += [
-            name for value in plan.sweep.values if isinstance(value, list) for name in value if isinstance(name, str)
-        ]
-    if table in policies.settings() and table not in policies.tables_of(
-        [name for name in run if name in policies.names()]
-    ):
-        of = [name for name in policies.names() if table in policies.tables_of([name])]
+        run += [name for value in plan.sweep.values if isinstance(value, list) for name in value]
+    of = [name for name in policies.names() if table in policies.tables_of((name,))]
+    if not set(of) & {name for name in run if isinstance(name, str)}:
         raise UserError(
             f"--set {override}: changes nothing: [{table}] is for {join(of)}, and run.policies = {json.dumps(run)}"
         )

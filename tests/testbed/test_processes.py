@@ -1,5 +1,6 @@
 """Processes of a run, while somebody waits for them."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def program(group: Group, text: str, folder: Path) -> processes.Process:
-    return group.start("helper", [text], folder / "helper.log", program=[processes.sys.executable, *PYTHON])
+    return group.start("helper", [text], folder / "helper.log", program=[sys.executable, *PYTHON])
 
 
 def test_who_waits_is_told_for_whom_and_what_that_one_is_doing(tmp_path: Path) -> None:
