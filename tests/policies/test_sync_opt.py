@@ -209,7 +209,10 @@ def test_as_many_backups_as_gradients_are_refused_in_one_line(backups: int, work
     with pytest.raises(UserError, match=rf"sync-opt\.backups = {backups} .* expected fewer backups") as refused:
         parse(PLAN, "a plan", changed)
     assert "\n" not in str(refused.value)
-    parse(PLAN, "a plan", [*changed, 'run.policies=["atp"]'])  # whoever does not run it may have any
+    own = f"{PLAN}\n[sync-opt]\nbackups = {backups}\n"
+    parse(own, "a plan", [*changed[1:], 'run.policies=["atp"]'])  # whoever does not run it may have any
+    with pytest.raises(UserError, match=r"--set sync-opt\.backups=.* changes nothing: \[sync-opt\] is for sync-opt"):
+        parse(PLAN, "a plan", [*changed, 'run.policies=["atp"]'])
 
 
 def test_the_number_of_backups_has_bounds() -> None:
