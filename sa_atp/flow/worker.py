@@ -35,6 +35,8 @@ class FlowSum:
     future: "Future[Values]"
     missing_bits: int | None = None
     progress: SendProgress | None = None
+    overtaken: bool = False
+    """Stays so: a worker of this model hears of a sum at once, and is never a step behind without knowing it."""
     sending: tuple[tuple[int, int], ...] = ()
     sent_share: float = 0.0
     """How much of our contribution `sending` is of; with flows all of it, or none."""

@@ -23,6 +23,7 @@ from sa_atp.transport.operation import Operation
 from sa_atp.transport.worker import Worker
 from sa_atp.wire.control import AskStats, JobStats, Reply, Request, Seated, Taken, TakeSeat, decode_request, encode
 from sa_atp.wire.help_messages import Claim, Idle, Offer
+from sa_atp.wire.message_fields import HelpMode
 from sa_atp.words import plural
 
 T = TypeVar("T")
@@ -49,6 +50,8 @@ class Sum:
     """Contributions that were missing when the switch was last asked; None: it has not been asked."""
     progress: SendProgress | None = None
     """How far its fragments were then."""
+    overtaken: bool = False
+    """Whether others have done this rank's part of it, so that the sum comes without it. Known in jobs with help."""
     sending: tuple[tuple[int, int], ...] = ()
     """After it is done: from when to when our first contribution left; without what was sent again, and without waiting for
     others before more could leave."""
@@ -221,6 +224,9 @@ class Session:
                     self.revoked(step, held)
                 case Failed(error):
                     self.fail(error)
+        if self.membership.help_mode is not HelpMode.NONE:
+            for sum_ in self._sums.values():
+                sum_.overtaken = sum_.overtaken or self.worker.is_overtaken(sum_.operation)
 
     def _finish(self, sum_: Sum) -> None:
         try:

@@ -57,6 +57,11 @@ class SegmentedSum:
         return functools.reduce(operator.or_, known) if known else None
 
     @property
+    def overtaken(self) -> bool:
+        """Whether others have done this rank's part of a segment, and therefore do it of all."""
+        return any(s.overtaken for s in self.sums)
+
+    @property
     def progress(self) -> SendProgress | None:
         return None  # not worked out for several sums at once
 

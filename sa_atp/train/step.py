@@ -18,7 +18,7 @@ import numpy as np
 from sa_atp.arrays import Values
 from sa_atp.batching.deal import Deal
 from sa_atp.net.helping import Helping, OwnShard
-from sa_atp.net.promise import first_of
+from sa_atp.net.promise import first_of, then_at_once
 from sa_atp.straggler.progress import SendProgress
 from sa_atp.straggler.projection import LEAST_SENDING_US, WRITTEN_AHEAD_US
 from sa_atp.straggler.silence import REPEATED
@@ -58,6 +58,8 @@ class PendingSum(Protocol):
     def missing_bits(self) -> int | None: ...
     @property
     def progress(self) -> SendProgress | None: ...
+    @property
+    def overtaken(self) -> bool: ...
     @property
     def sending(self) -> tuple[tuple[int, int], ...]: ...
     @property
@@ -157,6 +159,7 @@ class Stepper:
         self._typical_us = 1
         self.deal: Deal | None = None
         """Which samples each micro-batch of the step has; None: all have the same number."""
+        self._may_be_behind = False  # others may be steps ahead: they did not wait for our last one
         # contributions that others should have sent: until when they are held back, and whether on behalf of somebody
         self._withheld: list[tuple[int, Lot, bool]] = []
 
@@ -167,16 +170,32 @@ class Stepper:
         self.host.helping.weight = self._weight(self.rank)
         self._withheld.clear()
         sum_ = self.host.begin(self.workload.values)
-        offer, unsent = yield from self._own_shard(step, sum_, record)
+        arrived_us: list[int] = []
+        then_at_once(sum_.future, lambda _: arrived_us.append(self.host.now_us()))
+        is_overtaken = yield from self._is_overtaken(sum_)
+        if not is_overtaken:
+            offer, unsent = yield from self._own_shard(step, sum_, record)
         contributed_us = self.host.now_us()
-        if self.helps:
+        if self.helps and not is_overtaken:
             yield from self._help(step, sum_, record, offer, unsent)
         yield Wait(sum_.future)
+        unseen_us = self.host.now_us() - min(arrived_us, default=self.host.now_us())
+        self._may_be_behind = is_overtaken or unseen_us > self.host.helping.answer_us() > 0
         self._note_sent(sum_)
         self.workload.apply(sum_.future.result())
         record.end_us = self.host.now_us()
         account(record, contributed_us, sum_.sending)
         return record, sum_
+
+    def _is_overtaken(self, sum_: PendingSum) -> Steps:
+        """Whether others have done our part of this step before we began it: then we take the sum, and compute nothing.
+
+        Some work cannot be stopped, such as one long call. Who sees a sum later than an answer takes may be steps behind:
+        it looks at what there is of the next one first, for as long as two answers take. (protocol section 10.1)
+        """
+        if self.helps and self._may_be_behind and not sum_.overtaken:
+            yield Wait(sum_.future, 2 * self.host.helping.answer_us())
+        return self.helps and (sum_.overtaken or sum_.future.done())
 
     def _note_sent(self, sum_: PendingSum) -> None:
         """How long our contribution kept our link busy, or the slots: a round trip for so many fragments at a time."""

@@ -168,6 +168,15 @@ class Worker:
         groups = self._operations[operation].groups
         return groups[0].sent_share if groups else 0.0
 
+    def is_overtaken(self, operation: int) -> bool:
+        """Whether others do our part of an operation: some rank has all of its sums, or sums of it come although we have
+        contributed nothing.
+        """
+        begun = self._operations.get(operation)
+        if begun is None:
+            return False
+        return self._operations.is_complete(begun) or (not begun.groups and begun.missing_share < 1)
+
     def result(self, operation: int, out: Values) -> Operation:
         """Writes the sums of a done operation into float32[values]."""
         done = self._operations.take(operation, out, None if self._common is None else self._common.write_values)

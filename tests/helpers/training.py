@@ -13,7 +13,7 @@ from sa_atp.sim.network import LinkSettings
 from sa_atp.sim.worker import SimWorker
 from sa_atp.softswitch.pipeline import Pipeline
 from sa_atp.spec import CONTRIBUTION_BITS
-from sa_atp.train.step import Compute, Stepper, StepRunner
+from sa_atp.train.step import Compute, Stepper, StepRunner, Steps
 from sa_atp.train.step_record import StepRecord
 from sa_atp.train.virtual_time import Process
 from sa_atp.transport.server_events import ServerSettings
@@ -38,6 +38,8 @@ class Setting:
     pause_us: Callable[[int, int], int] = lambda step, rank: 0
     hangs: Callable[[int, int, int], bool] = lambda step, rank, micro_batch: False
     """Whether a worker never gets done with a micro-batch of its own (step, rank, micro-batch)."""
+    stoppable: Callable[[int], bool] = lambda rank: True
+    """Whether a worker can stop in the middle of a micro-batch, when nobody needs it any more."""
     number: Callable[[int], int] = lambda step: step
     """That the program gives a step, and that decides what is computed."""
     patience: float = 0.02
@@ -77,6 +79,17 @@ class _Workload:
 
     def apply(self, gradient: np.ndarray) -> None:
         self.applied.append(gradient.copy())
+
+
+def _to_the_end(steps: Steps) -> Steps:
+    """The same steps on a device that ends what it has begun."""
+    answer: Any = None
+    while True:
+        try:
+            effect = steps.send(answer)
+        except StopIteration as over:
+            return over.value
+        answer = yield replace(effect, stop=None) if isinstance(effect, Compute) else effect
 
 
 class Training:
@@ -128,9 +141,10 @@ class Training:
                 return FOR_EVER_US
             return int(s.micro_batch_us * s.slowdown(step, rank))
 
+        steps = self._steppers[rank].run(s.number(step))
         Process(
             self.cluster.clock,
-            self._steppers[rank].run(s.number(step)),
+            steps if s.stoppable(rank) else _to_the_end(steps),
             duration_us=duration_us,
             gradient=lambda work: self.workload.gradient(work.step, work.shard, work.micro_batch),
             finished=lambda outcome: self._finished(rank, step, outcome),

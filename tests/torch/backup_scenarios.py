@@ -81,6 +81,38 @@ def slow_rank(
     }
 
 
+def one_long_call(rank: int, world_size: int, *, steps: int, seconds: float) -> dict[str, Any]:
+    """The last rank's forward pass is one call, which nothing can stop.
+
+    Returns: how often this rank began a forward pass, its weights, and its optimiser's state.
+    """
+    model = make_model("dropout")
+    begun = 0
+
+    def begins(_: nn.Module, arguments: tuple[Any, ...]) -> None:
+        nonlocal begun
+        begun += 1
+        if rank == world_size - 1:
+            time.sleep(seconds)
+
+    model.register_forward_pre_hook(begins)
+    spread = DistributedDataParallel(model)
+    state = SaAtpState.from_env(help="clone")
+    backup = BackupCompute(spread, nn.functional.mse_loss, batch_of, state=state)
+    optimiser = torch.optim.Adam(spread.parameters(), lr=0.01)
+    for step in range(steps):
+        optimiser.zero_grad()
+        backup.forward_backward(step)
+        optimiser.step()
+    state.close()
+    moments = [value for kept in optimiser.state.values() for value in (kept["exp_avg"], kept["exp_avg_sq"])]
+    return {
+        "begun": begun,
+        "weights": torch.cat([p.detach().reshape(-1) for p in model.parameters()]).tolist(),
+        "moments": torch.cat([moment.reshape(-1) for moment in moments]).tolist(),
+    }
+
+
 def against_ddp(rank: int, world_size: int, *, micro_batches: int, device: str = "cpu") -> dict[str, float]:
     """The same steps with BackupCompute, nobody being slow, and with DDP over Gloo; differences of gradients and losses."""
     model = make_model("norm" if micro_batches == 1 else "plain").to(device)

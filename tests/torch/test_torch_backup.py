@@ -52,6 +52,15 @@ def test_steal(ranks: Ranks) -> None:
     assert sum(a["stats"]["computed"] + a["stats"]["helped"] for a in answers) <= 4 * 4 * 10 + 10, "computed twice"
 
 
+def test_who_cannot_be_stopped_skips_what_others_have_done_meanwhile(ranks: Ranks) -> None:
+    """Its long call ends many steps late. It takes their sums, and begins where the others are."""
+    steps = 16
+    answers = ranks.run("one_long_call", 3, module=MODULE, steps=steps, seconds=1.5)
+    assert answers[-1]["begun"] <= steps // 2, "it has computed what had been done without it"
+    for answer in answers[1:]:
+        assert (answer["weights"], answer["moments"]) == (answers[0]["weights"], answers[0]["moments"])
+
+
 def test_statistics_of_a_straggler_that_computes_nothing(ranks: Ranks) -> None:
     """Rank 0's batches decide the running statistics, as under DDP; here others compute them."""
     arguments: dict[str, Any] = {"kind": "norm", "slow": 0}

@@ -85,3 +85,17 @@ def test_patience_keeps_leaders_from_asking(pipeline: Pipeline) -> None:
         asked[patience] = len(calls)
     assert asked[0.02] > 0
     assert asked[0.06] == 0
+
+
+@pytest.mark.parametrize("mode", [HelpMode.STEAL, HelpMode.CLONE])
+def test_who_cannot_stop_skips_the_steps_that_others_have_done_meanwhile(pipeline: Pipeline, mode: HelpMode) -> None:
+    """One piece of its work takes as long as many steps: each was done for it, and it was to compute each all the same."""
+    wanted = setting(
+        help_mode=mode, micro_batches=1, steps=40, slowdown=lambda step, rank: 100.0 if rank == 3 else 1.0,
+        stoppable=lambda rank: rank != 3,
+    )  # fmt: skip
+    training = Training([pipeline], wanted).run()
+    computed = [record.step for record in training.records[3] if record.seconds("compute")]
+    alone_us = 100 * wanted.micro_batch_us
+    assert len(computed) <= 3
+    assert training.records[3][-1].end_us - training.records[0][-1].end_us <= alone_us + wanted.micro_batch_us
