@@ -121,7 +121,7 @@ class OwnShard:
             self._helping.ask(claim, lambda reply: self._answered(number, reply))
 
     def _answered(self, number: int, reply: Reply | None) -> None:
-        """Args: reply: to claim `number`; None: it did not come in time, which counts as no."""
+        """Args: reply: to claim `number`; None: it did not come before the step was over."""
         with self._lock:
             if number != self._newest:
                 return  # we have told something else since, and may hold less
@@ -282,7 +282,7 @@ class Helping:
     def offer(
         self, step: int, missing: int, *, busy_us: int, progress: SendProgress | None
     ) -> "Future[Work | Nothing]":
-        """What may I compute for others? No answer counts as nothing. (protocol section 10.3)
+        """What may I compute for others? (protocol section 10.3)
 
         Args:
             step: from begin_step.

@@ -31,7 +31,6 @@ ForPrograms = (
     Claim | Offer | Idle | TakeSeat | AskStats
 )  # what they may ask; everything else the connection says by itself
 MOST_FRAGMENTS = 1 << 29  # of data in one operation: numbers that are farther apart do not say which comes first
-ANSWER_TIMEOUT_US = 5_000_000  # a question that is not answered for so long has no answer
 
 
 @dataclass(slots=True)
@@ -190,14 +189,12 @@ class Session:
         understand: Callable[[Reply | None], T],
         future: "Future[T]",
         now_us: int,
-        *,
-        timeout_us: int = ANSWER_TIMEOUT_US,
     ) -> None:
         """See Asking.ask; the future is the caller's."""
         if self.worker.error is not None:
             future.set_exception(self.worker.error)
             return
-        self._questions[self.worker.ask(question, now_us, timeout_us=timeout_us)] = (future, understand)
+        self._questions[self.worker.ask(question, now_us)] = (future, understand)
 
     def leave(self, future: "Future[None]", now_us: int) -> None:
         """Says that this worker will contribute no more; the future is done when that has been heard, or never will be."""

@@ -25,6 +25,8 @@ CHUNK_EDGES = (CHUNK_VALUES - 1, CHUNK_VALUES, CHUNK_VALUES + 1)
 PACKETS = (20, 20, 50, 50, 100, 100, 200, 400)  # contributions' fragments of all sums and ranks, about
 MANY_PACKETS = 2000
 SHORT_US, LONG_US = (1, 2_000_000), (2_000_000, 20_000_000)
+SHORT = 0.93  # of faults
+SHORT_OF_SERVER = 0.6  # of its pauses: in longer ones questions to it run out of time
 
 
 def draw(seed: int) -> Scene:
@@ -131,7 +133,8 @@ def _fault(rng: random.Random, leaves: int, jobs: Sequence[JobScene]) -> Fault:
     kind = _weighted(rng, kinds)
     job = rng.randrange(len(jobs))
     at_us = round(10 ** rng.uniform(1, 5.5))
-    low, high = SHORT_US if rng.random() < 0.93 else LONG_US
+    short = SHORT_OF_SERVER if kind is Kind.PAUSE_SERVER else SHORT
+    low, high = SHORT_US if rng.random() < short else LONG_US
     return Fault(
         kind=kind,
         at_us=at_us if rng.random() < 0.9 else -at_us,

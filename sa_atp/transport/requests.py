@@ -8,6 +8,7 @@ from sa_atp.wire.control import Request, encode
 FIRST_INTERVAL_US = 20_000  # before there was an answer
 LEAST_INTERVAL_US = 4_000  # busy hosts answer so much later now and then
 LONGEST_INTERVAL_US = 200_000  # as often as a worker says that it lives
+NEVER_US = 1 << 62
 REMEMBERED = 64  # repeated requests; as many answers the server remembers
 SMOOTHING, SMOOTHING_OF_DEVIATION, DEVIATIONS = 8, 4, 4  # the newest answer's weight is 1 in so many (RFC 6298)
 
@@ -38,11 +39,12 @@ class Requests:
         self._backed_off_us = 0
         self._repeated: dict[int, int] = {}  # number: interval in the end; of those answered once so far
 
-    def ask(self, request: Request, now_us: int, *, timeout_us: int) -> int:
-        """Queues a request; returns its number."""
+    def ask(self, request: Request, now_us: int, *, timeout_us: int | None) -> int:
+        """Queues a request; returns its number. Args: timeout_us: None: it is sent until it is answered, or `bound`."""
         self._number = (self._number + 1) & 0xFFFFFFFF or 1
         packet = encode(request, request=self._number, job=self.job, epoch=self.epoch)
-        self._open[self._number] = _Open(packet, request, now_us, self._interval_us(), now_us + timeout_us, now_us)
+        deadline_us = NEVER_US if timeout_us is None else now_us + timeout_us
+        self._open[self._number] = _Open(packet, request, now_us, self._interval_us(), deadline_us, now_us)
         return self._number
 
     def _interval_us(self) -> int:
@@ -81,8 +83,8 @@ class Requests:
         self._deviation_us += (abs(error_us) - self._deviation_us) // SMOOTHING_OF_DEVIATION
         self.answer_us += error_us // SMOOTHING
 
-    def prolong(self, number: int, deadline_us: int) -> None:
-        """Goes on asking until then, if there is no answer yet."""
+    def bound(self, number: int, deadline_us: int) -> None:
+        """Asks until then, and no longer, if there is no answer yet."""
         if number in self._open:
             self._open[number].deadline_us = deadline_us
 

@@ -62,24 +62,35 @@ class ServerLink:
         self._stats = stats
         self._events = events
         self._step = -1  # the newest that we have asked about
+        self._of_step: set[int] = set()  # numbers of the questions about it that are not answered
         self._heard_us = now_us
         self._leaving = 0  # number of the request to leave
         self._leave_by_us = now_us
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
-    def ask(self, request: Request, now_us: int, *, timeout_us: int = REQUEST_TIMEOUT_US) -> int:
+    def ask(self, request: Request, now_us: int) -> int:
         """See `Worker.ask`."""
-        if isinstance(request, AboutStep) and request.step > self._step:
+        if not isinstance(request, AboutStep):
+            return self.requests.ask(request, now_us, timeout_us=REQUEST_TIMEOUT_US)
+        if request.step > self._step:
             self._step = request.step
             self._leaf.set_begun(False)  # nobody has helped in this step, as far as is known
-        return self.requests.ask(request, now_us, timeout_us=timeout_us)
+            for number in self._of_step:
+                self.requests.bound(number, now_us + REQUEST_TIMEOUT_US)
+            self._of_step.clear()
+        if request.step < self._step:
+            return self.requests.ask(request, now_us, timeout_us=REQUEST_TIMEOUT_US)
+        # The ledger decides when it hears the question, however late that is; and what it decides we have to know.
+        number = self.requests.ask(request, now_us, timeout_us=None)
+        self._of_step.add(number)
+        return number
 
     def leave(self, now_us: int) -> int:
         """See `Worker.leave`."""
         self._leave_by_us = now_us + self._limits.operation_timeout_us
         timeout_us = min(LEAVE_TIMEOUT_US, self._limits.operation_timeout_us)
-        self._leaving = self.ask(Leave(oldest=self._operations.oldest_seq()), now_us, timeout_us=timeout_us)
+        self._leaving = self.requests.ask(Leave(oldest=self._operations.oldest_seq()), now_us, timeout_us=timeout_us)
         return self._leaving
 
     def due(self, now_us: int) -> Iterator[bytes]:
@@ -94,6 +105,7 @@ class ServerLink:
         """Takes a message. Args: number: of the request that it answers."""
         self._heard_us = now_us
         request = self.requests.answered(number, now_us)
+        self._of_step.discard(number)
         match reply:
             case Failure():
                 self.fail(failures.error_of(reply))
@@ -106,7 +118,7 @@ class ServerLink:
                     self._operations.are_complete(ahead)
                 # true whichever sign of life it answers: on a long way several are under way
                 self._fetching.forget_passed(passed)
-                self.requests.prolong(self._leaving, min(now_us + LEAVE_TIMEOUT_US, self._leave_by_us))
+                self.requests.bound(self._leaving, min(now_us + LEAVE_TIMEOUT_US, self._leave_by_us))
             case _ if request is None:
                 self._stats.stale += 1
             case _ if not isinstance(request, Alive):
@@ -174,7 +186,7 @@ class ServerLink:
             return
         self.alive_at_us = now_us + self._membership.alive_every_us
         self.said_place = self._operations.oldest_place()
-        self.ask(self._sign_of_life(), now_us, timeout_us=self._membership.alive_every_us)
+        self.requests.ask(self._sign_of_life(), now_us, timeout_us=self._membership.alive_every_us)
 
     def _sign_of_life(self) -> Alive:
         """What of our state others may need, to know whom they wait for."""

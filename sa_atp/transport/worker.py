@@ -27,7 +27,7 @@ from sa_atp.transport.receiving import Receiver
 from sa_atp.transport.recovery import Recovery
 from sa_atp.transport.requests import Requests
 from sa_atp.transport.sending import MAX_BURST, Sender
-from sa_atp.transport.server_link import REQUEST_TIMEOUT_US, ServerLink
+from sa_atp.transport.server_link import ServerLink
 from sa_atp.transport.steady import Steady
 from sa_atp.transport.timing import RoundTrip
 from sa_atp.transport.window import Window
@@ -266,12 +266,14 @@ class Worker:
 
     # --- control ------------------------------------------------------------------------------------------------------
 
-    def ask(self, request: Request, now_us: int, *, timeout_us: int = REQUEST_TIMEOUT_US) -> int:
+    def ask(self, request: Request, now_us: int) -> int:
         """Sends a request to the parameter server until it answers; the answer comes as an Answer event.
+
+        There is one without an answer after 5 s, but for questions about help in the newest step. (protocol section 9.1)
 
         Returns: the number by which the event names it.
         """
-        return self._server.ask(request, now_us, timeout_us=timeout_us)
+        return self._server.ask(request, now_us)
 
     def leave(self, now_us: int) -> int:
         """Says that this worker will contribute no more. Until that is answered it has to stay: others may need its sums.

@@ -122,7 +122,7 @@ def test_who_only_waits_for_the_sum_before_keeps_what_it_needs_until_an_answer_c
     assert [shard.take() for _ in range(held + 1)] == [*range(held), None]
 
 
-def test_no_answer_counts_as_no() -> None:
+def test_no_answer_before_the_step_is_over_counts_as_no() -> None:
     server = Server()
     shard = server.helping.own_shard(server.helping.begin_step())
     server.helping.on_revoked(0, 0)

@@ -20,6 +20,12 @@ def test_everything_is_among_them() -> None:
     faults = [fault for scene in SCENES for fault in scene.faults]
     assert {fault.kind for fault in faults} == set(Kind)
     assert any(fault.at_us < 0 for fault in faults)
+    assert any(
+        fault.kind is Kind.PAUSE_SERVER and 5_000_000 < fault.for_us < 10_000_000
+        for scene in SCENES
+        for fault in scene.faults
+        if any(job.help is HelpMode.STEAL for job in scene.jobs)
+    )
     assert {job.help for job in jobs} == set(HelpMode)
     assert {scene.lanes for scene in SCENES} == set(LANE_BUILDS)
     assert {scene.leaves for scene in SCENES} == {0, 1, 2, 3}

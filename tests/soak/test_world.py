@@ -104,6 +104,16 @@ def test_silence_beyond_the_bound_is_an_error_and_then_all_goes_on() -> None:
     assert outcome.done == 3
 
 
+def test_a_server_that_is_away_for_long_holds_up_help_only_for_so_long() -> None:
+    """A rank has left a part of its shard to others, and nobody hears of it for 6 s: no error is due to that."""
+    scene, links = helped(ranks=2), LinkSettings(loss=0.01)
+    job = replace(scene.jobs[0], slowdown=3, lengths=(8000,) * 2, shapes=("whole",) * 2)
+    fault = Fault(kind=Kind.PAUSE_SERVER, at_us=13_000, for_us=6_000_000)
+    outcome = run_scene(replace(scene, seed=55, links=links, trunk=links, jobs=(job,), slots=1024, faults=(fault,)))
+    assert (outcome.done, outcome.errors) == (2, 0)
+    assert outcome.virtual_us < fault.for_us + 2_000_000
+
+
 def test_nan_is_an_error_of_its_rank() -> None:
     scene = small()
     outcome = run_scene(replace(scene, jobs=(replace(scene.jobs[0], not_finite=(1, 2)),)))

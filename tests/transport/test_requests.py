@@ -1,7 +1,11 @@
-"""When a request to the parameter server is sent again. (protocol section 9.1)"""
+"""When a request to the parameter server is sent again, and for how long. (protocol section 9.1)"""
 
+from helpers.cluster import SECOND_US, Cluster
+
+from sa_atp.softswitch.pipeline import Pipeline
 from sa_atp.transport.requests import FIRST_INTERVAL_US, LEAST_INTERVAL_US, LONGEST_INTERVAL_US, Requests
-from sa_atp.wire.help_messages import Idle
+from sa_atp.wire.help_messages import Claim, Granted, Idle
+from sa_atp.wire.message_fields import HelpMode
 
 LONG_US = 10_000_000
 
@@ -83,3 +87,17 @@ def test_a_bound_on_how_rarely() -> None:
     asked(requests, now_us)
     first, again_us, *_ = sent_at(requests, now_us + 1_000_000)
     assert again_us - first == LONGEST_INTERVAL_US
+
+
+def test_a_question_about_help_waits_for_its_answer_as_long_as_its_step_lasts(pipelines: list[Pipeline]) -> None:
+    """The ledger decides when it hears the question. Who had given up by then would not do what is its own."""
+    cluster = Cluster(pipelines[:1])
+    worker, _ = cluster.start_job(2, micro_batches=4, help_mode=HelpMode.STEAL)
+    cluster.run_until_joined([worker])
+    cluster.world.pause_host(cluster.world.server_host, 9 * SECOND_US)
+    earlier, claim = (worker.ask(Claim(step=step, begun=1, held=1), lambda reply: reply) for step in (3, 4))
+    cluster.run_for(8.0)
+    assert (earlier.result(timeout=0), claim.done()) == (None, False)
+    cluster.run(claim.done, 2.0)
+    assert isinstance(claim.result(timeout=0), Granted)
+    assert worker.error is None
