@@ -23,7 +23,7 @@ class Question:
     tells: bool
     """Whether somebody wants to know whom the sum waits for."""
     reused: bool
-    """Whether an earlier one with the same number has not been answered. The parameter server's answer to that may be under
+    """Whether an earlier one with the same number may still be answered. The parameter server's answer to that may be under
     way however much the switch has answered since."""
     again: bool
     """... nor any later one: whoever answers, which of the two is answered, nobody knows."""
@@ -44,8 +44,13 @@ class Questions:
         """Fragments of which an answer is waited for."""
         return len(self._latest)
 
-    def ask(self, operation: Operation, local: int, asked_us: int, behind: int, *, tells: bool) -> int:
-        """Returns: the number that the question has to carry."""
+    def ask(
+        self, operation: Operation, local: int, asked_us: int, behind: int, *, tells: bool, since_us: int = 0
+    ) -> int:
+        """Args: since_us: what was asked before that gets no answer any more.
+
+        Returns: the number that the question has to carry.
+        """
         counts = self._counts.setdefault(operation.index, {})
         count = counts.get(local, 0)
         counts[local] = count + 1
@@ -55,6 +60,8 @@ class Questions:
         fragment = operation.index, local
         before = self._latest.pop(fragment, None)
         same = self._open.get((*fragment, number))
+        if same is not None and same.asked_us < since_us:
+            same = None
         again = same is not None and not same.is_passed
         if same is not None and again:  # the answer may be to that one, which did not see what was sent since
             behind = same.behind

@@ -139,8 +139,10 @@ class Recovery:
         self._ask_for(operation, [local], now_us, tells=True)
 
     def _ask_for(self, operation: Operation, locals_: Sequence[int], now_us: int, *, tells: bool = False) -> None:
-        sent = self._under_way.sent
-        numbers = [self._questions.ask(operation, local, now_us, sent, tells=tells) for local in locals_]
+        sent, since_us = self._under_way.sent, now_us - self._round_trip.longest_answer_us
+        numbers = [
+            self._questions.ask(operation, local, now_us, sent, tells=tells, since_us=since_us) for local in locals_
+        ]
         for group in operation.groups:
             group.ask_again_us[locals_] = now_us + self._round_trip.answer_us
         self._asked_us = now_us

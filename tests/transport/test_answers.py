@@ -367,6 +367,32 @@ def test_the_parameter_servers_late_answer_is_not_taken_for_one_to_a_later_quest
     assert asker.lost() == set()
 
 
+@pytest.mark.parametrize("later_us", [100_000, 1_200_000])
+def test_a_number_is_good_again_when_nothing_that_had_it_before_can_be_answered_any_more(later_us: int) -> None:
+    """Else the parameter server's answers would never count again, where one question in a while is lost."""
+    asker = Asker()
+    asker.send(100, 1_000)
+    asker.ask(3, 2_000)
+    for n in range(1, QUESTION_NUMBERS):
+        asker.answer(3, OURS, 3_000 * n + 1_000, question=asker.ask(3, 3_000 * n))
+    question = asker.ask(3, later_us)
+    asker.answer(3, 0, later_us + 1_000, int(Flag.FROM_PS), question=question)
+    assert asker.lost() == ({3} if later_us > 1_000_000 else set())
+
+
+@pytest.mark.parametrize("answer_us", [500_000, 100])
+def test_on_a_long_way_answers_may_be_under_way_for_longer(answer_us: int) -> None:
+    asker = Asker()
+    asker.send(100, 1_000)
+    asker.answer(2, 0, 2_000 + answer_us, int(Flag.FROM_PS), question=asker.ask(2, 2_000))
+    first = asker.ask(3, 1_000_000)
+    for n in range(1, QUESTION_NUMBERS):
+        asker.answer(3, OURS, 1_000_000 + 3_000 * n + 1_000, question=asker.ask(3, 1_000_000 + 3_000 * n))
+    asker.ask(3, 2_500_000)
+    asker.answer(3, 0, 2_501_000, int(Flag.FROM_PS), question=first)
+    assert asker.lost() - {2} == ({3} if answer_us < 1_000 else set())
+
+
 def test_a_number_is_good_again_when_a_later_question_has_been_answered() -> None:
     """The one that had it before was lost."""
     asker = Asker()
