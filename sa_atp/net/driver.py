@@ -14,6 +14,7 @@ from sa_atp.net.receive_coalescing import ReceiveCoalescing
 from sa_atp.net.send_pacer import SendPacer
 from sa_atp.net.steady_loop import SteadyLoop
 from sa_atp.net.udp import UdpSocket
+from sa_atp.transport.standstill import stood_still_us
 from sa_atp.wire.datagrams import Burst
 
 LONGEST_WAIT_S = 1.0
@@ -285,6 +286,8 @@ class Driver:
         # as it was after the last turn: what has made it earlier since then is sent below
         due = self.connection.next_timer_us() if self._due_us == UNKNOWN else self._due_us
         if due is not None and now_us() >= due:
+            if stood_still_us(due, now_us()):
+                self._receive()  # others are heard before anything follows from their silence
             self.connection.handle_timer(now_us())
         self._owes = not contributions
         if contributions:

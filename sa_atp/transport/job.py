@@ -213,6 +213,13 @@ class Job:
             self.refusal = None  # of what somebody else wanted
             self.end(State.ENDED)
 
+    def stood_still(self, stood_us: int, now_us: int) -> None:
+        """For so long nobody could be heard."""
+        for member in self.members.values():
+            member.heard_us = min(now_us, member.heard_us + stood_us)
+            if member.waits_us is not None:
+                member.waits_us = min(now_us, member.waits_us + stood_us)
+
     @property
     def map(self) -> ContributionMap:
         """Which contribution is whose."""

@@ -9,6 +9,7 @@ from sa_atp.spec import CONTRIBUTION_BITS, HEADER_BYTES, MOST_CONTRIBUTIONS, MOS
 from sa_atp.transport.errors import ParameterServerLostError, RefusedError, TransportError
 from sa_atp.transport.failures import error_of
 from sa_atp.transport.requests import Requests
+from sa_atp.transport.standstill import stood_still_us
 from sa_atp.wire.contributions import ContributionMap
 from sa_atp.wire.control import Failure, Join, MalformedError, Refused, Reply, Waiting, Welcome, decode_reply, type_of
 from sa_atp.wire.datagrams import Address, Burst
@@ -175,6 +176,7 @@ class Joining:
         )
         self._requests = Requests(first_number=incarnation)
         self._deadline_us = now_us + timeout_us
+        self._looked_us = now_us  # at the clock
         self._timeout_us = timeout_us
         self._ask_again_us: int | None = None
         self._requests.ask(self._question, now_us, timeout_us=timeout_us)
@@ -183,7 +185,18 @@ class Joining:
     def finished(self) -> bool:
         return self.membership is not None or self.error is not None
 
+    def _look_at_clock(self, now_us: int) -> None:
+        """Before anything follows from the time: what passed while we did not run nobody else has taken."""
+        due_us = self.next_timer_us()
+        stood_us = 0 if due_us is None else stood_still_us(max(due_us, self._looked_us), now_us)
+        self._looked_us = now_us
+        if stood_us:
+            self._deadline_us += stood_us
+            self._occupied_us += stood_us
+            self._requests.stood_still(stood_us)
+
     def receive(self, bursts: Sequence[Burst], now_us: int) -> None:
+        self._look_at_clock(now_us)
         for burst in bursts:
             if burst.address != self.server or burst.data.shape[1] < HEADER_BYTES:
                 continue
@@ -231,6 +244,7 @@ class Joining:
         return None if self.finished else min(times)
 
     def handle_timer(self, now_us: int) -> None:
+        self._look_at_clock(now_us)
         if self.finished:
             return
         if self._occupied is not None and now_us >= min(self._deadline_us, self._occupied_us + OCCUPIED_US):

@@ -47,6 +47,10 @@ class ProbeTimer:
         """There is nothing that could be missing, or its turn has just come."""
         self._progress_us = now_us
 
+    def on_standstill(self, stood_us: int, now_us: int) -> None:
+        """The process did not run for so long: nothing could come."""
+        self._progress_us = min(now_us, self._progress_us + stood_us)
+
     def counted(self) -> tuple[int, int]:
         """For kernels (steady_kernels.py): since when it has been silent, and when there was progress."""
         return self._since_us, self._progress_us

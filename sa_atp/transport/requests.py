@@ -88,6 +88,11 @@ class Requests:
         if number in self._open:
             self._open[number].deadline_us = deadline_us
 
+    def stood_still(self, stood_us: int) -> None:
+        """Nobody could be asked for so long, or heard: that is no time in which they did not answer."""
+        for each in self._open.values():
+            each.deadline_us += stood_us
+
     def forget(self, number: int) -> None:
         self._open.pop(number, None)
 

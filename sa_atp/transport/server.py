@@ -24,6 +24,7 @@ from sa_atp.transport.registry import OVER
 from sa_atp.transport.serial import serial_distance
 from sa_atp.transport.server_events import Admit, Retire, ServerEvent, ServerSettings
 from sa_atp.transport.serving import Serving
+from sa_atp.transport.standstill import stood_still_us
 from sa_atp.wire.control import (
     Alive,
     AskStats,
@@ -100,6 +101,7 @@ class ParameterServer:
     # --- receiving ----------------------------------------------------------------------------------------------------
 
     def receive(self, bursts: Sequence[Burst], now_us: int) -> None:
+        self._look_at_clock(now_us)
         for burst in merged(bursts):
             if burst.data.shape[1] < HEADER_BYTES:
                 self.malformed += len(burst)
@@ -381,11 +383,20 @@ class ParameterServer:
 
     def _look_out(self, now_us: int) -> None:
         """There is a job whose ranks may fall silent."""
-        if self._next_check_us is None:
+        if self._next_check_us is None or self._next_check_us < now_us:
             self._next_check_us = now_us + self.settings.alive_every_us
+
+    def _look_at_clock(self, now_us: int) -> None:
+        """Before anything follows from the time: whether we have not run, and could hear nobody."""
+        stood_us = stood_still_us(self.next_timer_us(), now_us)
+        if stood_us:
+            self._next_check_us = now_us
+            for job in self.jobs.values():
+                job.stood_still(stood_us, now_us)
 
     def handle_timer(self, now_us: int) -> None:
         """Looks for workers that have fallen silent."""
+        self._look_at_clock(now_us)
         if self._next_check_us is None or now_us < self._next_check_us:
             return
         self._next_check_us = now_us + self.settings.alive_every_us

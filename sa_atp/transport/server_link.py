@@ -9,8 +9,8 @@ import operator
 from collections import deque
 from collections.abc import Iterator
 
-from sa_atp.transport import failures, sums
-from sa_atp.transport.errors import ParameterServerLostError, TransportError
+from sa_atp.transport import failures, standstill, sums
+from sa_atp.transport.errors import ParameterServerLostError, TransportError, WorkerLostError
 from sa_atp.transport.events import Answer, Event, Failed, Revoked, WorkerLimits, WorkerStats
 from sa_atp.transport.fetching import Fetching
 from sa_atp.transport.leaf_bypass import LeafBypass
@@ -64,6 +64,7 @@ class ServerLink:
         self._step = -1  # the newest that we have asked about
         self._of_step: set[int] = set()  # numbers of the questions about it that are not answered
         self._heard_us = now_us
+        self._stood_us = self._stood_until_us = 0  # for how long this process did not run the last time, and until when
         self._leaving = 0  # number of the request to leave
         self._leave_by_us = now_us
 
@@ -108,7 +109,7 @@ class ServerLink:
         self._of_step.discard(number)
         match reply:
             case Failure():
-                self.fail(failures.error_of(reply))
+                self.fail(self._error_of(reply, now_us))
             case Revoke(step=step, held=held):
                 self._events.append(Revoked(step, held))
             case Recall():
@@ -154,7 +155,26 @@ class ServerLink:
             self.giving_up = error
             self.ask(failures.report(error), now_us)
 
+    def _error_of(self, failure: Failure, now_us: int) -> TransportError:
+        """What the parameter server tells; and where it is about us, what we know of that."""
+        if failure.reason == "lost" and self._membership.rank in failure.ranks:
+            return WorkerLostError(failure.ranks, failure.detail + self._why_silent(now_us))
+        return failures.error_of(failure)
+
+    def _why_silent(self, now_us: int) -> str:
+        """What people have to know where others have not heard of us, or we of them."""
+        is_recent = now_us - self._stood_until_us <= 2 * self._limits.server_timeout_us
+        return f"; {standstill.words(self._stood_us)}" if self._stood_us and is_recent else ""
+
     # --- time ---------------------------------------------------------------------------------------------------------
+
+    def on_standstill(self, stood_us: int, now_us: int) -> None:
+        """The process did not run for so long, and could hear nobody."""
+        self._stood_us, self._stood_until_us = stood_us, now_us
+        self._heard_us = min(now_us, self._heard_us + stood_us)
+        self._leave_by_us += stood_us
+        self.requests.stood_still(stood_us)
+        self.alive_at_us = now_us
 
     def next_timer_us(self) -> int:
         """When `handle_timer` wants to be called."""
@@ -179,10 +199,10 @@ class ServerLink:
         """Tells the server that we live and how far we are; its answers tell us the same of it."""
         if now_us - self._heard_us > self._limits.server_timeout_us:
             host, port = self._membership.server_address
-            waited = (now_us - self._heard_us) / 1e6
-            self.fail(
-                ParameterServerLostError(f"the parameter server at {host}:{port} has not answered for {waited:.1f} s")
+            waited = (
+                f"the parameter server at {host}:{port} has not answered for {(now_us - self._heard_us) / 1e6:.1f} s"
             )
+            self.fail(ParameterServerLostError(waited + self._why_silent(now_us)))
             return
         self.alive_at_us = now_us + self._membership.alive_every_us
         self.said_place = self._operations.oldest_place()

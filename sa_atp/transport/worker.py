@@ -28,6 +28,7 @@ from sa_atp.transport.recovery import Recovery
 from sa_atp.transport.requests import Requests
 from sa_atp.transport.sending import MAX_BURST, Sender
 from sa_atp.transport.server_link import ServerLink
+from sa_atp.transport.standstill import stood_still_us
 from sa_atp.transport.steady import Steady
 from sa_atp.transport.timing import RoundTrip
 from sa_atp.transport.window import Window
@@ -196,6 +197,7 @@ class Worker:
 
         After a failure nothing that arrives has an effect.
         """
+        self._look_at_clock(now_us)
         for burst in merged(bursts):
             if self.error is not None:
                 return
@@ -330,7 +332,15 @@ class Worker:
         first = self._operations.oldest()
         return self._fetching.due_us(first) if first is not None and self._operations.is_complete(first) else None
 
+    def _look_at_clock(self, now_us: int) -> None:
+        """Before anything follows from the time: whether we have not run, which counts for nobody."""
+        stood_us = stood_still_us(self._server.alive_at_us, now_us)
+        if stood_us:
+            self._server.on_standstill(stood_us, now_us)
+            self._probe_timer.on_standstill(stood_us, now_us)
+
     def handle_timer(self, now_us: int) -> None:
+        self._look_at_clock(now_us)
         if self.error is None:
             self._server.handle_timer(now_us)
         if self.error is None:

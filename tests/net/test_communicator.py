@@ -1,10 +1,13 @@
 """`sa_atp.connect` over real sockets: the embedded switch and the parameter server as processes, ranks as threads."""
 
+import ctypes
 import os
 import resource
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
@@ -293,3 +296,51 @@ def test_a_failed_join_leaves_nothing_open(server: str) -> None:
         with pytest.raises(TransportError):
             sa_atp.connect(server, job=f"alone {next(_names)}", rank=0, world_size=2, timeout_s=0.3)
     assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_ranks_whose_process_did_not_run_do_not_blame_the_server(together: Together) -> None:
+    """A call that keeps Python's lock for 3 s: no thread of this process asks or hears anything meanwhile."""
+
+    def work(comm: Communicator) -> np.ndarray:
+        array = np.ones(1000, np.float32)
+        comm.all_reduce(array)
+        if comm.membership.rank == 0:
+            ctypes.PyDLL(None).sleep(3)
+        comm.all_reduce(array)
+        return array
+
+    for array in together(work, server_timeout_s=1.5):
+        np.testing.assert_array_equal(array, np.full(1000, RANKS * RANKS, np.float32))
+
+
+STOPPED = """
+import sys
+import numpy as np
+import sa_atp
+
+with sa_atp.connect(sys.argv[1], job=sys.argv[2], rank=1, world_size=2, server_timeout_s=1.5) as comm:
+    array = np.ones(1000, np.float32)
+    comm.all_reduce(array)
+    print("summed", flush=True)
+    comm.all_reduce(array)
+print(array[0])
+"""
+
+
+def test_a_process_that_was_stopped_goes_on(server: str) -> None:
+    job = f"job {next(_names)}"
+    command = [sys.executable, "-c", STOPPED, server, job]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as stopped:
+        try:
+            with sa_atp.connect(server, job=job, rank=0, world_size=2) as comm:
+                array = np.ones(1000, np.float32)
+                comm.all_reduce(array)
+                assert stopped.stdout is not None
+                assert stopped.stdout.readline() == "summed\n"
+                stopped.send_signal(signal.SIGSTOP)
+                time.sleep(3.0)
+                stopped.send_signal(signal.SIGCONT)
+                comm.all_reduce(array)
+            assert stopped.stdout.read() == "4.0\n"
+        finally:
+            stopped.kill()
