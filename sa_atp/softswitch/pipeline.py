@@ -22,6 +22,7 @@ from sa_atp.softswitch.program import Program, Table
 from sa_atp.softswitch.tables import Entry, TableState, by_name
 from sa_atp.softswitch.translate import Translation, translate
 from sa_atp.softswitch.translate.expressions import FIXED_ARGUMENTS, FRAME_WORDS
+from sa_atp.softswitch.translate.packets import HEAD_BYTES
 from sa_atp.softswitch.turn_lock import TurnLock
 
 PORTS = 512  # 9-bit port numbers; 511 means drop
@@ -81,7 +82,8 @@ class Pipeline:
         self.lock = TurnLock()  # held while packets are processed and while the state is changed
         self._compiled = compiled
         self._process = program_function(self.translation, compiled=compiled, cache=cache)
-        self.most_added = self.translation.layout.header_room + 8
+        # the head of a packet is written as a whole, however short the packet is
+        self.most_added = max(self.translation.layout.header_room + 8, HEAD_BYTES)
         self.tables = {t.name: TableState(program, t, self.translation.layout.tables[t.name]) for t in program.tables()}
         self.registers = {a.name: a.zeros() for a in self.translation.layout.arrays}
         self.counters = {c.name: np.zeros((c.size, 2), np.uint64) for c in program.counters}

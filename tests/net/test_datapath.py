@@ -7,7 +7,6 @@ every buffer. `python -m tests.net.test_datapath MILLIONS` does the second for l
 
 import ctypes
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,6 @@ from sa_atp.control.writer import LocalWriter
 from sa_atp.folders import cache_folder
 from sa_atp.net import offload
 from sa_atp.net.datapath import code, core, state
-from sa_atp.softswitch import bits
 from sa_atp.softswitch.frame import PLACES, Frame
 from sa_atp.softswitch.kept_code import functions
 from sa_atp.softswitch.pipeline import ROW_BYTES, Pipeline
@@ -30,64 +28,13 @@ from sa_atp.spec import LANE_BUILDS, Flag
 from sa_atp.wire.frames import HEADERS_BYTES, Endpoint, datagram, headers_for, mac_for, wrap
 from sa_atp.wire.header import HEADER
 
+from .checked import checked_operations
+
 GUARD = 4096
 PATTERN = 0xA5
 INTERFACES, UDP_PORTS = (1, 2, 5), (3, 4)
 SLOTS = (0, 1, 3, 4)  # of the workers' ports among these
 CPU_PORT = 9
-
-
-class Checked:
-    """An array that takes no index from outside, nor a negative one."""
-
-    def __init__(self, array: AnyIntegers) -> None:
-        self.array = array
-
-    def __len__(self) -> int:
-        return len(self.array)
-
-    def _look(self, index: Any) -> None:
-        for i, size in zip(index if isinstance(index, tuple) else (index,), self.array.shape, strict=True):
-            assert 0 <= i < size, f"index {i} of {size}"
-
-    def __getitem__(self, index: Any) -> int:
-        self._look(index)
-        return int(self.array[index])
-
-    def __setitem__(self, index: Any, value: int) -> None:
-        self._look(index)
-        self.array[index] = value
-
-
-def checked_operations() -> dict[str, Callable[..., Any]]:
-    """Those of plain Python, which look where they read and write."""
-    operations = bits.plain()
-
-    def within(buffer: Checked, offset: int, count: int) -> AnyIntegers:
-        assert min(offset, count) >= 0, f"{offset}, {count}"
-        assert offset + count <= len(buffer), f"{offset}, {count} of {len(buffer)}"
-        return buffer.array[offset : offset + count]
-
-    def load(size: int) -> Callable[[Checked, int], int]:
-        return lambda buffer, offset: int.from_bytes(within(buffer, offset, size).tobytes(), "big")
-
-    def store(size: int) -> Callable[[Checked, int, int], None]:
-        def put(buffer: Checked, offset: int, value: int) -> None:
-            data = (int(value) & ((1 << 8 * size) - 1)).to_bytes(size, "big")
-            within(buffer, offset, size)[:] = np.frombuffer(data, np.uint8)
-
-        return put
-
-    def copy_bytes(to: Checked, offset: int, source: Checked, start: int, count: int) -> None:
-        within(to, offset, count)[:] = within(source, start, count)
-
-    for size in (1, 2, 4, 8):
-        operations[f"load{size}"], operations[f"store{size}"] = load(size), store(size)
-    operations["copy_bytes"] = copy_bytes
-    operations["address_in"] = lambda frame, place: frame[place].ctypes.data
-    for name in bits.ARRAYS:
-        operations[name] = lambda frame, place: Checked(frame[place])
-    return operations
 
 
 class Memory:

@@ -29,7 +29,8 @@ from sa_atp.softswitch.translate.statements import DROP_PORT, Statements
 from sa_atp.softswitch.translate.usage import Usage, analyse
 
 STANDARD = "standard_metadata"
-REPLICATION = 5  # simple_switch's PKT_INSTANCE_TYPE_REPLICATION
+PORT_BITS = 9  # queues are looked up by port
+NORMAL, REPLICATION = 0, 5  # simple_switch's PKT_INSTANCE_TYPE_NORMAL and PKT_INSTANCE_TYPE_REPLICATION
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -207,38 +208,45 @@ class _Writer:
             self.out(f"{variable} = {'i64(0)' if field.signed else self.translator.names.constant(0)}")
 
     def _replicate(self) -> None:
-        """After ingress: multicast, drop, or one port; then egress for each copy (simple_switch's order)."""
+        """After ingress: multicast, drop, or one port; then egress for each copy (simple_switch's order).
+
+        Where a packet goes is decided here, once. Each copy begins egress with everything as ingress left it, but for
+        what its own number and port are; what egress makes of one copy, the drop included, is not there for the next.
+        """
         out, constant = self.out, self.translator.names.constant
-        group, spec = self._standard("mcast_grp"), self._standard("egress_spec")
+        spec = self._standard("egress_spec")
+        _, field = self.program.field(STANDARD, "egress_spec", "standard metadata")
+        if field.bits > PORT_BITS:
+            raise Unsupported(f"port numbers of {field.bits} bits ({PORT_BITS} at most)", f"{STANDARD}.egress_spec")
+        out(f"group, unicast = {self._standard('mcast_grp')}, {spec}")
         out("copy, end_copy = 0, 1")
         out("copied_to, copied_end, copied_length, body, taken_up = -1, 0, 0, 0, 0")
-        with out.block(f"if {group} != {constant(0)}:"):
-            with out.block(f"if {group} + {constant(1)} < u64(len(group_starts)):"):
-                out(f"copy, end_copy = group_starts[{group}], group_starts[{group} + {constant(1)}]")
+        with out.block(f"if group != {constant(0)}:"):
+            with out.block(f"if group + {constant(1)} < u64(len(group_starts)):"):
+                out(f"copy, end_copy = group_starts[group], group_starts[group + {constant(1)}]")
             with out.block("else:"):
                 out("end_copy = 0")
-        with out.block(f"elif {spec} == {constant(DROP_PORT)}:"):
+        with out.block(f"elif unicast == {constant(DROP_PORT)}:"):
             out("end_copy = 0")
         saved = self._saved()
         for name in saved:
             out(f"saved_{name} = {name}")
-        out(f"unicast = {spec}")
         if self.usage.tracks_length:
-            out(
-                "length_now = length + grown"
-            )  # egress sees it; what egress adds for one copy is not there for the next
+            out("length_now = length + grown")  # egress sees it; what egress adds is not there for the next copy
         with out.block("while copy < end_copy:"):
-            with out.block(f"if {group} != {constant(0)}:"):
+            for name in saved:
+                out(f"{name} = saved_{name}")
+            with out.block(f"if group != {constant(0)}:"):
                 out("port = u64(group_ports[copy])")
                 self._set_standard("egress_rid", "u64(group_copies[copy])")
                 self._set_standard("instance_type", constant(REPLICATION))
             with out.block("else:"):
                 out("port = unicast")
-            for name in saved:
-                out(f"{name} = saved_{name}")
+                self._set_standard("instance_type", constant(NORMAL))
             self._set_standard("egress_port", "port")
             self._set_standard("packet_length", f"u64({'length_now' if self.usage.tracks_length else 'length'})")
             self._set_standard("enq_timestamp", "u64(now)")
+            self._set_standard("deq_timedelta", constant(0))
             self._set_standard("egress_global_timestamp", "u64(now)")
             for depth in ("enq_qdepth", "deq_qdepth"):
                 self._set_standard(depth, "u64(depths[port])")
@@ -256,10 +264,11 @@ class _Writer:
             out("copy += 1")
 
     def _saved(self) -> Sequence[str]:
-        """What egress changes of the packet, and so must be put back for the next copy."""
-        names: list[str] = []
-        for header_name in sorted(self.usage.validity_in_egress):
-            names.append(self.translator.valid(header_name))
+        """What egress changes of the packet and its metadata, and so must be put back for the next copy."""
+        names = [self.translator.valid(header_name) for header_name in sorted(self.usage.validity_in_egress)]
+        for stack, headers in self.program.stacks.items():
+            if not self.usage.validity_in_egress.isdisjoint(headers):
+                names.append(self.translator.next_of(stack))
         for header_name, field_name in sorted(self.usage.written_in_egress):
             header: Header = self.program.headers[header_name]
             field: Field = header.index[field_name]
@@ -267,6 +276,6 @@ class _Writer:
                 raise Unsupported("a change of a vector header", f"egress, {header_name}.{field_name}")
             if field.is_varbit:
                 names += [self.translator.varbit_at(header), self.translator.varbit_bytes(header)]
-            elif header_name != STANDARD:
+            else:
                 names += self.translator.variables(header, field)
         return names

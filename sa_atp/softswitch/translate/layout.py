@@ -147,9 +147,9 @@ def layout(program: Program, names: Mapping[str, str]) -> Layout:
                 name = names[register.name]
                 arrays.append(RegisterArray(name=name, size=size, columns=None, bits=bits))
                 places[register.name] = RegisterPlace(array=name, column=None, register=register)
-    room = sum(h.most_bytes for h in program.headers.values() if not h.metadata)
+    room = sum(program.headers[name].most_bytes for name in program.deparse_order)  # one may be emitted twice
     if room > 9000:
-        raise PipelineError(f"the program's headers have {room} bytes; a packet has at most 9000")
+        raise PipelineError(f"the headers that the program emits have {room} bytes; a packet has at most 9000")
     return Layout(
         registers=places,
         arrays=tuple(arrays),

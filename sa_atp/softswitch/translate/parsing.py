@@ -84,7 +84,8 @@ class Parsing:
         self, operations: Sequence[Mapping[str, Any]], state: ParserState, numbers: Mapping[str, int], where: str
     ) -> None:
         if not operations:
-            self._transition(state, numbers, where)
+            with self._ahead_for_key(state):
+                self._transition(state, numbers, where)
             return
         operation, rest = operations[0], operations[1:]
         with self._operation(operation["op"], operation["parameters"], where):
@@ -148,9 +149,13 @@ class Parsing:
     @contextmanager
     def _set_ahead(self, parameters: Sequence[Mapping[str, Any]], where: str) -> Iterator[None]:
         first, bits = parameters[1]["value"]
-        with self._unless((f"8 * offset + {first + bits} > 8 * length", "PacketTooShort")):
+        with self._unless(self._ends_before(first + bits)):
             self.statements.assign(parameters[0], self._look_ahead(first, bits, where))
             yield
+
+    def _ends_before(self, bits: int) -> tuple[str, str]:
+        """The error of a packet in which there are not so many bits ahead."""
+        return f"8 * offset + {bits} > 8 * length", "PacketTooShort"
 
     def _look_ahead(self, first: int, bits: int, where: str) -> Value:
         return self.translator.of_words(self._words_of("offset", first, bits, where), bits)
@@ -171,6 +176,8 @@ class Parsing:
         else:
             raise Unsupported(f"extraction into a {target['type']}", where)
         size = str(headers[0].size_bytes)
+        if len(parameters) == 1 and headers[0].varbit is not None:
+            raise Unsupported(f"extraction of a varbit without its length ({headers[0].name})", where)
         if len(parameters) > 1:
             errors.append(self._whole_bytes(parameters[1], where))
             size += " + skipped"
@@ -255,6 +262,11 @@ class Parsing:
             keyword = "elif"
         with self.out.block("else:") if keyword == "elif" else nullcontext():
             self.out("state = 0")  # p4c writes down what happens otherwise; BMv2 knows no error of its own
+
+    def _ahead_for_key(self, state: ParserState) -> AbstractContextManager[None]:
+        """A select that looks ahead asks first whether all that it looks at is there, as BMv2 does."""
+        ends = [sum(node["value"]) for node in state.key if node["type"] == "lookahead"]
+        return self._unless(self._ends_before(max(ends))) if ends else nullcontext()
 
     def _key(self, node: Mapping[str, Any], where: str) -> tuple[str, int]:
         if node["type"] == "lookahead":
