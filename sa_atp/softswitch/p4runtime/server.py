@@ -14,24 +14,26 @@ from typing import Any
 from google.protobuf import text_format
 
 from sa_atp.errors import SaAtpError, UserError
-from sa_atp.p4runtime.calls import add_servicer
 from sa_atp.p4runtime.errors import Code, Refusal, WriteRefusal
-from sa_atp.p4runtime.messages import any_pb2, p4info_pb2, p4runtime_pb2, status_pb2
+from sa_atp.p4runtime.messages import SERVICE, any_pb2, methods, p4info_pb2, p4runtime_pb2, status_pb2
 from sa_atp.p4runtime.rpc import check_address, grpc
 from sa_atp.softswitch.device import Device
 from sa_atp.softswitch.p4runtime.arbitration import MOST_STREAMS
+from sa_atp.softswitch.p4runtime.calls import Call, Calls
 from sa_atp.softswitch.p4runtime.service import Service
 
 ERROR_SPACE = "sa_atp"  # in which the target's own codes are numbered; it has none yet
-QUEUED_PACKET_INS = 1024  # for a client that does not keep up; more are dropped
-MOST_MESSAGE_BYTES = 256 << 20  # compiled programs are large
+QUEUED_MESSAGES = 1024  # for a client that does not keep up; more packet-ins are dropped
+MOST_MESSAGE_BYTES = 16 << 20  # four times what the largest of the project's own programs needs
+MOST_CALLS = MOST_STREAMS + 16  # RPCs at a time, the streams of clients included
+SPARE_THREADS = 8  # for those that enter while others make way
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
 class P4RuntimeServer:
     """A P4Runtime server for one device.
 
-    packet_ins_dropped: packets that the primary client was too slow to take.
+    packet_ins_dropped: packets that the primary client was too slow to take. calls: the RPCs that are under way.
     """
 
     def __init__(self, device: Device, address: str = "127.0.0.1:9559") -> None:
@@ -42,16 +44,15 @@ class P4RuntimeServer:
         check_address(address, lowest_port=0)
         self.service = Service(device)
         self.packet_ins_dropped = 0
+        self.calls = Calls(MOST_CALLS)
         self._server = grpc.server(
-            # every stream channel keeps a thread
-            ThreadPoolExecutor(max_workers=MOST_STREAMS + 8, thread_name_prefix="p4runtime"),
+            ThreadPoolExecutor(max_workers=MOST_CALLS + SPARE_THREADS, thread_name_prefix="p4runtime"),
             options=[
                 ("grpc.so_reuseport", 0),  # a second server on a port must fail, not share it
                 ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
-                ("grpc.max_send_message_length", MOST_MESSAGE_BYTES),
             ],
         )
-        add_servicer(_Servicer(self), self._server)
+        self._server.add_generic_rpc_handlers((_Rpcs(self).handler(),))
         try:
             self.port: int = self._server.add_insecure_port(address)
         except RuntimeError:
@@ -94,56 +95,104 @@ class P4RuntimeServer:
 class _Channel:
     """The way to one client: what is to be sent on its stream, in order."""
 
-    def __init__(self, server: P4RuntimeServer) -> None:
+    def __init__(self, server: P4RuntimeServer, cancel: Callable[[], None]) -> None:
+        """Args: cancel: ends the stream of a client that does not even take what everybody is told."""
         self._server = server
+        self._cancel = cancel
         self._waiting: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.refusal: Refusal | None = None  # why the stream ends
 
     def send(self, message: Any) -> None:
-        if message.HasField("packet") and self._waiting.qsize() >= QUEUED_PACKET_INS:
+        if self._waiting.qsize() < QUEUED_MESSAGES:
+            self._waiting.put(message)
+        elif message.HasField("packet"):
             self._server.packet_ins_dropped += 1
-            return
-        self._waiting.put(message)
+        elif message.HasField("arbitration"):
+            self._cancel()
+        # else an error that the client has caused, and does not want to hear
 
     def close(self, refusal: Refusal | None = None) -> None:
         self.refusal = self.refusal or refusal
         self._waiting.put(None)
+
+    def make_way(self) -> None:
+        self.close(
+            Refusal(Code.RESOURCE_EXHAUSTED, "made way for others: nothing was announced on this stream channel")
+        )
 
     def messages(self) -> Iterator[Any]:
         while (message := self._waiting.get()) is not None:
             yield message
 
 
-class _Servicer:
-    """Names of the methods are gRPC's."""
+class _Rpcs:
+    """The RPCs as gRPC has them: all as streams of requests and answers, which are the same on the wire.
+
+    So it is known of every thread whether it waits for its client, see `calls`.
+    """
 
     def __init__(self, server: P4RuntimeServer) -> None:
         self.server = server
         self.service = server.service
 
-    def Capabilities(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return self.service.capabilities()
+    def handler(self) -> Any:
+        service = self.service
+        answers = {
+            "Capabilities": self._single(lambda _: iter((service.capabilities(),))),
+            "SetForwardingPipelineConfig": self._single(lambda request: iter((service.set_pipeline(request),))),
+            "GetForwardingPipelineConfig": self._single(lambda request: iter((service.get_pipeline(request),))),
+            "Write": self._single(lambda request: iter((service.write(request),))),
+            "Read": self._single(service.read),
+            "StreamChannel": self._stream_channel,
+        }
+        handlers = {
+            name: grpc.stream_stream_rpc_method_handler(
+                answers[name],
+                request_deserializer=asked.FromString,
+                response_serializer=answered.SerializeToString,
+            )
+            for name, asked, answered, _, _ in methods()
+        }
+        return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
-    def SetForwardingPipelineConfig(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return _answer(context, self.service.set_pipeline, request)
-
-    def GetForwardingPipelineConfig(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return _answer(context, self.service.get_pipeline, request)
-
-    def Write(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return _answer(context, self.service.write, request)
-
-    def Read(self, request: Any, context: Any) -> Iterator[Any]:  # noqa: N802
+    def _enter(self, call: Call, context: Any) -> None:
+        """Until the RPC has ended, in whatever way. Ends it with an error if there are too many."""
         try:
-            yield from self.service.read(request)
-        except SaAtpError as error:
-            _abort(context, error)
+            self.server.calls.enter(call)
+        except Refusal as refusal:
+            _abort(context, refusal)
+        if not context.add_callback(lambda: self.server.calls.leave(call)):
+            self.server.calls.leave(call)  # the client is gone already
 
-    def StreamChannel(self, requests: Iterator[Any], context: Any) -> Iterator[Any]:  # noqa: N802
-        channel = _Channel(self.server)
+    def _single(self, method: Callable[[Any], Iterator[Any]]) -> Callable[[Iterator[Any], Any], Iterator[Any]]:
+        """An RPC with one request. Args: method: what answers it."""
+
+        def serve(requests: Iterator[Any], context: Any) -> Iterator[Any]:
+            call = Call(context.cancel)
+            self._enter(call, context)
+            request = _first(requests)
+            if request is None:
+                return
+            call.waits = False
+            try:
+                for answer in method(request):
+                    call.waits = True
+                    yield answer
+                    call.waits = False
+            except SaAtpError as error:
+                _abort(context, error)
+
+        return serve
+
+    def _stream_channel(self, requests: Iterator[Any], context: Any) -> Iterator[Any]:
+        channel = _Channel(self.server, context.cancel)
+        call = Call(channel.make_way)
+        self._enter(call, context)
         if not context.add_callback(channel.close):  # called when the client is gone, or the server stops
             return
-        threading.Thread(target=self._listen, args=(requests, channel), name="p4runtime-stream", daemon=True).start()
+        threading.Thread(
+            target=self._listen, args=(requests, channel, call), name="p4runtime-stream", daemon=True
+        ).start()
         try:
             yield from channel.messages()
         finally:
@@ -151,10 +200,12 @@ class _Servicer:
         if channel.refusal is not None:
             _abort(context, channel.refusal)
 
-    def _listen(self, requests: Iterator[Any], channel: _Channel) -> None:
+    def _listen(self, requests: Iterator[Any], channel: _Channel, call: Call) -> None:
         try:
             for request in requests:
                 self.service.stream_message(channel, request)
+                if request.HasField("arbitration"):
+                    call.waits = False
         except Refusal as refusal:
             channel.close(refusal)
         except Exception as error:
@@ -163,11 +214,12 @@ class _Servicer:
         channel.close()
 
 
-def _answer(context: Any, method: Callable[[Any], Any], request: Any) -> Any:
+def _first(requests: Iterator[Any]) -> Any:
+    """The request of an RPC that has one; None: the RPC has ended without, which gRPC says in ways of its own."""
     try:
-        return method(request)
-    except SaAtpError as error:
-        return _abort(context, error)
+        return next(requests, None)
+    except Exception:
+        return None
 
 
 def _abort(context: Any, error: SaAtpError) -> None:

@@ -18,7 +18,7 @@ from sa_atp.softswitch.errors import PipelineError
 from sa_atp.softswitch.p4runtime import packets, program_schema
 from sa_atp.softswitch.p4runtime.arbitration import Arbitration, Stream
 from sa_atp.softswitch.p4runtime.forwarding import Forwarding
-from sa_atp.softswitch.pipeline import Pipeline
+from sa_atp.softswitch.pipeline import ROW_BYTES, Pipeline
 
 API_VERSION = "1.3.0"  # the same as BMv2 says
 ENTITIES_A_MESSAGE = 1000  # of a read: keeps messages far below gRPC's default limit of 4 MiB
@@ -196,7 +196,8 @@ class Service:
                 response = p4runtime_pb2.StreamMessageResponse()
                 response.error.canonical_code = refusal.code
                 response.error.message = str(refusal)
-                response.error.packet_out.packet_out.CopyFrom(request.packet)
+                if request.ByteSize() <= 2 * ROW_BYTES:
+                    response.error.packet_out.packet_out.CopyFrom(request.packet)
                 stream.send(response)
         else:
             response = p4runtime_pb2.StreamMessageResponse()
@@ -214,6 +215,8 @@ class Service:
             for m in message.metadata
         }
         packet = packets.join(header, values, message.payload)
+        if len(packet) > ROW_BYTES:
+            raise Refusal(Code.INVALID_ARGUMENT, f"packet-out: {len(packet)} bytes; expected at most {ROW_BYTES}")
         if self.device.cpu_port is None or self.device.pipeline is None:
             missing = "CPU port" if self.device.cpu_port is None else "pipeline in use"
             raise Refusal(Code.FAILED_PRECONDITION, f"packet-out: the switch has no {missing}")

@@ -259,18 +259,21 @@ def test_packets_in_without_a_primary_are_lost(client: P4RuntimeClient, device: 
 
 
 def test_a_client_that_does_not_keep_up_loses_packets(server: P4RuntimeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "QUEUED_PACKET_INS", 2)
-    channel = server_module._Channel(server)
+    monkeypatch.setattr(server_module, "QUEUED_MESSAGES", 2)
+    cancelled: list[bool] = []
+    channel = server_module._Channel(server, lambda: cancelled.append(True))
     message = p4runtime_pb2.StreamMessageResponse()
     message.packet.payload = FRAME
     notice = p4runtime_pb2.StreamMessageResponse()
     notice.arbitration.device_id = DEVICE_ID
     for _ in range(5):
         channel.send(message)
-    channel.send(notice)
-    channel.close()
-    assert [m.WhichOneof("update") for m in channel.messages()] == ["packet", "packet", "arbitration"]
     assert server.packet_ins_dropped == 3
+    assert cancelled == []
+    channel.send(notice)  # who does not even take this is not there
+    assert cancelled == [True]
+    channel.close()
+    assert [m.WhichOneof("update") for m in channel.messages()] == ["packet", "packet"]
 
 
 def test_a_server_that_stops_ends_the_streams(device: Device) -> None:
