@@ -1,12 +1,19 @@
-"""Where the compiled P4 programs and the plan files are: in the repository, or inside the installed package."""
+"""Where the compiled P4 programs and the plan files are: in the repository, or inside the installed package.
+
+A compiled program has the digest of its sources beside it (origin.json). Whoever loads one whose sources have changed since
+is told so, once; with SA_ATP_STRICT in the environment it is an error.
+"""
 
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+import sys
+import tomllib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from sa_atp.errors import MissingPartError, UserError
 from sa_atp.inputs import read_text
@@ -115,10 +122,11 @@ def _build_of(folder: str) -> tuple[int, int]:
     return int(lanes), int(wide[0].removeprefix("c")) if wide else CONTRIBUTION_BITS
 
 
-def from_folder(folder: Path) -> CompiledProgram:
+def from_folder(folder: Path, *, to_run: bool = True) -> CompiledProgram:
     """A compiled program in a folder: one BMv2 JSON, and its P4Info in text form beside it.
 
-    Raises: UserError: the folder does not hold exactly one of each.
+    Args: to_run: whether its age matters, see `tell_age`.
+    Raises: UserError: the folder does not hold exactly one of each; or see `tell_age`.
     """
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder; expected one with a BMv2 JSON and its P4Info")
@@ -129,16 +137,94 @@ def from_folder(folder: Path) -> CompiledProgram:
     json_path = folder / f"{name}.json"
     if not json_path.is_file():
         raise UserError(f"{folder}: expected the BMv2 JSON {json_path.name} beside {infos[0].name}")
-    try:
-        origin = json.loads((folder / "origin.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        origin = {}
+    if to_run:
+        tell_age(folder)
+    origin = _origin(folder)
     return CompiledProgram(
         json_path=json_path,
         p4info_path=infos[0],
         lanes=origin.get("lanes"),
         contributions=origin.get("contributions"),
     )
+
+
+# --- compiled programs and their sources ------------------------------------------------------------------------------
+
+
+def sources_digest(p4src: Path, architecture: str, build: str, lanes: int, contributions: int) -> str:
+    """Of everything that decides what the compiler writes, but the compiler.
+
+    Args: architecture: the folder with what is special to it; build: what the compiler is told, as text.
+    """
+    total = hashlib.sha256(build.encode())
+    of_build = (f"lanes_{lanes}.p4", f"bits_{contributions}.p4")
+    for path in sorted([*p4src.glob("core/**/*.p4"), *p4src.glob(f"{architecture}/*.p4")]):
+        if path.name not in of_build and (path.match("lanes_*.p4") or path.match("bits_*.p4")):
+            continue
+        total.update(f"{path.relative_to(p4src).as_posix()}\n".encode() + path.read_bytes())
+    return total.hexdigest()
+
+
+def v1model_digest(p4src: Path, lanes: int, contributions: int) -> str:
+    return sources_digest(p4src, "v1model", f"lanes {lanes}\ncontributions {contributions}\n", lanes, contributions)
+
+
+def tofino_digest(p4src: Path, build: Mapping[str, Any]) -> str:
+    """Args: build: its table in wire.toml."""
+    return sources_digest(p4src, "tna", json.dumps(build, sort_keys=True), build["lanes"], CONTRIBUTION_BITS)
+
+
+def is_current(folder: Path) -> bool | None:
+    """Whether a compiled program was made from the sources beside it; None: it does not say, or they are not there."""
+    p4src, origin = folder.resolve().parent.parent, _origin(folder)
+    try:
+        if not (p4src / "core").is_dir() or "sources" not in origin:
+            return None
+        if "chip" in origin:
+            build = tomllib.loads((p4src / "wire.toml").read_text(encoding="utf-8"))["tofino"][folder.resolve().name]
+            return bool(origin["sources"] == tofino_digest(p4src, build))
+        found = v1model_digest(p4src, origin["lanes"], origin.get("contributions", CONTRIBUTION_BITS))
+        return bool(origin["sources"] == found)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def tell_age(folder: Path) -> None:
+    """Says on standard error, once for each folder, that a program is older than its sources.
+
+    Raises: UserError: it is, and SA_ATP_STRICT is set.
+    """
+    if not _is_old(folder.resolve()):
+        return
+    text = (
+        f"{folder}: this compiled P4 program is older than its sources, and is what runs: for what was changed in p4src, "
+        f"run scripts/{'tofino compile' if 'chip' in _origin(folder) else 'compile'} (it needs p4c)"
+    )
+    if os.environ.get("SA_ATP_STRICT", "0") not in ("", "0"):
+        raise UserError(f"{text}; SA_ATP_STRICT is set")
+    _say_once(text)
+
+
+@lru_cache
+def _is_old(folder: Path) -> bool:
+    return is_current(folder) is False
+
+
+@lru_cache
+def _say_once(text: str) -> None:
+    print(f"sa-atp: {text}", file=sys.stderr, flush=True)
+
+
+def _origin(folder: Path) -> dict[str, Any]:
+    """What is known of how a program was made; nothing where its folder does not say."""
+    try:
+        found = json.loads((folder / "origin.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+# --- plan files and Tofino --------------------------------------------------------------------------------------------
 
 
 def plan_file(path: Path) -> Path:

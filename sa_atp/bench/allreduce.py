@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from sa_atp import lanes_option, needs, terminal
+from sa_atp import artefacts, lanes_option, needs, terminal
 from sa_atp.bench import allreduce_sizes, stations
 from sa_atp.bench.all_reduce_options import tensor_bytes
 from sa_atp.bench.all_reduce_task import WARM_UP
@@ -100,10 +100,11 @@ def run(options: argparse.Namespace) -> int:
 def _lanes(options: argparse.Namespace) -> int:
     """Raises: UserError: links do not carry so many as were asked for."""
     mtu = of_interface("lo") if options.backend == "local" else options.mtu
-    if options.lanes is None:
-        return most_lanes(mtu)
-    check_fits(options.lanes, mtu, "every link")
-    return int(options.lanes)
+    if options.lanes is not None:
+        check_fits(options.lanes, mtu, "every link")
+    lanes = most_lanes(mtu) if options.lanes is None else int(options.lanes)
+    artefacts.program(lanes)  # what is to be said of it is said here, and not in the switch's log
+    return lanes
 
 
 def measure(cluster: Cluster, request: Request, peer: str | None, folder: Path) -> dict[str, Any]:

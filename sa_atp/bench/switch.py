@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from sa_atp import terminal
-from sa_atp.artefacts import wide_enough
+from sa_atp import artefacts, terminal
 from sa_atp.bench.switch_traffic import WORKERS
 from sa_atp.errors import MissingPartError, SaAtpError, UserError
 from sa_atp.spec import CONTRIBUTION_BITS, LANE_BUILDS
@@ -45,7 +44,8 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(f"--cores {options.cores}: expected 1 to {WORKERS}, one for each worker's port at most")
     if options.against == "bmv2":
         bmv2.require("simple_switch_grpc")
-    contributions = wide_enough(options.lanes, options.contributions)
+    contributions = artefacts.wide_enough(options.lanes, options.contributions)
+    artefacts.program(options.lanes, contributions)  # what is to be said of it is said here, and not in a process's log
     found = measure(
         (options.lanes, contributions), options.packets, cores=options.cores, with_bmv2=options.against == "bmv2"
     )
@@ -163,7 +163,6 @@ def measure_pipeline(build: tuple[int, int], packets: int) -> float:
 
     CPU time, so that other processes on the machine do not count. Every sum is checked. Raises: SaAtpError.
     """
-    from sa_atp import artefacts
     from sa_atp.bench.switch_traffic import Contributions, Results, hosts, job
     from sa_atp.control import jobs
     from sa_atp.control.writer import LocalWriter

@@ -35,6 +35,7 @@ def add(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from sa_atp import artefacts
     from sa_atp.control import tofino
     from sa_atp.softswitch.stf import grammar, runner
     from sa_atp.softswitch.stf.names import Names
@@ -47,6 +48,7 @@ def run(options: argparse.Namespace) -> int:
     if not 0 <= clock_s < LONGEST_CLOCK_S:
         raise UserError(f"--clock {clock_s:g}: expected 0 to {LONGEST_CLOCK_S:g} seconds")
     test = grammar.read(options.test)
+    artefacts.tell_age(options.program.parent)
     if options.target in tofino.MODELS:
         from sa_atp.testbed import tofino_stf
 

@@ -84,6 +84,7 @@ def run(options: argparse.Namespace) -> int:
         lanes = most_lanes(carried, options.contributions)
     contributions = artefacts.wide_enough(lanes, options.contributions)
     check_fits(lanes, carried, f"the interface with address {listen[0]}", contributions)
+    artefacts.program(lanes, contributions)  # what is to be said of it is said here, and not in the switch's log
     build = {"lanes": lanes, "contributions": contributions}
     if options.pcap is not None:
         make_folder(options.pcap)

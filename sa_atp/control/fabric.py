@@ -151,7 +151,8 @@ def _running(place: SwitchPlace) -> tuple[int, int] | None:
         cookie = client.cookie()
     finally:
         client.close()
-    return next((build for build in artefacts.all_builds() if artefacts.program(*build).cookie == cookie), None)
+    builds = artefacts.all_builds().items()
+    return next((build for build, path in builds if artefacts.from_folder(path, to_run=False).cookie == cookie), None)
 
 
 class Program(Protocol):

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from sa_atp import artefacts
 from sa_atp.errors import UserError
 from sa_atp.inputs import read_text
 
@@ -104,6 +105,7 @@ def from_folder(folder: Path, packing: Packing = "stratum") -> TofinoProgram:
     """Raises: UserError: a file is missing or damaged, or the files are not of one program."""
     if not folder.is_dir():
         raise UserError(f"{folder}: there is no such folder")
+    artefacts.tell_age(folder)
     origin = _origin(folder)
     binary_name = next((name for name in ("tofino.bin", "tofino2.bin") if _find(folder, name)), "tofino.bin")
     parts = {name: _read(folder, name, origin) for name in ("bfrt.json", "context.json", binary_name)}

@@ -21,7 +21,7 @@ def programs() -> Finding:
     in_checkout = needs.checkout() is not None
     how = "scripts/compile (it needs p4c), or `git checkout p4src/compiled`" if in_checkout else "install sa_atp again"
     try:
-        builds = [artefacts.from_folder(folder) for folder in artefacts.all_builds().values()]
+        builds = [artefacts.from_folder(folder, to_run=False) for folder in artefacts.all_builds().values()]
         for build in builds:
             json.loads(build.device_config())
     except (SaAtpError, OSError, ValueError) as error:

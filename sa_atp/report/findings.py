@@ -178,6 +178,12 @@ def remarks(result: RunResult, summary: dict[str, Any]) -> list[Remark]:
     missing = [policy_name(policy) for policy in result.plan.run.policies if policy not in summary["policies"]]
     if missing:
         doubt.append(f"No data of {join(missing)}.")
+    program = result.manifest.get("program") or {}
+    if program.get("made_from_these_sources") is False:
+        doubt.append(
+            f"The compiled P4 program {program.get('name')} is older than its sources: what was changed in p4src did not "
+            "run. scripts/compile makes it anew."
+        )
     if str(result.manifest.get("commit") or "").endswith("+changes"):
         doubt.append("The source tree had changes that were not committed: the commit alone does not repeat this run.")
     return [Remark("wrong", text) for text in wrong] + [Remark("doubt", text) for text in doubt]

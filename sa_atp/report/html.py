@@ -160,6 +160,7 @@ def _repeat(result: RunResult) -> str:
         "plan": result.plan_path,
         "seed": manifest.get("seed", result.plan.run.seed),
         "commit": manifest.get("commit") or "not known",
+        "P4 program": (manifest.get("program") or {}).get("name"),
         "python": manifest.get("python"),
         "kernel": manifest.get("kernel"),
         "machine": manifest.get("machine"),

@@ -8,7 +8,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from sa_atp import needs, policies
+from sa_atp import artefacts, needs, policies
+from sa_atp.control import tofino
 from sa_atp.errors import UserError
 from sa_atp.testbed import local, simulated
 from sa_atp.testbed.capabilities import network_of, too_many_for_packets
@@ -90,6 +91,7 @@ def manifest(plan: Plan, plan_path: str) -> dict[str, Any]:
         "plan": plan.as_dict(),
         **({"networks": {p: network_of(plan, p) for p in plan.run.policies}} if plan.run.backend == "sim" else {}),
         "seed": plan.run.seed,
+        "program": program_of(plan),
         "commit": commit_of(Path(__file__).resolve().parents[2]),
         "python": sys.version.split()[0],
         "kernel": platform.release(),
@@ -97,6 +99,20 @@ def manifest(plan: Plan, plan_path: str) -> dict[str, Any]:
         "cpus": _cpus(),
         "versions": versions,
     }
+
+
+def program_of(plan: Plan) -> dict[str, Any] | None:
+    """The compiled P4 program that switches run, and whether it was made from the sources beside it (None: not known).
+
+    None: no switch runs any.
+    """
+    if plan.run.backend == "sim" and all(network_of(plan, policy) == "flows" for policy in plan.run.policies):
+        return None
+    if plan.switch.program in tofino.MODELS:
+        folder = artefacts.tofino_folder(tofino.MODELS[plan.switch.program], plan.lanes)
+    else:
+        folder = artefacts.program(plan.lanes, plan.contribution_bits).json_path.parent
+    return {"name": folder.name, "made_from_these_sources": artefacts.is_current(folder)}
 
 
 def _cpus() -> int:

@@ -217,3 +217,13 @@ def test_remarks_on_runs_that_are_not_whole(name: str, part: str) -> None:
 def test_a_good_run_needs_no_remarks() -> None:
     found = synthetic.result()
     assert findings.remarks(found, summarise(found)) == []
+
+
+def test_a_program_that_is_older_than_its_sources_is_remarked() -> None:
+    found = small()
+    found.manifest["program"] = {"name": "v1model-64", "made_from_these_sources": False}
+    (remark,) = (each for each in findings.remarks(found, summarise(found)) if "p4src" in each.text)
+    assert remark.text.startswith("The compiled P4 program v1model-64 is older than its sources")
+    for known in ({"name": "v1model-64", "made_from_these_sources": True}, None):
+        found.manifest["program"] = known
+        assert not any("p4src" in each.text for each in findings.remarks(found, summarise(found)))
