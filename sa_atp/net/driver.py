@@ -6,7 +6,7 @@ import os
 import select
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from sa_atp.net.clock import now_us
@@ -15,7 +15,7 @@ from sa_atp.net.send_pacer import SendPacer
 from sa_atp.net.steady_loop import SteadyLoop
 from sa_atp.net.udp import UdpSocket
 from sa_atp.transport.standstill import stood_still_us
-from sa_atp.wire.datagrams import Burst
+from sa_atp.wire.datagrams import Address, Burst
 
 LONGEST_WAIT_S = 1.0
 LONGEST_PAUSE_US, WORTH_IT = 8_000, 8  # of datagrams that gather, see ReceiveCoalescing
@@ -34,6 +34,11 @@ class Connection(Protocol):
     def may_gather(self) -> int: ...
     @property
     def has_more(self) -> bool: ...
+    def doubts(self, now_us: int) -> bool:
+        """Whether to tell it of hosts that refuse what is sent there: somebody is silent, and may have ended."""
+
+    def ports_closed(self, addresses: Collection[Address], now_us: int) -> None:
+        """Nobody has these ports any more, their hosts say."""
 
 
 class Driver:
@@ -277,6 +282,10 @@ class Driver:
                     os.read(self._wake_read, 4096)
                 self._woken = False  # before the calls are taken: later ones wake the loop again
             else:
+                # before what has arrived: whoever is heard of now has not ended
+                refused = self.socket.refused()
+                if refused:
+                    self.connection.ports_closed(refused, now_us())
                 received = self._receive()
         return received
 
@@ -289,6 +298,7 @@ class Driver:
             if stood_still_us(due, now_us()):
                 self._receive()  # others are heard before anything follows from their silence
             self.connection.handle_timer(now_us())
+        self.socket.report_refusals(self.connection.doubts(now_us()))
         self._owes = not contributions
         if contributions:
             self._flush()

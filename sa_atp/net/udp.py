@@ -8,9 +8,11 @@ Either way Python works per burst.
 import array
 import errno
 import fcntl
+import os
 import select
 import socket
 import struct
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -44,6 +46,11 @@ RECEIVE_SINGLY = 4
 RECEIVE_MESSAGES = 64
 URGENT = [(socket.IPPROTO_IP, socket.IP_TOS, struct.pack("=i", CS5 << 2 | ECT0))]
 IP_MTU_DISCOVER, IP_PMTUDISC_PROBE = 10, 3  # "don't fragment" in every packet
+IP_RECVERR, MSG_ERRQUEUE = 11, 0x2000
+REPORTED = (socket.IPPROTO_IP, IP_RECVERR)  # level and kind of the control message with what an ICMP message says
+# struct sock_extended_err: errno, origin, type and code; then who has sent the ICMP message, as struct sockaddr_in
+_EXTENDED_ERROR = struct.Struct("=IBBBxII2x2x4s8x")
+PORT_UNREACHABLE = (errno.ECONNREFUSED, 2, 3, 3)  # from ICMP (RFC 792)
 
 
 def segments(size: int) -> int:
@@ -86,7 +93,9 @@ class UdpSocket:
         self._segmented: SegmentedSend | None = None
         self._count = array.array("i", [0])
         self.is_drained = True  # whether the last look took all that was there
+        self.reports_refusals = False
         self.stats = SocketStats()
+        _open_sockets.add(self)
 
     def _set(self, level: int, option: int, value: int) -> bool:
         try:
@@ -186,6 +195,35 @@ class UdpSocket:
         found = [Burst(address, data[: whole * size].reshape(whole, size))] if whole else []
         return [*found, Burst(address, data[whole * size :].reshape(1, rest))] if rest else found
 
+    # --- refusals -----------------------------------------------------------------------------------------------------
+
+    def report_refusals(self, wanted: bool) -> None:
+        """Says whether `refused` is to find out what hosts refuse from now on.
+
+        Only while somebody wants to know: meanwhile the kernel also reports packets that its own queues have dropped.
+        """
+        if wanted != self.reports_refusals:
+            self.reports_refusals = wanted
+            self._set(socket.IPPROTO_IP, IP_RECVERR, int(wanted))
+
+    def refused(self) -> set[Address]:
+        """Addresses to which something was sent, and whose host has answered that nobody has that port. (RFC 1122, 3.2.2.1)
+
+        What a router or a firewall in between says is left out: it does not know what goes on in the host.
+        """
+        found: set[Address] = set()
+        while self.reports_refusals:
+            try:
+                _, control, _, address = self.socket.recvmsg(1, 256, MSG_ERRQUEUE)
+            except OSError:  # there is no more
+                break
+            for level, kind, data in control:
+                if (level, kind) == REPORTED and len(data) >= _EXTENDED_ERROR.size:
+                    *said, _, _, speaker = _EXTENDED_ERROR.unpack_from(data)
+                    if tuple(said) == PORT_UNREACHABLE and socket.inet_ntoa(speaker) == address[0]:
+                        found.add(address)
+        return found
+
     # --- out ----------------------------------------------------------------------------------------------------------
 
     def send(self, bursts: Sequence[Burst]) -> None:
@@ -194,6 +232,10 @@ class UdpSocket:
         What it refuses, or has no room for when FULL_US have passed, is counted and lost.
         """
         self._full_until_us = None
+        if (
+            self.reports_refusals
+        ):  # an error that is reported, and belongs to an earlier datagram, must not cost this one
+            self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         for burst in bursts:
             data = np.ascontiguousarray(burst.data)
             per_call = segments(data.shape[1])
@@ -246,3 +288,17 @@ class UdpSocket:
     def _send_segmented(self, address: Address, data: ByteRows) -> None:
         size = struct.pack("=H", data.shape[1])
         self.socket.sendmsg([data.data], [(SOL_UDP, UDP_SEGMENT, size)], 0, address)
+
+
+_open_sockets: "weakref.WeakSet[UdpSocket]" = weakref.WeakSet()
+
+
+def _close_in_child() -> None:
+    """A connection stays with the process that has made it. Were its socket open in a child as well, such as a worker of a
+    DataLoader, nobody could see that the process has ended as long as the child lives.
+    """
+    for each in list(_open_sockets):
+        each.close()
+
+
+os.register_at_fork(after_in_child=_close_in_child)

@@ -20,9 +20,13 @@ class WorkerLostError(TransportError):
 class OperationTimeoutError(TransportError):
     """An operation made no progress for longer than the bound."""
 
-    def __init__(self, operation: int, waited_s: float, ranks: Iterable[int] | None) -> None:
-        """Args: ranks: whose contributions it waits for; None: not known; empty: all have contributed."""
+    def __init__(self, operation: int, waited_s: float, ranks: Iterable[int] | None, switch: str | None = None) -> None:
+        """Args:
+        ranks: whose contributions it waits for; None: not known; empty: all have contributed.
+        switch: the switch's address, if nobody has that any more.
+        """
         self.operation = operation
+        self.switch = switch
         self.waited_s = waited_s
         self.ranks = None if ranks is None else tuple(sorted(ranks))
         why = "waiting for unknown contributions"
@@ -30,6 +34,8 @@ class OperationTimeoutError(TransportError):
             why = "though every rank has contributed: packets are lost on the way"
             if self.ranks:
                 why = f"waiting for contributions of {describe_ranks(self.ranks)}"
+        if switch is not None:
+            why = f"because the switch at {switch} is gone: its process has ended"
         super().__init__(f"operation {operation} made no progress for {waited_s:.1f} s, {why}")
 
 

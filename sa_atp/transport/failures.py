@@ -24,7 +24,7 @@ def report(error: Reportable) -> Report:
         kind = ReportNotFinite if isinstance(error, NonFiniteError) else ReportChanged
         where = error.first_value, error.last_value
         return kind(operation=error.operation, ranks=list(error.ranks), values=where)
-    return ReportTimeout(operation=error.operation, waited_us=int(error.waited_s * 1e6))
+    return ReportTimeout(operation=error.operation, waited_us=int(error.waited_s * 1e6), switch=error.switch)
 
 
 def verdict(reported: Report, owing: Sequence[int]) -> Failure:
@@ -34,7 +34,9 @@ def verdict(reported: Report, owing: Sequence[int]) -> Failure:
         reason = type_of(reported)
         failure = Failure(reason=reason, ranks=reported.ranks, operation=operation, values=reported.values)
     else:
-        failure = Failure(reason="timed_out", ranks=list(owing), operation=operation, waited_us=reported.waited_us)
+        waited_us, switch = reported.waited_us, reported.switch
+        ranks = list(owing) if switch is None else []
+        failure = Failure(reason="timed_out", ranks=ranks, operation=operation, waited_us=waited_us, switch=switch)
     return replace(failure, detail=str(error_of(failure)))
 
 
@@ -55,6 +57,6 @@ def error_of(failure: Failure) -> TransportError:
         case Failure(reason="changed", operation=int(operation), values=(first, last)):
             return ValuesChangedError(operation, failure.ranks, first, last)
         case Failure(reason="timed_out", operation=int(operation), waited_us=int(waited_us)):
-            return OperationTimeoutError(operation, waited_us / 1e6, failure.ranks)
+            return OperationTimeoutError(operation, waited_us / 1e6, failure.ranks, failure.switch)
         case _:
             return TransportError(failure.detail or failure.reason)

@@ -1,7 +1,7 @@
 """What a worker is told when its job is admitted, and the asking for it. (protocol section 7.1)"""
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from sa_atp.errors import UserError
@@ -19,6 +19,7 @@ from sa_atp.wire.mtu import MOST_MTU
 
 REPEAT_US = 200_000  # between two questions while other ranks are still missing
 GONE_US = 10 * REPEAT_US  # a rank that has not been heard of for so long gives its place to one that asks for it
+SIGNS_MISSED = 2  # in a row: whoever is silent for longer may have ended, and its host is believed
 OCCUPIED_US = 2 * GONE_US  # who is told for so long that its rank is there already stops asking
 
 
@@ -175,6 +176,7 @@ class Joining:
             mtu=mtu,
         )
         self._requests = Requests(first_number=incarnation)
+        self._heard_us = now_us
         self._deadline_us = now_us + timeout_us
         self._looked_us = now_us  # at the clock
         self._timeout_us = timeout_us
@@ -211,6 +213,7 @@ class Joining:
                         self.error = TransportError(f"the parameter server's answer cannot be understood: {error}")
 
     def _reply(self, reply: Reply, now_us: int) -> None:
+        self._heard_us = now_us
         match reply:
             case Welcome():
                 self.membership = Membership.of(reply, self.server)
@@ -239,6 +242,15 @@ class Joining:
         """How many datagrams may wait for us: none, the answer is urgent."""
         return 0
 
+    def doubts(self, now_us: int) -> bool:
+        """Whether to tell us of hosts that refuse: no, a parameter server that is not there may be started until our time
+        is up.
+        """
+        return False
+
+    def ports_closed(self, addresses: Collection[Address], now_us: int) -> None:
+        """See `doubts`."""
+
     def next_timer_us(self) -> int | None:
         times = [t for t in (self._requests.next_timer_us(), self._ask_again_us, self._deadline_us) if t is not None]
         return None if self.finished else min(times)
@@ -254,7 +266,13 @@ class Joining:
             )
         elif now_us >= self._deadline_us:
             waited = self._timeout_us / 1e6
-            if self.refusal is not None:
+            silent_us = now_us - self._heard_us
+            host, port = self.server
+            if self.waiting_for is not None and silent_us > GONE_US:
+                self.error = ParameterServerLostError(
+                    f"the parameter server at {host}:{port} has not answered for {silent_us / 1e6:.1f} s"
+                )
+            elif self.refusal is not None:
                 self.error = RefusedError(f"job {self.request.job!r}: after {waited:.1f} s: {self.refusal}")
             elif self.waiting_for:
                 ranks = ", ".join(map(str, self.waiting_for))
@@ -266,7 +284,6 @@ class Joining:
                     f"job {self.request.job!r}: all ranks are here, but after {waited:.1f} s no switch knows the job"
                 )
             else:
-                host, port = self.server
                 self.error = ParameterServerLostError(
                     f"no parameter server answers at {host}:{port} after {waited:.1f} s: is `sa-atp up` running there?"
                 )

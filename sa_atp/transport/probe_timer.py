@@ -5,20 +5,29 @@ It is told what happens, and when; whoever looks at it brings the time. It asks 
 
 from sa_atp.transport.timing import MAX_TIMEOUT_US, RoundTrip
 
+REFUSED_AGAIN_US = 10 * MAX_TIMEOUT_US  # a host that has refused nothing for so long takes packets again
 MOST_DOUBLINGS = 8  # of the time-out; the longest one is reached before
 
 
 class ProbeTimer:
     """Of all operations of a connection together."""
 
-    def __init__(self, round_trip: RoundTrip, longest_us: int, now_us: int) -> None:
-        """Args: longest_us: how long there may be no progress."""
+    def __init__(
+        self, round_trip: RoundTrip, longest_us: int, now_us: int, *, longest_refused_us: int | None = None
+    ) -> None:
+        """Args:
+        longest_us: how long there may be no progress.
+        longest_refused_us: how long the switch's host may refuse packets, since a switch may restart; None: as long.
+        """
         self.timeouts = 0
         """Silences in a row that have ended in questions, since something was found out."""
         self._round_trip = round_trip
         self._longest_us = longest_us
+        self._longest_refused_us = longest_us if longest_refused_us is None else longest_refused_us
         self._since_us = now_us  # last time something was sent or a new result came, or questions were asked
         self._progress_us = now_us
+        self._refused_since_us: int | None = None  # for how long the switch's host has refused packets
+        self._refused_us = now_us  # when it last did
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
@@ -50,6 +59,14 @@ class ProbeTimer:
     def on_standstill(self, stood_us: int, now_us: int) -> None:
         """The process did not run for so long: nothing could come."""
         self._progress_us = min(now_us, self._progress_us + stood_us)
+        if self._refused_since_us is not None:
+            self._refused_since_us = min(now_us, self._refused_since_us + stood_us)
+
+    def on_refused(self, now_us: int) -> None:
+        """The switch's host has answered that nobody has its port."""
+        if not self.is_refused(now_us):
+            self._refused_since_us = now_us
+        self._refused_us = now_us
 
     def counted(self) -> tuple[int, int]:
         """For kernels (steady_kernels.py): since when it has been silent, and when there was progress."""
@@ -75,7 +92,16 @@ class ProbeTimer:
         self.timeouts += 1
         return True
 
+    def is_refused(self, now_us: int) -> bool:
+        """Whether the switch's host refuses packets: it has said so to one of the last questions."""
+        return self._refused_since_us is not None and now_us - self._refused_us <= REFUSED_AGAIN_US
+
     def stuck_us(self, now_us: int) -> int | None:
-        """For how long there has been no progress, if that is longer than it may be."""
+        """For how long there has been no progress, if that is longer than it may be, or the switch is gone for too long."""
         stuck_us = now_us - self._progress_us
-        return stuck_us if stuck_us > self._longest_us else None
+        is_gone = (
+            self._refused_since_us is not None
+            and self.is_refused(now_us)
+            and now_us - self._refused_since_us > self._longest_refused_us
+        )
+        return stuck_us if is_gone or stuck_us > self._longest_us else None

@@ -5,7 +5,7 @@ about a job, it asks for by an event, and goes on when it is told that this is d
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import numpy as np
 from msgspec.structs import asdict, replace
@@ -18,7 +18,7 @@ from sa_atp.transport.common_case import Kernels, ResultStreams
 from sa_atp.transport.errors import describe_ranks
 from sa_atp.transport.job import REPLIES_KEPT, Job, Member, State
 from sa_atp.transport.kernels import ROW_COLLIDED, ROW_END, ROW_EXPONENT, ROW_SEQ, ROW_START, ROW_TAG
-from sa_atp.transport.membership import GONE_US
+from sa_atp.transport.membership import GONE_US, SIGNS_MISSED
 from sa_atp.transport.outbox import Outbox
 from sa_atp.transport.registry import OVER
 from sa_atp.transport.serial import serial_distance
@@ -55,6 +55,7 @@ from sa_atp.wire.header import bitmaps, first_byte, headers, lanes_of, number_of
 from sa_atp.wire.help_messages import Claim, Idle, Offer
 from sa_atp.wire.message_fields import HelpMode
 
+ENDED = "process ended, or connection closed"
 GONE_WITH_SUMS = "not heard of since asking to leave, and others need the sums"
 UNASKED_US = 1_000_000  # after a question more are expected for so long
 MAX_GATHER = 1024  # copies of results that may wait until they are looked at
@@ -82,6 +83,7 @@ class ParameterServer:
         self._serving = Serving(self._out, settings.switch_address, aggregates=settings.aggregates)
         self._next_check_us: int | None = None
         self._urgent = False  # whether something other than copies of results and signs of life has come lately
+        self._doubts = False  # whether a rank was silent for longer than usual when we last looked
         self._asked_us: int | None = None  # when somebody last wanted something of us, beside a sign of our life
 
     # --- the control plane --------------------------------------------------------------------------------------------
@@ -293,7 +295,7 @@ class ParameterServer:
                 return None  # all have been told
             case ReportTimeout():
                 gone = [m.rank for m in job.members.values() if m.leaving and self._is_silent(m, now_us)]
-                if gone:
+                if gone and request.switch is None:
                     self._fail(job, "lost", gone, GONE_WITH_SUMS)
                     return None
                 self._fail_for(job, failures.verdict(request, job.owing(member)))
@@ -381,6 +383,28 @@ class ParameterServer:
         """Whether a member of a job that runs has not been heard of for too long."""
         return now_us - member.heard_us > self.settings.dead_after_us
 
+    def _is_doubted(self, member: Member, now_us: int) -> bool:
+        """Whether a member has been silent for so long that it may have ended. (section 7.4)"""
+        return member.left_at is None and now_us - member.heard_us > SIGNS_MISSED * self.settings.alive_every_us
+
+    def doubts(self, now_us: int) -> bool:
+        """Whether to tell us of hosts that refuse what is sent there."""
+        return self._doubts and self.next_timer_us() is not None
+
+    def ports_closed(self, addresses: Collection[Address], now_us: int) -> None:
+        """Nobody has these ports any more, their hosts say. Where a rank is doubted anyway, it has ended."""
+        for job in self.jobs.values():
+            ended = [m.rank for m in job.members.values() if m.address in addresses and self._is_doubted(m, now_us)]
+            if ended and job.state not in OVER:
+                self._give_up(job, ended, ENDED)
+
+    def _give_up(self, job: Job, ranks: Sequence[int], why: str) -> None:
+        """Goes on without ranks that are gone: with the others, as far as the job does not run yet."""
+        if job.state is State.RUNNING:
+            self._fail(job, "lost", ranks, why)
+        else:
+            self._admission.drop(job, ranks)
+
     def _look_out(self, now_us: int) -> None:
         """There is a job whose ranks may fall silent."""
         if self._next_check_us is None or self._next_check_us < now_us:
@@ -400,17 +424,22 @@ class ParameterServer:
         if self._next_check_us is None or now_us < self._next_check_us:
             return
         self._next_check_us = now_us + self.settings.alive_every_us
+        self._doubts = False
         for job in self.jobs.values():
             if job.state in OVER:
                 continue
             bound_us = self.settings.dead_after_us if job.state is State.RUNNING else GONE_US
             silent = [m.rank for m in job.members.values() if m.left_at is None and now_us - m.heard_us > bound_us]
-            if not silent:
+            if silent:
+                self._give_up(job, silent, f"not heard of for {bound_us / 1e6:.1f} s")
                 continue
-            if job.state is State.RUNNING:
-                self._fail(job, "lost", silent, f"not heard of for {bound_us / 1e6:.1f} s")
-                continue
-            self._admission.drop(job, silent)
+            doubted = [m for m in job.members.values() if self._is_doubted(m, now_us)]
+            if doubted:
+                self._doubts = True
+                # asks for nothing, but if nobody is there any more, the host refuses it
+                said = Progress(passed=job.sums.oldest_seq, ahead=job.ahead)
+                packet = encode(said, request=0, job=job.number, epoch=job.epoch, reply=True)
+                self._out.extend(Burst.of(member.address, packet) for member in doubted)
 
     @property
     def has_more(self) -> bool:

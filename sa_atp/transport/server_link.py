@@ -14,7 +14,7 @@ from sa_atp.transport.errors import ParameterServerLostError, TransportError, Wo
 from sa_atp.transport.events import Answer, Event, Failed, Revoked, WorkerLimits, WorkerStats
 from sa_atp.transport.fetching import Fetching
 from sa_atp.transport.leaf_bypass import LeafBypass
-from sa_atp.transport.membership import Membership
+from sa_atp.transport.membership import SIGNS_MISSED, Membership
 from sa_atp.transport.operations import Operations
 from sa_atp.transport.recovery import Recovery
 from sa_atp.transport.requests import Requests
@@ -165,6 +165,18 @@ class ServerLink:
         """What people have to know where others have not heard of us, or we of them."""
         is_recent = now_us - self._stood_until_us <= 2 * self._limits.server_timeout_us
         return f"; {standstill.words(self._stood_us)}" if self._stood_us and is_recent else ""
+
+    # --- silence ----------------------------------------------------------------------------------------------------------
+
+    def is_doubted(self, now_us: int) -> bool:
+        """Whether the parameter server has been silent for so long that it may have ended. (section 7.4)"""
+        return now_us - self._heard_us > SIGNS_MISSED * self._membership.alive_every_us
+
+    def port_closed(self, now_us: int) -> None:
+        """Its host says that nobody has its port. If it is doubted anyway, it has ended."""
+        if self.is_doubted(now_us):
+            where = "{}:{}".format(*self._membership.server_address)
+            self.fail(ParameterServerLostError(f"the parameter server at {where} is gone: its process has ended"))
 
     # --- time ---------------------------------------------------------------------------------------------------------
 

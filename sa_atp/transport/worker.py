@@ -7,7 +7,7 @@ sending.py, and how long is too long in probe_timer.py. It knows neither sockets
 
 import itertools
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from sa_atp.transport.steady import Steady
 from sa_atp.transport.timing import RoundTrip
 from sa_atp.transport.window import Window
 from sa_atp.wire.control import MalformedError, Request, decode_reply
-from sa_atp.wire.datagrams import Burst, merged
+from sa_atp.wire.datagrams import Address, Burst, merged
 from sa_atp.wire.header import bitmaps, first_byte, headers, number_of, size_of
 
 TIMEOUTS_BEFORE_FETCH = 2  # unanswered waits before the parameter server is asked for results
@@ -65,7 +65,12 @@ class Worker:
         self._operations = Operations(membership)
         self._events: deque[Event] = deque()
         self._leaf = LeafBypass(membership)
-        self._probe_timer = ProbeTimer(self.round_trip, self.limits.operation_timeout_us, now_us)
+        self._probe_timer = ProbeTimer(
+            self.round_trip,
+            self.limits.operation_timeout_us,
+            now_us,
+            longest_refused_us=self.limits.server_timeout_us,
+        )
         under_way = self._operations.under_way
         self._recovery = Recovery(
             membership, self._leaf, self.round_trip, self.window, self._probe_timer, self.stats, under_way
@@ -301,7 +306,7 @@ class Worker:
         due_us = self._server.next_timer_us()
         if (
             self._steady is None or self.error is not None or self._server.giving_up is not None or self._to_probe
-            or self._events or self._fetching.packets or due_us <= now_us
+            or self._events or self._fetching.packets or due_us <= now_us or self.doubts(now_us)
             or not self._steady.enter(due_us, self._server.said_place, self._server.tell_after, now_us)
         ):  # fmt: skip
             return None
@@ -357,7 +362,8 @@ class Worker:
             # whose fault it is the parameter server knows: what a slot holds may be a late copy of ours
             first = self._operations.oldest()
             assert first is not None
-            self._server.give_up(OperationTimeoutError(first.index, stuck_us / 1e6, None), now_us)
+            switch = "{}:{}".format(*self.membership.data_address) if self._probe_timer.is_refused(now_us) else None
+            self._server.give_up(OperationTimeoutError(first.index, stuck_us / 1e6, None, switch), now_us)
         fetch_us = self._fetch_us
         if fetch_us is not None and now_us >= fetch_us:
             self._fetching.ask(active, now_us)
@@ -376,6 +382,18 @@ class Worker:
         first = self._operations.oldest()
         in_flight = self._operations.under_way.in_flight
         return in_flight or (first.missing if first is not None and first.missing_share < 1 else 0)
+
+    def doubts(self, now_us: int) -> bool:
+        """Whether to tell us of hosts that refuse what is sent there: parameter server or switch do not answer."""
+        is_silent = self._probe_timer.timeouts >= TIMEOUTS_BEFORE_FETCH
+        return self.error is None and (is_silent or self._server.is_doubted(now_us))
+
+    def ports_closed(self, addresses: Collection[Address], now_us: int) -> None:
+        """Nobody has these ports any more, their hosts say. (section 7.4)"""
+        if self.membership.server_address in addresses:
+            self._server.port_closed(now_us)
+        elif self.membership.data_address in addresses:
+            self._probe_timer.on_refused(now_us)
 
     def may_gather(self) -> int:
         """How many datagrams may wait for us: a part of what is under way, so that the network does not run dry, and of

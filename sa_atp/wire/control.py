@@ -140,6 +140,8 @@ class ReportTimeout(Message, frozen=True, tag="timed_out"):
     operation: Count
     """The oldest that waits."""
     waited_us: Microseconds
+    switch: Text | None = None
+    """The switch's address, if its host says that nobody has that port any more."""
 
 
 Report = ReportNotFinite | ReportChanged | ReportTimeout
@@ -269,9 +271,10 @@ class Failure(Message, frozen=True, tag="failed"):
     ranks: list[Rank] = field(default_factory=list)
     detail: Annotated[str, Meta(max_length=MAX_BYTES)] = ""
     operation: Count | None = None
-    """This and the next two: as a rank has reported them."""
+    """This and the next three: as a rank has reported them."""
     values: tuple[Count, Count] | None = None
     waited_us: Microseconds | None = None
+    switch: Text | None = None
 
 
 class FailureSummary(Checked, frozen=True, kw_only=True):

@@ -2,13 +2,13 @@
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import pytest
 
 from sa_atp.net.driver import Driver
 from sa_atp.net.udp import UdpSocket
-from sa_atp.wire.datagrams import Burst
+from sa_atp.wire.datagrams import Address, Burst
 
 HERE = ("127.0.0.1", 0)
 SINGLES = 200  # more than a look at the socket takes
@@ -43,6 +43,11 @@ class Chatter:
 
     def may_gather(self) -> int:
         return 0
+
+    def doubts(self, now_us: int) -> bool:
+        return False
+
+    def ports_closed(self, addresses: Collection[Address], now_us: int) -> None: ...
 
 
 @pytest.fixture
@@ -91,6 +96,11 @@ class Quiet:
 
     def may_gather(self) -> int:
         return 0
+
+    def doubts(self, now_us: int) -> bool:
+        return False
+
+    def ports_closed(self, addresses: Collection[Address], now_us: int) -> None: ...
 
 
 @pytest.fixture

@@ -85,6 +85,78 @@ def test_a_closed_port_does_not_stop_a_sender() -> None:
     receiver.close()
 
 
+def refused(socket: UdpSocket, at_least: int) -> set[Address]:
+    """What is refused, as soon as something is."""
+    found: set[Address] = set()
+    while len(found) < at_least:
+        assert select.select([], [], [socket], 10)[2] or select.select([socket], [], [], 10)[0]
+        found |= socket.refused()
+    return found
+
+
+def test_addresses_that_nobody_has_any_more_are_reported() -> None:
+    """Only to those who want to know; nothing else is lost by it, whatever the kernel says with which call."""
+    sender, receiver, first, second = UdpSocket(HERE), UdpSocket(HERE), UdpSocket(HERE), UdpSocket(HERE)
+    gone = {first.address, second.address}
+    first.close()
+    second.close()
+    everybody = [Burst.of(address, b"anybody?") for address in (*gone, receiver.address)]
+    sender.send(everybody)
+    assert sender.refused() == set()
+    sender.report_refusals(True)
+    assert sender.refused() == set(), "what was refused before nobody wanted to know"
+    sender.send(everybody)
+    assert refused(sender, 2) == gone
+    assert sender.refused() == set()
+    sender.send(everybody)
+    sender.report_refusals(False)
+    assert sender.refused() == set()
+    assert sender.receive() == []
+    assert [payload for _, payload in collect(receiver, 3)] == [b"anybody?"] * 3
+    assert sender.stats.send_errors == 0
+    sender.close()
+    receiver.close()
+
+
+def test_a_child_that_was_forked_does_not_keep_a_socket_open() -> None:
+    """Else a worker of a DataLoader would hide that the process of its rank has ended."""
+    sender = UdpSocket(HERE)
+    sender.report_refusals(True)
+    program = (
+        "import os, sys; from sa_atp.net.udp import UdpSocket\n"
+        "socket = UdpSocket(('127.0.0.1', 0))\n"
+        "print(socket.address[1], flush=True)\n"
+        "if os.fork():\n"
+        "    os.read(0, 1)\n"
+        "    os._exit(0)\n"
+        "print('child', flush=True)\n"
+        "os.read(3, 1)\n"
+    )
+    ours, childs = socket.socketpair()
+    code = f"import os; os.dup2({childs.fileno()}, 3)\n{program}"
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        pass_fds=[childs.fileno()],
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        address = "127.0.0.1", int(process.stdout.readline())
+        assert process.stdout.readline() == "child\n"
+        sender.send([Burst.of(address, b"?")])
+        assert sender.refused() == set()
+        process.stdin.write("x")
+        process.stdin.close()
+        process.wait(10)
+        sender.send([Burst.of(address, b"?")])
+        assert refused(sender, 1) == {address}
+        ours.sendall(b"x")  # and the child ends
+    for each in (ours, childs, sender):
+        each.close()
+
+
 def test_an_address_that_is_taken_is_named() -> None:
     first = UdpSocket(HERE)
     with pytest.raises(UserError, match=f"cannot use UDP address 127.0.0.1:{first.address[1]}"):

@@ -19,10 +19,10 @@ READY_TIMEOUT_S = 120.0
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A parameter server that gives up silent workers soon."""
+    """A parameter server that would wait for silent workers: that they have ended it knows from their hosts."""
     log = tmp_path_factory.mktemp("server") / "ps.log"
     with Group() as group:
-        process = group.start("ps", ["sa_atp", "ps", "--listen", "127.0.0.1:0", "--dead-after", "1.5"], log)
+        process = group.start("ps", ["sa_atp", "ps", "--listen", "127.0.0.1:0", "--dead-after", "600"], log)
         yield "udp://{}:{}".format(*process.answer(READY_TIMEOUT_S)["address"])
 
 
@@ -48,7 +48,7 @@ def test_survivors_raise_and_name_the_dead(
             rank.end()
     assert victim.value.status == -9
     for error in errors:
-        assert "lost rank 1: not heard of for 1.5 s" in error
+        assert "lost rank 1: process ended, or connection closed" in error
 
 
 def test_elastic_restart_with_fewer_ranks(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
