@@ -3,7 +3,7 @@
     client   P4Runtime, to the embedded target, BMv2 or anything else that speaks it; `connection` is its gRPC
     writer   the few calls that the rest needs, so that it works over a client and on a pipeline in this process
     jobs     aggregation jobs: installed, removed, read back. job_entries says what the tables of the P4 program hold for
-             each; job_reading recognises a job in such entries
+             each; job_tables installs many at once; job_reading recognises a job in such entries
     events   what the switch counts for each job
     routes   where ordinary traffic goes
 

@@ -50,4 +50,5 @@ class RefusedError(ControlError):
         first = str(refused[0]) if refused else "no reason given"
         counted = f"{len(refused)} of {total} updates refused; the first: " if total > 1 else ""
         super().__init__(f"{where}: {counted}{first}")
+        self.where = where
         self.refused = tuple(refused)

@@ -8,15 +8,16 @@ which it recognises by the program's cookie: a switch that has just started has 
 """
 
 import ipaddress
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
 from sa_atp import artefacts
-from sa_atp.control import jobs, routes, tofino
+from sa_atp.control import routes, tofino
 from sa_atp.control.client import P4RuntimeClient
 from sa_atp.control.errors import ControlError
+from sa_atp.control.job_tables import JobTables, Problems
 from sa_atp.control.jobspec import DROP_PORT, JobSpec, Level, Member, check_mac
 from sa_atp.errors import SaAtpError, UserError
 from sa_atp.inputs import read_json
@@ -265,6 +266,13 @@ class Keeper:
         self._program = program
         self._client: P4RuntimeClient | None = None
         self._jobs: dict[int, JobSpec] = {}
+        self._over: set[int] = set()  # jobs that the switch may still have, and should not
+        self._tables: JobTables | None = None  # what the switch holds for jobs; None: not known
+
+    @property
+    def where(self) -> str:
+        """The switch, for messages."""
+        return f"switch {self.place.device_id} at {self.place.grpc}"
 
     def bring_up(self) -> None:
         """Connects; pushes the program unless it runs already; sets routes and jobs. Raises: ControlError, UserError."""
@@ -281,28 +289,54 @@ class Keeper:
             )
         for prefix, port in self.place.routes.items():
             routes.add(client, prefix, port)
-        for spec in self._jobs.values():
-            jobs.install(client, spec, share_slots=True)
+        for problem in self._write(self._jobs).values():
+            raise problem
 
-    def install(self, job: Admit, server: Address) -> None:
-        """Makes the switch serve a job. Raises: ControlError, UserError."""
-        spec = self.place.attachment.spec(job, server)
-        if spec is None:
-            return
-        self._jobs[job.number] = spec
-        jobs.install(self._connected(), spec, share_slots=True)
+    def carry_out(self, installed: Sequence[Admit], removed: Collection[int], server: Address) -> Problems:
+        """Makes the switch serve jobs, and forget others, all at once.
 
-    def remove(self, number: int) -> None:
-        """Makes the switch forget a job. Raises: ControlError."""
-        if self._jobs.pop(number, None) is not None:
-            jobs.remove(self._connected(), number)
+        Args: removed: numbers of jobs. server: the parameter server's address as packets carry it.
+        Returns: why a job could not be installed, or not removed; by its number.
+        """
+        for number in removed:
+            if self._jobs.pop(number, None) is not None:
+                self._over.add(number)
+        problems: Problems = {}
+        wanted = []
+        for job in installed:
+            try:
+                spec = self.place.attachment.spec(job, server)
+            except UserError as problem:
+                problems[job.number] = problem
+                continue
+            if spec is not None:
+                self._jobs[job.number] = spec
+                wanted.append(job.number)
+        try:
+            return problems | self._write(wanted)
+        except ControlError as error:  # it may have taken a part of it
+            return problems | dict.fromkeys([*wanted, *self._over], error)
+
+    def _write(self, numbers: Iterable[int]) -> Problems:
+        """Installs these jobs, and removes those that are over. Raises: ControlError: the switch could not be asked."""
+        numbers = list(numbers)
+        if not numbers and not self._over:
+            return {}
+        if self._client is None:
+            raise ControlError(f"{self.where}: not connected")
+        tables, self._tables = self._tables or JobTables(self._client), None  # not known while it is written
+        self._over -= set(numbers)  # what is installed anew is not over
+        problems = tables.remove(self._over)
+        self._over = set(problems)
+        problems |= tables.install([self._jobs[number] for number in numbers], share_slots=True)
+        self._tables = tables
+        return problems
 
     def check(self) -> str | None:
         """Looks whether the switch still has what it should have, and puts it back if not.
 
         Returns: what was done, or what is wrong, in one sentence; None: all is well.
         """
-        where = f"switch {self.place.device_id} at {self.place.grpc}"
         try:
             if self._client is not None and self._client.is_primary and self._client.cookie() == self._program.cookie:
                 return None
@@ -314,18 +348,14 @@ class Keeper:
             self._let_go()
             return str(error)
         what = f"{plural(len(self.place.routes), 'route')}, {plural(len(self._jobs), 'job')}"
-        return f"{where} had restarted: put back its program, {what}"
+        return f"{self.where} had restarted: put back its program, {what}"
 
     def close(self) -> None:
         """Ends the connection; what the switch holds stays."""
         self._let_go()
 
-    def _connected(self) -> P4RuntimeClient:
-        if self._client is None:
-            raise ControlError(f"switch {self.place.device_id} at {self.place.grpc}: not connected")
-        return self._client
-
     def _let_go(self) -> None:
+        self._tables = None
         if self._client is not None:
             self._client.timeout_s = CHECK_TIMEOUT_S
             self._client.close()

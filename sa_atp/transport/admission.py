@@ -9,12 +9,16 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from sa_atp.transport.errors import describe_ranks
 from sa_atp.transport.job import Job, Member, State
-from sa_atp.transport.registry import OVER, Registry
+from sa_atp.transport.registry import MAX_JOBS, OVER, Registry
 from sa_atp.transport.server_events import Admit, Retire, ServerEvent, ServerSettings
-from sa_atp.wire.control import Failure, Join, Refused, Waiting, Welcome, plain
+from sa_atp.wire.control import JOIN_BYTES, Failure, Join, Refused, Waiting, Welcome, least_bytes, plain
 from sa_atp.wire.datagrams import Address
-from sa_atp.wire.mtu import needed_mtu
+from sa_atp.wire.fitting import fitted
+from sa_atp.wire.mtu import IP_UDP_BYTES, needed_mtu
 from sa_atp.words import plural
+
+JOIN_MTU = IP_UDP_BYTES + JOIN_BYTES
+MOST_WAITING = 32  # jobs that one host has asked to join and that have not begun
 
 
 class Admission:
@@ -44,7 +48,12 @@ class Admission:
         """By number."""
         return self._registry.jobs
 
-    def join(self, asked: Join, address: Address, now_us: int) -> Welcome | Waiting | Refused | Failure:
+    def join(
+        self, asked: Join, address: Address, now_us: int, *, room: int = JOIN_BYTES
+    ) -> Welcome | Waiting | Refused | Failure:
+        """Args: room: bytes of the question, and so of the answer at the most."""
+        if room < least_bytes(asked):
+            return Refused(reason=f"a question to join must have {least_bytes(asked)} bytes")
         lanes = self._settings.lanes
         needed = needed_mtu(lanes, self._settings.contribution_bits)
         if needed > asked.mtu:
@@ -53,15 +62,20 @@ class Admission:
                 f"{describe_ranks([asked.rank])} carries {asked.mtu}: raise the MTU of its interface, or use fewer lanes"
             )
         wanted = (asked.world_size, asked.micro_batches, asked.help_mode, asked.seats)
-        room, sharers = self._settings.contribution_bits, asked.seats or asked.world_size
-        if sharers * asked.micro_batches > room:
+        bits, sharers = self._settings.contribution_bits, asked.seats or asked.world_size
+        if sharers * asked.micro_batches > bits:
             return Refused(
-                reason=f"{sharers} times {asked.micro_batches} contributions are more than the {room} that the switches' "
-                f"program has bits for: at most {room // sharers} each, or start switch and server with --contributions"
+                reason=f"{sharers} times {asked.micro_batches} contributions are more than the {bits} that the switches' "
+                f"program has bits for: at most {bits // sharers} each, or start switch and server with --contributions"
             )
-        job = self._registry.named(asked.name) or self._registry.add(asked.name, *wanted)
+        job = self._registry.named(asked.name)
+        if (job is None or job.state in OVER) and self._waiting_from(address[0]) >= MOST_WAITING:
+            return _not_yet(
+                asked, f"{MOST_WAITING} jobs with ranks at {address[0]} have not begun yet, and more must wait"
+            )
+        job = job or self._registry.add(asked.name, *wanted)
         if job is None:
-            return Refused(reason="the parameter server has 255 jobs already")
+            return _not_yet(asked, f"the parameter server has {MAX_JOBS} jobs already")
         failure = job.missed_failure(asked.incarnation)
         if failure is not None:
             return failure
@@ -84,7 +98,8 @@ class Admission:
             if job.state is State.RUNNING:
                 settings = self._settings
                 levels = settings.levels if settings.aggregates else 0
-                return job.welcome(rank, settings.switch_address, settings.alive_every_us, levels)
+                welcome = job.welcome(rank, settings.switch_address, settings.alive_every_us, levels)
+                return welcome if fitted(welcome, room) else _too_narrow(asked)
         elif member is not None and job.state not in OVER and member.is_there(address, now_us):
             return Waiting(missing=job.missing, occupied=f"{member.address[0]}:{member.address[1]}")
         elif job.state in (State.RUNNING, State.ADMITTING):
@@ -99,6 +114,11 @@ class Admission:
                 job.state = State.ADMITTING
                 self._events.append(_admission(job))
         return Waiting(missing=job.missing, refusal=job.refusal)
+
+    def _waiting_from(self, ip: str) -> int:
+        """In how many jobs a host has ranks that nobody has heard of since they asked to join."""
+        live = (job for job in self.jobs.values() if job.state not in OVER)
+        return sum(any(m.address[0] == ip and not m.has_spoken for m in job.members.values()) for job in live)
 
     def drop(self, job: Job, ranks: Collection[int]) -> None:
         """These ranks do not wait to be admitted any more, before the job runs."""
@@ -126,6 +146,15 @@ class Admission:
             return
         job.refusal = f"the switch cannot take the job: {plain(reason)}"
         self._fail(job, "refused", (), job.refusal)
+
+
+def _too_narrow(asked: Join) -> Refused:
+    return Refused(reason=f"the way from {describe_ranks([asked.rank])} carries {asked.mtu} bytes: expected {JOIN_MTU}")
+
+
+def _not_yet(asked: Join, reason: str) -> Waiting:
+    """Nothing is kept of the question: it may be asked again."""
+    return Waiting(missing=list(range(asked.world_size)), refusal=reason)
 
 
 def _seats(count: int) -> str:

@@ -198,10 +198,14 @@ class Job:
         was_in_it = any(member.incarnation == incarnation for member in members)
         return failure if was_in_it and failure.reason not in GO_ON else None
 
-    def failure_of(self, epoch: int, address: Address) -> Failure | None:
-        """Why an earlier epoch has failed, for one who was in it, and was away when that was told."""
+    def failure_of(self, epoch: int, address: Address) -> tuple[Failure | None, bool]:
+        """Why an earlier epoch has failed, for one who was in it, and was away when that was told.
+
+        Returns: the reason, and whether a message of that epoch has come from there, so that it is known who is there.
+        """
         failure, members = self._failures.get(epoch, (None, ()))
-        return failure if any(member.address == address for member in members) else None
+        member = next((member for member in members if member.address == address), None)
+        return (None, False) if member is None else (failure, member.has_spoken)
 
     def drop(self, ranks: Collection[int]) -> None:
         """These ranks do not wait to be admitted any more, before the job runs."""

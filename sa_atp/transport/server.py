@@ -51,6 +51,7 @@ from sa_atp.wire.control import (
     plain,
 )
 from sa_atp.wire.datagrams import Address, Burst, merged
+from sa_atp.wire.fitting import fitted
 from sa_atp.wire.header import bitmaps, first_byte, headers, lanes_of, number_of, size_of
 from sa_atp.wire.help_messages import Claim, Idle, Offer
 from sa_atp.wire.message_fields import HelpMode
@@ -233,29 +234,30 @@ class ParameterServer:
                 self._urgent = True
             match request:
                 case Join():
-                    self._reply(address, head, self._admission.join(request, address, now_us))
+                    answer = self._admission.join(request, address, now_us, room=len(packet))
+                    self._reply(address, head, answer, len(packet))
                     self._look_out(now_us)
                 case Describe():
                     known = job_status.may_ask(self.jobs, self.own_ip, address)
                     answer = job_status.answer(self.jobs, request, len(packet), now_us, known=known)
                     self.foreign += not known
-                    self._reply(address, head, answer)
+                    self._reply(address, head, answer, len(packet))
                 case _:
-                    self._on_request(head, request, address, now_us)
+                    self._on_request(head, request, address, now_us, room=len(packet))
         except MalformedError as problem:
             self.malformed += 1
             if int(head["seq"]):
-                self._reply(address, head, Refused(reason=plain(str(problem))))
+                self._reply(address, head, Refused(reason=plain(str(problem))), len(packet))
 
-    def _on_request(self, head: np.void, request: Request, address: Address, now_us: int) -> None:
-        """Raises: MalformedError."""
+    def _on_request(self, head: np.void, request: Request, address: Address, now_us: int, *, room: int) -> None:
+        """Args: room: bytes of the question. Raises: MalformedError."""
         job = self.jobs.get(int(head["job"]))
         member = None if job is None else job.member_at(address)
         if job is None or member is None or int(head["epoch"]) != job.epoch:
             self.foreign += 1
             if int(head["seq"]):
-                known = None if job is None else job.failure_of(int(head["epoch"]), address)
-                self._reply(address, head, known or Failure(reason="restarted"))
+                known, was_member = (None, False) if job is None else job.failure_of(int(head["epoch"]), address)
+                self._reply(address, head, known or Failure(reason="restarted"), None if was_member else room)
             return
         self._on_message(job, member, head, request, now_us)
 
@@ -263,7 +265,7 @@ class ParameterServer:
         member.heard_us = now_us
         member.has_spoken = True
         if job.state is State.FAILED and job.failure is not None:
-            self._reply(member.address, head, job.failure)
+            self._reply(member.address, head, job.failure, None)
             return
         number = int(head["seq"])
         if number and number in member.replies:
@@ -351,9 +353,16 @@ class ParameterServer:
                 self._out.append(Burst.of(member.address, packet))
                 member.leaving = 0
 
-    def _reply(self, address: Address, head: np.void, reply: Reply) -> None:
-        """Answers a request, in the name of the job and the epoch that it came from."""
-        packet = encode(reply, request=int(head["seq"]), job=int(head["job"]), epoch=int(head["epoch"]), reply=True)
+    def _reply(self, address: Address, head: np.void, reply: Reply, room: int | None) -> None:
+        """Answers a request, in the name of the job and the epoch that it came from.
+
+        Args: room: bytes of the request, which the answer to one who is no member must not exceed; None: it is a member.
+        """
+        answer = reply if room is None else fitted(reply, room)
+        if answer is None:
+            self.malformed += 1  # no question of this protocol is so short
+            return
+        packet = encode(answer, request=int(head["seq"]), job=int(head["job"]), epoch=int(head["epoch"]), reply=True)
         self._out.append(Burst.of(address, packet))
 
     # --- failures and time ----------------------------------------------------------------------------------------------
@@ -362,12 +371,15 @@ class ParameterServer:
         self._fail_for(job, Failure(reason=reason, ranks=list(ranks), detail=detail))
 
     def _fail_for(self, job: Job, failure: Failure) -> None:
-        """Ends a job's epoch; every member is told at once, and again whenever it says that it is alive."""
+        """Ends a job's epoch; every member is told at once, and again whenever it says that it is alive.
+
+        Who has not spoken yet asks to join, and is told then: that it is where it seems to be is not known.
+        """
         if job.state in OVER:
             return
         job.fail(failure)
         packet = encode(failure, request=0, job=job.number, epoch=job.epoch, reply=True)
-        self._out.extend(Burst.of(member.address, packet) for member in job.members.values())
+        self._out.extend(Burst.of(member.address, packet) for member in job.members.values() if member.has_spoken)
         self._retire(job)
 
     def _retire(self, job: Job) -> None:

@@ -46,9 +46,12 @@ from sa_atp.wire.message_fields import (
     Seq,
     Text,
 )
-from sa_atp.wire.mtu import LEAST_MTU, MOST_MTU
+from sa_atp.wire.mtu import IP_UDP_BYTES, LEAST_MTU, MOST_MTU
 
 MAX_BYTES = 1400  # fits in an Ethernet frame with all headers
+# Who is no member gets at most as many bytes as it sent, so questions are as long as their answers. (section 9.1)
+LEAST_REQUEST_BYTES = 64  # room to say that a job has been restarted
+JOIN_BYTES = 548  # room for every answer to a question to join, in a packet that every host of IPv4 takes
 LONGEST_NAME = 64  # characters of a job's name
 
 
@@ -387,15 +390,22 @@ _replies: msgspec.json.Decoder[Reply] = msgspec.json.Decoder(Reply)
 
 
 def encode(message: Message, *, request: int, job: int = 0, epoch: int = 0, reply: bool = False) -> bytes:
-    """One datagram.
+    """One datagram. Requests that are shorter than answers may be have spaces behind their body.
 
     Args: request: number by which the reply is recognised, 32 bits; 0 where none is expected.
     """
     body = msgspec.json.encode(message)
+    if not reply:
+        body = body.ljust(least_bytes(message) - HEADER_BYTES)
     packet = pack(Kind.CONTROL, body=body, seq=request, job=job, epoch=epoch, flags=Flag.FROM_PS if reply else 0)
     if len(packet) > MAX_BYTES:
         raise ValueError(f"a control message of {len(packet)} bytes exceeds {MAX_BYTES}")
     return packet
+
+
+def least_bytes(request: Message) -> int:
+    """How long a request must be: a question to join as long as its way carries, if that is less than JOIN_BYTES."""
+    return min(JOIN_BYTES, request.mtu - IP_UDP_BYTES) if isinstance(request, Join) else LEAST_REQUEST_BYTES
 
 
 def decode_request(packet: bytes) -> Request:

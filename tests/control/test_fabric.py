@@ -1,8 +1,6 @@
 """How switches are described, kept as they should be, and told about jobs."""
 
 import json
-import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +8,6 @@ import pytest
 
 from sa_atp import artefacts
 from sa_atp.control import fabric
-from sa_atp.control.admission import Installer
 from sa_atp.control.fabric import Keeper, SwitchPlace
 from sa_atp.errors import UserError
 from sa_atp.softswitch.device import Device
@@ -19,7 +16,6 @@ from sa_atp.transport.server_events import Admit
 from sa_atp.wire.contributions import ContributionMap
 
 ONE = {"grpc": "127.0.0.1:9559"}
-TIMEOUT_S = 20.0
 
 
 def admission(number: int) -> Admit:
@@ -97,41 +93,10 @@ class Stubborn(Keeper):
     def bring_up(self) -> None:
         self._raise()
 
-    def install(self, job: Admit, server: tuple[str, int]) -> None:
-        self._raise()
-
     def _raise(self) -> None:
         problem, self.problem = self.problem, None
         if problem is not None:
             raise problem
-
-
-@pytest.fixture
-def outcomes() -> tuple[list[tuple[int, str]], threading.Semaphore, Callable[[Keeper], Installer]]:
-    found: list[tuple[int, str]] = []
-    said = threading.Semaphore(0)
-
-    def tell(job: Admit, what: str) -> None:
-        found.append((job.number, what))
-        said.release()
-
-    def start(keeper: Keeper) -> Installer:
-        return Installer([keeper], ("10.0.0.9", 21313), admitted=lambda job, _: tell(job, "admitted"), refused=tell)
-
-    return found, said, start
-
-
-@pytest.mark.parametrize("problem", [UserError("no room"), ValueError("what nobody thought of")])
-def test_after_a_problem_the_next_job_is_served(problem: Exception, outcomes: Any) -> None:
-    found, said, start = outcomes
-    installer = start(Stubborn(problem))
-    for number in (1, 2):
-        installer.submit(admission(number))
-        assert said.acquire(timeout=TIMEOUT_S)
-    installer.close()
-    assert found[0][0] == 1
-    assert str(problem) in found[0][1]
-    assert found[1] == (2, "admitted")
 
 
 def test_a_switch_that_cannot_be_put_back_is_only_reported() -> None:

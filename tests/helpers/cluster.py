@@ -131,7 +131,7 @@ class Cluster:
     def run_until_joined(self, workers: Sequence[SimWorker]) -> None:
         self.run(lambda: all(hasattr(w, "worker") or w.error is not None for w in workers))
         for worker in workers:
-            assert worker.error is None
+            assert worker.error is None, worker.error
 
     def check_books(self) -> None:
         """All sums are over: no connection thinks that something of it is under way."""

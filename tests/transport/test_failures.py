@@ -181,6 +181,7 @@ def test_why_a_job_failed_is_told_to_a_rank_that_was_away_when_others_have_joine
 ) -> None:
     cluster = make()
     workers = joined(cluster, 3)
+    cluster.run_for(0.01)  # all have spoken
     for rank, worker in enumerate(workers):
         ones(100 + rank // 2, 3).start(worker)
     workers[0].host.paused = True  # what would have told it is lost

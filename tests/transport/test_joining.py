@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from sa_atp.errors import UserError
+from sa_atp.transport.admission import MOST_WAITING
 from sa_atp.transport.diagnosis import diagnose
 from sa_atp.transport.errors import RefusedError
 from sa_atp.transport.job import Job, State
@@ -43,7 +44,7 @@ class Lobby:
         self._clients: dict[Address, Joining] = {}
         self._ports = itertools.count(1000)
 
-    def ask(self, rank: int, size: int, name: str = "job", mtu: int = MOST_MTU) -> Joining:
+    def ask(self, rank: int, size: int, name: str = "job", mtu: int = MOST_MTU, ip: str = "10.0.0.1") -> Joining:
         """A program that starts, and asks."""
         request = JoinRequest(job=name, rank=rank, world_size=size)
         joining = Joining(
@@ -54,7 +55,7 @@ class Lobby:
             timeout_us=JOIN_TIMEOUT_US,
             mtu=mtu,
         )
-        self._clients["10.0.0.1", next(self._ports)] = joining
+        self._clients[ip, next(self._ports)] = joining
         return joining
 
     def kill(self, gone: Sequence[Joining]) -> None:
@@ -152,10 +153,13 @@ def test_ranks_that_died_while_others_were_missing_are_no_members_of_the_next_ru
 
 def test_names_that_nobody_uses_any_more_give_their_numbers_away() -> None:
     lobby = Lobby()
-    abandoned = [lobby.ask(0, 2, f"run {number}") for number in range(MAX_JOBS)]
+    abandoned = [lobby.ask(0, 2, f"run {number}", ip=f"10.0.1.{number // MOST_WAITING}") for number in range(MAX_JOBS)]
     lobby.run(0.1)
     assert len(lobby.server.jobs) == MAX_JOBS
-    assert "255 jobs already" in str(gathered(lobby, (0,), 1, "too early")[0].error)
+    early = lobby.ask(0, 1, "too early")
+    lobby.run(0.1)
+    assert early.refusal == "the parameter server has 255 jobs already"
+    lobby.kill([early])
     before = {number: job.epoch for number, job in lobby.server.jobs.items()}
     lobby.kill(abandoned)
     lobby.run(GONE_S)
