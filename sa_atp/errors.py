@@ -1,5 +1,8 @@
 """What a user can do something about. `sa-atp` turns each into one line and an exit status."""
 
+import errno
+import resource
+
 
 class SaAtpError(Exception):
     """Base of everything the project raises on purpose; exit status 1."""
@@ -11,3 +14,21 @@ class UserError(SaAtpError):
 
 class MissingPartError(SaAtpError):
     """A needed part is not on this machine: the message says which, and how to get it; exit status 3."""
+
+
+def shortage(error: BaseException) -> str | None:
+    """What the system has too little of, where an error says that: no bug, and something can be done about it."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number == errno.EMFILE:
+        return f"too many open files: a process may have {resource.getrlimit(resource.RLIMIT_NOFILE)[0]} (ulimit -n)"
+    if number == errno.ENFILE:
+        return "too many open files on this machine (sysctl fs.file-max)"
+    if number == errno.EAGAIN or (isinstance(error, RuntimeError) and "can't start new thread" in str(error)):
+        return "no more processes or threads can be started (ulimit -u, or the limit of the container)"
+    if number == errno.ENOMEM or isinstance(error, MemoryError):
+        return "there is not enough memory"
+    if number in (errno.ENOSPC, errno.EDQUOT):
+        return (
+            f"there is no room left on the disk{f' for {error.filename}' if getattr(error, 'filename', None) else ''}"
+        )
+    return None

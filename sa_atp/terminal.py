@@ -1,6 +1,7 @@
 """Commands on terminals: tables whole on narrow ones, text where there is only ASCII, readers that go away, Ctrl-C."""
 
 import codecs
+import contextlib
 import io
 import os
 import signal
@@ -14,6 +15,13 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 NARROWEST = 30  # characters; where a terminal has fewer, it breaks the lines
+
+
+def say(text: str) -> None:
+    """A line of a process that goes on, on standard error: a log that cannot be written must not end what it is about."""
+    with contextlib.suppress(OSError, ValueError):
+        print(text, file=sys.stderr, flush=True)
+
 
 # --- tables ---------------------------------------------------------------------------------------------------------------
 

@@ -62,7 +62,7 @@ def main(arguments: "Sequence[str] | None" = None) -> int:
 def _run(arguments: "Sequence[str] | None") -> int:
     import errno
 
-    from sa_atp.errors import MissingPartError, SaAtpError, UserError
+    from sa_atp.errors import MissingPartError, SaAtpError, UserError, shortage
 
     try:
         options = build_parser().parse_args(arguments)
@@ -73,10 +73,13 @@ def _run(arguments: "Sequence[str] | None") -> int:
         return _say(error, EXIT_MISSING_PART)
     except SaAtpError as error:
         return _say(error, EXIT_BAD_RESULT)
-    except OSError as error:
-        if isinstance(error, BrokenPipeError) or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    except (OSError, RuntimeError, MemoryError) as error:
+        if isinstance(error, OSError) and error.errno in (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             return _cannot_write(error)
-        raise  # a bug: whoever opens a file or a socket says what is wrong with it
+        short = shortage(error)
+        if short is None:
+            raise  # a bug: whoever opens a file or a socket says what is wrong with it
+        return _say(short, EXIT_BAD_RESULT)
 
 
 def _cannot_write(error: OSError) -> int:

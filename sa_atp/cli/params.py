@@ -3,7 +3,6 @@
 import argparse
 import json
 import signal
-import sys
 import threading
 from typing import Any
 
@@ -26,6 +25,7 @@ def add(subparsers: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     from sa_atp.net.communicator import parse_address
     from sa_atp.net.settling import settle
+    from sa_atp.terminal import say
     from sa_atp.testbed.parameter_service import ParameterService
 
     host, port = parse_address(options.listen, lowest_port=0)
@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
         signal.signal(number, lambda *_: stop.set())
     service.start()
     settle()
-    print(f"sa-atp params: workers connect to {host}:{service.address[1]}", file=sys.stderr, flush=True)
+    say(f"sa-atp params: workers connect to {host}:{service.address[1]}")
     print(json.dumps({"ready": True, "address": list(service.address)}), flush=True)
     stop.wait()
     service.stop()

@@ -5,11 +5,10 @@ import ipaddress
 import json
 import random
 import signal
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sa_atp import artefacts, lanes_option
+from sa_atp import artefacts, lanes_option, terminal
 from sa_atp.errors import UserError
 from sa_atp.spec import CONTRIBUTION_BITS, SLOTS, UDP_PORT
 from sa_atp.words import plural
@@ -101,7 +100,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def say(text: str) -> None:
-    print(f"sa-atp ps: {text}", file=sys.stderr, flush=True)
+    terminal.say(f"sa-atp ps: {text}")
 
 
 def _places(options: argparse.Namespace) -> "list[SwitchPlace]":

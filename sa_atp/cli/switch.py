@@ -4,11 +4,10 @@ import argparse
 import json
 import re
 import signal
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sa_atp import artefacts, lanes_option
+from sa_atp import artefacts, lanes_option, terminal
 from sa_atp.errors import UserError
 from sa_atp.spec import CONTRIBUTION_BITS
 from sa_atp.wire.datagrams import Address
@@ -189,4 +188,4 @@ def run(options: argparse.Namespace) -> int:
 
 
 def say(text: str) -> None:
-    print(f"sa-atp switch: {text}", file=sys.stderr, flush=True)
+    terminal.say(f"sa-atp switch: {text}")

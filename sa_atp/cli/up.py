@@ -7,14 +7,13 @@ import shlex
 import shutil
 import signal
 import socket
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sa_atp import artefacts, lanes_option
+from sa_atp import artefacts, lanes_option, terminal
 from sa_atp.cli.ps import seconds, slots
 from sa_atp.errors import UserError
 from sa_atp.spec import CONTRIBUTION_BITS, MOST_RANKS, UDP_PORT
@@ -88,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
     build = {"lanes": lanes, "contributions": contributions}
     if options.pcap is not None:
         make_folder(options.pcap)
-    with _terminated_like_interrupted(), _log_folder() as logs, Group(say) as group:
+    with _terminated_like_interrupted(), _log_folder() as logs, Group(say, together=True) as group:
         say("starting switch and parameter server (the first time, compiling takes some seconds)")
         cluster = LocalCluster(
             group,
@@ -168,4 +167,4 @@ def _log_folder() -> Iterator[Path]:
 
 
 def say(text: str) -> None:
-    print(f"sa-atp up: {text}", file=sys.stderr, flush=True)
+    terminal.say(f"sa-atp up: {text}")

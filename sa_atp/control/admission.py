@@ -6,7 +6,6 @@ no other one waiting.
 """
 
 import queue
-import sys
 import threading
 import time
 import traceback
@@ -17,6 +16,7 @@ from sa_atp.control import fabric
 from sa_atp.control.fabric import Keeper
 from sa_atp.control.job_tables import Problems
 from sa_atp.errors import SaAtpError
+from sa_atp.terminal import say
 from sa_atp.transport.server_events import Admit, Retire, ServerEvent
 from sa_atp.wire.datagrams import Address
 
@@ -144,16 +144,12 @@ class _Attendant:
             problems = dict.fromkeys(last, failed)
         for number in removed:
             if number in problems:  # it is over either way; its entries admit nobody who is still there
-                say(f"job {number} could not be removed: {problems[number]}")
+                say(f"sa-atp: job {number} could not be removed: {problems[number]}")
         for job in installed:
             self._done(self.keeper, job, str(problems[job.number]) if job.number in problems else None)
 
     def _look(self) -> None:
         found = self.keeper.check()
         if found is not None and found != self._complaint:
-            say(found)
+            say(f"sa-atp: {found}")
         self._complaint = found
-
-
-def say(text: str) -> None:
-    print(f"sa-atp: {text}", file=sys.stderr, flush=True)

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from sa_atp.testbed.processes import Process, wait_for
+from sa_atp.testbed.processes import LOOK_S, Process, wait_for
 
 PATIENCE_S = 10.0  # for a command that was asked to end
 
@@ -66,7 +66,9 @@ def _until_it_ends(child: "subprocess.Popen[bytes]", processes: Sequence[Process
             for process in processes:
                 selector.register(process, selectors.EVENT_READ, process)
             while True:
-                for key, _ in selector.select():
+                for process in processes:
+                    process.look()
+                for key, _ in selector.select(LOOK_S):
                     if key.data is None:
                         return
                     key.data.pump()

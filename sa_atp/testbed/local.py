@@ -14,7 +14,7 @@ from sa_atp.testbed.capabilities import check_switch, only_links, only_mininet
 from sa_atp.testbed.cluster import LOOPBACK, READY_TIMEOUT_S, LocalCluster, server_address
 from sa_atp.testbed.collect import collect
 from sa_atp.testbed.plan import Plan
-from sa_atp.testbed.processes import Group, Process, ProcessError, wait_for
+from sa_atp.testbed.processes import Group, Process, ProcessError, stopped, wait_for
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import PolicyRun
 
@@ -50,7 +50,7 @@ def run(plan: Plan, folder: Path, progress: Progress) -> list[PolicyRun]:
     """
     check(plan)
     folder.mkdir(parents=True, exist_ok=True)
-    with Group(progress) as group:
+    with Group(progress, together=True) as group:
         # one thread each: the workers share the cores, and emulate their devices
         environment = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         progress("starting switch, parameter server and workers")
@@ -165,7 +165,7 @@ def run_policy(
     while waiting:
         heard = wait_for(waiting, deadline - time.monotonic())
         if not heard:
-            names = ", ".join(worker.name for worker in waiting)
+            names = ", ".join(worker.name for worker in waiting) + stopped(waiting)
             raise ProcessError(
                 f"policy {policy}: no step in {longest_s:.0f} s; waiting for {names}; logs are in {folder}"
             )
@@ -178,7 +178,8 @@ def run_policy(
                     progress.steps(answer["step"], plan.run.steps)
                     continue
                 if not answer.get("done"):
-                    raise ProcessError(f"policy {policy}, {worker.name}: {answer.get('error')}")
+                    why = f"{answer.get('error')}{stopped([worker])}"
+                    raise ProcessError(f"policy {policy}, {worker.name}: {why}")
                 waiting.remove(worker)
     raw = [json.loads(file.read_text()) for file in files]
     for file in files:

@@ -163,7 +163,13 @@ class StreamHost:
                 raise  # else any answer will do: this caller has not said what its job is
 
     def _error(self, error: Any) -> ParameterError:
-        return ParameterError(f"the server of parameters at {self._address}: {error.details()}")
+        where = f"the server of parameters at {self._address}"
+        match error.code():
+            case grpc.StatusCode.DEADLINE_EXCEEDED:
+                return ParameterError(f"{where} has not answered for {CALL_S:.0f} s: is `sa-atp params` running there?")
+            case grpc.StatusCode.UNAVAILABLE:
+                return ParameterError(f"{where} is gone ({error.details()})")
+        return ParameterError(f"{where}: {error.details()}")
 
 
 def train(task: dict[str, Any]) -> dict[str, Any]:

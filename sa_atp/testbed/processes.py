@@ -1,4 +1,8 @@
-"""Processes of a run: started, waited for until they are ready, talked to in lines of JSON, and ended without fail."""
+"""Processes of a run: started, waited for until they are ready, talked to in lines of JSON, and ended without fail.
+
+Where all of a group are needed, whoever waits for one of them hears when any other has ended: what becomes of the others
+because of that comes later, and would be named after what they wait for.
+"""
 
 import contextlib
 import json
@@ -15,9 +19,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-from sa_atp.errors import SaAtpError
+from sa_atp.errors import SaAtpError, shortage
+from sa_atp.terminal import say
 
 END_TIMEOUT_S = 5.0
+LOOK_S = 0.5  # between two looks whether those that are needed are there
+STOPPED_S = 5.0  # after which that is said
+FULL_BYTES = 4096  # where there is less room, a log may end anywhere
 LOG_TAIL_LINES = 20
 TICK_S, TELL_EVERY_S = 1.0, 5.0  # whom we wait for
 LEAST_SHARE = 0.1  # of a processor, with which a process computes
@@ -67,17 +75,25 @@ class Process:
         self.name = name
         self._waiting = waiting
         self.log = log
+        self.companions: Sequence[Process] = ()
+        """What is needed for as long as this process is waited for."""
+        self.is_over = False
+        """It has been ended from here."""
+        self._stopped_at: float | None = None  # since when it has been seen stopped
         self._command = [*inside, *program, *arguments]
         self._buffer = b""
         with _open(log) as errors:
-            self._process = subprocess.Popen(
-                [*_tie_to_parent(), *self._command],
-                stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
-                stdout=subprocess.PIPE if talks else errors,
-                stderr=errors,
-                env={**os.environ, **(environment or {})},
-                start_new_session=True,  # Ctrl-C is for us: we end our children in order
-            )
+            try:
+                self._process = subprocess.Popen(
+                    [*_tie_to_parent(), *self._command],
+                    stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
+                    stdout=subprocess.PIPE if talks else errors,
+                    stderr=errors,
+                    env={**os.environ, **(environment or {})},
+                    start_new_session=True,  # Ctrl-C is for us: we end our children in order
+                )
+            except OSError as error:
+                raise ProcessError(f"{name} cannot be started: {shortage(error) or error}") from None
         if self._process.stdout is not None:
             os.set_blocking(self._process.stdout.fileno(), False)
 
@@ -150,8 +166,6 @@ class Process:
         except BlockingIOError:
             return
         if not data:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(1.0)  # its status comes a moment after its output ends
             raise ProcessError(self._obituary("ended"))
         self._buffer += data
 
@@ -177,12 +191,34 @@ class Process:
         if self._process.poll() is not None:
             raise ProcessError(self._obituary("ended"))
 
+    def is_stopped(self) -> bool:
+        """Whether it stands still, because of SIGSTOP or a debugger: it may go on, and does nothing until then."""
+        try:
+            return Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
+        except OSError:
+            return False
+
+    def look(self) -> None:
+        """Says once that it has been stopped for a while."""
+        if not self.is_stopped():
+            self._stopped_at = None
+        elif self._stopped_at is None:
+            self._stopped_at = time.monotonic()
+        elif time.monotonic() - self._stopped_at > STOPPED_S:
+            self._stopped_at = float("inf")
+            say(f"sa-atp: {self.how_it_goes_on()}")
+
+    def how_it_goes_on(self) -> str:
+        """In words, of a process that is stopped."""
+        return f"{self.name} is stopped: `kill -CONT {self._process.pid}` lets it go on"
+
     def failure(self, what: str) -> ProcessError:
         """An exception that says what the process did, with its command and the end of its log."""
         return ProcessError(self._obituary(what))
 
     def end(self) -> None:
         """Asks it to end, then makes it."""
+        self.is_over = True
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 stream.close()
@@ -195,20 +231,35 @@ class Process:
                 self._process.wait()
 
     def _obituary(self, what: str) -> str:
-        status = self._process.poll()
-        text = f"{self.name} {what}" + (f" with status {status}" if status is not None else "")
-        lines = self.log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
-        tail = "\n".join(f"    {line}" for line in lines)
-        return f"{text}; command: {' '.join(self._command)}; its log {self.log} ends with:\n{tail or '    (nothing)'}"
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1.0 if what == "ended" else 0.0)  # its status comes a moment after its output ends
+        text = f"{self.name} {what}" + _status(self._process.poll())
+        notes = [self.how_it_goes_on()] if self.is_stopped() else []
+        notes += [f"there is no room left in {self.log.parent}, where its log is"] if _is_full(self.log.parent) else []
+        return "; ".join(
+            [text, *notes, f"command: {' '.join(self._command)}", f"its log {self.log} {self._last_words()}"]
+        )
+
+    def _last_words(self) -> str:
+        try:
+            lines = self.log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
+        except OSError as error:
+            return f"cannot be read: {error.strerror}"
+        return "ends with:\n" + ("\n".join(f"    {line}" for line in lines) or "    (nothing)")
 
 
 class Group:
     """Processes that end together, whatever happens."""
 
-    def __init__(self, tell: Callable[[str], None] | None = None) -> None:
-        """Args: tell: is told whom we wait for while one of them keeps us waiting for an answer; default: nobody is."""
+    def __init__(self, tell: Callable[[str], None] | None = None, *, together: bool = False) -> None:
+        """Args:
+        tell: is told whom we wait for while one of them keeps us waiting for an answer; default: nobody is.
+        together: all of them are needed: waiting for one fails when another one has ended.
+        """
         self._processes: list[Process] = []
         self.waiting = None if tell is None else Waiting(tell)
+        self._needed: list[Process] = []
+        self._together = together
 
     def start(
         self,
@@ -231,7 +282,14 @@ class Group:
     def add(self, process: Process) -> Process:
         """Has the group end a process that runs already."""
         self._processes.append(process)
+        if self._together:
+            self.need(process)
+            process.companions = self._needed
         return process
+
+    def need(self, process: Process) -> None:
+        """Waiting for one of the group fails when this process has ended, whoever ends it."""
+        self._needed.append(process)
 
     def __enter__(self) -> Self:
         return self
@@ -244,11 +302,50 @@ class Group:
 
 
 def wait_for(processes: Sequence[Process], timeout_s: float) -> list[Process]:
-    """The processes that have something to say within the time."""
+    """The processes that have something to say within the time.
+
+    Raises: ProcessError: another one that is needed meanwhile has ended.
+    """
+    needed = [each for each in _needed_for(processes) if not each.is_over]
+    deadline = time.monotonic() + timeout_s
     with selectors.DefaultSelector() as selector:
         for process in processes:
             selector.register(process, selectors.EVENT_READ, process)
-        return [key.data for key, _ in selector.select(max(0.0, timeout_s))]
+        while True:
+            for each in needed:
+                each.look()
+                if each not in processes:
+                    each.check()
+            left_s = max(0.0, deadline - time.monotonic())
+            heard = [key.data for key, _ in selector.select(min(left_s, LOOK_S))]
+            if heard or left_s <= LOOK_S:
+                return heard
+
+
+def stopped(processes: Sequence[Process]) -> str:
+    """What to add to an error: which processes of a run are stopped; "" if none is."""
+    return "".join(f"; {each.how_it_goes_on()}" for each in _needed_for(processes) if each.is_stopped())
+
+
+def _needed_for(processes: Sequence[Process]) -> list[Process]:
+    """These processes, and their companions, in the order in which they were started."""
+    companions = [each for process in processes for each in process.companions]
+    return list(dict.fromkeys([*companions, *processes]))
+
+
+def _status(status: int | None) -> str:
+    if status is None:
+        return ""
+    names = {number.value: number.name for number in signal.Signals}
+    return f" with status {status}" + (f" ({names[-status]})" if -status in names else "")
+
+
+def _is_full(folder: Path) -> bool:
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return False
+    return found.f_bavail * found.f_frsize < FULL_BYTES
 
 
 def _open(log: Path) -> IO[bytes]:

@@ -127,7 +127,7 @@ def test_it_says_so_when_the_switch_dies(tmp_path: Path) -> None:
         os.kill(switch, signal.SIGKILL)
         said = process.stderr.read()
         assert process.wait() == 1
-    assert "sa-atp: switch ended with status -9; command: " in said
+    assert "sa-atp: switch ended with status -9 (SIGKILL); command: " in said
     assert "Traceback" not in said
     assert all(map(gone, others))
     [logs] = tmp_path.iterdir()  # for whoever wants to know more

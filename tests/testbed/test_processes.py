@@ -1,84 +1,164 @@
-"""Processes of a run, while somebody waits for them."""
+"""Processes of a run: the part that fails is the one that is named, and as soon as that can be seen."""
 
+import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+from helpers.plans import small_plan
 
-from sa_atp.testbed import processes
-from sa_atp.testbed.processes import Group, ProcessError
+from sa_atp.testbed import local, plan_files
+from sa_atp.testbed.plan import with_lanes
+from sa_atp.testbed.processes import STOPPED_S, Group, Process, ProcessError, stopped, wait_for
 
-WAITS = """
-import sys
-print("sa-atp test: reading", file=sys.stderr, flush=True)
-print("a warning: of somebody else", file=sys.stderr, flush=True)
-print(sys.stdin.readline().strip(), flush=True)
-"""
-COMPUTES = """
-import select, sys
-while not select.select([sys.stdin], [], [], 0)[0]:
-    pass
-print('{"done": true}', flush=True)
-"""
-SLEEPS = "import time; time.sleep(600)"
-PYTHON = ["-c"]
+IDLE = ["-c", "import time; print('{}', flush=True); time.sleep(600)"]
+PYTHON = (sys.executable,)
+LONG_S = 100.0
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "TICK_S", 0.02)
-    monkeypatch.setattr(processes, "TELL_EVERY_S", 0.05)
+def pid_of(process: Process) -> int:
+    return process._process.pid
 
 
-def program(group: Group, text: str, folder: Path) -> processes.Process:
-    return group.start("helper", [text], folder / "helper.log", program=[sys.executable, *PYTHON])
+@pytest.fixture
+def group(tmp_path: Path) -> "Starter":
+    return Starter(tmp_path)
 
 
-def test_who_waits_is_told_for_whom_and_what_that_one_is_doing(tmp_path: Path) -> None:
-    said: list[str] = []
+class Starter:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
 
-    def hear(text: str) -> None:
-        said.append(text)
-        if text.endswith(": reading"):
-            process.tell({"heard": len(said)})  # it has been waiting for this all the time
-
-    with Group(hear) as group:
-        process = program(group, WAITS, tmp_path)
-        assert process.answer(60.0) == {"heard": len(said)}
-    assert said[-1] == "waiting for helper: reading"
-    assert set(said[:-1]) <= {"waiting for helper: it is starting"}
+    def start(self, group: Group, name: str, code: list[str] = IDLE, **options: object) -> Process:
+        process = group.start(name, code, self.folder / f"{name}.log", program=PYTHON)
+        if code is IDLE:
+            assert process.answer(LONG_S) == {}
+        return process
 
 
-def test_a_process_that_computes_beside_others_has_the_time_that_it_was_given_for_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(processes, "LEAST_SHARE", 0.0)  # this machine may be busy
-    heard = 0
-
-    def hear(_: str) -> None:
-        nonlocal heard
-        heard += 1
-        if heard == 20:  # twice as many as there are within the time
-            process.tell({})
-
-    with Group(hear) as group:
-        process = program(group, COMPUTES, tmp_path)
-        monkeypatch.setattr(process, "cpu_s", lambda: 0.0)  # the others have the processors
-        assert process.answer(0.5) == {"done": True}
+def test_who_waits_hears_of_another_one_that_is_needed(group: Starter) -> None:
+    with Group(together=True) as together:
+        needed, waited_for = group.start(together, "needed"), group.start(together, "waited for")
+        os.kill(pid_of(needed), signal.SIGKILL)
+        with pytest.raises(ProcessError, match=r"^needed ended with status -9 \(SIGKILL\); command: "):
+            waited_for.answer(LONG_S)
 
 
-def test_a_process_that_does_nothing_has_no_more(tmp_path: Path) -> None:
+def test_what_a_process_has_said_before_it_ended_is_heard(group: Starter) -> None:
+    with Group(together=True) as together:
+        group.start(together, "other")
+        brief = group.start(together, "brief", ["-c", "print('{\"done\": true}')"])
+        assert brief.answer(LONG_S) == {"done": True}
+        with pytest.raises(ProcessError, match=r"^brief ended with status 0"):
+            brief.answer(LONG_S)
+
+
+def test_one_that_was_ended_on_purpose_is_not_missed(group: Starter) -> None:
+    with Group(together=True) as together:
+        done, other = group.start(together, "done"), group.start(together, "other")
+        done.end()
+        assert wait_for([other], 0.0) == []
+
+
+def test_a_process_of_a_group_that_does_without_may_end(group: Starter) -> None:
+    with Group() as loose:
+        one, other = group.start(loose, "one"), group.start(loose, "other")
+        os.kill(pid_of(one), signal.SIGKILL)
+        assert wait_for([other], 0.0) == []
+        with pytest.raises(ProcessError, match=r"^one ended"):
+            one.answer(LONG_S)
+
+
+def test_one_that_is_stopped_is_named_and_goes_on(group: Starter, capsys: pytest.CaptureFixture[str]) -> None:
+    with Group(together=True) as together:
+        still, other = group.start(together, "the one"), group.start(together, "other")
+        os.kill(pid_of(still), signal.SIGSTOP)
+        said = f"the one is stopped: `kill -CONT {pid_of(still)}` lets it go on"
+        until = time.monotonic() + LONG_S
+        while said not in capsys.readouterr().err:
+            assert time.monotonic() < until
+            wait_for([other], STOPPED_S / 5)
+        assert stopped([other]) == f"; {said}"
+        with pytest.raises(ProcessError, match=r"^the one said nothing for 0 s; the one is stopped: `kill -CONT"):
+            still.answer(0.0)
+        os.kill(pid_of(still), signal.SIGCONT)
+        while stopped([other]):
+            assert time.monotonic() < until
+
+
+def test_a_log_that_takes_nothing_ends_no_process(tmp_path: Path) -> None:
+    """The disk may be full from the beginning, or at any time."""
+    (tmp_path / "log").symlink_to("/dev/full")
     with Group() as group:
-        process = program(group, SLEEPS, tmp_path)
-        with pytest.raises(
-            ProcessError, match=r"helper said nothing for 1 s; command: .*its log .*helper\.log ends with"
-        ):
-            process.answer(0.6)
+        arguments = ["sa_atp", "switch", "none", "--grpc", "127.0.0.1:0"]
+        assert group.start("switch", arguments, tmp_path / "log").answer(LONG_S)["ready"]
 
 
-def test_a_process_that_only_computes_has_an_end_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "LEAST_SHARE", 0.0)
-    with Group() as group:
-        process = program(group, COMPUTES, tmp_path)
-        with pytest.raises(ProcessError, match="said nothing for 0 s"):
-            process.answer(0.3)
+def test_a_log_that_cannot_be_read_is_told(group: Starter) -> None:
+    with Group() as loose:
+        process = group.start(loose, "one")
+        process.log.unlink()
+        os.kill(pid_of(process), signal.SIGKILL)
+        with pytest.raises(ProcessError, match=r"its log .*one.log cannot be read: No such file or directory"):
+            process.answer(LONG_S)
+
+
+LIMITED = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]),) * 2)
+from sa_atp.cli import main
+sys.exit(main(["up", "--listen", "127.0.0.1:0", "--", "true"]))
+"""
+
+
+@pytest.mark.parametrize("files", [4, 8])
+def test_too_few_files_are_told_in_a_line(files: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(files)], capture_output=True, text=True, timeout=LONG_S, check=False
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert f"too many open files: a process may have {files} (ulimit -n)" in done.stderr
+
+
+# --- real runs ------------------------------------------------------------------------------------------------------------
+
+
+class Assassin:
+    """Kills a process of a run when the run tells that it does something."""
+
+    def __init__(self, victim: str, when: str) -> None:
+        """Args: victim: in its command; when: in what is told."""
+        self.victim, self.when = victim, when
+
+    def __call__(self, doing: str) -> None:
+        if self.when in doing:
+            self.kill()
+
+    def steps(self, done: int, of: int) -> None:
+        if self.when == "step":
+            self.kill()
+
+    def kill(self) -> None:
+        children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+        found = [pid for pid in children if self.victim in Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")]
+        for pid in found:
+            os.kill(int(pid), signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("policy", "victim", "when", "named"),
+    [
+        ("atp", "sa_atp switch", "repetition 1", "switch ended with status -9"),
+        ("atp", "sa_atp ps", "step", "parameter server ended with status -9"),
+        ("ssp", "sa_atp params", "repetition 1", "server of parameters ended with status -9"),
+    ],
+)
+def test_a_service_that_dies_in_a_run_is_named(policy: str, victim: str, when: str, named: str, tmp_path: Path) -> None:
+    """Not the workers, nor the network, which suffer from it a minute later."""
+    plan = with_lanes(plan_files.parse(small_plan(run={"policies": [policy], "steps": 50, "backend": "local"}), "here"))
+    with pytest.raises(ProcessError, match=named):
+        local.run(plan, tmp_path, Assassin(victim, when))

@@ -164,6 +164,11 @@ class Network:
         """The processes of the switches."""
         return [switch.process for switch in self._net.switches]
 
+    @property
+    def services(self) -> list[Process]:
+        """What workers need: the processes of the switches, and of the parameter server, once it has been started."""
+        return self.switches if self.server is None else [*self.switches, self.server]
+
     def trunk_bytes(self) -> dict[str, int]:
         """For each link between switches, "leaf1-s1", the bytes that have gone up it: what the leaf's queue counts."""
         found = {}

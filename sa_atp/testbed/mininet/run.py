@@ -97,6 +97,8 @@ class _Run:
         if any(map(_keeps_parameters, plan.run.policies)):
             self.parameters = self.network.start_parameters()
         everybody = list(itertools.chain(*self.workers))
+        for worker in everybody:  # whoever waits for one hears when a service has ended
+            worker.companions = self.network.services
         for worker in everybody:
             worker.answer(READY_TIMEOUT_S)
         prepare(plan, everybody)
