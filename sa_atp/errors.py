@@ -28,7 +28,6 @@ def shortage(error: BaseException) -> str | None:
     if number == errno.ENOMEM or isinstance(error, MemoryError):
         return "there is not enough memory"
     if number in (errno.ENOSPC, errno.EDQUOT):
-        return (
-            f"there is no room left on the disk{f' for {error.filename}' if getattr(error, 'filename', None) else ''}"
-        )
+        name = getattr(error, "filename", None)
+        return "there is no room left on the disk" + (f" for {name}" if name else "")
     return None

@@ -259,7 +259,7 @@ def _backend(options: argparse.Namespace, request: Request, folder: Path) -> Ite
 
 @contextmanager
 def local(request: Request, folder: Path) -> Iterator[Cluster]:
-    with Group(lambda text: say(f"sa-atp bench: {text}"), together=True) as group:
+    with Group(lambda text: terminal.say(f"sa-atp bench: {text}"), together=True) as group:
         services = LocalCluster(group, folder, lanes=request.lanes, slots=1024)
         workers = [
             group.start(f"worker {rank}", ["sa_atp.bench.all_reduce_task"], folder / f"worker{rank}.log")

@@ -104,6 +104,7 @@ def connect(
         now_us=now_us(),
         timeout_us=_microseconds("timeout_s", timeout_s),
         mtu=mtu.of_path(address),
+        server_timeout_us=limits.server_timeout_us,
     )
     driver = Driver(joining, socket)
     while not joining.finished:

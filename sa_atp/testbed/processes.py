@@ -311,15 +311,18 @@ def wait_for(processes: Sequence[Process], timeout_s: float) -> list[Process]:
     with selectors.DefaultSelector() as selector:
         for process in processes:
             selector.register(process, selectors.EVENT_READ, process)
-        while True:
+        heard: list[Process] = []
+        is_last = False
+        while True:  # what is heard may be what becomes of one that has lost another
             for each in needed:
                 each.look()
                 if each not in processes:
                     each.check()
-            left_s = max(0.0, deadline - time.monotonic())
-            heard = [key.data for key, _ in selector.select(min(left_s, LOOK_S))]
-            if heard or left_s <= LOOK_S:
+            if heard or is_last:
                 return heard
+            left_s = max(0.0, deadline - time.monotonic())
+            is_last = left_s <= LOOK_S
+            heard = [key.data for key, _ in selector.select(min(left_s, LOOK_S))]
 
 
 def stopped(processes: Sequence[Process]) -> str:

@@ -20,6 +20,7 @@ from sa_atp.wire.mtu import MOST_MTU
 REPEAT_US = 200_000  # between two questions while other ranks are still missing
 GONE_US = 10 * REPEAT_US  # a rank that has not been heard of for so long gives its place to one that asks for it
 SIGNS_MISSED = 2  # in a row: whoever is silent for longer may have ended, and its host is believed
+SERVER_TIMEOUT_US = 10_000_000  # as for a job that runs
 OCCUPIED_US = 2 * GONE_US  # who is told for so long that its rank is there already stops asking
 
 
@@ -152,9 +153,11 @@ class Joining:
         now_us: int,
         timeout_us: int,
         mtu: int = MOST_MTU,
+        server_timeout_us: int = SERVER_TIMEOUT_US,
     ) -> None:
         """Args:
         incarnation: 31 random bits; tells a restarted worker from a repeated question.
+        server_timeout_us: a server that has answered, and is silent for so long, is lost.
         mtu: of the way to the server, as far as this host knows it.
         """
         self.request = request
@@ -177,6 +180,7 @@ class Joining:
         )
         self._requests = Requests(first_number=incarnation)
         self._heard_us = now_us
+        self._server_timeout_us = server_timeout_us
         self._deadline_us = now_us + timeout_us
         self._looked_us = now_us  # at the clock
         self._timeout_us = timeout_us
@@ -195,6 +199,7 @@ class Joining:
         if stood_us:
             self._deadline_us += stood_us
             self._occupied_us += stood_us
+            self._heard_us = min(now_us, self._heard_us + stood_us)
             self._requests.stood_still(stood_us)
 
     def receive(self, bursts: Sequence[Burst], now_us: int) -> None:
@@ -259,20 +264,22 @@ class Joining:
         self._look_at_clock(now_us)
         if self.finished:
             return
-        if self._occupied is not None and now_us >= min(self._deadline_us, self._occupied_us + OCCUPIED_US):
+        silent_us = now_us - self._heard_us
+        longest_us = GONE_US if now_us >= self._deadline_us else self._server_timeout_us
+        if self.waiting_for is not None and silent_us > longest_us:  # which it knows of, others may be there by now
+            host, port = self.server
+            self.error = ParameterServerLostError(
+                f"the parameter server at {host}:{port} has not answered for {silent_us / 1e6:.1f} s"
+            )
+        elif self._occupied is not None and now_us >= min(self._deadline_us, self._occupied_us + OCCUPIED_US):
             self.error = RefusedError(
                 f"job {self.request.job!r}: rank {self.request.rank} is there already, from {self._occupied}; "
                 "every rank is started once"
             )
         elif now_us >= self._deadline_us:
             waited = self._timeout_us / 1e6
-            silent_us = now_us - self._heard_us
             host, port = self.server
-            if self.waiting_for is not None and silent_us > GONE_US:
-                self.error = ParameterServerLostError(
-                    f"the parameter server at {host}:{port} has not answered for {silent_us / 1e6:.1f} s"
-                )
-            elif self.refusal is not None:
+            if self.refusal is not None:
                 self.error = RefusedError(f"job {self.request.job!r}: after {waited:.1f} s: {self.refusal}")
             elif self.waiting_for:
                 ranks = ", ".join(map(str, self.waiting_for))

@@ -234,8 +234,8 @@ class ParameterServer:
                 self._urgent = True
             match request:
                 case Join():
-                    answer = self._admission.join(request, address, now_us, room=len(packet))
-                    self._reply(address, head, answer, len(packet))
+                    joined = self._admission.join(request, address, now_us, room=len(packet))
+                    self._reply(address, head, joined, len(packet))
                     self._look_out(now_us)
                 case Describe():
                     known = job_status.may_ask(self.jobs, self.own_ip, address)

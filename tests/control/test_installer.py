@@ -59,6 +59,9 @@ class Outcomes:
         with self.changed:
             assert self.changed.wait_for(done, TIMEOUT_S), self.told
 
+    def wait_for(self, count: int) -> None:
+        self.wait(lambda: len(self.told) == count)
+
     def installer(self, *keepers: Keeper) -> Installer:
         return Installer(keepers, SERVER, admitted=lambda job, _: self.tell(job, "admitted"), refused=self.tell)
 
@@ -99,7 +102,7 @@ def test_after_a_problem_the_next_job_is_served(problem: Exception, outcomes: Ou
     installer = outcomes.installer(keeper)
     for number in (1, 2):
         installer.submit(admission(number))
-        outcomes.wait(lambda number=number: len(outcomes.told) == number)
+        outcomes.wait_for(number)
     installer.close()
     assert outcomes.told[0][0] == 1
     assert str(problem) in outcomes.told[0][1]

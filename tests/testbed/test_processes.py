@@ -13,6 +13,7 @@ from helpers.plans import small_plan
 from sa_atp.testbed import local, plan_files
 from sa_atp.testbed.plan import with_lanes
 from sa_atp.testbed.processes import STOPPED_S, Group, Process, ProcessError, stopped, wait_for
+from sa_atp.testbed.progress import Progress
 
 IDLE = ["-c", "import time; print('{}', flush=True); time.sleep(600)"]
 PYTHON = (sys.executable,)
@@ -127,15 +128,15 @@ def test_too_few_files_are_told_in_a_line(files: int) -> None:
 # --- real runs ------------------------------------------------------------------------------------------------------------
 
 
-class Assassin:
+class Assassin(Progress):
     """Kills a process of a run when the run tells that it does something."""
 
     def __init__(self, victim: str, when: str) -> None:
         """Args: victim: in its command; when: in what is told."""
         self.victim, self.when = victim, when
 
-    def __call__(self, doing: str) -> None:
-        if self.when in doing:
+    def __call__(self, stage: str) -> None:
+        if self.when in stage:
             self.kill()
 
     def steps(self, done: int, of: int) -> None:

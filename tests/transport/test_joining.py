@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from sa_atp.errors import UserError
 from sa_atp.transport.admission import MOST_WAITING
 from sa_atp.transport.diagnosis import diagnose
-from sa_atp.transport.errors import RefusedError
+from sa_atp.transport.errors import ParameterServerLostError, RefusedError
 from sa_atp.transport.job import Job, State
 from sa_atp.transport.job_status import JobStatusQuery, question
-from sa_atp.transport.membership import GONE_US, Joining, JoinRequest
+from sa_atp.transport.membership import GONE_US, SERVER_TIMEOUT_US, Joining, JoinRequest
 from sa_atp.transport.registry import MAX_JOBS
 from sa_atp.transport.server import ParameterServer
 from sa_atp.transport.server_events import Admit, Retire, ServerEvent, ServerSettings
@@ -175,6 +175,20 @@ def test_ranks_that_are_gone_use_no_slots() -> None:
     gathered(lobby, (0,), 2, "first")
     gathered(lobby, (0,), 2, "second")
     assert [lobby.job(name).slot_base for name in ("first", "second")] == [0, 1024]
+
+
+def test_a_server_that_dies_while_ranks_are_missing_is_named_and_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the ranks that were missing when it last answered."""
+    lobby = Lobby()
+    waiting = lobby.ask(0, 2)
+    lobby.run(1.0)
+    assert waiting.waiting_for == [1]
+    monkeypatch.setattr(lobby.server, "receive", lambda bursts, now_us: None)
+    lobby.run(SERVER_TIMEOUT_US / 1e6 - 1)
+    assert waiting.error is None
+    lobby.run(1.5)
+    assert isinstance(waiting.error, ParameterServerLostError)
+    assert "the parameter server at 10.9.9.9:21313 has not answered for 10." in str(waiting.error)
 
 
 def test_a_rank_that_has_gone_is_missing_again() -> None:
