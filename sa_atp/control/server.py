@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from sa_atp.control.admission import Installer
 from sa_atp.control.fabric import Keeper, SwitchPlace
+from sa_atp.net import mtu
 from sa_atp.net.clock import now_us
 from sa_atp.net.compiled import socket_kernels, worker_kernels
 from sa_atp.net.driver import LONGEST_PAUSE_US, Driver
@@ -73,6 +74,9 @@ class ServerProcess:
 
     def _take_events(self) -> None:
         self._driver.let_gather(UNASKED_PAUSE_US if self.server.is_unasked(now_us()) else LONGEST_PAUSE_US)
+        too_long = mtu.exceeded(self._driver.socket)
+        if too_long is not None:
+            self.server.path_narrowed(*too_long)
         while (event := self.server.next_event()) is not None:
             if self._installer is not None:
                 self._installer.submit(event)

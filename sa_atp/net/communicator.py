@@ -160,7 +160,7 @@ class Communicator(Asking):
         self._process = os.getpid()
         self._callbacks = Callbacks(driver.is_here)
         driver.connection = self._worker
-        driver.after = self._session.serve
+        driver.after = self._serve
         driver.ended = self._end
         driver.steady = SteadyLoop(self._worker, driver.socket, driver.woken_by, segments(size))
         driver.start(f"sa-atp-rank-{membership.rank}")
@@ -342,6 +342,13 @@ class Communicator(Asking):
         if self.is_of_another_process:
             raise TransportError("the connection belongs to the process that this one was forked from: connect again")
         self._driver.call(action)
+
+    def _serve(self) -> None:
+        """After each turn."""
+        too_long = mtu.exceeded(self._driver.socket)
+        if too_long is not None and self._worker.error is None:
+            self._worker.path_narrowed(*too_long, now_us())
+        self._session.serve()
 
     def _end(self) -> None:
         """The connection's thread ends: nothing that waits for it may wait for ever."""

@@ -8,8 +8,9 @@ import socket
 import struct
 
 from sa_atp.errors import UserError
+from sa_atp.net.udp import UdpSocket
 from sa_atp.wire.datagrams import Address
-from sa_atp.wire.mtu import MOST_MTU
+from sa_atp.wire.mtu import IP_UDP_BYTES, MOST_MTU
 
 SIOCGIFMTU, SIOCGIFADDR = 0x8921, 0x8915
 IP_MTU = 14
@@ -43,6 +44,17 @@ def of_path(to: Address) -> int:
             return min(MOST_MTU, asked.getsockopt(socket.IPPROTO_IP, IP_MTU))
         except OSError:  # nobody can be reached there: joining will say so
             return MOST_MTU
+
+
+def exceeded(socket: UdpSocket) -> tuple[Address, int, int] | None:
+    """Whether datagrams have not left because they are too long for the way; told once.
+
+    Returns: where to, how long they are as IP packets, and what the way carries, as far as this host knows it.
+    """
+    if socket.too_long is None:
+        return None
+    (to, size), socket.too_long = socket.too_long, None
+    return to, size + IP_UDP_BYTES, of_path(to)
 
 
 def _by_address() -> dict[str, int]:

@@ -94,6 +94,8 @@ class UdpSocket:
         self._count = array.array("i", [0])
         self.is_drained = True  # whether the last look took all that was there
         self.reports_refusals = False
+        self.too_long: tuple[Address, int] | None = None
+        """Where datagrams of so many bytes did not leave for: the way there does not carry them."""
         self.stats = SocketStats()
         _open_sockets.add(self)
 
@@ -268,6 +270,8 @@ class UdpSocket:
                 if self._segments and len(data) > 1 and error.errno in (errno.EIO, errno.EINVAL, errno.ENOPROTOOPT):
                     self._segments = False
                     continue
+                if error.errno == errno.EMSGSIZE:
+                    self.too_long = address, data.shape[1]
                 self.stats.send_errors += len(data)
                 return
             self.stats.sent += taken

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sa_atp.transport.errors import describe_ranks
+from sa_atp.transport.errors import describe_ranks, no_answer
 from sa_atp.transport.job import State
 from sa_atp.transport.job_status import JobStatus
 from sa_atp.wire.contributions import ContributionMap
@@ -87,9 +87,10 @@ def _running(job: JobStatus) -> tuple[str, tuple[int, ...], bool]:
         held |= member.held or 0
     lost = tuple(rank for rank in range(job.world_size) if _own_bits(job, rank) & ~held) if held else ()
     others = [m.rank for m in still]
+    is_heard = not job.switch or any(m.held is not None or m.ahead != behind for m in waiting)
     return (
         f"every rank has contributed to {where}, but {describe_ranks(others)} {_have(others)} had no result for "
-        f"{seconds:.1f} s: packets are lost on the way"
+        f"{seconds:.1f} s: {'packets are lost on the way' if is_heard else no_answer(job.switch)}"
         + (f"; the switch lacks those of {describe_ranks(lost)}" if lost else ""),
         lost,
         True,

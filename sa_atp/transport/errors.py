@@ -20,10 +20,19 @@ class WorkerLostError(TransportError):
 class OperationTimeoutError(TransportError):
     """An operation made no progress for longer than the bound."""
 
-    def __init__(self, operation: int, waited_s: float, ranks: Iterable[int] | None, switch: str | None = None) -> None:
+    def __init__(
+        self,
+        operation: int,
+        waited_s: float,
+        ranks: Iterable[int] | None,
+        *,
+        switch: str | None = None,
+        unheard: str | None = None,
+    ) -> None:
         """Args:
         ranks: whose contributions it waits for; None: not known; empty: all have contributed.
-        switch: the switch's address, if nobody has that any more.
+        switch: the switch's address, if its host says that nobody has that any more.
+        unheard: the switch's address, where it has answered nobody.
         """
         self.operation = operation
         self.switch = switch
@@ -32,6 +41,8 @@ class OperationTimeoutError(TransportError):
         why = "waiting for unknown contributions"
         if self.ranks is not None:
             why = "though every rank has contributed: packets are lost on the way"
+            if unheard is not None:
+                why = f"though every rank has contributed: {no_answer(unheard)}"
             if self.ranks:
                 why = f"waiting for contributions of {describe_ranks(self.ranks)}"
         if switch is not None:
@@ -70,6 +81,15 @@ class MismatchError(TransportError):
     """Ranks disagree about what they are summing: another order of operations, or another size."""
 
 
+class NarrowPathError(TransportError):
+    """A way does not carry packets as long as the job's any more: an MTU has been lowered."""
+
+    def __init__(self, text: str, *, needed: int = 0, mtu: int = 0, to: str = "") -> None:
+        """Args: needed, mtu: bytes of an IP packet, and what the way carries; to: the address, for those that notice it."""
+        self.needed, self.mtu, self.to = needed, mtu, to
+        super().__init__(text)
+
+
 class JobRestartedError(TransportError):
     """A worker came back, so the job goes on in a new epoch: connect again."""
 
@@ -80,6 +100,16 @@ class RefusedError(TransportError):
 
 class ParameterServerLostError(TransportError):
     """The parameter server does not answer."""
+
+
+def narrow_path(who: str, needed: int, to: str, mtu: int) -> str:
+    """What is wrong, in words, where somebody's packets do not leave any more."""
+    return f"{who} cannot send packets of {needed} bytes to {to}: the way carries {mtu} now; has an MTU been lowered?"
+
+
+def no_answer(switch: str) -> str:
+    """What is wrong, in words, where no rank hears of the switch that it sends to. Args: switch: its address."""
+    return f"no rank has had an answer about it of the switch at {switch}: is it there, and is that its address?"
 
 
 def describe_ranks(ranks: Iterable[int]) -> str:

@@ -54,9 +54,9 @@ def question(job: int, rank: int) -> Describe:
 
 
 def answer(
-    jobs: Mapping[int, Job], asked: Describe, packet_bytes: int, now_us: int, *, known: bool = True
+    jobs: Mapping[int, Job], asked: Describe, packet_bytes: int, now_us: int, *, known: bool = True, switch: str = ""
 ) -> Description | Refused:
-    """Args: known: who asks may know. Raises: MalformedError."""
+    """Args: known: who asks may know. switch: where contributions go, if that is not here. Raises: MalformedError."""
     if packet_bytes < MAX_BYTES:
         raise MalformedError(f"a describe message must have {MAX_BYTES} bytes")
     if not known:
@@ -66,7 +66,7 @@ def answer(
         return Description()
     job = jobs[found]
     ranks = [r for r in sorted(job.members) if r >= asked.rank or found != asked.job]
-    reply = _of_job(job)
+    reply = replace(_of_job(job), switch=switch)
     room = MAX_BYTES - LONGEST_MEMBER - 2 * len(str(1 << job.contribution_bits))
     for rank in ranks:
         status = _of_member(job, job.members[rank], now_us)
@@ -147,6 +147,8 @@ class JobStatus:
     failure: str | None
     failed_ranks: tuple[int, ...]
     members: tuple[MemberStatus, ...]
+    switch: str = ""
+    """Where contributions go, HOST:PORT; "": the switch is on the way to the parameter server."""
 
 
 class JobStatusQuery:
@@ -188,6 +190,7 @@ def _status(told: Description, number: int, before: tuple[MemberStatus, ...]) ->
         failure=None if told.failure is None else told.failure.detail,
         failed_ranks=() if told.failure is None else _ranks(told.failure.ranks),
         members=(*before, *told.members),
+        switch=told.switch,
     )
 
 

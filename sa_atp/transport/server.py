@@ -15,7 +15,7 @@ from sa_atp.spec import HEADER_BYTES, Flag, Kind
 from sa_atp.transport import failures, job_status, sums, work_requests
 from sa_atp.transport.admission import Admission
 from sa_atp.transport.common_case import Kernels, ResultStreams
-from sa_atp.transport.errors import describe_ranks
+from sa_atp.transport.errors import describe_ranks, narrow_path
 from sa_atp.transport.job import REPLIES_KEPT, Job, Member, State
 from sa_atp.transport.kernels import ROW_COLLIDED, ROW_END, ROW_EXPONENT, ROW_SEQ, ROW_START, ROW_TAG
 from sa_atp.transport.membership import GONE_US, SIGNS_MISSED
@@ -40,6 +40,7 @@ from sa_atp.wire.control import (
     Refused,
     Reply,
     ReportChanged,
+    ReportNarrow,
     ReportNotFinite,
     ReportTimeout,
     Request,
@@ -239,7 +240,9 @@ class ParameterServer:
                     self._look_out(now_us)
                 case Describe():
                     known = job_status.may_ask(self.jobs, self.own_ip, address)
-                    answer = job_status.answer(self.jobs, request, len(packet), now_us, known=known)
+                    answer = job_status.answer(
+                        self.jobs, request, len(packet), now_us, known=known, switch=self._switch
+                    )
                     self.foreign += not known
                     self._reply(address, head, answer, len(packet))
                 case _:
@@ -295,12 +298,16 @@ class ParameterServer:
             case ReportNotFinite() | ReportChanged():
                 self._fail_for(job, failures.verdict(replace(request, ranks=job.whose(request.ranks)), ()))
                 return None  # all have been told
+            case ReportNarrow(needed=needed, mtu=mtu, to=to):
+                detail = narrow_path(describe_ranks([member.rank]), needed, plain(to), mtu)
+                self._fail(job, "narrow", (member.rank,), detail)
+                return None
             case ReportTimeout():
                 gone = [m.rank for m in job.members.values() if m.leaving and self._is_silent(m, now_us)]
                 if gone and request.switch is None:
                     self._fail(job, "lost", gone, GONE_WITH_SUMS)
                     return None
-                self._fail_for(job, failures.verdict(request, job.owing(member)))
+                self._fail_for(job, failures.verdict(request, job.owing(member), self._unheard(job, member)))
                 return None
             case Fetch():
                 if job.state is State.RUNNING:  # else it was overtaken, and nobody asks for results any more
@@ -381,6 +388,27 @@ class ParameterServer:
         packet = encode(failure, request=0, job=job.number, epoch=job.epoch, reply=True)
         self._out.extend(Burst.of(member.address, packet) for member in job.members.values() if member.has_spoken)
         self._retire(job)
+
+    def _unheard(self, job: Job, waiting: Member) -> str | None:
+        """The switch's address, if nobody has had an answer about what a rank waits for.
+
+        Returns: None: somebody has, or the switch is on the way to us.
+        """
+        is_heard = any(m.held is not None or m.oldest != waiting.oldest for m in job.members.values() if m.waiting)
+        return None if is_heard else self._switch or None
+
+    @property
+    def _switch(self) -> str:
+        """Where contributions go, if that is not here."""
+        return "{}:{}".format(*self.settings.switch_address) if self.settings.switch_address else ""
+
+    def path_narrowed(self, to: Address, needed: int, mtu: int) -> None:
+        """Results do not leave for there any more. Args: needed, mtu: bytes of an IP packet, and what the way carries."""
+        detail = narrow_path("the parameter server", needed, "{}:{}".format(*to), mtu)
+        for job in self.jobs.values():
+            member = job.member_at(to)
+            if job.state is State.RUNNING and (member is not None or to == self.settings.switch_address):
+                self._fail(job, "narrow", () if member is None else (member.rank,), detail)
 
     def _retire(self, job: Job) -> None:
         """An epoch is over: for switches, and for results that have not left yet."""

@@ -18,7 +18,7 @@ from sa_atp.transport.membership import SIGNS_MISSED, Membership
 from sa_atp.transport.operations import Operations
 from sa_atp.transport.recovery import Recovery
 from sa_atp.transport.requests import Requests
-from sa_atp.wire.control import Alive, Failure, Leave, Progress, Recall, Reply, Report, Request
+from sa_atp.wire.control import Alive, Failure, Leave, Progress, Recall, Reply, Report, ReportNarrow, Request
 from sa_atp.wire.help_messages import AboutHelp, AboutStep, Revoke
 
 REQUEST_TIMEOUT_US = 5_000_000
@@ -127,7 +127,7 @@ class ServerLink:
 
     def _on_answer(self, number: int, request: Request, reply: Reply | None, now_us: int) -> None:
         """Args: reply: to a request of ours; None: it did not come in time."""
-        if isinstance(request, Report) and self.giving_up is not None:
+        if isinstance(request, Report | ReportNarrow) and self.giving_up is not None:
             self.fail(self.giving_up)  # nobody else will tell us
             return
         told = reply.bypass_leaf if isinstance(reply, AboutHelp) else None

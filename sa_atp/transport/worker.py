@@ -15,7 +15,13 @@ from sa_atp.arrays import ByteRows, Headers, Values
 from sa_atp.spec import HEADER_BYTES, Kind
 from sa_atp.transport.common_case import CommonCase, Kernels
 from sa_atp.transport.contribution_group import ContributionGroup
-from sa_atp.transport.errors import OperationTimeoutError, TransportError
+from sa_atp.transport.errors import (
+    NarrowPathError,
+    OperationTimeoutError,
+    TransportError,
+    describe_ranks,
+    narrow_path,
+)
 from sa_atp.transport.events import Event, WorkerLimits, WorkerStats
 from sa_atp.transport.fetching import Fetching
 from sa_atp.transport.leaf_bypass import LeafBypass
@@ -294,6 +300,15 @@ class Worker:
         """Ends the connection with an error, which is reported once."""
         self._server.fail(error)
 
+    def path_narrowed(self, to: Address, needed: int, mtu: int, now_us: int) -> None:
+        """Our packets do not leave for there any more.
+
+        Args: needed, mtu: bytes of an IP packet, and what the way carries.
+        """
+        where = "{}:{}".format(*to)
+        text = narrow_path(describe_ranks([self.membership.rank]), needed, where, mtu)
+        self._server.give_up(NarrowPathError(text, needed=needed, mtu=mtu, to=where), now_us)
+
     @property
     def answer_us(self) -> int:
         """How long answers of the parameter server take to come; 0: not known."""
@@ -363,7 +378,7 @@ class Worker:
             first = self._operations.oldest()
             assert first is not None
             switch = "{}:{}".format(*self.membership.data_address) if self._probe_timer.is_refused(now_us) else None
-            self._server.give_up(OperationTimeoutError(first.index, stuck_us / 1e6, None, switch), now_us)
+            self._server.give_up(OperationTimeoutError(first.index, stuck_us / 1e6, None, switch=switch), now_us)
         fetch_us = self._fetch_us
         if fetch_us is not None and now_us >= fetch_us:
             self._fetching.ask(active, now_us)

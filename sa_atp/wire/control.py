@@ -150,6 +150,17 @@ class ReportTimeout(Message, frozen=True, tag="timed_out"):
 Report = ReportNotFinite | ReportChanged | ReportTimeout
 
 
+class ReportNarrow(Message, frozen=True, tag="narrow"):
+    """I cannot go on; tell all that my packets do not leave, because a way does not carry them any more. (section 7.4)"""
+
+    needed: Annotated[int, Meta(ge=1, le=MOST_MTU)]
+    """Bytes of an IP packet."""
+    mtu: Annotated[int, Meta(ge=0, le=MOST_MTU)]
+    """What the way carries."""
+    to: Annotated[str, Meta(max_length=21)]
+    """HOST:PORT."""
+
+
 class Fetch(Message, frozen=True, tag="fetch"):
     """Send me these results, as far as you have them. (section 5.7)"""
 
@@ -176,7 +187,7 @@ class Describe(Message, frozen=True, tag="describe"):
     """As long as the longest answer, so that a forged question makes nobody send more than its forger did."""
 
 
-Request = Join | Alive | Leave | Report | Fetch | Claim | Offer | Idle | TakeSeat | AskStats | Describe
+Request = Join | Alive | Leave | Report | ReportNarrow | Fetch | Claim | Offer | Idle | TakeSeat | AskStats | Describe
 
 
 # --- from the parameter server --------------------------------------------------------------------------------------------
@@ -270,7 +281,7 @@ class Failure(Message, frozen=True, tag="failed"):
     """The job has failed: told to everybody at once, then in answer to anything."""
 
     reason: Annotated[str, Meta(max_length=32)]
-    """lost, restarted, mismatch, not_finite, changed, timed_out, refused, or a later version's."""
+    """lost, restarted, mismatch, not_finite, changed, timed_out, narrow, refused, or a later version's."""
     ranks: list[Rank] = field(default_factory=list)
     detail: Annotated[str, Meta(max_length=MAX_BYTES)] = ""
     operation: Count | None = None
@@ -278,6 +289,8 @@ class Failure(Message, frozen=True, tag="failed"):
     values: tuple[Count, Count] | None = None
     waited_us: Microseconds | None = None
     switch: Text | None = None
+    unheard: Text | None = None
+    """Of a time-out: the switch's address, where no rank has had an answer of it."""
 
 
 class FailureSummary(Checked, frozen=True, kw_only=True):
@@ -326,6 +339,8 @@ class Description(Message, frozen=True, tag="description"):
     oldest: Seq = 0
     failure: FailureSummary | None = None
     members: list[MemberStatus] = field(default_factory=list)
+    switch: Annotated[str, Meta(max_length=21)] = ""
+    """Where contributions go, HOST:PORT; empty: to the parameter server, with the switch on the way."""
     next: tuple[Octet, Annotated[int, Meta(ge=0, le=MOST_RANKS)]] | None = None
     """Job and rank to ask for the rest; None: that was all."""
 

@@ -1,6 +1,8 @@
 """`sa-atp doctor --server`: whom a stuck job waits for."""
 
 import json
+import random
+import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +17,10 @@ from sa_atp.errors import SaAtpError
 from sa_atp.net.communicator import Communicator, connect
 from sa_atp.net.job_status import ask_for_jobs
 from sa_atp.net.session import Sum
+from sa_atp.transport.diagnosis import diagnose as diagnose_job
+from sa_atp.transport.errors import OperationTimeoutError
 from sa_atp.transport.job_status import JobStatus
+from sa_atp.transport.server_events import ServerSettings
 
 from .conftest import Join
 
@@ -124,3 +129,26 @@ def test_what_cannot_be_asked(url: str, capsys: pytest.CaptureFixture[str]) -> N
     assert main(["doctor", "--job", "x"]) == 2
     assert main(["doctor", "--server", "udp://127.0.0.1:9", "--timeout", "0.2"]) == 1
     assert "no parameter server answers at 127.0.0.1:9" in capsys.readouterr().err
+
+
+def test_a_switch_that_is_not_where_contributions_go_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """Somebody else has the port that --switch-address names, and says nothing."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        where = nobody.getsockname()
+        process = ServerProcess(ServerSettings(switch_address=where), ("127.0.0.1", 0), random.Random(1).getrandbits)
+        process.start()
+        url = "udp://{}:{}".format(*process.address)
+        try:
+            with connect(url, job="job", rank=0, world_size=1, operation_timeout_s=4.0) as comm:
+                done = comm.all_reduce_async(np.ones(VALUES, np.float32))
+                until(lambda job: bool(diagnose_job(job).stuck), process)
+                status, found = diagnose(capsys, "--server", url)
+                with pytest.raises(OperationTimeoutError) as failed:
+                    done.result()
+        finally:
+            process.stop()
+    named = f"no rank has had an answer about it of the switch at {where[0]}:{where[1]}"
+    assert status == 1
+    assert named in found["jobs"][0]["verdict"]
+    assert named in str(failed.value)

@@ -219,6 +219,11 @@ def described(*members: MemberStatus, state: State = State.RUNNING, **changes: o
         (
             described(member(0, held=0b1111), member(1), member(2)), (2,), True, "the switch lacks those of rank 2",
         ),
+        (
+            described(member(0), member(1), member(2), switch="10.0.0.9:4000"), (), True,
+            "no rank has had an answer about it of the switch at 10.0.0.9:4000",
+        ),
+        (described(member(0, held=0b1111), member(1), member(2), switch="10.0.0.9:4000"), (2,), True, "packets are lost"),
         (described(member(0, still_ms=10), member(1, still_ms=10), member(2, given=0, still_ms=10)), (), False, "progress"),
         (described(member(0, waiting=False), member(1, waiting=False)), (), False, "nobody waits"),
         (described(member(0), member(1, heard_ms=3000), member(2)), (1,), True, "rank 1 has been silent for up to 3.0 s"),
