@@ -29,7 +29,7 @@ from sa_atp.parameters.messages import (
 )
 from sa_atp.parameters.worker_rules import WorkerRules
 from sa_atp.train.step import Compute, Steps, Wait
-from sa_atp.train.step_record import Activity, StepRecord, account
+from sa_atp.train.step_record import Activity, Piece, StepRecord, account
 from sa_atp.transport.errors import TransportError
 
 ANSWER_US = 120_000_000  # for which an update waits to be taken: it waits for nobody
@@ -80,7 +80,7 @@ class ParameterWorker:
         pause_us: how long to stop in the middle of a clock.
         patience_us: how long it waits for a go-ahead; None: however long it takes.
         begins: called when a clock begins.
-        ended: called with what was done in a clock, when its update is in the parameters.
+        ended: called with what was done in a clock, when its update is in the parameters; or when the job is over before.
         """
         self.host = host
         self.rules = rules
@@ -110,11 +110,13 @@ class ParameterWorker:
             record = StepRecord(self.clock, self.host.now_us())
             self._sending = []
             go = yield from self._go_ahead(record)
-            if go is None or not (yield from self._compute_and_push(go, record)):
-                break
+            record.is_finished = go is not None and (yield from self._compute_and_push(go, record))
             record.end_us = self.host.now_us()
             account(record, record.start_us, self._sending)
+            record.dropped = record.micro_batches + record.helped - len(record.pieces)
             self._ended(record)
+            if not record.is_finished:
+                break
             self.clock += 1
         self._over.result(timeout=0)
 
@@ -194,9 +196,8 @@ class ParameterWorker:
                 start_us, length_us, pause_us = self.host.now_us(), pause_us, 0
                 yield Wait(self._over, length_us)
                 record.activities.append(Activity("pause", start_us, self.host.now_us()))
-            if (yield from self._compute(task, total, record, "compute")):
+            if (yield from self._compute(task, total, record)):
                 done.append(task)
-                record.micro_batches += 1
                 record.samples += self._workload.micro_batch_size
         return False
 
@@ -210,14 +211,18 @@ class ParameterWorker:
         """Adds their gradients to a total. Returns: the tasks; fewer if the job is over first, which nobody pushes then."""
         done: list[Task] = []
         for task in tasks:
-            if not (yield from self._compute(task, total, record, "help")):
+            if not (yield from self._compute(task, total, record)):
                 break
             done.append(task)
-            record.helped += 1
         return done
 
-    def _compute(self, task: Task, total: Values, record: StepRecord, kind: str) -> Steps:
-        """Adds a task's gradient, its share of the shard's mean, to a total. Returns: False if the job is over first."""
+    def _compute(self, task: Task, total: Values, record: StepRecord) -> Steps:
+        """Adds a task's gradient, its share of the shard's mean, to a total. Returns: False if the job is over first.
+
+        Whose shard it is of says whether it is help: a worker may be dealt others' tasks, or get its own from others.
+        """
+        is_own = task.shard == self.host.rank
+        kind = "compute" if is_own else "help"
         start_us = self.host.now_us()
         outcome = yield Compute(task.clock, task.shard, task.micro_batch, self._over, self._weights)
         end_us = self.host.now_us()
@@ -229,6 +234,8 @@ class ParameterWorker:
         total += np.float32(self.host.world_size) * gradient
         record.activities.append(Activity(kind, start_us, end_us, label))
         record.losses.append(loss)
+        record.micro_batches += is_own
+        record.helped += not is_own
         with self._lock:
             says = self.rules.finished(task, end_us - start_us)
         self._say(says)
@@ -249,6 +256,8 @@ class ParameterWorker:
         if not self._applied.done():
             return False
         self.pushed.append((self._applied.result(timeout=0).version, tasks, update))
+        end_us = self.host.now_us()
+        record.pieces += [Piece(task.clock, task.shard, task.micro_batch, end_us) for task in tasks]
         return True
 
 

@@ -16,7 +16,7 @@ from sa_atp.net.promise import first_of
 from sa_atp.policies.policy import PlanTables, SwitchPolicy
 from sa_atp.tables import setting
 from sa_atp.train.step import Compute, Host, PendingSum, StepRunner, Steps, Wait, Workload
-from sa_atp.train.step_record import Activity, StepRecord, account
+from sa_atp.train.step_record import Activity, Piece, StepRecord, account
 from sa_atp.wire.control import Seated
 
 
@@ -49,6 +49,8 @@ class BackupStepper:
         parts = yield from self._shard(step, sum_, record)
         if parts is not None:
             yield from self._contribute(number, sum_, parts, record)
+        if not record.micro_batches:
+            record.dropped, record.pieces = len(record.pieces), []
         contributed_us = self._host.now_us()
         yield Wait(sum_.future)
         self._workload.apply(sum_.future.result() * self._weight)
@@ -76,6 +78,7 @@ class BackupStepper:
             record.activities.append(Activity("compute", start, self._host.now_us(), label))
             gradient, loss = outcome
             record.losses.append(loss)
+            record.pieces.append(Piece(step, self._rank, m, self._host.now_us()))
             parts.append(gradient)
         return parts
 

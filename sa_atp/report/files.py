@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sa_atp.errors import UserError
-from sa_atp.report import archive
+from sa_atp.report import archive, stats
 from sa_atp.report.summary import summarise
 from sa_atp.report.trace import trace
 from sa_atp.testbed.plan import Plan, differences, placed, with_lanes
@@ -22,7 +22,7 @@ from sa_atp.testbed.records import Iteration, RunResult
 
 COLUMNS = (
     "policy", "repetition", "step", "worker", "compute_s", "help_s", "send_s", "wait_s", "iteration_s", "loss",
-    "slowdown", "micro_batches", "helped", "job", "end_s", "samples",
+    "slowdown", "micro_batches", "helped", "job", "end_s", "samples", "unused", "counted",
 )  # fmt: skip
 RUN = "run.json"
 MOST_DIFFERENCES = 3  # of plans, in a message
@@ -96,15 +96,20 @@ def manifest(result: RunResult) -> dict[str, Any]:
 
 
 def iterations_csv(result: RunResult) -> str:
-    """A row per policy, repetition, job, step and worker. Times in seconds, to the microsecond; NaN is an empty field."""
+    """A row per policy, repetition, job, step and worker. Times in seconds, to the microsecond; NaN is an empty field.
+    `counted` is 1 in rows that means and percentiles are of, and 0 in those of the warm-up and of steps not finished.
+    """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS)
+    of_run = ("policy", "repetition", "job")
     for run in result.runs:
+        counted = {(i.step, i.worker) for i in stats.counted_iterations(run, result.plan.run.warm_up)}
         for each in sorted(run.iterations, key=lambda i: (i.step, i.worker)):
-            measured = (_field(each, name) for name in COLUMNS[2:-3])
-            later = (_field(each, name) for name in COLUMNS[-2:])
-            writer.writerow([run.policy, run.repetition, *measured, run.job, *later])
+            row = {name: _field(each, name) for name in COLUMNS[:-1] if name not in of_run}
+            row |= {name: str(getattr(run, name)) for name in of_run}
+            row["counted"] = str(int((each.step, each.worker) in counted))
+            writer.writerow([row[name] for name in COLUMNS])
     return out.getvalue()
 
 

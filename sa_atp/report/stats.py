@@ -31,6 +31,8 @@ class WorkerShare:
     """Micro-batches of its own shard that it contributed."""
     helped: float
     """Micro-batches of others that it contributed."""
+    unused: float
+    """Micro-batches that it computed for nothing."""
     slowdown: float
     """Largest slow-down of its device."""
     slow_steps: float
@@ -165,6 +167,14 @@ def counted_steps(run: PolicyRun, warm_up: int) -> list[int]:
     return steps[warm_up:] or steps
 
 
+def counted_iterations(run: PolicyRun, warm_up: int) -> list[Iteration]:
+    """Workers' own steps that count. Workers that are ahead of the job have such that the job does not get to; of those that
+    were not finished it is not known how long they would have taken.
+    """
+    first = min(counted_steps(run, warm_up), default=0)
+    return [each for each in run.iterations if each.step >= first and each.is_finished]
+
+
 def step_ends_s(run: PolicyRun) -> dict[int, float]:
     """When each step of a job was over, in seconds since its first one began, by its number and in order.
 
@@ -177,7 +187,7 @@ def step_ends_s(run: PolicyRun) -> dict[int, float]:
         return dict(enumerate(run.step_ends_s))
     ends: dict[int, float] = {}
     clocks: dict[int, float] = defaultdict(float)  # by worker
-    for each in sorted(run.iterations, key=lambda i: i.step):
+    for each in sorted((i for i in run.iterations if i.is_finished), key=lambda i: i.step):
         # without a time written down, each of its steps begins where the last one ended
         clocks[each.worker] = clocks[each.worker] + each.iteration_s if math.isnan(each.end_s) else each.end_s
         ends[each.step] = min(ends.get(each.step, math.inf), clocks[each.worker])
@@ -201,7 +211,7 @@ def training_loss(iterations: Iterable[Iteration]) -> list[tuple[int, float]]:
     sums: dict[int, float] = defaultdict(float)
     weights: dict[int, float] = defaultdict(float)
     for each in iterations:
-        weight = each.micro_batches + each.helped or 1
+        weight = each.micro_batches + each.helped + each.unused or 1
         if not math.isnan(each.loss):
             sums[each.step] += weight * each.loss
             weights[each.step] += weight
@@ -212,12 +222,10 @@ def _stats(policy: str, runs: list[PolicyRun], warm_up: int) -> PolicyStats:
     times, counted = [], []
     for run in runs:
         wanted = set(counted_steps(run, warm_up))
-        first = min(wanted, default=0)
         ends = step_ends_s(run)
         took = np.diff([0.0, *ends.values()])
         times.append(took[[step in wanted for step in ends]])
-        # workers that are ahead of the job have steps that the job does not get to
-        counted.append([each for each in run.iterations if each.step >= first])
+        counted.append(counted_iterations(run, warm_up))
     return PolicyStats(policy, runs, times, counted)
 
 
@@ -236,6 +244,7 @@ def _share(worker: int, rows: list[Iteration], paused: list[float]) -> WorkerSha
         times_s=np.array([r.iteration_s for r in rows]),
         own=sum(r.micro_batches for r in rows) / n,
         helped=sum(r.helped for r in rows) / n,
+        unused=sum(r.unused for r in rows) / n,
         slowdown=max(r.slowdown for r in rows),
         slow_steps=sum(r.slowdown > 1 or p > 0 for r, p in zip(rows, paused, strict=True)) / n,
     )

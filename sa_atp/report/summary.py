@@ -84,7 +84,7 @@ def _policy(policy: PolicyStats, plan: Plan) -> dict[str, Any]:
             {
                 "worker": each.worker,
                 "seconds_per_step": each.seconds,
-                "micro_batches_per_step": {"own": each.own, "helped": each.helped},
+                "micro_batches_per_step": {"own": each.own, "helped": each.helped, "unused": each.unused},
                 "iteration_time_s": _distribution(each.times_s),
                 "slowdown": each.slowdown,
             }

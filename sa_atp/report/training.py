@@ -135,7 +135,9 @@ def _series(name: str) -> Series:
 def _training_loss(run: PolicyRun) -> tuple[Measurements, Measurements]:
     at = stats.step_ends_s(run)
     losses = stats.training_loss(run.iterations)
-    return np.array([at[step] for step, _ in losses]), np.array([loss for _, loss in losses])
+    # a worker that is ahead of the job has losses of steps that the job does not get to
+    found = [(at[step], loss) for step, loss in losses if step in at]
+    return np.array([time for time, _ in found]), np.array([loss for _, loss in found])
 
 
 def _keys(shown: Sequence[PolicyStats]) -> list[object]:

@@ -15,9 +15,11 @@ def collect(plan: Plan, policy: str, repetition: int, workers: list[dict[str, An
     kind = policies.find(policy)
     run = PolicyRun(policy, repetition, job=job)
     origin_us = min(record["start_us"] for worker in workers for record in worker["records"])
+    first = _first(workers)
     for worker in workers:
         for record in worker["records"]:
-            run.iterations.append(_iteration(worker["rank"], record, origin_us, plan.job.batch_size))
+            if record["is_finished"] or record["pieces"] or record["dropped"]:
+                run.iterations.append(_iteration(worker["rank"], record, first, origin_us, plan.job.batch_size))
             for activity, start, end, label in record["activities"]:
                 run.intervals.append(
                     Interval(worker["rank"], record["step"], activity, start - origin_us, end - origin_us, label)
@@ -39,7 +41,7 @@ def collect(plan: Plan, policy: str, repetition: int, workers: list[dict[str, An
     elif kind.family is policies.Family.SWITCH:
         run.sums_checked, run.sums_wrong = check_sums(workers, kind.shards(plan) * plan.job.micro_batches)
         run.fragments = _fragments(workers)
-    run.help = _help(workers)
+    run.help = _help(run.iterations, workers)
     run.device_cores = sum(worker.get("device_cores", 0.0) for worker in workers)
     pattern = straggler_pattern(plan)
     shard_us = plan.job.shard_us * kind.shards(plan) / plan.topology.workers
@@ -57,7 +59,34 @@ def _by_step(workers: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
     return found
 
 
-def _iteration(rank: int, record: dict[str, Any], origin_us: int, batch_size: int) -> Iteration:
+def _first(workers: list[dict[str, Any]]) -> dict[tuple[int, int, int], tuple[int, bool, int]]:
+    """Who was the first to have computed each micro-batch that somebody gave into a sum: with clones and backups there may
+    be several, and only one of them counts. At the same time it is the shard's owner, or else the lowest rank.
+
+    Returns: (step, shard, micro-batch): (when, in microseconds; whether it was another's shard; rank).
+    """
+    found: dict[tuple[int, int, int], tuple[int, bool, int]] = {}
+    for worker in workers:
+        for record in worker["records"]:
+            for step, shard, micro_batch, end_us in record["pieces"]:
+                mine = end_us, shard != worker["rank"], worker["rank"]
+                found[step, shard, micro_batch] = min(found.get((step, shard, micro_batch), mine), mine)
+    return found
+
+
+def _iteration(
+    rank: int,
+    record: dict[str, Any],
+    first: dict[tuple[int, int, int], tuple[int, bool, int]],
+    origin_us: int,
+    batch_size: int,
+) -> Iteration:
+    """Args: first: see _first."""
+    counted = [
+        shard
+        for step, shard, micro_batch, end_us in record["pieces"]
+        if first[step, shard, micro_batch] == (end_us, shard != rank, rank)
+    ]
     seconds: dict[str, float] = defaultdict(float)
     for kind, start, end, _ in record["activities"]:
         seconds[kind] += (end - start) / 1e6
@@ -73,10 +102,12 @@ def _iteration(rank: int, record: dict[str, Any], origin_us: int, batch_size: in
         iteration_s=total,
         loss=float("nan") if record["loss"] is None else record["loss"],
         slowdown=record["slowdown"],
-        micro_batches=record["micro_batches"],
-        helped=record["helped"],
+        micro_batches=sum(shard == rank for shard in counted),
+        helped=sum(shard != rank for shard in counted),
         end_s=(record["end_us"] - origin_us) / 1e6,
         samples=record.get("samples") or batch_size,
+        unused=len(record["pieces"]) - len(counted) + record["dropped"],
+        is_finished=record["is_finished"],
     )
 
 
@@ -137,11 +168,11 @@ def _fragments(workers: list[dict[str, Any]]) -> dict[str, int]:
     }
 
 
-def _help(workers: list[dict[str, Any]]) -> dict[str, int]:
-    steps = {r["step"] for w in workers for r in w["records"] if r["helped"]}
+def _help(iterations: list[Iteration], workers: list[dict[str, Any]]) -> dict[str, int]:
     return {
-        "helped_steps": len(steps),
-        "micro_batches": sum(r["helped"] for w in workers for r in w["records"]),
+        "helped_steps": len({each.step for each in iterations if each.helped}),
+        "micro_batches": sum(each.helped for each in iterations),
+        "unused": sum(each.unused for each in iterations),
         "backups": int((workers[0].get("server") or {}).get("backups", 0)),
         "questions": int((workers[0].get("server") or {}).get("questions", 0)),
     }

@@ -17,7 +17,7 @@ from sa_atp.net.clock import now_us
 from sa_atp.testbed import tasks
 from sa_atp.testbed.plan import Plan
 from sa_atp.train.device import Device
-from sa_atp.train.step_record import Activity, StepRecord, account
+from sa_atp.train.step_record import Activity, Piece, StepRecord, account
 from sa_atp.transport.events import WorkerStats
 
 TIMEOUT = timedelta(seconds=60)
@@ -110,5 +110,6 @@ def _shard(
         record.activities.append(Activity("compute", start_us, now_us()))
         total += gradient
         record.losses.append(loss)
+        record.pieces.append(Piece(record.step, rank, m, now_us()))
     record.micro_batches = plan.job.micro_batches
     return total

@@ -47,14 +47,21 @@ class Iteration:
     slowdown: float
     """Emulated slow-down of its device in this step."""
     micro_batches: int
-    """Micro-batches of its own shard that it contributed."""
+    """Micro-batches of its own shard that it contributed: those that it was the first to have computed. Over all workers
+    these and `helped` add up to all micro-batches of a step, each counted once. Where parameters are on a server workers
+    compute those of other steps, too, and they add up over the whole run."""
     helped: int
-    """Micro-batches of other shards that it contributed."""
+    """Micro-batches of other shards that it contributed, likewise."""
     end_s: float = math.nan
     """When it had the sum and had applied it, since the policy's first step began; NaN in runs of releases that did not
     write it down."""
     samples: int = 0
     """Of its shard; 0 where that was not written down."""
+    unused: int = 0
+    """Micro-batches that it computed for nothing: another worker had them before (backups, clones), or the step's sum, or
+    the job, was over without them."""
+    is_finished: bool = True
+    """Whether it got to the end of the step: where parameters are on a server, the job may be over before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +91,8 @@ class PolicyRun:
     """sent, retransmitted, in_switch (sums completed by the switch), at_ps (by the parameter server), collisions. Empty
     where nothing counted them."""
     help: dict[str, int] = field(default_factory=dict)
-    """helped_steps (steps in which somebody helped), micro_batches (computed by helpers), backups, questions (to the
-    ledger)."""
+    """helped_steps (steps in which somebody helped), micro_batches (contributed by helpers), unused (computed for nothing,
+    by whomever), backups, questions (to the ledger)."""
     fluid_bound_s: float = 0.0
     """Mean over steps of total work over total speed: no assignment of work can be faster."""
     job: int = 0

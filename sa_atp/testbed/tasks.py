@@ -106,8 +106,9 @@ def describe_step(record: StepRecord, slowdown: float) -> dict[str, Any]:
         "activities": [(a.kind, a.start_us, a.end_us, a.label) for a in record.activities],
         "loss": float(np.mean(record.losses)) if record.losses else None,
         "slowdown": slowdown,
-        "micro_batches": record.micro_batches,
-        "helped": record.helped,
+        "pieces": record.pieces,
+        "dropped": record.dropped,
+        "is_finished": record.is_finished,
         "samples": record.samples,
     }
 

@@ -168,9 +168,9 @@ class DealtStepper(Stepper):
         return record, sum_
 
     def _compute(
-        self, step: int, shard: int, micro_batch: int, record: StepRecord, kind: str, stop: "Future[Any] | None"
+        self, step: int, shard: int, micro_batch: int, record: StepRecord, stop: "Future[Any] | None"
     ) -> Steps:
-        gradient = yield from super()._compute(step, shard, micro_batch, record, kind, stop)
+        gradient = yield from super()._compute(step, shard, micro_batch, record, stop)
         assert self.deal is not None
         samples = self.deal.samples(shard, micro_batch)
         if gradient is not None and samples and shard == self.rank:

@@ -22,7 +22,7 @@ from sa_atp.net.promise import first_of, then_at_once
 from sa_atp.straggler.progress import SendProgress
 from sa_atp.straggler.projection import LEAST_SENDING_US, WRITTEN_AHEAD_US
 from sa_atp.straggler.silence import REPEATED
-from sa_atp.train.step_record import Activity, StepRecord, account
+from sa_atp.train.step_record import Activity, Piece, StepRecord, account
 from sa_atp.transport.membership import Membership
 from sa_atp.wire.control import Seated, Taken
 from sa_atp.wire.help_messages import Nothing, Work
@@ -243,14 +243,13 @@ class Stepper:
             if shard is not None and offer is None and self._should_offer_ahead(shard, is_first=m == 0):
                 offer = self._offer(sum_, busy_us=shard.left_us + self._typical_us)
             stop = sum_.future if shard is not None else None
-            gradient = yield from self._compute(step, self.rank, m, record, "compute", stop)
+            gradient = yield from self._compute(step, self.rank, m, record, stop)
             if gradient is None:
+                self._was_cut_off(record.activities[-1])
                 break
             if shard is not None:
                 shard.done()
             parts[self.host.membership.bit(self.rank, m)] = gradient
-            record.computed.append((self.rank, m, gradient))
-            record.micro_batches += 1
         if record.micro_batches:
             if self.helps and not sum_.future.done():
                 # ahead of the data: it is computed, so what is late is not the device
@@ -406,12 +405,10 @@ class Stepper:
             # the next piece is asked for while this one is computed
             offer = self._offer(sum_, busy_us=len(micro_batches) * self._scaled_us(self._typical_us, self.rank, shard))
             for m in micro_batches:
-                gradient = yield from self._compute(step, shard, m, record, "help", sum_.future)
+                gradient = yield from self._compute(step, shard, m, record, sum_.future)
                 if gradient is None:
                     return  # the sum came first
                 lot[self.host.membership.bit(shard, m)] = gradient
-                record.computed.append((shard, m, gradient))
-                record.helped += shard != self.rank
                 self._send_withheld(sum_)
 
     def _send_help(self, sum_: PendingSum, gathered: list[Lot]) -> None:
@@ -428,27 +425,43 @@ class Stepper:
     # --- common -----------------------------------------------------------------------------------------------------------
 
     def _compute(
-        self, step: int, shard: int, micro_batch: int, record: StepRecord, kind: str, stop: "Future[Any] | None"
+        self, step: int, shard: int, micro_batch: int, record: StepRecord, stop: "Future[Any] | None"
     ) -> Steps:
-        """One micro-batch's gradient; None if it was stopped because nobody needs it."""
+        """One micro-batch's gradient; None if it was stopped because nobody needs it. Writes down what it was: of its own
+        shard also where the parameter server gave a worker back what it had left to others.
+        """
         samples = None if self.deal is None else self.deal.samples(shard, micro_batch)
         if samples is not None and not samples:
-            return np.zeros(self.workload.values, np.float32)
+            return self._computed(record, shard, micro_batch, np.zeros(self.workload.values, np.float32))
+        kind = "compute" if shard == self.rank else "help"
         start = self.host.now_us()
         label = f"shard {shard}, micro-batch {micro_batch}"
         outcome = yield Compute(step, shard, micro_batch, stop, samples=samples)
         end = self.host.now_us()
         if outcome is None:
             record.activities.append(Activity(kind, start, end, label + ", cancelled"))
-            if kind == "compute" and end - start > self._typical_us:
-                # It would have taken longer than that. Told so, the others need not find out anew in every step.
-                self._took(end - start, cut_off=True)
             return None
         gradient, loss = outcome
         self._took(self._scaled_us(end - start, shard, self.rank))
         record.activities.append(Activity(kind, start, end, label))
         record.losses.append(loss)
+        return self._computed(record, shard, micro_batch, gradient)
+
+    def _computed(self, record: StepRecord, shard: int, micro_batch: int, gradient: Values) -> Values:
+        record.computed.append((shard, micro_batch, gradient))
+        record.pieces.append(Piece(record.step, shard, micro_batch, self.host.now_us()))
+        if shard == self.rank:
+            record.micro_batches += 1
+        else:
+            record.helped += 1
         return gradient
+
+    def _was_cut_off(self, work: Activity) -> None:
+        """The sum came while it was at its own shard. Where the last micro-batch would have taken longer than usual, the
+        others are told so: they need not find out anew in every step.
+        """
+        if work.end_us - work.start_us > self._typical_us:
+            self._took(work.end_us - work.start_us, cut_off=True)
 
     def _took(self, elapsed_us: int, *, cut_off: bool = False) -> None:
         self._typical_us = max(1, elapsed_us)

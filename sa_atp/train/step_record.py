@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from sa_atp.arrays import Values
 
@@ -16,6 +17,16 @@ class Activity:
     label: str = ""
 
 
+class Piece(NamedTuple):
+    """A micro-batch that a worker has computed, and when it was done with it, in the host's microseconds."""
+
+    step: int
+    """Of which the micro-batch is: where parameters are on a server it may be another than the worker's own."""
+    shard: int
+    micro_batch: int
+    end_us: int
+
+
 @dataclass(slots=True)
 class StepRecord:
     """What one worker did in one step."""
@@ -26,11 +37,20 @@ class StepRecord:
     activities: list[Activity] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
     micro_batches: int = 0
+    """Of its own shard that it computed."""
     helped: int = 0
+    """Of other shards."""
+    pieces: list[Piece] = field(default_factory=list)
+    """All that it computed and gave into a sum or an update. Another worker may have given the same ones: which of them
+    counts can only be said where all records are known (testbed.collect)."""
+    dropped: int = 0
+    """Micro-batches that it computed and gave nowhere."""
+    is_finished: bool = True
+    """Whether it got to the end of the step; the job may be over before."""
     samples: int = 0
     """Of its shard; 0: as many as everybody's."""
     computed: list[tuple[int, int, Values]] = field(default_factory=list)
-    """(shard, micro-batch, gradient) of everything that it contributed."""
+    """(shard, micro-batch, gradient) of everything that it contributed; forgotten when it has been checked."""
 
     def seconds(self, *kinds: str) -> float:
         return sum(a.end_us - a.start_us for a in self.activities if a.kind in kinds) / 1e6

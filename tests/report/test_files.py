@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from sa_atp.errors import UserError
 from sa_atp.report import archive, files
+from sa_atp.report.summary import summarise
 from sa_atp.report.trace import trace
 from sa_atp.testbed.plan import HelpPlan, Plan, RunPlan, StragglerPlan
 from sa_atp.testbed.records import Evaluation, Interval, Iteration, PolicyRun, RunResult
@@ -102,7 +104,9 @@ def test_csv_has_the_contracts_columns_and_a_row_per_worker_and_step() -> None:
     assert list(rows[0])[:10] == [
         "policy", "repetition", "step", "worker", "compute_s", "help_s", "send_s", "wait_s", "iteration_s", "loss",
     ]  # fmt: skip
-    assert list(rows[0])[10:] == ["slowdown", "micro_batches", "helped", "job", "end_s", "samples"]
+    assert list(rows[0])[10:] == [
+        "slowdown", "micro_batches", "helped", "job", "end_s", "samples", "unused", "counted",
+    ]  # fmt: skip
     assert len(rows) == 2 * 2 * 5 * 4
     for row in rows:
         parts = sum(float(row[name]) for name in ("compute_s", "help_s", "send_s", "wait_s"))
@@ -110,6 +114,21 @@ def test_csv_has_the_contracts_columns_and_a_row_per_worker_and_step() -> None:
     assert {(row["policy"], row["repetition"]) for row in rows} == {
         (policy, str(n)) for policy in ("atp", "sa-atp") for n in range(2)
     }
+
+
+def test_csv_says_which_rows_means_are_of() -> None:
+    """A mean over all rows is that of the warm-up, too, which is not what any other file says."""
+    result = small()
+    last = result.runs[1].iterations[-1]
+    result.runs[1].iterations.append(replace(last, step=3, iteration_s=100.0, is_finished=False))
+    rows = list(csv.DictReader(io.StringIO(files.iterations_csv(result))))
+    assert {row["step"] for row in rows if row["counted"] == "0"} == {"0", "3"}
+    assert {row["step"] for row in rows if row["counted"] == "1"} == {"1", "2"}
+    for policy, found in summarise(result)["policies"].items():
+        taken = [float(r["iteration_s"]) for r in rows if r["policy"] == policy and r["counted"] == "1"]
+        assert sum(taken) / len(taken) == pytest.approx(found["worker_iteration_time_s"]["mean"])
+    everything = synthetic.result(steps=2)  # no more steps than the warm-up
+    assert {r["counted"] for r in csv.DictReader(io.StringIO(files.iterations_csv(everything)))} == {"1"}
 
 
 def test_csv_leaves_a_loss_that_is_nan_empty() -> None:

@@ -79,7 +79,7 @@ def test_what_is_evaluated_has_the_time_of_the_jobs_step() -> None:
          "stats": {"fragments_sent": 0, "retransmitted": 0, "on_behalf": 0},
          "records": [
              {"step": step, "start_us": 1_000_000, "end_us": ends_us[rank][step], "activities": [], "loss": None,
-              "slowdown": 1.0, "micro_batches": 0, "helped": 0}
+              "slowdown": 1.0, "pieces": [], "dropped": 0, "is_finished": True}
              for step in range(2)
          ]}
         for rank in range(2)
@@ -134,7 +134,7 @@ def test_sums_over_repetitions_and_what_comes_last() -> None:
 def test_what_each_worker_did() -> None:
     first, second = summarise(small())["policies"]["atp"]["workers"]
     assert first["seconds_per_step"] == pytest.approx({"compute": 1, "help": 0, "send": 0, "wait": 3.5, "pause": 0})
-    assert first["micro_batches_per_step"] == {"own": 2, "helped": 1}
+    assert first["micro_batches_per_step"] == {"own": 2, "helped": 1, "unused": 0}
     assert second["seconds_per_step"]["compute"] == pytest.approx(5.5)
     assert second["slowdown"] == 2.0
 

@@ -120,8 +120,8 @@ def test_what_a_worker_has_loaded_is_not_looked_through_again() -> None:
 def test_what_nobody_counted_is_not_zero() -> None:
     """Gloo has no fragments: its sums are compared, and its packets are not ours to count."""
     record = {
-        "step": 0, "start_us": 0, "end_us": 10, "activities": [], "loss": 1.0, "slowdown": 1.0, "micro_batches": 2,
-        "helped": 0,
+        "step": 0, "start_us": 0, "end_us": 10, "activities": [], "loss": 1.0, "slowdown": 1.0,
+        "pieces": [(0, 0, 0, 5), (0, 0, 1, 9)], "dropped": 0, "is_finished": True,
     }  # fmt: skip
     workers: list[dict[str, Any]] = [
         {"rank": rank, "records": [record], "contributed": [], "sums": [(0, 7)], "server": None, "evaluations": [],
