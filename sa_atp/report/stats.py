@@ -168,8 +168,8 @@ def counted_steps(run: PolicyRun, warm_up: int) -> list[int]:
 
 
 def counted_iterations(run: PolicyRun, warm_up: int) -> list[Iteration]:
-    """Workers' own steps that count. Workers that are ahead of the job have such that the job does not get to; of those that
-    were not finished it is not known how long they would have taken.
+    """Workers' own steps that count. Workers that are ahead of the job have such that the job does not get to; of steps
+    that were not finished it is not known how long they would have taken.
     """
     first = min(counted_steps(run, warm_up), default=0)
     return [each for each in run.iterations if each.step >= first and each.is_finished]

@@ -1,5 +1,6 @@
 """Every micro-batch of a step is counted once, whoever computed it and however often."""
 
+import itertools
 from collections import Counter
 
 import pytest
@@ -50,7 +51,7 @@ def check_labels(run: PolicyRun) -> None:
             is_own = i.label.startswith(f"shard {i.worker},")
             assert i.kind == ("compute" if is_own else "help"), i
             done[i.worker] += "cancelled" not in i.label
-    counted = Counter({rank: 0 for rank in done})
+    counted = Counter(dict.fromkeys(done, 0))
     for each in run.iterations:
         counted[each.worker] += each.micro_batches + each.helped + each.unused
     assert counted == done
@@ -95,5 +96,5 @@ def test_where_parameters_are_on_a_server_the_run_adds_up(policy: str) -> None:
     last_us = max(i.end_us for i in run.intervals)
     for rank in range(4):  # until the job is over, there is nothing of which it is not known what it was
         spans = sorted((i.start_us, i.end_us) for i in run.intervals if i.worker == rank)
-        assert all(before[1] == after[0] for before, after in zip(spans, spans[1:], strict=False))
+        assert all(before[1] == after[0] for before, after in itertools.pairwise(spans))
         assert last_us - spans[-1][1] < 5_000
