@@ -11,11 +11,11 @@ from sa_atp.transport.errors import describe_ranks
 from sa_atp.transport.job import Job, Member, State
 from sa_atp.transport.registry import MAX_JOBS, OVER, Registry
 from sa_atp.transport.server_events import Admit, Retire, ServerEvent, ServerSettings
+from sa_atp.transport.terms import difference, terms
 from sa_atp.wire.control import JOIN_BYTES, Failure, Join, Refused, Waiting, Welcome, least_bytes, plain
 from sa_atp.wire.datagrams import Address
 from sa_atp.wire.fitting import fitted
 from sa_atp.wire.mtu import IP_UDP_BYTES, needed_mtu
-from sa_atp.words import plural
 
 JOIN_MTU = IP_UDP_BYTES + JOIN_BYTES
 MOST_WAITING = 32  # jobs that one host has asked to join and that have not begun
@@ -61,7 +61,7 @@ class Admission:
                 reason=f"packets of {lanes} lanes are {needed} bytes long, and the way from "
                 f"{describe_ranks([asked.rank])} carries {asked.mtu}: raise the MTU of its interface, or use fewer lanes"
             )
-        wanted = (asked.world_size, asked.micro_batches, asked.help_mode, asked.seats)
+        wanted = (asked.world_size, asked.micro_batches, asked.help_mode, asked.seats, asked.agree)
         bits, sharers = self._settings.contribution_bits, asked.seats or asked.world_size
         if sharers * asked.micro_batches > bits:
             return Refused(
@@ -81,17 +81,19 @@ class Admission:
             return failure
         if job.is_late(asked.incarnation):
             return Failure(reason="restarted")  # which nobody waits for any more
-        if (job.world_size, job.micro_batches, job.help_mode, job.seats) != wanted:
-            if job.state not in OVER:
-                return Refused(
-                    reason=f"job {asked.name!r} has {plural(job.world_size, 'rank')} "
-                    f"with {plural(job.micro_batches, 'contribution')} each{_seats(job.seats)} and help "
-                    f"{job.help_mode.value!r}, not {asked.world_size} with {asked.micro_batches}{_seats(asked.seats)} "
-                    f"and {asked.help_mode.value!r}"
-                )
-            job.world_size, job.micro_batches, job.help_mode, job.seats = wanted
-            job.next_epoch()
         rank = asked.rank
+        problem = difference(terms(*wanted), rank, job.terms, sorted(job.members))
+        if problem is not None:
+            if job.state is State.RUNNING and not job.is_anybody_there(now_us):
+                self._fail(job, "restarted", (), f"{describe_ranks([rank])} has begun the job anew: connect anew")
+            if job.state not in OVER:
+                reason = plain(f"job {asked.name!r}: {problem}")
+                job.differs = rank, reason
+                return Refused(reason=reason)
+            job.world_size, job.micro_batches, job.help_mode, job.seats, job.agree = wanted
+            job.next_epoch()
+        if job.differs is not None and job.differs[0] == rank:
+            job.differs = None
         member = job.members.get(rank)
         if member is not None and member.incarnation == asked.incarnation:
             member.heard_us = now_us
@@ -113,7 +115,8 @@ class Admission:
             if not job.missing:
                 job.state = State.ADMITTING
                 self._events.append(_admission(job))
-        return Waiting(missing=job.missing, refusal=job.refusal)
+        differs = None if job.differs is None else job.differs[1]
+        return Waiting(missing=job.missing, refusal=job.refusal, differs=differs)
 
     def _waiting_from(self, ip: str) -> int:
         """In how many jobs a host has ranks that nobody has heard of since they asked to join."""
@@ -155,10 +158,6 @@ def _too_narrow(asked: Join) -> Refused:
 def _not_yet(asked: Join, reason: str) -> Waiting:
     """Nothing is kept of the question: it may be asked again."""
     return Waiting(missing=list(range(asked.world_size)), refusal=reason)
-
-
-def _seats(count: int) -> str:
-    return f", {plural(count, 'seat')}" if count else ""
 
 
 def _admission(job: Job) -> Admit:

@@ -22,6 +22,7 @@ from sa_atp.transport.errors import describe_ranks
 from sa_atp.transport.membership import GONE_US
 from sa_atp.transport.serial import SEQ_MASK, serial_distance
 from sa_atp.transport.sums import HORIZON, SumStore
+from sa_atp.transport.terms import Stated, terms
 from sa_atp.wire.contributions import ContributionMap
 from sa_atp.wire.control import Alive, Failure, JobCounters, Welcome
 from sa_atp.wire.datagrams import Address
@@ -122,8 +123,12 @@ class Job:
         help_mode: HelpMode,
         seats: int = 0,
         contribution_bits: int = CONTRIBUTION_BITS,
+        agree: Stated | None = None,
     ) -> None:
-        """Args: contribution_bits: how many the bitmaps of packets have."""
+        """Args:
+        contribution_bits: how many the bitmaps of packets have.
+        agree: what else all ranks must state.
+        """
         self.name = name
         self.number = number
         self.epoch = epoch
@@ -135,6 +140,10 @@ class Job:
         self.slot_count = slot_count
         self.help_mode = help_mode
         self.seats = seats
+        self.agree: Stated = agree or {}
+        self.differs: tuple[int, str] | None = (
+            None  # the rank that was refused last because its terms are others, and why
+        )
         self.stats = JobCounters()
         self.state = State.GATHERING
         self.members: dict[int, Member] = {}
@@ -162,6 +171,7 @@ class Job:
             del self._spoken[incarnation]
         self.members = {}
         self.failure = None
+        self.differs = None
         self._start((self.sums.oldest_seq + HORIZON) & SEQ_MASK)
 
     def end(self, state: State) -> None:
@@ -225,6 +235,11 @@ class Job:
                 member.waits_us = min(now_us, member.waits_us + stood_us)
 
     @property
+    def terms(self) -> dict[str, str]:
+        """What all ranks say alike."""
+        return terms(self.world_size, self.micro_batches, self.help_mode, self.seats, self.agree)
+
+    @property
     def map(self) -> ContributionMap:
         """Which contribution is whose."""
         return ContributionMap(self.world_size, self.micro_batches, self.seats)
@@ -250,6 +265,10 @@ class Job:
         if self.leaves is None:
             return frozenset(range(self.world_size))
         return next((leaf for leaf in self.leaves if rank in leaf), frozenset())
+
+    def is_anybody_there(self, now_us: int) -> bool:
+        """Whether any member has been heard of a short while ago."""
+        return any(now_us - member.heard_us < GONE_US for member in self.members.values())
 
     def member_at(self, address: Address) -> Member | None:
         return next((m for m in self.members.values() if m.address == address), None)

@@ -1,8 +1,8 @@
 """What a worker is told when its job is admitted, and the asking for it. (protocol section 7.1)"""
 
 import operator
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from sa_atp.errors import UserError
 from sa_atp.spec import CONTRIBUTION_BITS, HEADER_BYTES, MOST_CONTRIBUTIONS, MOST_RANKS, Kind
@@ -10,6 +10,7 @@ from sa_atp.transport.errors import ParameterServerLostError, RefusedError, Tran
 from sa_atp.transport.failures import error_of
 from sa_atp.transport.requests import Requests
 from sa_atp.transport.standstill import stood_still_us
+from sa_atp.transport.terms import Value, stated
 from sa_atp.wire.contributions import ContributionMap
 from sa_atp.wire.control import Failure, Join, MalformedError, Refused, Reply, Waiting, Welcome, decode_reply, type_of
 from sa_atp.wire.datagrams import Address, Burst
@@ -40,6 +41,8 @@ class JoinRequest:
     """How leaders may help stragglers. All ranks of a job must name the same."""
     seats: int = 0
     """How many ranks are in a sum: the first that ask for a seat. 0: all are. All ranks must name the same number."""
+    agree: Mapping[str, Value] = field(default_factory=dict)
+    """What else all ranks must state alike, by name: text, numbers, True, False or None."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.job, str) or not 0 < len(self.job) <= 64 or not self.job.isprintable():
@@ -62,6 +65,7 @@ class JoinRequest:
             )
         if not 0 <= self.rank < self.world_size:
             raise UserError(f"rank = {self.rank}: expected 0 to {self.world_size - 1}")
+        stated(self.agree)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -153,11 +157,14 @@ class Joining:
         now_us: int,
         timeout_us: int,
         mtu: int = MOST_MTU,
+        answer_timeout_us: int | None = None,
         server_timeout_us: int = SERVER_TIMEOUT_US,
     ) -> None:
         """Args:
         incarnation: 31 random bits; tells a restarted worker from a repeated question.
-        server_timeout_us: a server that has answered, and is silent for so long, is lost.
+        timeout_us: for all ranks to be there.
+        answer_timeout_us: a server that is silent for so long is not there; None: as long as for the ranks.
+        server_timeout_us: the same of one that has answered before.
         mtu: of the way to the server, as far as this host knows it.
         """
         self.request = request
@@ -166,6 +173,7 @@ class Joining:
         self.error: TransportError | None = None
         self.waiting_for: Sequence[int] | None = None  # ranks that have not joined, as the server last said
         self.refusal: str | None = None  # why it could not admit the job, the last time that it tried
+        self.differs: str | None = None  # why it has refused a rank that is missing, the last time that it did
         self._occupied: str | None = None  # where another worker has our rank
         self._occupied_us = now_us  # since when we have heard that
         self._question = Join(
@@ -177,12 +185,14 @@ class Joining:
             seats=request.seats,
             incarnation=incarnation,
             mtu=mtu,
+            agree=stated(request.agree),
         )
         self._requests = Requests(first_number=incarnation)
         self._heard_us = now_us
         self._server_timeout_us = server_timeout_us
         self._deadline_us = now_us + timeout_us
         self._looked_us = now_us  # at the clock
+        self._answer_timeout_us = timeout_us if answer_timeout_us is None else min(timeout_us, answer_timeout_us)
         self._timeout_us = timeout_us
         self._ask_again_us: int | None = None
         self._requests.ask(self._question, now_us, timeout_us=timeout_us)
@@ -212,6 +222,7 @@ class Joining:
                     int(header["first"]) & 15 == Kind.CONTROL
                     and self._requests.answered(int(header["seq"]), now_us) is not None
                 ):
+                    self._heard_us = now_us
                     try:
                         self._reply(decode_reply(row.tobytes()), now_us)
                     except MalformedError as error:
@@ -223,7 +234,7 @@ class Joining:
             case Welcome():
                 self.membership = Membership.of(reply, self.server)
             case Waiting():
-                self.waiting_for, self.refusal = reply.missing, reply.refusal
+                self.waiting_for, self.refusal, self.differs = reply.missing, reply.refusal, reply.differs
                 if self._occupied is None:
                     self._occupied_us = now_us
                 self._occupied = reply.occupied
@@ -257,7 +268,9 @@ class Joining:
         """See `doubts`."""
 
     def next_timer_us(self) -> int | None:
-        times = [t for t in (self._requests.next_timer_us(), self._ask_again_us, self._deadline_us) if t is not None]
+        silent_us = self._heard_us + self._answer_timeout_us
+        due = (self._requests.next_timer_us(), self._ask_again_us, self._deadline_us, silent_us)
+        times = [t for t in due if t is not None]
         return None if self.finished else min(times)
 
     def handle_timer(self, now_us: int) -> None:
@@ -278,22 +291,28 @@ class Joining:
             )
         elif now_us >= self._deadline_us:
             waited = self._timeout_us / 1e6
-            host, port = self.server
             if self.refusal is not None:
                 self.error = RefusedError(f"job {self.request.job!r}: after {waited:.1f} s: {self.refusal}")
             elif self.waiting_for:
                 ranks = ", ".join(map(str, self.waiting_for))
                 self.error = TransportError(
                     f"job {self.request.job!r}: after {waited:.1f} s these ranks have not joined: {ranks}"
+                    + (f"; one was refused: {self.differs}" if self.differs else "")
                 )
             elif self.waiting_for is not None:
                 self.error = TransportError(
                     f"job {self.request.job!r}: all ranks are here, but after {waited:.1f} s no switch knows the job"
                 )
             else:
-                self.error = ParameterServerLostError(
-                    f"no parameter server answers at {host}:{port} after {waited:.1f} s: is `sa-atp up` running there?"
-                )
+                self.error = self._silence(self._timeout_us)
+        elif silent_us > self._answer_timeout_us:
+            self.error = self._silence(self._answer_timeout_us)
         elif self._ask_again_us is not None and now_us >= self._ask_again_us:
             self._ask_again_us = None
             self._requests.ask(self._question, now_us, timeout_us=self._deadline_us - now_us)
+
+    def _silence(self, longest_us: int) -> ParameterServerLostError:
+        host, port = self.server
+        return ParameterServerLostError(
+            f"no parameter server answers at {host}:{port} after {longest_us / 1e6:.1f} s: is `sa-atp up` running there?"
+        )

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from sa_atp.transport.job import Job, State
+from sa_atp.transport.terms import Stated
 from sa_atp.wire.message_fields import MOST_SLOTS, HelpMode
 
 MAX_JOBS = 255  # 0 is no job's number
@@ -24,7 +25,9 @@ class Registry:
     def named(self, name: str) -> Job | None:
         return next((job for job in self.jobs.values() if job.name == name), None)
 
-    def add(self, name: str, world_size: int, micro_batches: int, help_mode: HelpMode, seats: int) -> Job | None:
+    def add(
+        self, name: str, world_size: int, micro_batches: int, help_mode: HelpMode, seats: int, agree: Stated
+    ) -> Job | None:
         """A new job; None if there are as many as there can be. One that is over gives its number away."""
         number = next((n for n in range(1, MAX_JOBS + 1) if n not in self.jobs), None)
         epoch = self._random_bits(8)
@@ -47,6 +50,7 @@ class Registry:
             help_mode=help_mode,
             seats=seats,
             contribution_bits=self._contribution_bits,
+            agree=agree,
         )
         self.jobs[number] = job
         return job

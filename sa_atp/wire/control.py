@@ -53,6 +53,8 @@ MAX_BYTES = 1400  # fits in an Ethernet frame with all headers
 LEAST_REQUEST_BYTES = 64  # room to say that a job has been restarted
 JOIN_BYTES = 548  # room for every answer to a question to join, in a packet that every host of IPv4 takes
 LONGEST_NAME = 64  # characters of a job's name
+LONGEST_STATED_NAME, LONGEST_STATED_VALUE = 32, 64  # characters of what a rank states when it joins,
+MOST_STATED, MOST_STATED_BYTES = 24, 800  # ... and how much that is in all, as JSON
 
 
 class MalformedError(ValueError):
@@ -76,6 +78,14 @@ class Join(Message, frozen=True, tag="join"):
     """How many ranks are in a sum, if they are those who come first. (section 10.6)"""
     mtu: Annotated[int, Meta(ge=LEAST_MTU, le=MOST_MTU)] = MOST_MTU
     """What the way from this rank carries, in bytes of an IP packet, as far as its host knows."""
+    agree: Annotated[
+        dict[
+            Annotated[str, Meta(min_length=1, max_length=LONGEST_STATED_NAME)],
+            Annotated[str, Meta(max_length=LONGEST_STATED_VALUE)],
+        ],
+        Meta(max_length=MOST_STATED),
+    ] = field(default_factory=dict)
+    """What else the program states, by name: every rank must state the same."""
 
     def __post_init__(self) -> None:
         if self.seats > self.world_size:
@@ -239,6 +249,8 @@ class Waiting(Message, frozen=True, tag="waiting"):
     """Why the switches did not take the job the last time."""
     occupied: Text | None = None
     """Where another worker has this rank, and was heard of a short while ago."""
+    differs: Text | None = None
+    """Why a rank that is missing was refused: it does not say the same as those who are there."""
 
 
 class Refused(Message, frozen=True, tag="refused"):

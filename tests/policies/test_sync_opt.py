@@ -151,7 +151,7 @@ def test_ranks_that_disagree_about_seats_are_told(pipeline: Pipeline) -> None:
         cluster.world.add_worker(rank)
     first, second = cluster.new_worker("job", 0, 2, seats=1), cluster.new_worker("job", 1, 2, seats=2)
     cluster.run(lambda: first.error is not None or second.error is not None, 2.0)
-    assert "has 2 ranks with 1 contribution each, 1 seat and help 'none', not 2 with 1, 2 seats" in str(second.error)
+    assert "seats is 2 for rank 1 and 1 for rank 0: all ranks of a job must say the same" in str(second.error)
 
 
 @pytest.mark.parametrize(

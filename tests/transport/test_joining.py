@@ -18,6 +18,7 @@ from sa_atp.transport.membership import GONE_US, SERVER_TIMEOUT_US, Joining, Joi
 from sa_atp.transport.registry import MAX_JOBS
 from sa_atp.transport.server import ParameterServer
 from sa_atp.transport.server_events import Admit, Retire, ServerEvent, ServerSettings
+from sa_atp.transport.terms import Value
 from sa_atp.wire.control import Join, Refused, Waiting, decode_reply, encode
 from sa_atp.wire.datagrams import Address, Burst
 from sa_atp.wire.message_fields import HelpMode
@@ -44,9 +45,11 @@ class Lobby:
         self._clients: dict[Address, Joining] = {}
         self._ports = itertools.count(1000)
 
-    def ask(self, rank: int, size: int, name: str = "job", mtu: int = MOST_MTU, ip: str = "10.0.0.1") -> Joining:
-        """A program that starts, and asks."""
-        request = JoinRequest(job=name, rank=rank, world_size=size)
+    def ask(
+        self, rank: int, size: int, name: str = "job", mtu: int = MOST_MTU, ip: str = "10.0.0.1", **stated: Value
+    ) -> Joining:
+        """A program that starts, and asks. Args: stated: what all must agree about."""
+        request = JoinRequest(job=name, rank=rank, world_size=size, agree=stated)
         joining = Joining(
             request,
             SERVER,
@@ -125,6 +128,103 @@ def test_a_rank_whose_way_is_too_narrow_is_refused() -> None:
     assert_welcome([wide, again])
     assert wide.membership is not None
     assert wide.membership.lanes == 2048
+
+
+# --- what all must state alike ------------------------------------------------------------------------------------------
+
+
+def test_ranks_that_state_different_things_hear_what_and_whose() -> None:
+    """The one that is refused at once, the one that waits for it when it gives up; the right one is welcome."""
+    lobby = Lobby()
+    first = lobby.ask(0, 2, group="ranks 0, 2", nonfinite="raise", scale=0.5)
+    lobby.run(0.1)
+    other = lobby.ask(1, 2, group="ranks 1, 3", nonfinite="raise")
+    lobby.run(0.3)
+    said = (
+        "job 'job': group is 'ranks 1, 3' for rank 1 and 'ranks 0, 2' for rank 0, scale is not stated for rank 1 and 0.5 "
+        "for rank 0: all ranks of a job must say the same"
+    )
+    assert isinstance(other.error, RefusedError)
+    assert str(other.error) == f"the parameter server refuses: {said}"
+    assert not first.finished
+    waiting = lobby.ask(0, 2, "other job", group="a")
+    lobby.ask(1, 2, "other job", group="b")
+    lobby.run(1.0)
+    again = lobby.ask(1, 2, group="ranks 0, 2", nonfinite="raise", scale=0.5)
+    lobby.run(0.6)
+    assert_welcome([first, again])
+    lobby.run(JOIN_TIMEOUT_US / 1e6)
+    assert "these ranks have not joined: 1; one was refused: job 'other job': group is 'b' for rank 1" in str(
+        waiting.error
+    )
+
+
+@pytest.mark.parametrize(
+    ("rank", "size", "micro_batches", "help_mode", "said"),
+    [
+        (1, 3, 1, HelpMode.NONE, "world_size is 3 for rank 1 and 2 for rank 0"),
+        (1, 2, 2, HelpMode.NONE, "micro_batches is 2 for rank 1 and 1 for rank 0"),
+        (1, 2, 1, HelpMode.CLONE, "help is 'clone' for rank 1 and 'none' for rank 0"),
+    ],
+)
+def test_what_the_protocol_needs_is_compared_in_the_same_way(
+    rank: int, size: int, micro_batches: int, help_mode: HelpMode, said: str
+) -> None:
+    lobby = Lobby()
+    lobby.ask(0, 2)
+    lobby.run(0.1)
+    question = Join(
+        name="job", rank=rank, world_size=size, micro_batches=micro_batches, help_mode=help_mode, incarnation=1
+    )
+    lobby.server.receive([Burst.of(("10.0.0.1", 1), encode(question, request=1))], lobby.now_us)
+    (answer,) = [decode_reply(b.data[0].tobytes()) for b in lobby.server.transmit(lobby.now_us)]
+    assert answer == Refused(reason=f"job 'job': {said}: all ranks of a job must say the same")
+
+
+def test_other_terms_wait_for_those_who_are_there_and_not_for_those_who_are_gone() -> None:
+    lobby = Lobby()
+    running = gathered(lobby, (0, 1), 2)
+    lobby.run(0.6)
+    assert_welcome(running)
+    early = lobby.ask(0, 3)
+    lobby.run(0.3)
+    assert "world_size is 3 for rank 0 and 2 for rank 1" in str(early.error)
+    lobby.kill(running)
+    lobby.run(GONE_S)
+    assert_welcome(gathered(lobby, (0, 1, 2), 3))
+
+
+@pytest.mark.parametrize(
+    ("stated", "said"),
+    [
+        ({"": 1}, "1 to 32 printable ASCII characters"),
+        ({"x" * 33: 1}, "1 to 32 printable"),
+        ({"seats": 1}, "none of world_size"),
+        ({"x": [1]}, "agree['x'] is a list: expected text, a number, True, False or None"),
+        ({f"name {n}": "y" * 64 for n in range(20)}, "at most 24 names, and 800 characters"),
+        ({f"{n}": 1 for n in range(25)}, "at most 24 names, and 800 characters"),
+    ],
+)
+def test_what_cannot_be_stated(stated: dict[str, object], said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        JoinRequest(job="job", rank=0, world_size=2, agree=stated)  # type: ignore[arg-type]
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["x" * 5000, "é\n" * 30, '"' * 300, 1e300, None, True, -3])
+def test_whatever_is_stated_fits_and_is_compared_in_full(value: Value) -> None:
+    """Beside the longest name of a job that there is."""
+    lobby = Lobby()
+    name = "\U0001f600" * 64
+    same = [lobby.ask(rank, 2, name, a=value) for rank in range(2)]
+    lobby.run(0.6)
+    assert_welcome(same)
+    if isinstance(value, str):
+        lobby.ask(0, 2, a=value)
+        lobby.run(0.1)
+        other = lobby.ask(1, 2, a=value + "!")
+        lobby.run(0.1)
+        assert "a is " in str(other.error)
 
 
 # --- before all are there -----------------------------------------------------------------------------------------------
@@ -313,7 +413,7 @@ def test_whatever_a_job_is_called_its_state_is_told(name: str) -> None:
     (waiting, refused) = [decode_reply(b.data[0].tobytes()) for b in lobby.server.transmit(lobby.now_us)]
     assert isinstance(waiting, Waiting)
     assert isinstance(refused, Refused)
-    assert "has 64 ranks" in refused.reason
+    assert "world_size is 2 for rank 0 and 64 for rank 0, who is there already" in refused.reason
     assert "ranks 1, 2, 3" in lobby.diagnosis(name)
 
 
