@@ -11,7 +11,7 @@ import os
 import random
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from types import TracebackType
@@ -35,6 +35,7 @@ from sa_atp.transport.common_case import Kernels
 from sa_atp.transport.errors import RefusedError, TransportError
 from sa_atp.transport.events import WorkerLimits, WorkerStats
 from sa_atp.transport.membership import Joining, JoinRequest, Membership
+from sa_atp.transport.terms import Value
 from sa_atp.transport.worker import Worker
 from sa_atp.wire.control import Reply, Request
 from sa_atp.wire.datagrams import Address
@@ -67,6 +68,9 @@ def connect(
     timeout_s: float = 30.0,
     operation_timeout_s: float = 60.0,
     server_timeout_s: float = 10.0,
+    answer_timeout_s: float | None = None,
+    agree: Mapping[str, Value] | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
 ) -> "Communicator":
     """Joins a job, and waits until all its ranks have.
 
@@ -77,8 +81,12 @@ def connect(
         help: how leaders may help stragglers: "none", "clone" or "steal"; the same on every rank.
         seats: how many ranks are in a sum, the first that ask for a seat (`take_seat`); 0: all are. The same on every rank.
         timeout_s: how long to wait for the server and the other ranks.
+        answer_timeout_s: how long to wait for the server alone, where that is less.
         operation_timeout_s: a sum without progress for so long fails.
         server_timeout_s: a server that is silent for so long counts as lost.
+        agree: what all ranks must state alike, by name, as `{"learning rate": 0.1}`: at most 24 names of text, numbers,
+            True, False or None. A rank that states something else, or does not state it, is refused, with both values.
+        cancelled: asked twice a second while ranks are missing; True ends the wait.
 
     Raises: UserError: bad arguments; TransportError: nobody answers, or ranks are missing (it names them).
     """
@@ -88,12 +96,14 @@ def connect(
     except ValueError:
         raise UserError(f"help = {help!r}: expected one of {', '.join(g.value for g in HelpMode)}") from None
     request = JoinRequest(
-        job=job, rank=rank, world_size=world_size, micro_batches=micro_batches, help_mode=help_mode, seats=seats
-    )
+        job=job, rank=rank, world_size=world_size, micro_batches=micro_batches, help_mode=help_mode, seats=seats,
+        agree=agree or {},
+    )  # fmt: skip
     limits = WorkerLimits(
         operation_timeout_us=_microseconds("operation_timeout_s", operation_timeout_s),
         server_timeout_us=_microseconds("server_timeout_s", server_timeout_s),
     )
+    answer_timeout_us = None if answer_timeout_s is None else _microseconds("answer_timeout_s", answer_timeout_s)
     kernels = connection_kernels()  # before anybody counts on hearing from us
     socket = UdpSocket()
     socket.use(socket_kernels())
@@ -105,13 +115,14 @@ def connect(
         timeout_us=_microseconds("timeout_s", timeout_s),
         mtu=mtu.of_path(address),
         server_timeout_us=limits.server_timeout_us,
+        answer_timeout_us=answer_timeout_us,
     )
     driver = Driver(joining, socket)
-    while not joining.finished:
+    while not joining.finished and not cancelled():
         driver.turn(0.5)
     if joining.membership is None:
         driver.close()
-        raise joining.error or TransportError("not admitted")
+        raise joining.error or TransportError(f"job {job!r}: joining was cancelled")
     carried = mtu.of_path(joining.membership.data_address)  # which may be another way than that to the server
     needed = needed_mtu(joining.membership.lanes, joining.membership.contribution_bits)
     if needed > carried:
@@ -171,8 +182,8 @@ class Communicator(Asking):
         """Replaces an array by its sum over all ranks. Every rank must call it in the same order with the same size.
 
         Args:
-            array: np.ndarray of float32 or float16, or a CPU torch.Tensor of float32, float16 or bfloat16; any shape,
-                at least one value.
+            array: np.ndarray of float32 or float16, or a dense CPU torch.Tensor of float32, float16 or bfloat16; any shape.
+                One without values is its sum, at once.
             key: names the tensor from call to call, which saves a round trip where its magnitude changes slowly.
             scale: the sum is multiplied by this; 1 / world_size gives the mean.
 
@@ -202,6 +213,10 @@ class Communicator(Asking):
         if self.membership.seats:
             raise UserError("a job with seats sums what some of its ranks have: use begin, take_seat and contribute")
         values, write_back = _flat_float32(array)
+        if not values.size:
+            nothing: Future[Any] = Future()
+            nothing.set_result(array)
+            return nothing
         bits = self.membership.bits_of(self.membership.rank)
         sum_ = self.begin(values.size, key=key, out=values, scale=scale)
         self.contribute(sum_, [values], bits)
@@ -249,6 +264,11 @@ class Communicator(Asking):
         parts = tuple(parts)
         bits = self._session.checked(sum_, parts, bits, on_behalf=on_behalf)
         self._call(lambda: self._session.contribute(sum_, parts, bits, now_us(), on_behalf=on_behalf))
+
+    def limit_operations(self, operation_timeout_s: float) -> None:
+        """From now on a sum without progress for so long fails; also one that is under way. Raises: UserError."""
+        timeout_us = _microseconds("operation_timeout_s", operation_timeout_s)
+        self._call(lambda: self._worker.limit_operations(timeout_us))
 
     def probe(self, sum_: Sum) -> None:
         """Asks the switch what it holds of a sum; the answer appears in `sum_.missing_bits`."""
@@ -326,6 +346,22 @@ class Communicator(Asking):
             self._driver.stop()
             self._callbacks.close()
 
+    def abort(self) -> None:
+        """Ends the connection at once: sums under way fail. The others hear that this rank has left, and nothing else."""
+        if self.is_of_another_process or not self._closing.acquire(blocking=False):
+            return
+        self._closed = True
+
+        def leave() -> None:
+            if self._worker.error is None:
+                self._worker.leave(now_us())  # which is sent in this turn, the last
+            self._driver.stop_soon()
+
+        self._driver.call(leave)
+        if not self._driver.is_here():
+            self._driver.stop()
+            self._callbacks.close()
+
     def __enter__(self) -> Self:
         return self
 
@@ -368,6 +404,7 @@ def _flat_float32(array: Any) -> tuple[Values, Callable[[Values], None]]:
 
         if not array.flags.writeable:
             raise UserError("an array that cannot be written to cannot be replaced by its sum: copy it first")
+        _check_places(array.strides, array.shape)
         flat = np.ascontiguousarray(array, np.float32).reshape(-1)
 
         def write_array(values: Values) -> None:
@@ -375,29 +412,34 @@ def _flat_float32(array: Any) -> tuple[Values, Callable[[Values], None]]:
                 with np.errstate(over="ignore"):  # float16 has its own infinity
                     array[...] = values.reshape(array.shape)
 
-        return _nonempty(flat), write_array
+        return flat, write_array
     if type(array).__module__.partition(".")[0] == "torch":
         tensor = cast(Any, array)
         name = str(tensor.dtype).removeprefix("torch.")
-        if name not in ("float32", "float16", "bfloat16") or tensor.device.type != "cpu":
+        layout = str(tensor.layout).removeprefix("torch.")
+        dense = layout == "strided"
+        if name not in ("float32", "float16", "bfloat16") or tensor.device.type != "cpu" or not dense:
             raise UserError(
-                f"a {name} tensor on {tensor.device} cannot be summed: expected float32, float16 or bfloat16 on the CPU"
+                f"a {'' if dense else layout + ' '}{name} tensor on {tensor.device} cannot be summed: "
+                "expected a dense one of float32, float16 or bfloat16 on the CPU"
             )
-
-        flat = tensor.detach().float().reshape(-1).contiguous()
+        _check_places(tensor.stride(), tensor.shape)
+        flat = tensor.detach().resolve_neg().float().reshape(-1).contiguous()
 
         def write_tensor(values: Values) -> None:
             if flat.data_ptr() != tensor.data_ptr():
                 tensor.detach().copy_(flat.reshape(tensor.shape))
 
-        return _nonempty(flat.numpy()), write_tensor
+        return flat.numpy(), write_tensor
     raise UserError(f"a {type(array).__name__} cannot be summed: expected a NumPy array or a torch tensor")
 
 
-def _nonempty(values: Values) -> Values:
-    if values.size == 0:
-        raise UserError("an array to sum must have at least one value")
-    return values
+def _check_places(strides: Sequence[int], shape: Sequence[int]) -> None:
+    """Raises: UserError: values share memory, as those of an expanded tensor do, so that it cannot hold a sum."""
+    if 0 not in shape and any(step == 0 and size > 1 for step, size in zip(strides, shape, strict=True)):
+        raise UserError(
+            f"an array of shape {tuple(shape)} whose values share memory cannot be replaced by its sum: copy it first"
+        )
 
 
 def _microseconds(name: str, seconds: float) -> int:

@@ -9,9 +9,8 @@ result must be one of the inputs bit for bit; and broadcast, all_gather, barrier
 is nothing to aggregate.
 """
 
-import functools
-import hashlib
 import os
+import re
 import threading
 from collections.abc import Sequence
 from datetime import timedelta
@@ -21,23 +20,31 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store  # torch.distributed has them too, but its stubs do not say so
 
+from sa_atp.errors import UserError
+from sa_atp.train.by_gloo import COLLECTIVES, OTHERS, POINT_TO_POINT, collective, forwarding
 from sa_atp.train.ddp_state import SaAtpState
-from sa_atp.train.tensor_sums import SUMMABLE, TensorFuture, sum_in_background, writing
+from sa_atp.train.groups import beliefs, job_name
+from sa_atp.train.reductions import Reduction
+from sa_atp.train.tensor_sums import (
+    DEVICES,
+    SUMMABLE,
+    TensorFuture,
+    check_dense,
+    check_written,
+    is_packed,
+    pack,
+    sum_in_background,
+    writing,
+)
+from sa_atp.transport.errors import TransportError
+from sa_atp.words import plural
 
 NAME = "sa_atp"
-MOST_NAME = 64  # characters of a job's name
 
 # Tensors of at most so many values go through Gloo. A sum in the switch is one of fixed point, relative to the largest
 # value. Gradients bear that; a program's metrics do not: [sum of losses, number of samples] mixes magnitudes, and the
 # smaller one would be rounded away. And a sum without a key costs a round trip more, which is most of a small one's time.
 SMALL = 256
-
-# What Gloo does, under all names that releases of PyTorch have for it
-BY_GLOO = (
-    "_allgather_base", "abort", "all_gather_single", "all_gather_single_coalesced", "all_to_all_single", "allgather",
-    "allgather_coalesced", "allgather_into_tensor_coalesced", "alltoall", "alltoall_base", "barrier", "broadcast", "gather",
-    "monitored_barrier", "recv", "recv_anysource", "reduce", "scatter", "send",
-)  # fmt: skip
 
 
 class SumWork(dist.Work):
@@ -60,7 +67,10 @@ class SumWork(dist.Work):
                 raise RuntimeError(
                     f"the sum was not there after the {timeout.total_seconds():g} s that wait() was given"
                 )
-        self._future.wait()
+        try:
+            self._future.wait()
+        except RuntimeError as error:
+            raise RuntimeError(cause_of(error)) from None
         return True
 
     def is_completed(self) -> bool:
@@ -81,57 +91,128 @@ class SumWork(dist.Work):
         return found
 
 
+def cause_of(error: RuntimeError) -> str:
+    """What an error says that a future gives on: PyTorch puts a line for each callback before it, and a stack behind it."""
+    return re.sub(r"^(Got the following error when running the callback: \w+: )+", "", str(error)).split("\n\nAt:\n")[0]
+
+
 class SaAtpProcessGroup(dist.ProcessGroup):
     """Gloo, with the sums taken out."""
 
-    def __init__(self, store: Store, rank: int, size: int, timeout: timedelta, name: str) -> None:
-        """Raises: UserError: the environment does not say where the parameter server is."""
+    def __init__(self, store: Store, rank: int, size: int, timeout: timedelta, name: str, ranks: Sequence[int]) -> None:
+        """Args: timeout: for a collective without any progress, and for all ranks to be there. ranks: of the default group.
+
+        Raises: UserError: the environment does not say where the parameter server is.
+        """
         super().__init__(rank, size)  # type: ignore[call-arg]  # what the stubs show cannot be subclassed
-        gloo = dist.ProcessGroupGloo(PrefixStore("gloo", store), rank, size, timeout)
+        self._gloo = dist.ProcessGroupGloo(PrefixStore("gloo", store), rank, size, timeout)
         self._inner = dist.ProcessGroup(store, rank, size)
         for group in (self, self._inner):
             for device in _devices():
-                group._register_backend(torch.device(device), dist.ProcessGroup.BackendType.GLOO, gloo)
+                group._register_backend(torch.device(device), dist.ProcessGroup.BackendType.GLOO, self._gloo)
             group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+        self._over: str | None = None  # what has ended the group
         self.state = SaAtpState.from_env(
-            job=job_name(name), rank=rank, world_size=size, help="none", micro_batches=1, nonfinite="spread"
-        )
+            job=job_name(os.environ.get("SA_ATP_JOB", "default"), f"group {name}"), rank=rank, world_size=size,
+            help="none", micro_batches=1, nonfinite="spread", agree=beliefs(ranks),
+        )  # fmt: skip
+        # what the environment says bounds sums where it says something; the default is for programs without a process group
+        given = os.environ.get("SA_ATP_OPERATION_TIMEOUT_S")
+        self._longest_s = self.state.operation_timeout_s if given else float("inf")
+        self.state.answer_timeout_s = self.state.join_timeout_s
+        self.state.join_timeout_s = timeout.total_seconds()
+        self._limit_sums(timeout)
 
     def getBackendName(self) -> str:  # noqa: N802  (PyTorch's name)
         return NAME
 
+    def _limit_sums(self, timeout: timedelta) -> None:
+        """Has sums end that make no progress for so long, or for what the environment says, if that is less."""
+        self._timeout = timeout
+        self.state.limit_operations(min(timeout.total_seconds(), self._longest_s))
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        self._gloo._set_default_timeout(timeout)
+        self._limit_sums(timeout)
+
     def shutdown(self) -> None:
+        """Leaves the job; sums that are under way fail."""
+        self._over = self._over or "the process group was destroyed"
         self.state.close()
+
+    def abort(self) -> None:
+        """Ends what is under way, here; the others hear that this rank has left."""
+        self._over = self._over or "the process group was aborted"
+        self.state.abort()
+        self._inner.abort()
 
     # --- sums -----------------------------------------------------------------------------------------------------------
 
     def allreduce(self, tensors: Any, opts: Any = None, timeout: Any = None) -> dist.Work:
         tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-        operation = _operation(opts)
+        reduction = Reduction.of(opts)
         # one by one: Gloo takes several at once for copies of one tensor, and adds them all up
-        works = [self._reduce(tensor, operation) for tensor in tensors]
+        works = [self._reduce(tensor, reduction) for tensor in tensors]
         if len(works) == 1:
             return works[0]
         return SumWork(_all([_future_of(work, tensor) for work, tensor in zip(works, tensors, strict=True)]))
 
-    def _reduce(self, tensor: torch.Tensor, operation: Any) -> dist.Work:
-        if self._belongs_in_switch(tensor, operation):
-            return SumWork(_all([self._sum(tensor.detach(), operation)]))
-        return self._by_gloo(tensor, operation)
+    def _reduce(self, tensor: torch.Tensor, reduction: Reduction) -> dist.Work:
+        reduction.check(tensor.dtype)
+        check_written(tensor)
+        if self._belongs_in_switch(tensor, reduction):
+            return SumWork(_all([self._sum(tensor.detach(), reduction)]))
+        return self._by_gloo(tensor, reduction)
 
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> dist.Work:
         return self.allreduce(list(tensors), opts)
 
+    def reduce(self, tensors: Any, *arguments: Any) -> dist.Work:
+        """Args: arguments: options; or the root and, if it is not SUM, the reduction."""
+        tensor = tensors if isinstance(tensors, torch.Tensor) else tensors[0]
+        options: Any = dist.ReduceOptions()
+        if arguments and isinstance(arguments[0], int):
+            options.rootRank = arguments[0]
+            reduction = Reduction.of(arguments[1] if len(arguments) > 1 else None)
+        else:
+            if arguments:
+                options.rootRank, options.rootTensor = arguments[0].rootRank, arguments[0].rootTensor
+            reduction = Reduction.of(arguments[0] if arguments else None)
+        options.reduceOp = reduction.basic
+        reduction.check(tensor.dtype)
+        if reduction.is_basic:
+            work = collective(dist.ProcessGroup.reduce, self._inner, [[tensor], options])
+            return SumWork(_done([tensor])) if work is None else work
+        # others than the root keep what they have
+        mine = pack(tensor)
+        reduction.prepare(mine)
+        dist.ProcessGroup.reduce(self._inner, [mine], options).wait()
+        if self.rank() == options.rootRank:
+            reduction.finish(mine, self.size())
+            check_written(tensor)
+            with writing(tensor):
+                tensor.copy_(mine)
+        return SumWork(_done([tensor]))
+
     def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work:
         """Everybody gets the whole sum from the switch, and keeps a part."""
-        operation = _operation(opts)
-        everything = input.detach().clone()
-        work = self._reduce(everything, operation)
+        check_dense(output, input)
+        if input.numel() != output.numel() * self.size() or input.dtype != output.dtype:
+            raise UserError(
+                f"reduce_scatter of {input.numel()} values of {input.dtype} into {output.numel()} of {output.dtype} on "
+                f"{plural(self.size(), 'rank')}: expected {output.numel() * self.size()} of {output.dtype}"
+            )
+        return self._keep_part(output, pack(input).reshape(-1), output.numel() * self.rank(), opts)
+
+    def _keep_part(self, output: torch.Tensor, everything: torch.Tensor, start: int, opts: Any) -> dist.Work:
+        """Args: everything: of all parts, to be summed. start: of what this rank keeps."""
+        check_written(output)
+        work = self._reduce(everything, Reduction.of(opts))
 
         def keep(future: "torch.futures.Future[Any]") -> list[torch.Tensor]:
             future.value()
             with writing(output):
-                output.copy_(everything.reshape(self.size(), -1)[self.rank()].view_as(output))
+                output.copy_(everything[start : start + output.numel()].view_as(output))
             return [output]
 
         return SumWork(_future_of(work, everything).then(keep))
@@ -149,75 +230,56 @@ class SaAtpProcessGroup(dist.ProcessGroup):
         return self.reduce_scatter_single_coalesced(outputs, inputs, opts)
 
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None, timeout: Any = None) -> dist.Work:
+        """The parts may have different lengths: part r is as long on all ranks."""
         output, parts = (outputs, inputs) if isinstance(outputs, torch.Tensor) else (outputs[0], inputs[0])
-        return self.reduce_scatter_single(output, torch.cat([part.reshape(-1) for part in parts]), opts)
+        if len(parts) != self.size():
+            raise UserError(
+                f"reduce_scatter of {plural(len(parts), 'part')}: expected {self.size()}, one for each rank"
+            )
+        own = parts[self.rank()]
+        if own.numel() != output.numel() or own.dtype != output.dtype:
+            raise UserError(
+                f"reduce_scatter of a part of {own.numel()} values of {own.dtype} for rank {self.rank()} into "
+                f"{output.numel()} of {output.dtype}: expected the same number and type"
+            )
+        check_dense(output, *parts)
+        start = sum(part.numel() for part in parts[: self.rank()])
+        return self._keep_part(output, torch.cat([pack(part).reshape(-1) for part in parts]), start, opts)
 
-    def _belongs_in_switch(self, tensor: torch.Tensor, operation: Any) -> bool:
+    def _belongs_in_switch(self, tensor: torch.Tensor, reduction: Reduction) -> bool:
         return (
             self.size() > 1
-            # not `in`: that asks the enumeration's members, which do not know the options' own type
-            and (operation == dist.ReduceOp.SUM or operation == dist.ReduceOp.AVG)  # noqa: PLR1714
+            and reduction.is_sum
             and tensor.layout is torch.strided
             and tensor.dtype in SUMMABLE
+            and tensor.device.type in DEVICES
             and tensor.numel() > SMALL
         )
 
-    def _sum(self, tensor: torch.Tensor, operation: Any) -> TensorFuture:
-        scale = 1.0 / self.size() if operation == dist.ReduceOp.AVG else 1.0
-        if tensor.is_contiguous():
-            return sum_in_background(self.state, tensor, scale=scale)
-        packed = tensor.contiguous()
+    def _sum(self, tensor: torch.Tensor, reduction: Reduction) -> TensorFuture:
+        if self._over is not None:
+            raise TransportError(self._over)
+        if (set_since := self._gloo.options._timeout) != self._timeout:  # by PyTorch, which knows Gloo's only
+            self._limit_sums(set_since)
+        scale = 1.0 / self.size() if reduction.averages else 1.0
+        return sum_in_background(self.state, tensor, scale=scale, weight=reduction.factor)
 
-        def unpack(future: TensorFuture) -> torch.Tensor:
-            with writing(tensor):
-                return tensor.copy_(future.value())
-
-        return sum_in_background(self.state, packed, scale=scale).then(unpack)
-
-    def _by_gloo(self, tensor: torch.Tensor, operation: Any) -> dist.Work:
+    def _by_gloo(self, tensor: torch.Tensor, reduction: Reduction) -> dist.Work:
         options: Any = dist.AllreduceOptions()
-        averages = operation == dist.ReduceOp.AVG  # Gloo does not
-        options.reduceOp = dist.ReduceOp.SUM if averages else operation
-        strided = tensor.layout is torch.strided and not tensor.is_contiguous()
-        packed = tensor.contiguous() if strided else tensor  # Gloo takes what lies behind the first value
-        work = self._inner.allreduce([packed], options)
-        if not averages and not strided:
+        options.reduceOp = reduction.basic
+        strided = tensor.layout is torch.strided and not is_packed(tensor)
+        mine = pack(tensor) if strided else tensor
+        reduction.prepare(mine)
+        work: dist.Work | None = collective(dist.ProcessGroup.allreduce, self._inner, [[mine], options], sparse=True)
+        if work is not None and reduction.is_basic and not strided:
             return work
-        work.wait()
-        with writing(tensor):
-            if averages:
-                packed.div_(self.size())
-            if strided:
-                tensor.copy_(packed)
+        if work is not None:
+            work.wait()
+        reduction.finish(mine, self.size())
+        if strided:
+            with writing(tensor):
+                tensor.copy_(mine)
         return SumWork(_done([tensor]))
-
-
-def _forward(name: str) -> None:
-    """Has a method of the group call the inner group's.
-
-    Left to itself, PyTorch would find Gloo's method, too, but call it with the interpreter's lock held (WORK_OVERRIDE in
-    its PyProcessGroup.hpp). There it waits for Gloo's own lock, and a thread of Gloo's that has that one may need the
-    interpreter's to let go of a tensor: a deadlock, seen about once in twenty runs of all collectives.
-    """
-    method = getattr(dist.ProcessGroup, name)
-
-    @functools.wraps(method)
-    def forwarded(self: SaAtpProcessGroup, *args: Any, **kwargs: Any) -> Any:
-        return method(self._inner, *args, **kwargs)
-
-    setattr(SaAtpProcessGroup, name, forwarded)
-
-
-for _name in BY_GLOO:
-    if hasattr(dist.ProcessGroup, _name):
-        _forward(_name)
-
-
-def _operation(options: Any) -> Any:
-    """The reduction, of options or given by itself."""
-    if options is None:
-        return dist.ReduceOp.SUM
-    return getattr(options, "reduceOp", options)
 
 
 def _future_of(work: dist.Work, tensor: torch.Tensor) -> "torch.futures.Future[Any]":
@@ -247,18 +309,16 @@ def _all(futures: Sequence["torch.futures.Future[Any]"]) -> "torch.futures.Futur
     return torch.futures.collect_all(list(futures)).then(values)
 
 
-def job_name(group: str) -> str:
-    """The name of a process group's job: groups of one program do not mix, nor does the hook's job with them."""
-    name = f"{os.environ.get('SA_ATP_JOB', 'default')}/group {group}"
-    if len(name) <= MOST_NAME:
-        return name
-    return f"{name[: MOST_NAME - 17]} {hashlib.sha256(name.encode()).hexdigest()[:16]}"
-
-
 def _create(options: Any, _: Any) -> SaAtpProcessGroup:
+    ranks = options.global_ranks_in_group or range(options.group_size)  # none are named for the default group
     return SaAtpProcessGroup(
-        options.store, options.group_rank, options.group_size, options.timeout, str(options.group_id)
+        options.store, options.group_rank, options.group_size, options.timeout, str(options.group_id), ranks
     )
+
+
+for _name in (*COLLECTIVES, *POINT_TO_POINT, *OTHERS):
+    if (_method := forwarding(_name, lambda tensors: SumWork(_done(tensors)))) is not None:
+        setattr(SaAtpProcessGroup, _name, _method)
 
 
 def _devices() -> list[str]:

@@ -107,7 +107,7 @@ class BackupCompute:
             running=tuple(running),
             micro_batches=self.state.micro_batches,
         )
-        self.state.reserve_for_help()
+        self.state.reserve_for_help({"seed": seed, **self.layout.terms})
         self._loss_fn = loss_fn
         self._batch_of = batch_of
         self._patience = patience

@@ -11,7 +11,7 @@ the next step on all ranks alike.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, cast
 
@@ -24,6 +24,7 @@ from sa_atp.batching.orchestrator import Measured, Orchestrator
 from sa_atp.errors import UserError
 from sa_atp.net.communicator import Communicator
 from sa_atp.train.samplers import ShuffledOrder, place_of
+from sa_atp.transport.terms import Value
 
 PerRank = int | Sequence[int]
 
@@ -74,6 +75,12 @@ class BalancedBatches(Sampler[list[int]]):
         self.orchestrator = Orchestrator(
             self.world_size, batch_size, bounds=list(zip(lows, highs, strict=True)), granularity=multiple_of
         )
+        settings = {
+            "length": length, "batch_size": batch_size, "least": lows, "most": highs, "multiple_of": multiple_of,
+            "lead": lead, "seed": seed, "shuffle": shuffle,
+        }  # fmt: skip
+        self.terms: Mapping[str, Value] = {f"batches.{name}": str(value) for name, value in settings.items()}
+        """What must be the same on all ranks, as they state it when they join a job."""
         self._order = ShuffledOrder(length, seed=seed, shuffle=shuffle)
         self._lead = lead
         self._drawn = 0  # batches, and

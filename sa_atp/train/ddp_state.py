@@ -9,7 +9,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -18,11 +18,14 @@ import torch.distributed as dist
 
 from sa_atp.errors import UserError
 from sa_atp.net.communicator import Communicator, connect
+from sa_atp.train.groups import beliefs, job_name, ranks_of
 from sa_atp.transport.errors import RefusedError
+from sa_atp.transport.terms import Value
 from sa_atp.wire.message_fields import HelpMode
 from sa_atp.words import plural
 
-JOIN_AGAIN_S = 0.5  # between attempts while an earlier run of the job has not been given up yet
+JOIN_AGAIN_S = 0.5  # between attempts while an earlier run of the job has not been given up yet,
+JOIN_AGAIN_FOR_S = 5.0  # ... which the parameter server does when all its ranks have been silent for 2 s
 NONFINITE = ("raise", "spread")
 
 # Settings that may come from the environment, with the variable, the type and the default of each.
@@ -41,6 +44,8 @@ class Batches(Protocol):
 
     @property
     def weight(self) -> float: ...
+    @property
+    def terms(self) -> Mapping[str, Value]: ...
     def check(self, communicator: Communicator) -> None: ...
     def computed(self, communicator: Communicator, device: torch.device) -> None: ...
 
@@ -48,7 +53,8 @@ class Batches(Protocol):
 class SaAtpState:
     """State of `sa_atp_hook`, and of everything else in PyTorch that sums through the switch.
 
-    One object serves one job and one process group; ranks of the group are ranks of the job. It may be pickled: the
+    One object serves one job and one process group; ranks of the group are ranks of the job. The name of the job is `job`,
+    and for another group than the default one "/ranks ..." behind it, with the group's ranks. It may be pickled: the
     settings are kept, the connection and the process group are not.
     """
 
@@ -57,6 +63,8 @@ class SaAtpState:
     _lock: threading.Lock
     _communicator: Communicator | None
     _has_backup: bool
+    _of_backup: Mapping[str, Value]
+    _cancelled: threading.Event
     _finalizer: "weakref.finalize[Any, Any] | None"
 
     def __init__(
@@ -72,8 +80,10 @@ class SaAtpState:
         join_timeout_s: float = 60.0,
         operation_timeout_s: float = 60.0,
         server_timeout_s: float = 10.0,
+        answer_timeout_s: float | None = None,
         nonfinite: str = "raise",
         batches: "Batches | None" = None,
+        agree: Mapping[str, Value] | None = None,
     ) -> None:
         """Args:
         server: address of the parameter server, "udp://HOST[:PORT]".
@@ -85,9 +95,12 @@ class SaAtpState:
         join_timeout_s: how long to wait for the parameter server and the other ranks.
         operation_timeout_s: a sum without progress for so long fails, on every rank.
         server_timeout_s: a parameter server that is silent for so long counts as lost.
+        answer_timeout_s: how long to wait for the parameter server alone, before it has said anything, where that is less.
         nonfinite: what a NaN or an infinity in a gradient does. "raise": the step fails, naming the rank. "spread": all
             ranks get NaN, as from other backends; for torch.amp.GradScaler, which skips such steps.
         batches: where the samples of each step come from, if ranks' batches are to follow their speed (BalancedBatches).
+        agree: what else all ranks must state alike, such as {"bucket_cap_mb": 25}; see `sa_atp.connect`. The ranks of the
+            process group, `nonfinite` and the settings of `batches` are compared in any case.
 
         Raises: UserError.
         """
@@ -105,8 +118,10 @@ class SaAtpState:
         self.join_timeout_s = join_timeout_s
         self.operation_timeout_s = operation_timeout_s
         self.server_timeout_s = server_timeout_s
+        self.answer_timeout_s = answer_timeout_s
         self.nonfinite = nonfinite
         self.batches = batches
+        self.agree = dict(agree or {})
         self._forget_connection()
 
     @classmethod
@@ -150,9 +165,41 @@ class SaAtpState:
             raise UserError(f"SA_ATP_WORLD_SIZE = {expected}, but the process group has {plural(place[1], 'rank')}")
         return place
 
-    def reserve_for_help(self) -> None:
+    @property
+    def job_name(self) -> str:
+        """What the job is called at the parameter server. Raises: UserError."""
+        group = self.process_group
+        if group is None or group == dist.group.WORLD:
+            return self.job
+        return job_name(self.job, ranks_of(self._group_ranks or ()))
+
+    @property
+    def terms(self) -> dict[str, Value]:
+        """What all ranks must state alike when they join."""
+        own: dict[str, Value] = {**beliefs(self._group_ranks), "nonfinite": self.nonfinite}
+        own.update({"batches": "equal"} if self.batches is None else self.batches.terms)
+        return {**own, **self._of_backup, **self.agree}
+
+    def limit_operations(self, seconds: float) -> None:
+        """From now on a sum without progress for so long fails; also of a connection that is made already."""
+        with self._lock:
+            self.operation_timeout_s = seconds
+            if self._communicator is not None:
+                self._communicator.limit_operations(seconds)
+
+    @property
+    def _group_ranks(self) -> list[int] | None:
+        """Global ranks of the process group; None: there is none."""
+        if self.process_group is None and (
+            self.rank is not None or not dist.is_available() or not dist.is_initialized()
+        ):
+            return None
+        return dist.get_process_group_ranks(self.process_group)
+
+    def reserve_for_help(self, terms: Mapping[str, Value]) -> None:
         """Called by a BackupCompute: who computes what is kept by the number of a step, and each of them counts its own.
 
+        Args: terms: what it must have alike on all ranks.
         Raises: UserError: there is one already.
         """
         with self._lock:
@@ -161,15 +208,29 @@ class SaAtpState:
                     f"a BackupCompute uses the state of job {self.job!r} already: give each model a state of its own, "
                     f'with another name of a job: SaAtpState.from_env(help={self.help!r}, job="{self.job}, 2")'
                 )
-            self._has_backup = True
+            self._has_backup, self._of_backup = True, terms
 
     def close(self) -> None:
-        """Leaves the job; the next gradient would join it again."""
+        """Leaves the job; the next gradient would join it again. Joining that is under way in another thread ends."""
+        self._end(Communicator.close)
+
+    def abort(self) -> None:
+        """Ends everything at once: sums and joining that are under way fail. The next gradient would join again."""
+        self._end(Communicator.abort)
+
+    def _end(self, how: Callable[[Communicator], None]) -> None:
+        self._cancelled.set()
         with self._lock:
+            self._cancelled.clear()
             if self._finalizer is not None:
-                self._finalizer()
+                self._finalizer.detach()
+            if self._communicator is not None:
+                how(self._communicator)
             self._communicator = self._finalizer = None
-            self._has_backup = False  # whoever joins anew begins a new epoch, in which no step is known
+            self._has_backup, self._of_backup = (
+                False,
+                {},
+            )  # whoever joins anew begins a new epoch, in which no step is known
             self.stages = {}
 
     def __enter__(self) -> Self:
@@ -183,11 +244,12 @@ class SaAtpState:
     def _join(self) -> Communicator:
         rank, world_size = self.place
         deadline = time.monotonic() + self.join_timeout_s
+        again_until = min(deadline, time.monotonic() + JOIN_AGAIN_FOR_S)
         while True:
             try:
                 return connect(
                     self.server,
-                    job=self.job,
+                    job=self.job_name,
                     rank=rank,
                     world_size=world_size,
                     micro_batches=self.micro_batches,
@@ -195,19 +257,24 @@ class SaAtpState:
                     timeout_s=max(JOIN_AGAIN_S, deadline - time.monotonic()),
                     operation_timeout_s=self.operation_timeout_s,
                     server_timeout_s=self.server_timeout_s,
+                    answer_timeout_s=self.answer_timeout_s,
+                    agree=self.terms,
+                    cancelled=self._cancelled.is_set,
                 )
             except RefusedError:
                 # After an elastic restart with another number of ranks, the parameter server may still wait for those
                 # of the run before.
-                if "TORCHELASTIC_RUN_ID" not in os.environ or time.monotonic() + JOIN_AGAIN_S > deadline:
+                if "TORCHELASTIC_RUN_ID" not in os.environ or time.monotonic() + JOIN_AGAIN_S > again_until:
                     raise
-            time.sleep(JOIN_AGAIN_S)
+            self._cancelled.wait(JOIN_AGAIN_S)
 
     def _forget_connection(self) -> None:
         self._lock = threading.Lock()
+        self._cancelled = threading.Event()
         self.stages = {}
         self._communicator = None
         self._has_backup = False
+        self._of_backup = {}
         self._finalizer = None
 
     # --- checkpoints --------------------------------------------------------------------------------------------------
@@ -218,7 +285,8 @@ class SaAtpState:
         return {k: v for k, v in vars(self).items() if not k.startswith("_") and k not in left_out}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        self.process_group = self.rank = self.world_size = self.batches = None
+        self.process_group = self.rank = self.world_size = self.batches = self.answer_timeout_s = None
+        self.agree = {}
         vars(self).update(state)
         self._forget_connection()
 

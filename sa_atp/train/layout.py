@@ -52,6 +52,11 @@ class Layout:
     def values(self) -> int:
         return self.loss[1]
 
+    @property
+    def terms(self) -> dict[str, str]:
+        """What ranks state of it when they join a job: the lengths of all sums of a step."""
+        return {"sums of": ", ".join(str(segment.end - segment.start) for segment in self.segments) + " values"}
+
 
 def layout_of(
     module: nn.Module, *, bucket_bytes: int, unused: bool, running: tuple[str, ...] = (), micro_batches: int = 1
@@ -65,8 +70,8 @@ def layout_of(
     Raises: UserError: a model that cannot be helped with.
     """
     named = [(n, p) for n, p in module.named_parameters() if p.requires_grad]
-    if not named:
-        raise UserError("the model has no parameter that requires a gradient")
+    if not any(parameter.numel() for _, parameter in named):
+        raise UserError("the model has no parameter that requires a gradient and has values")
     at = 0
     cuts = [0]
     gradients: dict[str, Span] = {}
@@ -75,7 +80,8 @@ def layout_of(
         if not parameter.dtype.is_floating_point:
             raise UserError(f"parameter {name} is {parameter.dtype}: expected a real floating-point type")
         gradients[name] = (at, at + parameter.numel())
-        bucket_of[name] = len(cuts) - 1
+        # one without values, behind the last value of a bucket, is in that: there may be no further bucket
+        bucket_of[name] = len(cuts) - 1 - (not parameter.numel() and at == cuts[-1] and at > 0)
         at += parameter.numel()
         if 4 * (at - cuts[-1]) >= bucket_bytes:
             cuts.append(at)

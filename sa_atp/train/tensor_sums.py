@@ -13,6 +13,7 @@ from sa_atp.errors import UserError
 from sa_atp.train.ddp_state import SaAtpState
 
 SUMMABLE = (torch.float32, torch.float16, torch.bfloat16)
+DEVICES = ("cpu", "cuda")
 
 # What says, in the place behind a tensor's values, that a rank has some that are not finite. It shares a scale with values
 # of the other ranks, so it is large: beside the largest float32, on 64 ranks, it is still 2**7 units at the coarsest scale
@@ -33,36 +34,77 @@ def writing(tensor: torch.Tensor) -> Iterator[None]:
         yield
 
 
+def described(tensor: torch.Tensor) -> str:
+    """What a tensor is, for a message: "a sparse_coo float32 tensor on cpu"."""
+    words = [str(tensor.layout).removeprefix("torch.")] if tensor.layout is not torch.strided else []
+    shown = " ".join([*words, str(tensor.dtype).removeprefix("torch."), "tensor on", str(tensor.device)])
+    return f"a {shown}{' with a minus sign that is not applied yet' if tensor.is_neg() else ''}"
+
+
+def is_packed(tensor: torch.Tensor) -> bool:
+    """Whether the values of a dense tensor lie side by side in memory, as they are."""
+    return tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
+
+
+def pack(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy whose values lie side by side in memory."""
+    return tensor.detach().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
+
+
+def check_dense(*tensors: torch.Tensor) -> None:
+    """Raises: UserError: one that is not."""
+    for tensor in tensors:
+        if tensor.layout is not torch.strided:
+            raise UserError(
+                f"{described(tensor)} in a collective: expected a dense one; all_reduce with SUM also takes sparse_coo"
+            )
+
+
+def check_written(tensor: torch.Tensor) -> None:
+    """Raises: UserError: a result cannot be written into it."""
+    if tensor.layout is not torch.strided or not tensor.numel():
+        return
+    if any(step == 0 and size > 1 for step, size in zip(tensor.stride(), tensor.shape, strict=True)):
+        raise UserError(
+            f"an expanded tensor of shape {tuple(tensor.shape)}, whose values share memory, cannot receive a result: "
+            "expected one with memory for each value, as clone() makes it"
+        )
+
+
 def sum_in_background(
     state: SaAtpState, tensor: torch.Tensor, *, key: object | None = None, scale: float = 1.0, weight: float = 1.0
 ) -> TensorFuture:
     """Replaces a tensor by its sum over all ranks, times `scale`; this rank's is multiplied by `weight` before.
 
-    Every rank must call it in the same order with tensors of the same size.
+    Every rank must call it in the same order with tensors of the same size. One without values is its sum, at once.
 
     Args:
-        tensor: dense and contiguous, float32, float16 or bfloat16; it must not be touched before the future is done.
+        tensor: dense, float32, float16 or bfloat16; it must not be touched before the future is done.
         key: names the tensor from step to step (see Communicator.all_reduce).
 
     Returns: a future whose value is the tensor. Waiting for it raises what went wrong.
     Raises: UserError: a tensor that cannot be summed; TransportError: the job cannot be joined.
     """
-    if tensor.layout is not torch.strided or tensor.dtype not in SUMMABLE or not tensor.is_contiguous():
-        raise UserError(
-            f"a {tensor.layout} tensor of {tensor.dtype} cannot be summed: expected a dense, contiguous one of "
-            "float32, float16 or bfloat16"
-        )
+    if tensor.layout is not torch.strided or tensor.dtype not in SUMMABLE:
+        raise UserError(f"{described(tensor)} cannot be summed: expected a dense one of float32, float16 or bfloat16")
+    if tensor.device.type not in DEVICES:
+        raise UserError(f"{described(tensor)} cannot be summed: expected one on the CPU or a CUDA device")
+    check_written(tensor)
+    if not tensor.numel():
+        nothing: TensorFuture = torch.futures.Future()
+        nothing.set_result(tensor)
+        return nothing
+    if not is_packed(tensor):
+        return _sum_packed(state, tensor, key, scale, weight)
     on_stream: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
     if tensor.device.type == "cpu":
         future: TensorFuture = torch.futures.Future()
         done = _on_cpu(state, tensor, key, scale, weight)
-    elif tensor.device.type == "cuda":
+    else:
         future = torch.futures.Future(devices=[tensor.device])
         stage = _stage_of(state, tensor.device)
         on_stream = stage.current
         done = stage.sum(state, tensor, key, scale, weight)
-    else:
-        raise UserError(f"a tensor on {tensor.device} cannot be summed: expected one on the CPU or a CUDA device")
 
     def finish(summed: "Future[None]") -> None:
         error = summed.exception()
@@ -77,6 +119,18 @@ def sum_in_background(
     done.add_done_callback(finish)
     # set_exception stores the error as a value, which C++ would take for a tensor; value() raises it
     return future.then(_value)
+
+
+def _sum_packed(
+    state: SaAtpState, tensor: torch.Tensor, key: object | None, scale: float, weight: float
+) -> TensorFuture:
+    """The same for a tensor whose values do not lie side by side, or have another sign in memory: by way of a copy."""
+
+    def unpack(future: TensorFuture) -> torch.Tensor:
+        with writing(tensor):
+            return tensor.copy_(future.value())
+
+    return sum_in_background(state, pack(tensor), key=key, scale=scale, weight=weight).then(unpack)
 
 
 def _value(future: TensorFuture) -> torch.Tensor:

@@ -7,7 +7,7 @@ from sa_atp.transport.errors import TransportError
 from sa_atp.wire.control import Reply
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class WorkerLimits:
     """Bounds of every wait."""
 

@@ -21,8 +21,9 @@ class ProbeTimer:
         """
         self.timeouts = 0
         """Silences in a row that have ended in questions, since something was found out."""
+        self.longest_us = longest_us
+        """How long there may be no progress."""
         self._round_trip = round_trip
-        self._longest_us = longest_us
         self._longest_refused_us = longest_us if longest_refused_us is None else longest_refused_us
         self._since_us = now_us  # last time something was sent or a new result came, or questions were asked
         self._progress_us = now_us
@@ -104,4 +105,4 @@ class ProbeTimer:
             and self.is_refused(now_us)
             and now_us - self._refused_since_us > self._longest_refused_us
         )
-        return stuck_us if is_gone or stuck_us > self._longest_us else None
+        return stuck_us if is_gone or stuck_us > self.longest_us else None

@@ -8,6 +8,7 @@ sending.py, and how long is too long in probe_timer.py. It knows neither sockets
 import itertools
 from collections import deque
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -64,7 +65,7 @@ class Worker:
         """
         self._common = None if kernels is None else CommonCase(kernels, membership)
         self.membership = membership
-        self.limits = limits or WorkerLimits()
+        self.limits = replace(limits or WorkerLimits())  # of our own: they may change
         self.stats = WorkerStats()
         self.round_trip = RoundTrip()
         self.window = Window(membership.slot_count)
@@ -131,6 +132,10 @@ class Worker:
         if self._receiver.on_begun(first_seq):
             self._fetching.ask(self._operations.active(), now_us)
         return index
+
+    def limit_operations(self, timeout_us: int) -> None:
+        """From now on an operation fails that makes no progress for so long."""
+        self.limits.operation_timeout_us = self._probe_timer.longest_us = timeout_us
 
     def write_over(self, at_once: int = MAX_BURST) -> None:
         """From now on a burst of contributions is written where the one before was: for callers that keep none of them.

@@ -233,6 +233,70 @@ def test_what_cannot_be_begun_is_refused_at_once(connect: Connect) -> None:
     comm.all_reduce(np.ones(10, np.float32))
 
 
+def test_arrays_without_values_are_their_own_sums(connect: Connect) -> None:
+    """At once, whatever the others do: there is nothing to wait for."""
+    first, second = connect(2)
+    empty = np.zeros((3, 0), np.float16)
+    first.all_reduce(empty, key="empty")
+    assert first.all_reduce_async(empty).result(1) is empty
+    sums = [comm.all_reduce_async(np.ones(5, np.float32)) for comm in (first, second)]
+    for future in sums:
+        np.testing.assert_array_equal(future.result(30), np.full(5, 2.0))
+
+
+def test_what_cannot_hold_a_sum_is_refused_at_once(connect: Connect) -> None:
+    (comm,) = connect(1)
+    shared = np.lib.stride_tricks.as_strided(np.ones(1, np.float32), (3, 4), (0, 0))
+    with pytest.raises(UserError, match=r"shape \(3, 4\) whose values share memory cannot be replaced by its sum"):
+        comm.all_reduce(shared)
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: scripts/test sets it up")
+    for tensor, message in (
+        (torch.ones(1).expand(5), "whose values share memory"),
+        (torch.ones(5).to_sparse(), "a sparse_coo float32 tensor on cpu cannot be summed: expected a dense one"),
+        (torch.ones(5, device="meta"), "a float32 tensor on meta cannot be summed"),
+        (torch.ones(5, dtype=torch.complex64), "a complex64 tensor on cpu cannot be summed"),
+    ):
+        with pytest.raises(UserError, match=message):
+            comm.all_reduce(tensor)
+    negative = torch._neg_view(torch.arange(5.0))
+    parameter = torch.nn.Parameter(torch.ones(5))
+    for tensor in (negative, parameter):
+        comm.all_reduce(tensor, scale=2.0)
+    assert negative.tolist() == [-0.0, -2.0, -4.0, -6.0, -8.0]
+    assert parameter.tolist() == [2.0] * 5
+
+
+def test_ranks_that_state_different_things_do_not_join(server: str) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        joining = [
+            pool.submit(
+                sa_atp.connect,
+                server,
+                job="calls, stated",
+                rank=rank,
+                world_size=2,
+                timeout_s=1.0,
+                agree={"scale": rank},
+            )
+            for rank in range(2)
+        ]
+    said = sorted(str(each.exception()) for each in joining)
+    assert "scale is " in said[0]
+    assert "these ranks have not joined" in said[0]
+    assert "the parameter server refuses: job 'calls, stated': scale is" in said[1]
+
+
+def test_an_abort_ends_sums_at_once(connect: Connect) -> None:
+    first, second = connect(2)
+    waiting = first.all_reduce_async(np.ones(5, np.float32))
+    first.abort()
+    with pytest.raises(TransportError, match="the connection was closed"):
+        waiting.result(10)
+    with pytest.raises(TransportError, match="rank 0"):  # which has left
+        second.all_reduce(np.ones(5, np.float32))
+    first.abort()
+
+
 def test_what_cannot_be_asked_is_refused_at_once(connect: Connect) -> None:
     (comm,) = connect(1)
     for question in (Alive(oldest=0), Leave(oldest=0), "stats"):

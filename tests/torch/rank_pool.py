@@ -20,6 +20,7 @@ from sa_atp.testbed.processes import Group
 HERE = Path(__file__).parent
 ANSWER_TIMEOUT_S = 120.0
 MOST_RANKS = 4
+GROUP_TIMEOUT_S = 30.0
 LOG_TAIL_LINES = 20
 STACKS_LINES = 80
 WRITTEN_S = 1.0  # within which a process that still runs at all has written where it is
@@ -101,16 +102,27 @@ class Ranks:
         module: str = "scenarios",
         backend: str = "gloo",
         environment: dict[str, str] | None = None,
+        group_timeout_s: float | None = None,
         **arguments: Any,
     ) -> list[Any]:
         """Calls module.function(rank, world_size, **arguments) on each rank, in a process group of that backend.
 
+        Args: group_timeout_s: of the process group.
         Returns: what each rank's call returned. Raises: AssertionError with the traceback of a rank that failed.
         """
         number = next(self._numbers)
         whole = {"SA_ATP_SERVER": self.server, "SA_ATP_JOB": f"job{number}", **(environment or {})}
         store = self._folder / f"store{number}"
-        tell(self._ranks[:world_size], function, module, backend, store, whole, arguments)
+        tell(
+            self._ranks[:world_size],
+            function,
+            module,
+            backend,
+            store,
+            whole,
+            arguments,
+            group_timeout_s or GROUP_TIMEOUT_S,
+        )
         try:
             answers = [rank.answer() for rank in self._ranks[:world_size]]
         except (RankEndedError, SilentRankError):
@@ -134,12 +146,13 @@ def tell(
     store: Path,
     environment: dict[str, str],
     arguments: dict[str, Any],
+    timeout_s: float = GROUP_TIMEOUT_S,
 ) -> None:
     """Has ranks call a function; see Ranks.run. Args: store: a new file by which they find each other."""
     for number, rank in enumerate(ranks):
         rank.tell(
             {
                 "module": module, "function": function, "rank": number, "world_size": len(ranks), "store": str(store),
-                "backend": backend, "environment": environment, "arguments": arguments,
+                "backend": backend, "environment": environment, "arguments": arguments, "timeout_s": timeout_s,
             }
         )  # fmt: skip

@@ -30,7 +30,7 @@ def run(task: dict[str, Any]) -> Any:
         return function(rank, world_size, **task["arguments"])
     store = dist.FileStore(task["store"], world_size)
     dist.init_process_group(
-        task["backend"], store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=30)
+        task["backend"], store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=task["timeout_s"])
     )
     try:
         return function(rank, world_size, **task["arguments"])

@@ -1,0 +1,37 @@
+"""Process groups as jobs: what a group's job is called, and what each of its ranks must say of it when it joins."""
+
+import hashlib
+import os
+from collections.abc import Sequence
+
+from sa_atp.wire.control import LONGEST_NAME
+
+DIGEST = 16  # hexadecimal digits
+
+
+def job_name(job: str, group: str) -> str:
+    """Of a group's job: groups of one program do not mix, nor do they with what else has the name `job`."""
+    name = f"{job}/{group}"
+    if len(name) <= LONGEST_NAME:
+        return name
+    return f"{name[: LONGEST_NAME - DIGEST - 1]} {hashlib.sha256(name.encode()).hexdigest()[:DIGEST]}"
+
+
+def ranks_of(ranks: Sequence[int]) -> str:
+    """Global ranks in the order of the group, as "ranks 0-3, 8"."""
+    spans: list[list[int]] = []
+    for rank in ranks:
+        if spans and rank == spans[-1][1] + 1:
+            spans[-1][1] = rank
+        else:
+            spans.append([rank, rank])
+    return "ranks " + ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
+
+
+def beliefs(ranks: Sequence[int] | None) -> dict[str, str | None]:
+    """What a rank believes of its group and of its run. Args: ranks: the group's; None: it has none."""
+    return {
+        "process group": None if ranks is None else ranks_of(ranks),
+        # torchrun's; its agents meet under this name, so it is the same for all ranks of a run
+        "run": os.environ.get("TORCHELASTIC_RUN_ID"),
+    }
