@@ -4,8 +4,8 @@ import numpy as np
 
 from sa_atp.arrays import AnyIntegers, Lengths, Mask, Numbers
 from sa_atp.spec import CONTRIBUTION_BITS, HEADER_BYTES, LANE_BUILDS, WIDE_BUILDS, WITH_LANES, Flag, Kind
-from sa_atp.transport.stamp import QUESTION_FLAGS, question_number
 from sa_atp.wire.header import first_byte, header_bytes, size_of
+from sa_atp.wire.question_numbers import QUESTION_FLAGS, question_number
 
 MAX_BODY = 160  # characters of a control message that are shown
 

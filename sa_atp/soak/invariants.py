@@ -23,9 +23,10 @@ from sa_atp.transport.errors import (
     WorkerLostError,
     describe_ranks,
 )
+from sa_atp.transport.horizon import horizon
 from sa_atp.transport.job import Job
 from sa_atp.transport.registry import OVER
-from sa_atp.transport.sums import PAGE, horizon
+from sa_atp.transport.sums import PAGE
 from sa_atp.words import plural
 
 TIME_OUT_US = 50_000_000  # apart for so long, sums may time out (protocol section 11: 60 s without progress)

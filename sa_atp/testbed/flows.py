@@ -16,7 +16,7 @@ from sa_atp.flow.workloads import Shared, SizesOnly, View
 from sa_atp.sim.network import Clock
 from sa_atp.spec import CONTRIBUTION_BITS
 from sa_atp.testbed.collect import collect
-from sa_atp.testbed.local import expected_seconds
+from sa_atp.testbed.expected import expected_seconds
 from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import PolicyRun

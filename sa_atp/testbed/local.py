@@ -13,6 +13,7 @@ from sa_atp.errors import UserError
 from sa_atp.testbed.capabilities import check_switch, only_links, only_mininet
 from sa_atp.testbed.cluster import LOOPBACK, READY_TIMEOUT_S, LocalCluster, server_address
 from sa_atp.testbed.collect import collect
+from sa_atp.testbed.expected import expected_step_s
 from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.processes import Group, Process, ProcessError, stopped, wait_for
 from sa_atp.testbed.progress import Progress
@@ -131,21 +132,6 @@ def prepare(plan: Plan, workers: Sequence[Process]) -> None:
         answer = worker.answer(READY_TIMEOUT_S)
         if not answer.get("done"):
             raise ProcessError(f"{worker.name}: {answer.get('error')}")
-
-
-def expected_seconds(plan: Plan) -> float:
-    """A generous bound on how long one policy may take: every shard at its slowest, one after the other."""
-    return plan.run.steps * expected_step_s(plan)
-
-
-def expected_step_s(plan: Plan) -> float:
-    """The same for one step."""
-    shard_s = plan.job.shard_us / 1e6
-    traced = [row[2] for row in plan.straggler.rows]
-    slowest = max(plan.straggler.slowdown, *plan.straggler.slowdown_range, *traced)
-    slowest = slowest if plan.straggler.pattern != "none" else 1.0
-    pause_s = max(plan.straggler.pause_s, plan.straggler.pause_range[1] * shard_s)
-    return shard_s * slowest / min((1.0, *plan.job.speeds)) + pause_s + 1.0
 
 
 def run_policy(

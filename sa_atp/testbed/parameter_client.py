@@ -17,6 +17,7 @@ from sa_atp.net.clock import now_us
 from sa_atp.p4runtime.rpc import grpc
 from sa_atp.parameters.messages import SERVER, Failed, Open, Outgoing, Tasks
 from sa_atp.policies.parameter_worker import ParameterError, ParameterWorker
+from sa_atp.testbed.expected import expected_step_s
 from sa_atp.testbed.parameter_frames import ADMITTED, JOB, KEY, RANK, SERVICE, Assembler, pack
 from sa_atp.testbed.parameter_run import digest
 from sa_atp.testbed.plan import Plan
@@ -225,8 +226,6 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
 
 def _patience_us(plan: Plan) -> int:
     """A go-ahead comes when the slowest worker is done with a step, at the latest."""
-    from sa_atp.testbed.local import expected_step_s
-
     return int((expected_step_s(plan) + GRACE_S) * 1e6)
 
 

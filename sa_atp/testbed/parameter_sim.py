@@ -17,7 +17,7 @@ from sa_atp.policies.parameter_worker import ParameterWorker
 from sa_atp.sim.network import Clock
 from sa_atp.testbed import contention
 from sa_atp.testbed.collect import collect
-from sa_atp.testbed.local import expected_seconds
+from sa_atp.testbed.expected import expected_seconds
 from sa_atp.testbed.parameter_run import UpdateChecker, describe_server, digest
 from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.progress import Progress

@@ -19,7 +19,7 @@ from sa_atp.softswitch.pipeline import Pipeline
 from sa_atp.testbed import contention, flows, parameter_sim, tofino_model
 from sa_atp.testbed.capabilities import check_switch, network_of, only_mininet, too_many_for_packets
 from sa_atp.testbed.collect import collect
-from sa_atp.testbed.local import expected_seconds
+from sa_atp.testbed.expected import expected_seconds
 from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.progress import Progress
 from sa_atp.testbed.records import PolicyRun

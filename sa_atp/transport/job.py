@@ -19,9 +19,10 @@ from sa_atp.straggler.ledger import Ledger
 from sa_atp.straggler.seats import Seats
 from sa_atp.tensor.fragments import Plan
 from sa_atp.transport.errors import describe_ranks
+from sa_atp.transport.horizon import HORIZON
 from sa_atp.transport.membership import GONE_US
 from sa_atp.transport.serial import SEQ_MASK, serial_distance
-from sa_atp.transport.sums import HORIZON, SumStore
+from sa_atp.transport.sums import SumStore
 from sa_atp.transport.terms import Stated, terms
 from sa_atp.wire.contributions import ContributionMap
 from sa_atp.wire.control import Alive, Failure, JobCounters, Welcome

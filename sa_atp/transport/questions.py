@@ -8,7 +8,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from sa_atp.transport.operation import Operation
-from sa_atp.transport.stamp import QUESTION_NUMBERS
+from sa_atp.wire.question_numbers import QUESTION_NUMBERS
 
 _Fragment = tuple[int, int]  # operation, place in it
 

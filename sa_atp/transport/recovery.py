@@ -22,12 +22,13 @@ from sa_atp.transport.operation import Operation
 from sa_atp.transport.probe_timer import ProbeTimer
 from sa_atp.transport.questions import Question, Questions
 from sa_atp.transport.serial import SEQ_MASK
-from sa_atp.transport.stamp import probes, question_number
+from sa_atp.transport.stamp import probes
 from sa_atp.transport.timing import MIN_TIMEOUT_US, RoundTrip
 from sa_atp.transport.under_way import UnderWay
 from sa_atp.transport.window import Window
 from sa_atp.wire.datagrams import Burst
 from sa_atp.wire.message_fields import HelpMode
+from sa_atp.wire.question_numbers import question_number
 
 MAX_PROBES = 256  # asked at once, where each fragment may be in a different state
 MAX_QUESTIONS = 64  # asked for one silence: when the oldest are known those behind them have their turn

@@ -9,10 +9,11 @@ import operator
 from collections import deque
 from collections.abc import Iterator
 
-from sa_atp.transport import failures, standstill, sums
+from sa_atp.transport import failures, standstill
 from sa_atp.transport.errors import ParameterServerLostError, TransportError, WorkerLostError
 from sa_atp.transport.events import Answer, Event, Failed, Revoked, WorkerLimits, WorkerStats
 from sa_atp.transport.fetching import Fetching
+from sa_atp.transport.horizon import horizon
 from sa_atp.transport.leaf_bypass import LeafBypass
 from sa_atp.transport.membership import SIGNS_MISSED, Membership
 from sa_atp.transport.operations import Operations
@@ -205,7 +206,7 @@ class ServerLink:
     def tell_after(self) -> int:
         """Fragments after which the parameter server is told that they are done, before it drops what follows."""
         lanes = self._membership.lanes
-        return min(TELL_VALUES, sums.horizon(lanes) * lanes // 2) // lanes
+        return min(TELL_VALUES, horizon(lanes) * lanes // 2) // lanes
 
     def _say_alive(self, now_us: int) -> None:
         """Tells the server that we live and how far we are; its answers tell us the same of it."""

@@ -2,16 +2,16 @@
 
 import numpy as np
 
-from sa_atp.arrays import Seqs
+from sa_atp.arrays import ByteRows, Seqs
 from sa_atp.spec import UDP_PORT, Flag, Kind
 from sa_atp.transport.job import Job
 from sa_atp.transport.outbox import EVERYBODY, Outbox
 from sa_atp.transport.serial import serial_distance
-from sa_atp.transport.stamp import QUESTION_FLAGS, result_packets
 from sa_atp.transport.sums import Stored
 from sa_atp.wire.control import Fetch, Recall, encode
 from sa_atp.wire.datagrams import Address, Burst
-from sa_atp.wire.header import bitmaps, first_byte, header_bytes, headers, words_of
+from sa_atp.wire.header import bitmaps, first_byte, header_bytes, headers, lanes_of, size_of, words_of
+from sa_atp.wire.question_numbers import QUESTION_FLAGS
 
 MAX_RECALL = 32  # results asked of other workers for one request
 
@@ -90,3 +90,24 @@ class Serving:
         for seq in seqs.tolist():
             for rank in job.recalled.pop(seq, ()):
                 self.serve(job, rank, np.array([seq]))
+
+
+def result_packets(job: Job, stored: Stored, flags: Flag) -> ByteRows:
+    """Stored results of a job, as the parameter server sends them.
+
+    Args: flags: of all; those that collided say so besides.
+    """
+    width = job.contribution_bits
+    packets = np.empty((len(stored.seqs), size_of(Kind.RESULT, job.lanes, width)), np.uint8)
+    head = headers(packets)
+    head["first"] = first_byte(Kind.RESULT)
+    head["flags"] = np.where(stored.collided, flags | Flag.COLLISION, flags)
+    head["slot"] = job.slot_base + stored.seqs % job.slot_count
+    head["job"] = job.number
+    head["epoch"] = job.epoch
+    head["exponent"] = stored.exponents
+    head["tag"] = stored.tags
+    head["seq"] = stored.seqs
+    bitmaps(packets, width)[:] = words_of(job.fan_in, width)
+    lanes_of(packets, width)[:] = stored.lanes
+    return packets

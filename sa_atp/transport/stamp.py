@@ -5,23 +5,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from sa_atp.arrays import ByteRows, Headers, Lanes
-from sa_atp.spec import Flag, Kind
+from sa_atp.spec import Kind
 from sa_atp.tensor.fragments import Run
-from sa_atp.transport.job import Job
 from sa_atp.transport.membership import Membership
 from sa_atp.transport.operation import Operation
 from sa_atp.transport.serial import SEQ_MASK, serial_distance
-from sa_atp.transport.sums import Stored
 from sa_atp.wire.header import bitmaps, first_byte, header_bytes, headers, lanes_of, size_of, words_of
-
-# A question's number travels in flags that mean nothing in a probe, lowest bit first: what answers leaves them as they are.
-_NUMBER_BITS = (Flag.FAN_OUT, Flag.OVERFLOW, Flag.COLLISION, Flag.PARTIAL)
-QUESTION_NUMBERS = 1 << len(_NUMBER_BITS)
-_FLAGS_OF_NUMBER = [
-    sum(int(flag) for bit, flag in enumerate(_NUMBER_BITS) if number >> bit & 1) for number in range(QUESTION_NUMBERS)
-]
-QUESTION_FLAGS = _FLAGS_OF_NUMBER[-1]
-_NUMBER_OF_FLAGS = {flags: number for number, flags in enumerate(_FLAGS_OF_NUMBER)}
+from sa_atp.wire.question_numbers import FLAGS_OF_NUMBER
 
 
 class Stamp:
@@ -47,11 +37,6 @@ class Stamp:
         self._head["epoch"] = self._member.epoch
 
 
-def question_number(flags: int) -> int:
-    """Which question about its fragment a probe is, or is answered. Args: flags: of the probe, or of the answer."""
-    return _NUMBER_OF_FLAGS[flags & QUESTION_FLAGS]
-
-
 def probes(member: Membership, operation: Operation, locals_: Sequence[int], numbers: Sequence[int]) -> ByteRows:
     """Packets that ask what is held of fragments, one in each row.
 
@@ -62,7 +47,7 @@ def probes(member: Membership, operation: Operation, locals_: Sequence[int], num
     packets = np.zeros((len(locals_), header_bytes(member.contribution_bits)), np.uint8)
     head = headers(packets)
     head["first"] = first_byte(Kind.PROBE)
-    head["flags"] = [_FLAGS_OF_NUMBER[number] for number in numbers]
+    head["flags"] = [FLAGS_OF_NUMBER[number] for number in numbers]
     stamp = Stamp(head, member)
     for at, local in enumerate(locals_):
         stamp.name(at, operation, next(operation.plan.runs(local, local + 1)))
@@ -96,25 +81,4 @@ def known_results(member: Membership, operations: Sequence[Operation], first: in
         head["exponent"][i] = exponent
         head["tag"][i] = operation.tag
         values[i] = lanes
-    return packets
-
-
-def result_packets(job: Job, stored: Stored, flags: Flag) -> ByteRows:
-    """Stored results of a job, as the parameter server sends them.
-
-    Args: flags: of all; those that collided say so besides.
-    """
-    width = job.contribution_bits
-    packets = np.empty((len(stored.seqs), size_of(Kind.RESULT, job.lanes, width)), np.uint8)
-    head = headers(packets)
-    head["first"] = first_byte(Kind.RESULT)
-    head["flags"] = np.where(stored.collided, flags | Flag.COLLISION, flags)
-    head["slot"] = job.slot_base + stored.seqs % job.slot_count
-    head["job"] = job.number
-    head["epoch"] = job.epoch
-    head["exponent"] = stored.exponents
-    head["tag"] = stored.tags
-    head["seq"] = stored.seqs
-    bitmaps(packets, width)[:] = words_of(job.fan_in, width)
-    lanes_of(packets, width)[:] = stored.lanes
     return packets

@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 from sa_atp.arrays import Bitmaps, Exponents, Headers, Indices, Lanes, Mask, Octets, Seqs
 from sa_atp.spec import CONTRIBUTION_BITS, Flag
 from sa_atp.tensor.quantise import saturating_add
+from sa_atp.transport.horizon import horizon
 from sa_atp.transport.serial import SEQ_MASK, serial_distance
 from sa_atp.wire.header import LANE, number_of, words_of
 
 PAGE = 256  # fragments
 FREE_VALUES = 1 << 22  # kept in pages that nobody uses
-HORIZON = 1 << 20  # fragments beyond the oldest that anyone needs; bounds the memory that a bad sender can take,
-HORIZON_VALUES = 1 << 28  # ... as this does where a fragment has many
 
 # Outcome of each fragment that was offered
 ADDED, COMPLETED, DUPLICATE, OVERLAP, KNOWN, PASSED, BEYOND, MISMATCH = range(8)
@@ -61,11 +60,6 @@ class Stored:
     tags: Octets
     collided: Mask
     lanes: Lanes
-
-
-def horizon(lanes: int) -> int:
-    """How many fragments ahead of the oldest are taken."""
-    return min(HORIZON, HORIZON_VALUES // lanes)
 
 
 class SumStore:

@@ -15,13 +15,13 @@ from sa_atp.transport.operation import UNKNOWN, Operation
 from sa_atp.transport.operations import Operations
 from sa_atp.transport.probe_timer import ProbeTimer
 from sa_atp.transport.recovery import MAX_QUESTIONS, Recovery
-from sa_atp.transport.stamp import QUESTION_NUMBERS
 from sa_atp.transport.timing import INITIAL_RTT_US, RoundTrip
 from sa_atp.transport.window import INITIAL_WINDOW, Window
 from sa_atp.transport.worker import Worker
 from sa_atp.wire.datagrams import Burst
 from sa_atp.wire.header import HEADER, LANE, first_byte, headers, lanes_of, size_of
 from sa_atp.wire.message_fields import HelpMode
+from sa_atp.wire.question_numbers import QUESTION_NUMBERS
 
 SWITCH, SERVER = ("127.0.0.1", 1000), ("127.0.0.1", 2000)
 MEMBER = Membership(

@@ -9,9 +9,9 @@ from helpers.cluster import SECOND_US, Cluster, Reduction
 from sa_atp.sim.worker import SimWorker
 from sa_atp.softswitch.pipeline import Pipeline
 from sa_atp.transport.errors import WorkerLostError
+from sa_atp.transport.horizon import HORIZON
 from sa_atp.transport.job import Job, State
 from sa_atp.transport.server_events import ServerSettings
-from sa_atp.transport.sums import HORIZON
 from sa_atp.wire.control import Fetch, encode
 from sa_atp.wire.datagrams import Burst
 

@@ -15,13 +15,14 @@ from helpers.twins import SERVER, SWITCH, damaged, member, results_of, state, va
 from sa_atp.arrays import ByteRows
 from sa_atp.net.compiled import steady_kernels, worker_kernels
 from sa_atp.spec import Flag, Kind
-from sa_atp.transport import kernels, recovery, stamp, steady, timing, window
+from sa_atp.transport import kernels, recovery, steady, timing, window
 from sa_atp.transport import steady_kernels as s
 from sa_atp.transport.events import OperationDone
 from sa_atp.transport.membership import Membership
 from sa_atp.transport.sending import MAX_BURST
 from sa_atp.transport.steady import Steady
 from sa_atp.transport.worker import Worker
+from sa_atp.wire import question_numbers
 from sa_atp.wire.datagrams import Burst
 from sa_atp.wire.header import bitmaps, first_byte, headers, size_of, words_of
 
@@ -219,7 +220,7 @@ def test_what_kernels_have_as_constants_is_what_the_rules_say() -> None:
     assert (s.MIN_TIMEOUT_US, s.MAX_TIMEOUT_US) == (timing.MIN_TIMEOUT_US, timing.MAX_TIMEOUT_US)
     assert (s.LEAST_OF_SAMPLES, s.LONGEST_US) == (timing.LEAST_OF_SAMPLES, timing.LONGEST_US)
     assert s.LEAST_REORDERING_US == timing.LEAST_REORDERING_US
-    assert s.QUESTION_FLAGS == stamp.QUESTION_FLAGS
+    assert s.QUESTION_FLAGS == question_numbers.QUESTION_FLAGS
     assert (s.FLAG_FROM_PS, s.FLAG_CONGESTION) == (Flag.FROM_PS, Flag.CONGESTION)
     assert (s.LEAST_QUESTIONS, s.MEASURE_EVERY_US) == (recovery.LEAST_QUESTIONS, recovery.MEASURE_EVERY_US)
     for name, value in vars(kernels).items():

@@ -93,7 +93,7 @@ def test_what_follows_a_tensor_as_long_as_the_horizon_is_not_too_far_away(
     As with 2^20 numbers and 256 MB, but shorter. What the workers say of that leaves ahead of what they send, and is not
     overtaken.
     """
-    monkeypatch.setattr("sa_atp.transport.sums.HORIZON", 128)
+    monkeypatch.setattr("sa_atp.transport.horizon.HORIZON", 128)
     cluster = cluster_from(pipeline, END - 500, seed=1, loss=loss, duplicate=0.0, reorder=0.0)
     workers = cluster.start_job(3)
     cluster.run_until_joined(workers)
