@@ -170,7 +170,7 @@ def run(options: argparse.Namespace) -> int:
         if program is not None:
             say(f"loading {program.json_path.parent.name}/{program.json_path.name} (compiled the first time)")
             server.push(program.p4info(), program.device_config(), program.cookie)
-        loop = SwitchLoop(device, ports, captures=options.pcap)
+        loop = SwitchLoop(device, ports, options.pcap, say=say, packet_ins_dropped=lambda: server.packet_ins_dropped)
         device.clock = loop.now_us
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: loop.stop())
@@ -181,9 +181,12 @@ def run(options: argparse.Namespace) -> int:
         # for whoever started us: what it needs to know, in one line
         print(json.dumps({"ready": True, "grpc": server.address, "udp": udp}), flush=True)
         loop.run()
-        loop.close()
+        dropped = [each.total() for each in loop.drops()]
         arrived, left, lost = loop.counted()
+        loop.close()
         say(f"{arrived} packets arrived, {left} left, {lost} were for ports that are not attached")
+        if dropped:
+            say(f"dropped: {'; '.join(dropped)}")
     return 0
 
 

@@ -138,6 +138,16 @@ class ImpairedPort:
         times = [line.due_us for line in (self.arrivals, self.departures) if line is not None]
         return min((t for t in times if t is not None), default=None)
 
+    @property
+    def port(self) -> Port:
+        """The port itself."""
+        return self._port
+
+    @property
+    def lost(self) -> int:
+        """Packets that the bad link has lost so far."""
+        return sum(line.stats.lost for line in (self.arrivals, self.departures) if line is not None)
+
     def fileno(self) -> int:
         return self._port.fileno()
 

@@ -182,12 +182,17 @@ class UdpPort:
         self.joins = True
         self.not_datagrams = 0
         self.oversized = 0
-        self.send_errors = 0  # of the compiled loop
+        self.refused_in_loop = 0  # the compiled one, which calls the kernel itself
         self._rows = np.zeros((batch, ROW_BYTES), np.uint8)
 
     @property
     def address(self) -> Address:
         return self._socket.address
+
+    @property
+    def refused(self) -> int:
+        """Datagrams that the kernel did not take."""
+        return self.refused_in_loop + self._socket.stats.send_errors
 
     def fileno(self) -> int:
         return self._socket.fileno()

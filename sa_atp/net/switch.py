@@ -3,15 +3,17 @@
 import selectors
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from sa_atp.arrays import ByteRows, Indices, Lengths
 from sa_atp.folders import make_folder
+from sa_atp.net import drops
 from sa_atp.net.clock import now_us
 from sa_atp.net.datapath.loop import CompiledLoop
+from sa_atp.net.drops import Drops
 from sa_atp.net.impair import ImpairedPort
 from sa_atp.net.ports import Capture, InterfacePort, Port, UdpPort
 from sa_atp.softswitch.device import Device
@@ -27,13 +29,28 @@ class SwitchLoop:
     program that runs as plain Python. Then each batch goes through NumPy arrays here.
     """
 
-    def __init__(self, device: Device, ports: Mapping[int, Port], captures: Path | None = None) -> None:
-        """Args: captures: folder for a pcap file of each port; default: none are written."""
+    def __init__(
+        self,
+        device: Device,
+        ports: Mapping[int, Port],
+        captures: Path | None = None,
+        *,
+        say: Callable[[str], None] | None = None,
+        packet_ins_dropped: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """Args:
+        captures: folder for a pcap file of each port; default: none are written.
+        say: is told once of each kind of packets that are dropped and what to do about it, when that begins.
+        packet_ins_dropped: by P4Runtime, so far.
+        """
         self.device = device
         self.ports = dict(ports)
         self.packets_in = 0
         self.packets_out = 0
         self.to_nowhere = 0  # packets for ports that are not attached
+        self._say = say
+        self._said: set[tuple[str, str]] = set()
+        self._packet_ins_dropped = packet_ins_dropped
         self._impaired = {number: port for number, port in self.ports.items() if isinstance(port, ImpairedPort)}
         # epoll counts milliseconds; delays of links are finer
         self._selector: selectors.BaseSelector = (
@@ -66,6 +83,7 @@ class SwitchLoop:
         """Until `stop` is called from another thread or a signal handler."""
         while not self._stop:
             self.turn(LONGEST_WAIT_S)
+            self._tell_drops()
 
     def stop(self) -> None:
         self._stop = True
@@ -131,6 +149,26 @@ class SwitchLoop:
         """Packets that arrived, left, and were for ports that are not attached."""
         found = self._compiled.counted() if self._compiled is not None else (0, 0, 0)
         return found[0] + self.packets_in, found[1] + self.packets_out, found[2] + self.to_nowhere
+
+    def drops(self) -> list[Drops]:
+        """What has been dropped so far, by port and cause; packets for ports that are not attached are in `counted`."""
+        self.counted()
+        found = [
+            *drops.of_ports(self.ports),
+            *drops.of_switch(
+                without_program=self.device.dropped_without_pipeline,
+                punts=self.device.punts_lost,
+                packet_ins=self._packet_ins_dropped(),
+            ),
+        ]
+        return [each for each in found if each.count]
+
+    def _tell_drops(self) -> None:
+        for each in self.drops() if self._say is not None else ():
+            if each.mend and (each.where, each.what) not in self._said:
+                self._said.add((each.where, each.what))
+                assert self._say is not None
+                self._say(each.warning())
 
     def close(self) -> None:
         self.device.emit = None

@@ -61,6 +61,7 @@ class Device:
         self.emit: Callable[[Packets], None] | None = None  # what a packet-out sends to ports; None: it is lost
         self.changed: Callable[[], None] | None = None  # called when there is another pipeline
         self.dropped_without_pipeline = 0  # packets
+        self.punts_lost = 0  # packets for the CPU port that were not taken in time
         self._pipeline: Pipeline | None = None
         self._listeners: tuple[PacketInListener, ...] = ()
         self._lock = threading.Lock()

@@ -8,7 +8,7 @@ from the compiled one.
 
 import copy
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +112,7 @@ class Bounds(EmbeddedTarget):
         return super().send(port, packet)
 
     def _variants(self, packet: bytes) -> Iterator[bytes]:
-        lengths = range(len(packet) + 1)
+        lengths: Sequence[int] = range(len(packet) + 1)
         if len(lengths) > self.tries:
             lengths = sorted({0, *self.rng.integers(0, 64, self.tries // 2), *self.rng.integers(0, len(packet), 8)})
         for length in lengths:

@@ -120,6 +120,8 @@ class Core:
         """Gives packets for the CPU port to who listens, and says what was dropped."""
         self._device.dropped_without_pipeline += int(self._totals[state.WITHOUT_PIPELINE])
         self._totals[state.WITHOUT_PIPELINE] = 0
+        self._device.punts_lost += int(self._totals[state.PUNTS_LOST])
+        self._totals[state.PUNTS_LOST] = 0
         if not self._totals[state.PUNTED]:
             return
         end = int(self._totals[state.PUNTED_END])
@@ -142,7 +144,7 @@ class Core:
             port.oversized += found[state.OVERSIZED]
             if isinstance(port, UdpPort):
                 port.not_datagrams += found[state.NOT_DATAGRAMS]
-                port.send_errors += found[state.REFUSED]
+                port.refused_in_loop += found[state.REFUSED]
             else:
                 port.refused += found[state.REFUSED]
         self._memory[state.PORT_COUNTERS][:] = 0

@@ -1,0 +1,71 @@
+"""What a switch drops, and why: said once when it begins, and with its number when the switch ends."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from sa_atp.net.impair import ImpairedPort
+from sa_atp.net.ports import InterfacePort, Port, UdpPort
+from sa_atp.softswitch.pipeline import ROW_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Drops:
+    """Packets of one kind.
+
+    where: a port, or "" for the switch. mend: what can be done about it; "": it happens on every network, and is said only
+    at the end.
+    """
+
+    where: str
+    count: int
+    what: str
+    mend: str = ""
+
+    def warning(self) -> str:
+        return f"{self.where + ': ' if self.where else ''}dropping {self.what}: {self.mend}"
+
+    def total(self) -> str:
+        return f"{self.count} {self.what}{' at ' + self.where if self.where else ''}"
+
+
+def of_ports(ports: Mapping[int, Port]) -> Iterator[Drops]:
+    for number, port in ports.items():
+        where = f"port {number} ({port.describe()})"
+        inner = port.port if isinstance(port, ImpairedPort) else port
+        if isinstance(port, ImpairedPort):
+            yield Drops(where, port.lost, "packets lost on the impaired link, as was asked for")
+        if isinstance(inner, InterfacePort):
+            yield Drops(
+                where,
+                inner.oversized,
+                f"packets longer than {ROW_BYTES} bytes, or TCP segments that their host left to its interface to cut",
+                f"switch that off, at the host's end with `ethtool --offload INTERFACE tso off gso off`, and here with "
+                f"`ethtool --offload {inner.interface} gro off`",
+            )
+            yield Drops(where, inner.refused, "packets that the interface had no room for")
+        elif isinstance(inner, UdpPort):
+            yield Drops(
+                where,
+                inner.oversized,
+                f"datagrams that make frames longer than {ROW_BYTES} bytes",
+                "no packet of the program is as long; `sa-atp dissect` reads what `--pcap` writes",
+            )
+            yield Drops(
+                where,
+                inner.not_datagrams,
+                "packets of the program that are no UDP datagrams, which this port cannot carry",
+                "attach the port to an interface (-i) where it is to carry other traffic",
+            )
+            yield Drops(where, inner.refused, "datagrams that the socket did not take")
+
+
+def of_switch(*, without_program: int, punts: int, packet_ins: int) -> Iterator[Drops]:
+    """Args: without_program: packets that came before there was one; punts: for the CPU port, which Python did not take in
+    time; packet_ins: which no controller took in time.
+    """
+    yield Drops(
+        "", without_program, "packets that came before a program was pushed", "push one, as `sa-atp deploy` does"
+    )
+    slow = "more came than the controller takes; send fewer to the CPU port"
+    yield Drops("", punts, "packets for the CPU port", slow)
+    yield Drops("", packet_ins, "packet-ins", slow)
