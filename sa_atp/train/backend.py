@@ -9,6 +9,8 @@ result must be one of the inputs bit for bit; and broadcast, all_gather, barrier
 is nothing to aggregate.
 """
 
+import functools
+import inspect
 import os
 import re
 import threading
@@ -104,6 +106,7 @@ class SaAtpProcessGroup(dist.ProcessGroup):
 
         Raises: UserError: the environment does not say where the parameter server is.
         """
+        _keep_out_of_compiled_code()
         super().__init__(rank, size)  # type: ignore[call-arg]  # what the stubs show cannot be subclassed
         self._gloo = dist.ProcessGroupGloo(PrefixStore("gloo", store), rank, size, timeout)
         self._inner = dist.ProcessGroup(store, rank, size)
@@ -280,6 +283,18 @@ class SaAtpProcessGroup(dist.ProcessGroup):
             with writing(tensor):
                 tensor.copy_(mine)
         return SumWork(_done([tensor]))
+
+
+@functools.cache
+def _keep_out_of_compiled_code() -> None:
+    """Has torch.compile leave the group's methods as they are, once.
+
+    DDP's C++ code calls them within the compiled program, and what torch.compile finds there it would compile, too. Not
+    before there is a group: this imports the compiler, as DDP does.
+    """
+    for name, method in list(vars(SaAtpProcessGroup).items()):
+        if inspect.isfunction(method):
+            setattr(SaAtpProcessGroup, name, torch.compiler.disable(method))
 
 
 def _future_of(work: dist.Work, tensor: torch.Tensor) -> "torch.futures.Future[Any]":

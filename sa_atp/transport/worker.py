@@ -326,7 +326,7 @@ class Worker:
         due_us = self._server.next_timer_us()
         if (
             self._steady is None or self.error is not None or self._server.giving_up is not None or self._to_probe
-            or self._events or self._fetching.packets or due_us <= now_us or self.doubts(now_us)
+            or self._events or self._fetching.packets or due_us <= now_us
             or not self._steady.enter(due_us, self._server.said_place, self._server.tell_after, now_us)
         ):  # fmt: skip
             return None
