@@ -427,13 +427,15 @@ class ContributionGroup:
 
         Args: lanes: quantised; parts: what they were made of; owners: the contributions that these are.
         """
-        width = self.plan.lanes
-        scratch = np.empty(width, np.int32)
-        for row in np.flatnonzero((lanes == POISON).any(axis=1)).tolist():
-            lanes[row, lanes[row] == POISON] = 0
-            for n, part in enumerate(parts):
-                if quantise([part[row * width : (row + 1) * width]], exponent, self.contributions, scratch):
-                    lanes[row, [c % width for c in (owners if len(parts) == 1 else owners[n : n + 1])]] = POISON
+        is_poison = lanes == POISON
+        lanes[is_poison] = 0
+        alone = np.empty(lanes.size, np.int32)
+        for n, part in enumerate(parts):
+            # all fragments of a part at once: where a tensor has grown every one of them is poisoned
+            if quantise([part], exponent, self.contributions, alone):
+                rows = np.flatnonzero((is_poison & (alone.reshape(lanes.shape) == POISON)).any(axis=1))
+                whose = owners if len(parts) == 1 else owners[n : n + 1]
+                lanes[np.ix_(rows, [c % self.plan.lanes for c in whose])] = POISON
 
     def _scale_lanes(self, attempt: int, fragment: int, excluded: int) -> Lanes:
         """Each contribution has a place for its magnitude of each chunk; everyone else writes zero there."""

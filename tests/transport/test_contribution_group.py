@@ -1,13 +1,20 @@
 """A contribution group's ranges against sets: what may leave, what is under way, what was lost."""
 
+from typing import Any
+
 import numpy as np
+import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from sa_atp.tensor.fragments import Plan
+from sa_atp.tensor.quantise import quantise
+from sa_atp.tensor.scaling import POISON
+from sa_atp.transport import contribution_group
 from sa_atp.transport.contribution_group import ContributionGroup
 from sa_atp.transport.under_way import UnderWay
+from sa_atp.wire.header import LANE
 
 LANES = 64
 ANSWER_US = 100
@@ -173,3 +180,38 @@ def test_what_was_sent_again_hides_nothing_behind_it() -> None:
     group.mark_lost(np.array([first]))
     group.on_sent(*group.take(100, 1, plan.span, pending)[0], 30, ANSWER_US)
     assert group.unknown(pending, first, 25, 0, 40).tolist() == list(range(first + 1, first + 8))
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("values", [16_384, 3 * 16_384 + 700])
+def test_what_grew_out_of_its_exponent_costs_a_chunk_not_a_fragment(
+    parts: int, values: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where its magnitude has grown all of a tensor is poisoned. Each part of a chunk is rounded once more, to say whose."""
+    calls = 0
+
+    def counted(*arguments: Any) -> int:
+        nonlocal calls
+        calls += 1
+        return quantise(*arguments)
+
+    monkeypatch.setattr(contribution_group, "quantise", counted)
+    rng = np.random.default_rng(3)
+    arrays = [rng.choice(np.float32([1.0, 1e6, np.nan]), values, p=[0.99, 0.005, 0.005]) for _ in range(parts)]
+    plan = Plan(values, LANES)
+    group = ContributionGroup(plan, (1 << parts) - 1, arrays, 4, on_behalf=False, under_way=UnderWay())
+    for chunk in range(plan.chunks):
+        group.may_send_chunk(0, chunk, 20)
+    for run in plan.runs(plan.data_start(0), plan.data_start(0) + plan.data_fragments):
+        lanes, bits = np.empty((len(run), LANES), LANE), np.empty((len(run), 1), ">u8")
+        group.write_lanes(run, bits, lanes)
+        for row, fragment in enumerate(range(run.fragment, run.end - run.first + run.fragment)):
+            span = slice(fragment * LANES, min((fragment + 1) * LANES, values))
+            bad = [~(np.abs(part[span]) < 1e5) for part in arrays]
+            whose = {0, 1, 2} & {n for n, lane in enumerate(bad) if lane.any()}
+            expected = np.zeros(LANES, np.int64)
+            known = sum(np.where(lane, 0, 1 << 20) for lane in bad)
+            expected[: len(known)] = np.where(np.logical_or.reduce(bad), 0, known)
+            expected[sorted(whose)] = POISON
+            np.testing.assert_array_equal(lanes[row], expected)
+    assert plan.chunks <= calls <= (1 + parts) * plan.chunks
