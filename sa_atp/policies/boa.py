@@ -80,7 +80,6 @@ class HelpedBoa(Boa):
     source = "this project"
     colour = "#BB5500"
     place = 34
-    is_subject = True
 
     def help_mode(self, plan: PlanTables) -> HelpMode:
         return HelpMode(plan.help.grade)

@@ -97,8 +97,6 @@ class Policy(ABC):
     """Where it runs."""
     modules: ClassVar[tuple[str, ...]] = ()
     """Packages that it needs, and that not everybody has installed."""
-    is_subject: ClassVar[bool] = False
-    """Whether reports that compare several policies are about this one."""
     settings: ClassVar[type[Any] | None] = None
     """Keys of its own: a frozen dataclass of fields made by `tables.setting`, which a plan has as table [NAME]."""
     table: ClassVar[str] = ""

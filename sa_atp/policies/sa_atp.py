@@ -14,7 +14,6 @@ class SaAtp(SwitchPolicy):
     source = "the published idea is its abstract's; docs/deviations.md says what of this is ours"
     colour = "#882255"
     place = 20
-    is_subject = True
 
     def help_mode(self, plan: PlanTables) -> HelpMode:
         return HelpMode(plan.help.grade)

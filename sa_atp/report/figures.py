@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sa_atp.report import findings, stats, style
+from sa_atp.report import comparing, findings, stats, style
 from sa_atp.report.gantt import timeline
 from sa_atp.report.stats import PolicyStats, WorkerShare
 from sa_atp.report.style import NothingToDrawError
-from sa_atp.report.text import axis_unit, digits, duration, factor, percent, plural, policy_name, situation, slower
+from sa_atp.report.text import axis_unit, digits, duration, factor, number, plural, policy_name, situation, slower
 from sa_atp.report.training import training
 from sa_atp.testbed.records import RunResult
 
@@ -64,15 +64,15 @@ def iteration_time(result: RunResult) -> "Figure":
     height_in = 0.55 + 0.42 * len(shown) + 0.75 + 0.5 * len(shown)
     made = style.figure(height_in, findings.iteration_time(result), _subtitle(result, shown))
     panels = made.subplots(2, 1, sharex=same_axis, height_ratios=[0.42 * len(shown) + 0.1, 0.5 * len(shown) + 0.1])
-    _means(panels[0], shown, base)
+    _means(panels[0], result, shown, base)
     _distributions(panels[1], shown)
-    end_s = max(_room_for_notes(shown, base), longest_s * 1.04 if same_axis else 0.0)
+    end_s = max(_room_for_notes(result, shown, base), longest_s * 1.04 if same_axis else 0.0)
     _time_axis(panels[0], end_s, labelled=not same_axis)
     _time_axis(panels[1], end_s if same_axis else longest_s * 1.04, labelled=True)
     return made
 
 
-def _means(axes: "Axes", shown: Sequence[PolicyStats], base: PolicyStats | None) -> None:
+def _means(axes: "Axes", result: RunResult, shown: Sequence[PolicyStats], base: PolicyStats | None) -> None:
     for y, each in enumerate(shown):
         mean = each.mean_s or 0.0
         axes.barh(y, mean, height=0.62, color=style.policy_colour(each.policy))
@@ -83,7 +83,7 @@ def _means(axes: "Axes", shown: Sequence[PolicyStats], base: PolicyStats | None)
             axes.errorbar(mean, y, xerr=[[below], [above]], color=style.INK, capsize=3, lw=1.1)
             end = max(end, interval[1])
         note = axes.annotate(duration(mean), (end, y), (6, 0), textcoords="offset points", va="center", weight="bold")
-        if against := _against(base, each):
+        if against := _against(result, base, each):
             axes.annotate(against, (1, 0.5), (7, 0), xycoords=note, textcoords="offset points", va="center")
     _labels(axes, shown, base)
     axes.set_title("mean iteration time" + (" and its 95 % interval" if any(e.mean_interval_s for e in shown) else ""))
@@ -108,25 +108,22 @@ def _bounds(axes: "Axes", shown: Sequence[PolicyStats]) -> None:
     axes.set_title(about, loc="right", color=style.BOUND_COLOUR, size=9.5)
 
 
-def _against(base: PolicyStats | None, other: PolicyStats) -> str:
+def _against(result: RunResult, base: PolicyStats | None, other: PolicyStats) -> str:
     """How a policy compares with the baseline; nothing for the baseline itself."""
     if base is None or other is base or not base.mean_s or not other.mean_s:
         return ""
-    reduction = 1 - other.mean_s / base.mean_s
-    if findings.is_unclear(base, other):
-        return "no clear difference"
-    if abs(reduction) < findings.SAME:
-        return "about the same"
-    word = "shorter" if reduction > 0 else "longer"
-    return f"{percent(abs(reduction))} {word} ({factor(base.mean_s / other.mean_s)} as fast)"
+    how = comparing.iterations(result, base, other)
+    if how is None or not how.is_clear:
+        return "about the same" if how is None or how.verdict == "same" else "no clear difference"
+    return f"{how.in_words()} ({factor(base.mean_s / other.mean_s)} as fast)"
 
 
-def _room_for_notes(shown: Sequence[PolicyStats], base: PolicyStats | None) -> float:
+def _room_for_notes(result: RunResult, shown: Sequence[PolicyStats], base: PolicyStats | None) -> float:
     """Where the axis must end, in seconds, so that what is written behind the bars fits."""
     ends: list[float] = []
     for each in shown:
         end: float = max([each.mean_s or 0.0, *(each.mean_interval_s or ())])
-        characters = len(duration(each.mean_s)) + len(_against(base, each)) + 4
+        characters = len(duration(each.mean_s)) + len(_against(result, base, each)) + 4
         ends.append(end / (1 - min(0.6, characters * 0.0105)))  # a character takes about a hundredth of the width
     return max(ends)
 
@@ -139,14 +136,22 @@ def _distributions(axes: "Axes", shown: Sequence[PolicyStats]) -> None:
         # a fixed sequence that spreads evenly: the picture is the same for the same run
         jitter = (np.arange(len(times)) * 0.618034 % 1.0 - 0.5) * 0.5
         axes.scatter(times, y + jitter, s=13, color=style.policy_colour(each.policy), alpha=0.45, linewidths=0)
-        low, middle, high = np.percentile(each.pooled_s, [25, 50, 75])
-        axes.plot([low, high], [y, y], color=style.INK, lw=5, alpha=0.55, solid_capstyle="butt")
-        axes.plot([middle, middle], [y - 0.33, y + 0.33], color=style.INK, lw=1.8)
-        text = f"median {duration(float(middle))}\np99 {duration(float(np.percentile(each.pooled_s, 99)))}"
+        low, middle, high, late = (stats.percentile(each.pooled_s, which) for which in (25, 50, 75, 99))
+        if low is not None and high is not None:
+            axes.plot([low, high], [y, y], color=style.INK, lw=5, alpha=0.55, solid_capstyle="butt")
+        if middle is not None:
+            axes.plot([middle, middle], [y - 0.33, y + 0.33], color=style.INK, lw=1.8)
+        last = f"p99 {duration(late)}" if late is not None else f"longest {duration(float(each.pooled_s.max()))}"
+        text = f"median {duration(middle)}\n{last}" if middle is not None else last
         axes.annotate(text, (1, y), (4, 0), xycoords=("axes fraction", "data"), textcoords="offset points",
                       va="center", size=9, color=style.FAINT)  # fmt: skip
     _labels(axes, shown, None)
-    axes.set_title("every step (dot), median (line) and middle half (bar)")
+    most, fewest = (pick(len(each.pooled_s) for each in shown) for pick in (max, min))
+    dots = f"{MAX_POINTS} of {number(most)} steps (dots)" if most > MAX_POINTS else "every step (dot)"
+    marks = [
+        name for name, which in (("median (line)", 50), ("middle half (bar)", 25)) if fewest >= stats.values_for(which)
+    ]
+    axes.set_title(" and ".join(filter(None, [", ".join([dots, *marks[:-1]]), *marks[-1:]])))
 
 
 def _labels(axes: "Axes", shown: Sequence[PolicyStats], base: PolicyStats | None) -> None:

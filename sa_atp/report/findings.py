@@ -1,21 +1,22 @@
 """What a run shows, in sentences. Each is worked out from the records; none is taken for granted."""
 
+import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from sa_atp import policies
 from sa_atp.policies import Family
-from sa_atp.report import stats
+from sa_atp.report import comparing, stats
+from sa_atp.report.comparing import CHANCE
 from sa_atp.report.stats import PolicyStats
-from sa_atp.report.text import digits, duration, factor, in_words, percent, plural, policy_name, situation
+from sa_atp.report.text import digits, duration, factor, in_words, number, percent, plural, policy_name, situation
+from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.records import RunResult
 from sa_atp.words import join
 
-SAME = 0.01  # differences of mean iteration time below one per cent are not worth a claim
 BUSY = 0.5  # of the cores: what devices take beyond that, they often wait for
-CHANCE = 0.1  # so far apart have single runs been on a machine with few cores, where there was no difference
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,37 +29,76 @@ class Remark:
 
 
 def headline(result: RunResult, found: Sequence[PolicyStats]) -> PolicyStats | None:
-    """The policy to compare with the baseline in titles: the first that reports are about (SA-ATP), or else the fastest;
-    None if nothing is to compare.
+    """The policy to compare with the baseline in titles: the fastest, or the next one where the baseline is the fastest; None
+    if nothing is to compare.
     """
     base = stats.baseline(result, found)
-    others = [each for each in found if base is not None and each is not base and each.mean_s is not None]
-    subject = subject_of(each.policy for each in others)
-    named = [each for each in others if each.policy == subject]
-    return min(named or others, key=lambda each: each.mean_s or 0.0, default=None)
-
-
-def subject_of(names: Iterable[str]) -> str | None:
-    """The first of some policies that reports are about; None: there is none among them."""
-    return next((name for name in names if name in policies.names() and policies.find(name).is_subject), None)
+    return comparing.fastest([each for each in found if base is not None and each is not base])
 
 
 def iteration_time(result: RunResult) -> str:
     """SA-ATP: 68 % shorter iterations than ATP with one worker 4× slower."""
-    found = stats.policies(result)
-    base, other = stats.baseline(result, found), headline(result, found)
-    if base is None or not base.mean_s:
+    found = [each for each in stats.policies(result) if each.mean_s is not None]
+    base, best = stats.baseline(result, found), comparing.fastest(found)
+    if base is None or not base.mean_s or best is None:
         return _alone(result, found)
-    if other is None or other.mean_s is None:
+    if len(found) == 1:
         return f"{policy_name(base.policy)}: {duration(base.mean_s)} per iteration {situation(result)}"
-    reduction = 1 - other.mean_s / base.mean_s
+    rivals = [each for each in comparing.rivals(result, best, found) if each is not base]
+    if best is base:
+        if rivals:
+            return _baseline_has_rivals(result, base, rivals, len(found))
+        return _baseline_is_best(result, base, found)
+    # as the table does: against the baseline
+    how = comparing.iterations(result, base, best)
+    assert how is not None
+    if not how.is_clear:
+        return _baseline_has_rivals(result, base, [best, *rivals], len(found))
+    near = [policy_name(each.policy) for each in rivals]
+    also = f"; those of {join(near)} are not clearly longer" if near else ""
+    return (
+        f"{policy_name(best.policy)}: {how.in_words()} iterations than {policy_name(base.policy)}"
+        f"{_of_fewer_samples(result, base, best)} {situation(result)}{also}"
+    )
+
+
+def _baseline_has_rivals(result: RunResult, base: PolicyStats, others: Sequence[PolicyStats], count: int) -> str:
+    """The baseline is not clearly slower than the fastest. Args: others: that are not, either; count: of all policies."""
+    names = join([policy_name(each.policy) for each in (*others, base)])
+    compared = [comparing.iterations(result, base, each) for each in others]
+    if any(how is not None and how.verdict == "unclear" for how in compared):
+        found = f"No clear difference in iteration time between {names} {situation(result)}"
+    else:
+        found = f"{names}: iterations of the same length {situation(result)}"
+    return found if len(others) + 1 == count else f"{found}; all others take longer"
+
+
+def _baseline_is_best(result: RunResult, base: PolicyStats, found: Sequence[PolicyStats]) -> str:
+    """It is clearly faster than all others."""
+    other = comparing.fastest([each for each in found if each is not base])
+    how = comparing.iterations(result, base, other) if other is not None else None
+    assert other is not None
+    assert how is not None
     name, than = policy_name(other.policy), policy_name(base.policy)
-    if is_unclear(base, other):
-        return f"No clear difference in iteration time between {name} and {than} {situation(result)}"
-    if abs(reduction) < SAME:
-        return f"{name}: iterations as long as those of {than} {situation(result)}"
-    word = "shorter" if reduction > 0 else "longer"
-    return f"{name}: {percent(abs(reduction))} {word} iterations than {than} {situation(result)}"
+    if len(found) == 2:
+        return f"{name}: {how.in_words()} iterations than {than}{_of_fewer_samples(result, base, other)} {situation(result)}"
+    return (
+        f"{than}: the shortest iterations of {in_words(len(found))} policies {situation(result)}; those of the next, {name}, "
+        f"are {how.in_words()}{_of_fewer_samples(result, base, other)}"
+    )
+
+
+def _of_fewer_samples(result: RunResult, base: PolicyStats, other: PolicyStats) -> str:
+    """Where iterations are not of as much work."""
+    mine, theirs = (samples_of(each.policy, result.plan) for each in (other, base))
+    return f", of {number(mine)} samples in place of {number(theirs)}," if mine and theirs and mine != theirs else ""
+
+
+def samples_of(policy: str, plan: Plan) -> int | None:
+    """Of how many samples an update is made; None: this release does not know the policy."""
+    if policy not in policies.names():
+        return None
+    return policies.find(policy).shards(plan) * plan.job.batch_size
 
 
 def who_did_what(result: RunResult) -> str:
@@ -81,41 +121,62 @@ def training(result: RunResult) -> str:
     goal = f"{percent(target)} accuracy"
     if not found:
         return "Training loss over time"
-    base, other = stats.baseline(result, found), headline(result, found)
-    shown = [each for each in (base, other) if each is not None] or found[:1]
-    times = [each.time_to_accuracy_s(target) for each in shown]
-    names = [policy_name(each.policy) for each in shown]
-    if all(time is None for time in times):
-        who = f"{names[0]} did not reach" if len(shown) == 1 else f"Neither {names[0]} nor {names[1]} reached"
-        return f"{who} {goal} in {plural(result.plan.run.steps, 'step')}"
-    if len(shown) == 1:
-        return f"{names[0]} reaches {goal} after {duration(times[0])}"
-    before, after = times
-    if before is None or after is None:
-        reached = 1 if before is None else 0
-        return f"{names[reached]} reaches {goal} after {duration(times[reached])}, {names[1 - reached]} does not"
-    if not before or not after or abs(before / after - 1) < 0.05:
-        return f"{names[1]} reaches {goal} as soon as {names[0]}: after {duration(after)} and {duration(before)}"
-    sooner, later = (1, 0) if after < before else (0, 1)
-    ratio = factor((times[later] or 0.0) / (times[sooner] or 1.0))
-    return (
-        f"{names[sooner]} reaches {goal} {ratio} sooner than {names[later]}: "
-        f"after {duration(times[sooner])} instead of {duration(times[later])}"
-    )
+    times = {each.policy: time for each in found if (time := each.time_to_accuracy_s(target)) is not None}
+    if not times:
+        return _nobody_reached(result, found, goal)
+    best = min((each for each in found if each.policy in times), key=lambda each: times[each.policy])
+    others = [each for each in found if each is not best]
+    base = next((each for each in others if each.policy == result.plan.run.policies[0]), None)
+    # against the baseline; where that is the best itself, or is missing, against the next
+    other = base or min(others, key=lambda each: times.get(each.policy, math.inf), default=None)
+    name, after = policy_name(best.policy), duration(times[best.policy])
+    if other is None:
+        return f"{name} reaches {goal} after {after}"
+    than = policy_name(other.policy)
+    if other.policy not in times:
+        missed = "no other policy does" if len(times) == 1 and len(others) > 1 else f"{than} does not"
+        return f"{name} reaches {goal} after {after}, {missed}{_not_always(other, target)}"
+    how = comparing.training_times(result, *(each.reached_s(target) for each in (other, best)))
+    both = f"after {after} and {duration(times[other.policy])}"
+    if times[best.policy] == times[other.policy] or (how is not None and not how.is_clear):
+        is_known = how is None or how.verdict == "same"
+        return f"{name} reaches {goal} {'' if is_known else 'not clearly sooner than '}{'as soon as ' if is_known else ''}{than}: {both}"
+    ratio = f"{factor(times[other.policy] / times[best.policy])} " if times[best.policy] else ""
+    return f"{name} reaches {goal} {ratio}sooner than {than}: after {after} instead of {duration(times[other.policy])}"
+
+
+def _nobody_reached(result: RunResult, found: Sequence[PolicyStats], goal: str) -> str:
+    names = [policy_name(each.policy) for each in found]
+    few = {1: f"{names[0]} did not reach", 2: f"Neither {names[0]} nor {names[-1]} reached"}
+    who = few.get(len(names), f"None of {in_words(len(names))} policies reached")
+    sometimes = any(each.reached_s(result.plan.run.target_accuracy) for each in found)
+    return f"{who} {goal} in {plural(result.plan.run.steps, 'step')}{' in all repetitions' if sometimes else ''}"
+
+
+def _not_always(policy: PolicyStats, target: float) -> str:
+    """Of a policy that has no mean time: whether it has reached the target all the same, now and then."""
+    return " in all repetitions" if policy.reached_s(target) else ""
 
 
 def same_training(result: RunResult) -> str:
     """Whether the policies trained the same model, step for step; nothing if there is only one."""
     losses: dict[tuple[int, int, int], list[float]] = defaultdict(list)
+    evaluated = set()
     for run in result.runs:
         for each in run.evaluations:
             losses[run.repetition, run.job, each.step].append(each.loss)
+            evaluated.add(run.policy)
     shared = [found for found in losses.values() if len(found) > 1]
-    if not shared:
+    if not shared or len(evaluated) < 2:
         return ""
-    apart = max(max(found) - min(found) for found in shared)
+    # no number is as far as may be from any number, and equal to another one that is none
+    finite = [[loss for loss in found if math.isfinite(loss)] for found in shared]
+    if any(0 < len(numbers) < len(found) for numbers, found in zip(finite, shared, strict=True)):
+        return "Some of the policies' held-out losses are no numbers: where that is so, training has diverged."
+    apart = max((max(numbers) - min(numbers) for numbers in finite if numbers), default=0.0)
     if apart < 1e-6:
-        return "Step for step, the held-out loss is the same under every policy; only the clock differs."
+        who = "both policies" if len(evaluated) == 2 else f"all {in_words(len(evaluated))} policies"
+        return f"Step for step, the held-out loss is the same under {who}; only the clock differs."
     return f"Step for step, the policies' held-out losses differ by up to {digits(apart, 2)}."
 
 
@@ -174,7 +235,7 @@ def remarks(result: RunResult, summary: dict[str, Any]) -> list[Remark]:
         expected = result.plan.run.steps * result.plan.run.repetitions * result.plan.job.jobs
         if 0 < each["iterations"] < expected:
             doubt.append(f"{names[policy]}: {each['iterations']} of {expected} iterations were recorded.")
-    doubt += _busy(result) + _of_chance(result, summary)
+    doubt += _busy(result) + _of_chance(result)
     missing = [policy_name(policy) for policy in result.plan.run.policies if policy not in summary["policies"]]
     if missing:
         doubt.append(f"No data of {join(missing)}.")
@@ -190,7 +251,7 @@ def remarks(result: RunResult, summary: dict[str, Any]) -> list[Remark]:
 
 
 def _why_faster(policy: str) -> str:
-    if policies.find(policy).family is Family.PARAMETERS:
+    if policy in policies.names() and policies.find(policy).family is Family.PARAMETERS:
         return "as a short run can be: it ends before slow workers have pushed what they are at. More steps tell more."
     return "which cannot be; the emulation is off."
 
@@ -213,11 +274,15 @@ def _busy(result: RunResult) -> list[str]:
     ]
 
 
-def _of_chance(result: RunResult, summary: dict[str, Any]) -> list[str]:
-    """A small difference between two single runs, in real time, may come of whatever else the machine did."""
-    found = [r for r in summary["comparison"]["iteration_time_reduction"].values() if r is not None]
-    if result.devices == "simulated" or summary["repetitions"] > 1 or not any(abs(r) < CHANCE for r in found):
+def _of_chance(result: RunResult) -> list[str]:
+    """A small difference between two single runs may come of whatever else the machine did, or of which packets were lost."""
+    found = stats.policies(result)
+    base = stats.baseline(result, found)
+    compared = [comparing.iterations(result, base, each) for each in found if base is not None and each is not base]
+    if not any(how is not None and how.verdict == "unclear" and abs(how.reduction) < CHANCE for how in compared):
         return []
+    if any(len(each.repetition_means_s()) > 1 for each in found):
+        return []  # their spread is shown
     return [
         f"One repetition: a difference of less than {percent(CHANCE)} may be chance. --set run.repetitions=10 shows its "
         "spread."
@@ -239,11 +304,3 @@ def what_ran(result: RunResult) -> str:
 def _alone(result: RunResult, found: Sequence[PolicyStats]) -> str:
     shown = [f"{policy_name(each.policy)} {duration(each.mean_s)}" for each in found if each.mean_s is not None]
     return f"Iteration time {situation(result)}: {join(shown)}" if shown else "No iterations were recorded"
-
-
-def is_unclear(base: PolicyStats, other: PolicyStats) -> bool:
-    """Whether repetitions, where there are several, leave it open which of the two is faster."""
-    interval = stats.interval95(stats.reductions(base, other))
-    if interval is None or not interval[0] <= 0 <= interval[1]:
-        return False
-    return max(-interval[0], interval[1]) >= SAME  # else they are known to be alike

@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from sa_atp.report import findings, table
+from sa_atp.report import comparing, findings, stats, table
 from sa_atp.report.page import STYLE
 from sa_atp.report.summary import summarise
 from sa_atp.report.text import NBSP, duration, factor, number, percent, policy_name
@@ -72,36 +72,35 @@ def _remarks(remarks: Sequence[findings.Remark], level: str) -> str:
 
 
 def _headlines(result: RunResult, summary: dict[str, Any]) -> str:
-    """The handful of numbers that a reader came for."""
-    comparison = summary["comparison"]
-    policies = summary["policies"]
+    """The handful of numbers that a reader came for: of the policy in the title against the baseline."""
+    comparison, policies = summary["comparison"], summary["policies"]
+    found = stats.policies(result)
+    base, best = stats.baseline(result, found), findings.headline(result, found)
+    how = comparing.iterations(result, base, best) if base is not None and best is not None else None
     cards = []
-    chosen = findings.subject_of(comparison["speedup"]) or next(iter(comparison["speedup"]), None)
-    if chosen is not None and comparison["speedup"][chosen] is not None:
-        base, other = policy_name(comparison["baseline"]), policy_name(chosen)
-        reduction = comparison["iteration_time_reduction"][chosen]
-        means = [policies[p]["iteration_time_s"]["mean"] for p in (chosen, comparison["baseline"])]
-        word = "shorter" if reduction >= 0 else "longer"
-        interval = comparison["iteration_time_reduction_ci95"][chosen]
+    if base is None or best is None or how is None or not how.is_clear:
+        for policy, each in policies.items():
+            cards.append((duration(each["iteration_time_s"]["mean"]), f"per iteration, {policy_name(policy)}"))
+    else:
+        name, than = policy_name(best.policy), policy_name(base.policy)
+        interval = comparison["iteration_time_reduction_ci95"][best.policy]
         spread = f" (± {percent((interval[1] - interval[0]) / 2)}, 95{NBSP}% interval)" if interval else ""
         cards.append(
             (
-                percent(abs(reduction)),
-                f"{word} iterations{spread}: {duration(means[0])} instead of {duration(means[1])}",
+                percent(abs(how.reduction)),
+                f"{how.verdict} iterations of {name}{spread}: {duration(best.mean_s)} instead of {duration(base.mean_s)}",
             )
         )
-        cards.append(
-            (factor(comparison["speedup"][chosen]), f"as many iterations in the same time, {other} against {base}")
-        )
-        if comparison["training_speedup"][chosen] is not None:
+        speedup = comparison["speedup"][best.policy]
+        if speedup is not None:
+            cards.append((factor(speedup), f"as many iterations in the same time, {name} against {than}"))
+        if comparison["training_speedup"][best.policy] is not None:
             goal = percent(summary["target_accuracy"])
-            cards.append((factor(comparison["training_speedup"][chosen]), f"speed-up of training to {goal} accuracy"))
-        if policies[chosen]["ratio_to_fluid_bound"] is not None:
-            ratio = policies[chosen]["ratio_to_fluid_bound"]
-            cards.append((factor(ratio), f"the fluid bound of {duration(policies[chosen]['fluid_bound_s'])}"))
-    else:
-        for policy, each in policies.items():
-            cards.append((duration(each["iteration_time_s"]["mean"]), f"per iteration, {policy_name(policy)}"))
+            sooner = factor(comparison["training_speedup"][best.policy])
+            cards.append((sooner, f"as fast to {goal} accuracy, {name} against {than}"))
+        if policies[best.policy]["ratio_to_fluid_bound"] is not None:
+            ratio = policies[best.policy]["ratio_to_fluid_bound"]
+            cards.append((factor(ratio), f"the fluid bound of {duration(policies[best.policy]['fluid_bound_s'])}"))
     wrong, checked = (sum(p[key] for p in policies.values()) for key in ("sums_wrong", "sums_checked"))
     cards.append((number(wrong), f"wrong sums of {number(checked)} that were checked"))
     items = [f"<div><b>{escape(value)}</b><span>{escape(text)}</span></div>" for value, text in cards]

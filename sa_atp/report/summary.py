@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from sa_atp import policies
 from sa_atp.arrays import Measurements
-from sa_atp.report import stats
+from sa_atp.report import comparing, findings, stats
 from sa_atp.report.stats import PolicyStats
 from sa_atp.testbed.plan import Plan
 from sa_atp.testbed.records import RunResult
@@ -21,7 +20,8 @@ def summarise(result: RunResult) -> dict[str, Any]:
     """The summary of a run, ready for JSON. Times are in seconds.
 
     Means and percentiles are over the steps after the warm-up, all repetitions pooled; confidence intervals are over
-    repetitions, and null where there is only one. What was not measured is null.
+    repetitions, and null where there is only one. What was not measured is null, and so are percentiles of fewer values
+    than they take (`stats.values_for`).
     """
     plan = result.plan
     found = stats.policies(result)
@@ -69,7 +69,7 @@ def _policy(policy: PolicyStats, plan: Plan) -> dict[str, Any]:
             "mean_of_jobs": list(policy.job_means_s().values()),
         },
         "worker_iteration_time_s": _distribution(np.concatenate([np.empty(0), *(each.times_s for each in workers)])),
-        "samples_per_update": _samples(policy.policy, plan),
+        "samples_per_update": findings.samples_of(policy.policy, plan),
         "final_loss": final_loss,
         "final_accuracy": final_accuracy,
         "final_training_loss": _mean(training),
@@ -97,19 +97,11 @@ def _policy(policy: PolicyStats, plan: Plan) -> dict[str, Any]:
     }
 
 
-def _samples(policy: str, plan: Plan) -> int | None:
-    """Of which an update is made; None: this release does not know the policy."""
-    if policy not in policies.names():
-        return None
-    return policies.find(policy).shards(plan) * plan.job.batch_size
-
-
 def _distribution(times_s: Measurements) -> dict[str, float | None]:
-    """Of seconds."""
-    if not len(times_s):
-        return dict.fromkeys(("mean", "p50", "p90", "p99", "max"))
-    p50, p90, p99 = np.percentile(times_s, [50, 90, 99])
-    return {"mean": float(times_s.mean()), "p50": p50, "p90": p90, "p99": p99, "max": times_s.max()}
+    """Of seconds; None of percentiles for which there are too few of them, and of everything where there are none."""
+    found: dict[str, float | None] = {"mean": float(times_s.mean()) if len(times_s) else None}
+    found |= {f"p{which}": stats.percentile(times_s, which) for which in (50, 90, 99)}
+    return {**found, "max": float(times_s.max()) if len(times_s) else None}
 
 
 def _comparison(result: RunResult, found: list[PolicyStats]) -> dict[str, Any]:
@@ -117,6 +109,7 @@ def _comparison(result: RunResult, found: list[PolicyStats]) -> dict[str, Any]:
     base = stats.baseline(result, found)
     others = [each for each in found if each.policy != wanted]
     target = result.plan.run.target_accuracy
+    compared = {each.policy: comparing.iterations(result, base, each) if base else None for each in others}
     speedups = {each.policy: _ratio(base.mean_s if base else None, each.mean_s) for each in others}
     bound_ratio = _ratio(base.fluid_bound_s, base.mean_s) if base else None
     return {
@@ -124,6 +117,7 @@ def _comparison(result: RunResult, found: list[PolicyStats]) -> dict[str, Any]:
         "iteration_time_reduction": {
             each.policy: _less(_ratio(each.mean_s, base.mean_s if base else None)) for each in others
         },
+        "verdict": {policy: how.verdict if how else None for policy, how in compared.items()},
         "iteration_time_reduction_ci95": {
             each.policy: stats.interval95(stats.reductions(base, each)) if base else None for each in others
         },

@@ -9,13 +9,15 @@ from rich.table import Table
 from rich.text import Text
 
 from sa_atp import terminal
-from sa_atp.report import findings
+from sa_atp.report import comparing, findings, stats
 from sa_atp.report.summary import summarise
 from sa_atp.report.text import NBSP, digits, duration, factor, number, percent, policy_name
 from sa_atp.testbed.records import RunResult
+from sa_atp.words import join
 
 LABEL_WIDTH, COLUMN_WIDTH = 27, 12
-OVERVIEW_WIDTH = 76
+OVERVIEW_WIDTH = 80
+AGAINST = "to baseline"
 
 Cell = Callable[[str, dict[str, Any], dict[str, Any]], str]
 """Of (policy, its summary, the comparison): what stands in its column."""
@@ -66,13 +68,14 @@ def rows(summary: dict[str, Any]) -> list[tuple[str, list[tuple[str, Cell]]]]:
         ("mean", lambda _, p, __: duration(p["iteration_time_s"]["mean"])),
         ("p50", lambda _, p, __: duration(p["iteration_time_s"]["p50"])),
         ("p99", lambda _, p, __: duration(p["iteration_time_s"]["p99"])),
-        ("reduction", lambda name, _, c: _of(c["iteration_time_reduction"], name, percent)),
+        ("longest", lambda _, p, __: duration(p["iteration_time_s"]["max"])),
+        (AGAINST, _against),
         ("speed-up", lambda name, _, c: _of(c["speedup"], name, factor)),
         ("times the fluid bound", lambda _, p, __: factor(p["ratio_to_fluid_bound"])),
     ]
     if several:
         spread = "± (95 %, repetitions)".replace(" %", f"{NBSP}%")
-        time.insert(4, (spread, lambda name, _, c: _of(c["iteration_time_reduction_ci95"], name, _half_percent)))
+        time.insert(5, (spread, lambda name, _, c: _of(c["iteration_time_reduction_ci95"], name, _half_percent)))
         time.insert(1, (spread, lambda _, p, __: _half(p)))
     workers: list[tuple[str, Cell]] = [
         ("p99 of a worker's step", lambda _, p, __: duration(p["worker_iteration_time_s"]["p99"])),
@@ -130,6 +133,7 @@ def notes(result: RunResult, summary: dict[str, Any]) -> list[str]:
         less = f", {percent(reduction)} below the baseline" if reduction is not None and reduction > 0 else ""
         lines.append(f"Fluid bound: {duration(bound)} per iteration{less} (all work over all speed).")
     lines += _of_other_samples(summary)
+    lines += _of_few_values(summary)
     lines.append(findings.device_speed(result))
     return lines
 
@@ -144,14 +148,24 @@ def _of_other_samples(summary: dict[str, Any]) -> list[str]:
     ]
 
 
+def _of_few_values(summary: dict[str, Any]) -> list[str]:
+    """Which percentiles are not there, and why."""
+    counts = [p["iterations_counted"] for p in summary["policies"].values() if p["iterations_counted"]]
+    missing = [f"p{which}" for which in (50, 99) if counts and min(counts) < stats.values_for(which)]
+    if not missing:
+        return []
+    need = join([f"{name} takes {number(stats.values_for(int(name[1:])))} steps" for name in missing])
+    return [f"{need}, and {number(min(counts))} counted: – in its place."]
+
+
 def _overview(summary: dict[str, Any], baseline: str | None) -> Table:
     """All policies, a row each."""
     policies, comparison = summary["policies"], summary["comparison"]
     is_trained = any(p["final_accuracy"] is not None for p in policies.values())
     columns: list[tuple[str, Cell]] = [
         ("mean", lambda _, p, __: duration(p["iteration_time_s"]["mean"])),
-        ("p99", lambda _, p, __: duration(p["iteration_time_s"]["p99"])),
-        ("less", lambda name, _, c: _of(c["iteration_time_reduction"], name, percent)),
+        ("longest", lambda _, p, __: duration(p["iteration_time_s"]["max"])),
+        (AGAINST, _against),
     ]
     if is_trained:
         goal = percent(summary["target_accuracy"])
@@ -192,7 +206,16 @@ def _table(summary: dict[str, Any], policies: Sequence[str], baseline: str | Non
 def _emphasis(label: str, text: str) -> Text:
     if label == "wrong" and text != "0":
         return Text(text, style="bold red")
-    return Text(text, style="bold" if label in ("reduction", "speed-up", "less") else "")
+    return Text(text, style="bold" if label in (AGAINST, "speed-up") else "")
+
+
+def _against(policy: str, _: dict[str, Any], comparison: dict[str, Any]) -> str:
+    """How much shorter or longer iterations are than the baseline's; empty for the baseline itself."""
+    reduction = comparison["iteration_time_reduction"].get(policy)
+    if reduction is None:
+        return "" if policy == comparison["baseline"] else "–"
+    verdict: comparing.Verdict = comparison["verdict"][policy]
+    return comparing.Comparison(verdict, reduction).in_words()
 
 
 def _of(values: dict[str, Any], policy: str, write: Callable[[Any], str]) -> str:

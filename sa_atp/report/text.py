@@ -141,7 +141,8 @@ def _slow(patterns: list[tuple[tuple[int, float], ...]], workers: int) -> str:
         who = f"all {in_words(workers)} workers" if everybody else _workers(len(patterns[0]))
         return f"{who} {how}"
     if all(len(pattern) == 1 for pattern in patterns):
-        return f"a different worker {how} in each step"
+        same = len({worker for pattern in patterns for worker, _ in pattern}) == 1
+        return f"one worker {how}" if same else f"one worker in each step {how}, not always the same one"
     return f"some workers {how} at times"
 
 
