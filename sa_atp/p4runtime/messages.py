@@ -25,7 +25,7 @@ def class_maker(pool: Any) -> Callable[[Any], Any]:
     """What makes the class of a message from its descriptor in a pool, with the protobuf that is installed."""
     # protobuf 4.22 has the first, protobuf 5 no longer the second
     found: Callable[[Any], Any] | None = getattr(message_factory, "GetMessageClass", None)
-    return found or message_factory.MessageFactory(pool).GetPrototype  # type: ignore[no-any-return]
+    return found or message_factory.MessageFactory(pool).GetPrototype
 
 
 _class_of = class_maker(_POOL)
