@@ -1,31 +1,62 @@
 """Frames of the stream to a server of parameters: what goes in comes out, and nothing else is taken."""
 
+from collections.abc import Iterable
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from sa_atp.parameters.messages import SERVER, Failed, Gave, GoAhead, Join, Push, Task, Transfer
-from sa_atp.parameters.rules import Rules, Terms
-from sa_atp.parameters.server import ParameterServer
-from sa_atp.testbed.parameter_frames import pack, readdressed, unpack
+from sa_atp.parameters.messages import SERVER, Gave, GoAhead, Push, Task, Transfer
+from sa_atp.testbed import parameter_frames
+from sa_atp.testbed.parameter_frames import Assembler, Frame, pack
 
 TASKS = (Task(3, 1, 0), Task(3, 1, 1))
 
 
+def taken(parts: Iterable[bytes]) -> list[Frame]:
+    """The frames that these messages of gRPC complete."""
+    assembler = Assembler()
+    return [frame for part in parts if (frame := assembler.take(part)) is not None]
+
+
 def test_messages_and_what_is_beside_them() -> None:
     values = np.arange(7, dtype=np.float32)
-    frame = unpack(pack(SERVER, Push(clock=3, tasks=TASKS), values))
-    assert (frame.peer, frame.message) == (SERVER, Push(clock=3, tasks=TASKS))
-    assert frame.values is not None
-    assert frame.values.tobytes() == values.tobytes()
-    assert frame.values.flags.writeable  # it is the receiver's own
-    assert unpack(pack(2, Gave(order=1, tasks=()))) == (2, Gave(order=1, tasks=()), None)
-    samples = unpack(pack(2, Transfer(order=4, tasks=TASKS), np.zeros(5, np.uint8)))
-    assert samples == (2, Transfer(order=4, tasks=TASKS), None)
+    samples = np.arange(5, dtype=np.uint8)
+    pushed, gave, moved = taken(
+        [
+            *pack(SERVER, Push(clock=3, tasks=TASKS), values),
+            *pack(2, Gave(order=1, tasks=())),
+            *pack(2, Transfer(order=4, tasks=TASKS), samples),
+        ]
+    )
+    assert (pushed.peer, pushed.message) == (SERVER, Push(clock=3, tasks=TASKS))
+    assert pushed.values is not None
+    assert pushed.values.tobytes() == values.tobytes()
+    assert pushed.values.flags.writeable  # it is the receiver's own
+    assert (gave.peer, gave.message, gave.values, len(gave.payload)) == (2, Gave(order=1, tasks=()), None, 0)
+    assert (moved.message, moved.values, moved.payload.tobytes()) == (
+        Transfer(order=4, tasks=TASKS), None, samples.tobytes()
+    )  # fmt: skip
 
 
-def test_a_frame_is_handed_on_with_its_sender() -> None:
-    data = pack(2, Transfer(order=4, tasks=TASKS), np.arange(5, dtype=np.uint8))
-    assert readdressed(data, 7) == pack(7, Transfer(order=4, tasks=TASKS), np.arange(5, dtype=np.uint8))
+@given(values=st.integers(0, 40))
+def test_what_is_longer_than_a_piece_comes_in_several(values: int) -> None:
+    payload = np.arange(values, dtype=np.float32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parameter_frames, "CHUNK", 16)
+        parts = list(pack(SERVER, Push(clock=0, tasks=TASKS), payload))
+        [frame] = taken(parts)
+    assert len(parts) == max(1, -(-4 * values // 16))
+    assert frame.payload.tobytes() == payload.tobytes()
+
+
+def test_a_piece_of_another_length_is_refused() -> None:
+    first, second = pack(SERVER, Push(clock=0, tasks=TASKS), np.zeros((1 << 18) + 2, np.float32))
+    assembler = Assembler()
+    assert assembler.take(first) is None
+    with pytest.raises(ValueError, match=r"^7 bytes, where 8 are to come$"):
+        assembler.take(second[:-1])
 
 
 @pytest.mark.parametrize(
@@ -35,33 +66,15 @@ def test_a_frame_is_handed_on_with_its_sender() -> None:
         b"\0\0",
         b"\0\0\0\x09abc",
         b"\0\0\0\x01\xc0",
-        pack(0, GoAhead(clock=0, version=0, tasks=()), np.zeros(3, np.uint8)),
+        next(pack(0, GoAhead(clock=0, version=0, tasks=()), np.zeros(3, np.uint8))),
     ],
 )
 def test_what_is_no_frame_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"frame|message|float32"):
-        unpack(data)
+        Assembler().take(data)
 
 
-@pytest.mark.parametrize(
-    ("tasks", "values"),
-    [
-        ((Task(0, 2, 0),), 3),
-        ((Task(0, 0, 4),), 3),
-        ((Task(-1, 0, 0),), 3),
-        ((), 3),
-        ((Task(0, 0, 0),) * 2, 3),
-        (TASKS, 2),
-    ],
-)
-def test_what_is_no_update_is_refused_and_changes_nothing(tasks: tuple[Task, ...], values: int) -> None:
-    terms = Terms(world_size=2, micro_batches=4, learning_rate=0.1)
-    server = ParameterServer(Rules(terms))
-    server.receive(0, Join(), np.zeros(3, np.float32), 0)
-    server.receive(1, Join(), None, 0)
-    (answer,) = server.receive(0, Push(clock=0, tasks=tasks), np.ones(values, np.float32), 1)
-    assert isinstance(answer.message, Failed)
-    assert "rank 0" in answer.message.reason
-    assert server.store is not None
-    assert not server.store.values.any()
-    assert server.tasks_in == 0
+def test_more_than_its_kind_of_message_may_have_is_refused_before_it_comes() -> None:
+    first = next(pack(SERVER, Push(clock=0, tasks=TASKS), np.zeros(1 << 20, np.float32)))
+    with pytest.raises(ValueError, match=r"^4194304 bytes with a message Push, where at most 12 are expected$"):
+        Assembler(lambda _: 12).take(first)
