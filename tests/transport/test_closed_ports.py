@@ -169,7 +169,7 @@ def test_ranks_that_waited_for_others_say_that_the_server_is_gone(make: Callable
     cluster.world.server_host.paused = True
     cluster.run(lambda: workers[0].error is not None, 31.0)
     assert isinstance(workers[0].error, ParameterServerLostError)
-    assert "the parameter server at 10.0.255.1:21313 has not answered for 29." in str(workers[0].error)
+    assert "the parameter server at 10.0.255.1:21313 has not answered for 10." in str(workers[0].error)
 
 
 # --- a switch with an address of its own --------------------------------------------------------------------------------
