@@ -28,10 +28,8 @@ def ranks_of(ranks: Sequence[int]) -> str:
     return "ranks " + ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
 
 
-def beliefs(ranks: Sequence[int] | None) -> dict[str, str | None]:
-    """What a rank believes of its group and of its run. Args: ranks: the group's; None: it has none."""
-    return {
-        "process group": None if ranks is None else ranks_of(ranks),
-        # torchrun's; its agents meet under this name, so it is the same for all ranks of a run
-        "run": os.environ.get("TORCHELASTIC_RUN_ID"),
-    }
+def beliefs(ranks: Sequence[int] | None) -> dict[str, str]:
+    """What a rank believes of its group and of its run, if it has them. Args: ranks: the group's; None: there is none."""
+    found = {} if ranks is None else {"process group": ranks_of(ranks)}
+    run = os.environ.get("TORCHELASTIC_RUN_ID")  # under which torchrun's agents meet, so it is the same for all ranks
+    return found if run is None else {**found, "run": run}

@@ -180,7 +180,7 @@ def test_a_rank_that_does_not_come_is_named(server: str) -> None:
 def test_ranks_that_want_different_jobs_under_one_name_are_refused(server: str) -> None:
     with (
         sa_atp.connect(server, job="taken", rank=0, world_size=1),
-        pytest.raises(RefusedError, match="has 1 rank with 1"),
+        pytest.raises(RefusedError, match="world_size is 2 for rank 1 and 1 for rank 0"),
     ):
         sa_atp.connect(server, job="taken", rank=1, world_size=2, timeout_s=5.0)
 

@@ -58,7 +58,7 @@ def test_elastic_restart_with_fewer_ranks(server: str, monkeypatch: pytest.Monke
     for communicator in before:
         communicator._driver.stop()  # as if killed: it does not say that it leaves
     monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
-    with pytest.raises(RefusedError, match="job 'elastic' has 2 ranks"):
+    with pytest.raises(RefusedError, match="world_size is 1 for rank 0 and 2 for rank 1"):
         _ = SaAtpState(server, job="elastic", rank=0, world_size=1).communicator
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "a")
     with SaAtpState(server, job="elastic", rank=0, world_size=1) as state:

@@ -391,9 +391,9 @@ def test_a_job_that_is_refused_is_tried_again(make: Callable[..., Cluster], monk
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"size": 3}, "has 2 ranks with 1 contribution each"),
-        ({"micro_batches": 4}, "not 2 with 4"),
-        ({"help_mode": HelpMode.STEAL}, "and 'steal'"),
+        ({"size": 3}, "world_size is 3 for rank 0 and 2 for rank 1"),
+        ({"micro_batches": 4}, "micro_batches is 4 for rank 0 and 1 for rank 1"),
+        ({"help_mode": HelpMode.STEAL}, "help is 'steal' for rank 0 and 'none' for rank 1"),
     ],
 )
 def test_whoever_wants_another_job_under_a_name_in_use_is_refused(
