@@ -165,7 +165,7 @@ def test_errors_reach_every_rank_and_name_who_caused_them(together: Together) ->
 
 def test_arrays_that_cannot_be_summed_are_refused_at_once(together: Together) -> None:
     def work(comm: Communicator) -> None:
-        for wrong in (np.ones(3), np.ones(3, np.int32), np.ones(0, np.float32), [1.0, 2.0]):
+        for wrong in (np.ones(3), np.ones(3, np.int32), [1.0, 2.0]):
             with pytest.raises(UserError):
                 comm.all_reduce(wrong)
 
