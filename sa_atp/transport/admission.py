@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from sa_atp.transport.errors import describe_ranks
 from sa_atp.transport.job import Job, Member, State
+from sa_atp.transport.membership import GONE_US
 from sa_atp.transport.registry import MAX_JOBS, OVER, Registry
 from sa_atp.transport.server_events import Admit, Retire, ServerEvent, ServerSettings
 from sa_atp.transport.terms import difference, terms
@@ -69,7 +70,7 @@ class Admission:
                 f"program has bits for: at most {bits // sharers} each, or start switch and server with --contributions"
             )
         job = self._registry.named(asked.name)
-        if (job is None or job.state in OVER) and self._waiting_from(address[0]) >= MOST_WAITING:
+        if (job is None or job.state in OVER) and self._waiting_from(address[0], now_us) >= MOST_WAITING:
             return _not_yet(
                 asked, f"{MOST_WAITING} jobs with ranks at {address[0]} have not begun yet, and more must wait"
             )
@@ -118,10 +119,13 @@ class Admission:
         differs = None if job.differs is None else job.differs[1]
         return Waiting(missing=job.missing, refusal=job.refusal, differs=differs)
 
-    def _waiting_from(self, ip: str) -> int:
-        """In how many jobs a host has ranks that nobody has heard of since they asked to join."""
-        live = (job for job in self.jobs.values() if job.state not in OVER)
-        return sum(any(m.address[0] == ip and not m.has_spoken for m in job.members.values()) for job in live)
+    def _waiting_from(self, ip: str, now_us: int) -> int:
+        """In how many jobs a host has ranks that have asked to join a short while ago, and said nothing since."""
+
+        def waits(m: Member) -> bool:
+            return m.address[0] == ip and not m.has_spoken and now_us - m.heard_us < GONE_US
+
+        return sum(any(map(waits, job.members.values())) for job in self.jobs.values() if job.state not in OVER)
 
     def drop(self, job: Job, ranks: Collection[int]) -> None:
         """These ranks do not wait to be admitted any more, before the job runs."""
