@@ -1,5 +1,5 @@
-"""Which policy is faster, and whether the run shows it. Titles, tables, figures and remarks all have their verdict from here,
-so that no two of them say different things.
+"""Which policy is faster, and whether the run shows it. Titles, tables, figures and remarks all have their verdict from
+here, so that no two of them say different things.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ class Comparison:
     """A policy's times against another's."""
 
     verdict: Verdict
-    """unclear: the difference is within the spread of repetitions; or there is one repetition only, and it may be chance."""
+    """unclear: the difference is within the spread of repetitions, or may be chance where there is only one."""
     reduction: float
     """By how much the mean is shorter: 0.6 for 60 %; negative: longer."""
 

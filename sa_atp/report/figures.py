@@ -1,17 +1,17 @@
 """The figures of a run. Each is a function of the result and says in its title what is seen."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sa_atp.report import comparing, findings, stats, style
+from sa_atp.report import comparing, findings, stats, stragglers, style
 from sa_atp.report.gantt import timeline
 from sa_atp.report.stats import PolicyStats, WorkerShare
 from sa_atp.report.style import NothingToDrawError
-from sa_atp.report.text import axis_unit, digits, duration, factor, number, plural, policy_name, situation, slower
+from sa_atp.report.text import axis_unit, digits, duration, factor, number, plural, policy_name, situation
 from sa_atp.report.training import training
 from sa_atp.testbed.records import RunResult
 
@@ -190,11 +190,14 @@ def who_did_what(result: RunResult) -> "Figure":
     )
     panels = made.subplots(len(shown), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
     end_s = max(sum(worker.seconds.values()) for _, workers in shown for worker in workers) or 1.0
+    any_slow = False
     for axes, (policy, workers) in zip(panels, shown, strict=True):
-        _stacks(axes, workers, end_s, room_for_text=row_in > 0.3)
-        _who_labels(axes, policy, workers, fine=row_in > 0.3)
+        slow = stragglers.notes(result, workers)
+        any_slow |= bool(slow)
+        _stacks(axes, workers, slow, end_s, room_for_text=row_in > 0.3)
+        _who_labels(axes, policy, workers, slow, fine=row_in > 0.3)
     kinds = {kind for _, workers in shown for w in workers for kind, s in w.seconds.items() if s > 0}
-    style.add_legend(made, style.activity_keys(kinds, slow=_any_slow(shown)), height_in)
+    style.add_legend(made, style.activity_keys(kinds, slow=any_slow), height_in)
     _time_axis(panels[-1], end_s * 1.01, labelled=False)
     panels[-1].set_xlabel(f"mean time per step ({axis_unit(end_s * 1.01)[1]})")
     for axes in panels:
@@ -202,10 +205,13 @@ def who_did_what(result: RunResult) -> "Figure":
     return made
 
 
-def _stacks(axes: "Axes", workers: list[WorkerShare], end_s: float, *, room_for_text: bool) -> None:
+def _stacks(
+    axes: "Axes", workers: list[WorkerShare], slow: Mapping[int, str], end_s: float, *, room_for_text: bool
+) -> None:
+    """Args: slow: stragglers."""
     scale, unit = axis_unit(end_s * 1.01)
     for y, worker in enumerate(workers):
-        if worker.slow_steps > 0.5:
+        if worker.worker in slow:
             axes.barh(y, sum(worker.seconds.values()), height=1.0, color=style.SLOW_COLOUR, zorder=0)
         left = 0.0
         for kind in stats.ACTIVITIES:
@@ -219,13 +225,16 @@ def _stacks(axes: "Axes", workers: list[WorkerShare], end_s: float, *, room_for_
             left += seconds
 
 
-def _who_labels(axes: "Axes", policy: PolicyStats, workers: list[WorkerShare], *, fine: bool) -> None:
+def _who_labels(
+    axes: "Axes", policy: PolicyStats, workers: list[WorkerShare], slow: Mapping[int, str], *, fine: bool
+) -> None:
+    """Args: slow: stragglers, and why they are."""
     mean = f": mean iteration {duration(policy.mean_s)}" if policy.mean_s is not None else ""
     axes.set_title(policy_name(policy.policy) + mean, weight="bold")
     size = 10 if fine else 8.5
-    axes.set_yticks(range(len(workers)), [_worker_label(w) for w in workers], size=size)
+    axes.set_yticks(range(len(workers)), [_worker_label(w, slow) for w in workers], size=size)
     for tick, worker in zip(axes.get_yticklabels(), workers, strict=True):
-        tick.set_fontweight("bold" if worker.slow_steps > 0.5 else "normal")
+        tick.set_fontweight("bold" if worker.worker in slow else "normal")
     for y, worker in enumerate(workers):
         text = f"{worker.own:.1f} own" + (f" + {worker.helped:.1f} helped" if worker.helped else "")
         axes.annotate(text, (1, y), (4, 0), xycoords=("axes fraction", "data"), textcoords="offset points",
@@ -241,14 +250,9 @@ def _short(value: float, unit: str) -> str:
     return f"{value:.0f}" if value >= 9.95 and unit != "s" else digits(value, 3 if value >= 9.95 else 2)
 
 
-def _worker_label(worker: WorkerShare) -> str:
-    if worker.slow_steps > 0.5 and worker.slowdown > 1:
-        return f"worker {worker.worker} ({slower(worker.slowdown)})"
-    return f"worker {worker.worker}"
-
-
-def _any_slow(shown: Sequence[tuple[PolicyStats, list[WorkerShare]]]) -> bool:
-    return any(worker.slow_steps > 0.5 for _, workers in shown for worker in workers)
+def _worker_label(worker: WorkerShare, slow: Mapping[int, str]) -> str:
+    why = f" ({slow[worker.worker]})" if worker.worker in slow else ""
+    return f"worker {worker.worker}{why}"
 
 
 def _subtitle(result: RunResult, shown: Sequence[PolicyStats]) -> str:

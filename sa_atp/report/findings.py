@@ -29,8 +29,8 @@ class Remark:
 
 
 def headline(result: RunResult, found: Sequence[PolicyStats]) -> PolicyStats | None:
-    """The policy to compare with the baseline in titles: the fastest, or the next one where the baseline is the fastest; None
-    if nothing is to compare.
+    """The policy to compare with the baseline in titles: the fastest, or the next one where the baseline is the fastest;
+    None if nothing is to compare.
     """
     base = stats.baseline(result, found)
     return comparing.fastest([each for each in found if base is not None and each is not base])
@@ -79,12 +79,12 @@ def _baseline_is_best(result: RunResult, base: PolicyStats, found: Sequence[Poli
     how = comparing.iterations(result, base, other) if other is not None else None
     assert other is not None
     assert how is not None
-    name, than = policy_name(other.policy), policy_name(base.policy)
+    name, than, fewer = policy_name(other.policy), policy_name(base.policy), _of_fewer_samples(result, base, other)
     if len(found) == 2:
-        return f"{name}: {how.in_words()} iterations than {than}{_of_fewer_samples(result, base, other)} {situation(result)}"
+        return f"{name}: {how.in_words()} iterations than {than}{fewer} {situation(result)}"
     return (
-        f"{than}: the shortest iterations of {in_words(len(found))} policies {situation(result)}; those of the next, {name}, "
-        f"are {how.in_words()}{_of_fewer_samples(result, base, other)}"
+        f"{than}: the shortest iterations of {in_words(len(found))} policies {situation(result)}; those of the next, "
+        f"{name}, are {how.in_words()}{fewer.removesuffix(',')}"
     )
 
 
@@ -139,8 +139,8 @@ def training(result: RunResult) -> str:
     how = comparing.training_times(result, *(each.reached_s(target) for each in (other, best)))
     both = f"after {after} and {duration(times[other.policy])}"
     if times[best.policy] == times[other.policy] or (how is not None and not how.is_clear):
-        is_known = how is None or how.verdict == "same"
-        return f"{name} reaches {goal} {'' if is_known else 'not clearly sooner than '}{'as soon as ' if is_known else ''}{than}: {both}"
+        order = "not clearly sooner than" if how is not None and how.verdict == "unclear" else "as soon as"
+        return f"{name} reaches {goal} {order} {than}: {both}"
     ratio = f"{factor(times[other.policy] / times[best.policy])} " if times[best.policy] else ""
     return f"{name} reaches {goal} {ratio}sooner than {than}: after {after} instead of {duration(times[other.policy])}"
 
@@ -275,7 +275,7 @@ def _busy(result: RunResult) -> list[str]:
 
 
 def _of_chance(result: RunResult) -> list[str]:
-    """A small difference between two single runs may come of whatever else the machine did, or of which packets were lost."""
+    """A small difference between single runs may come of whatever else the machine did, or of which packets were lost."""
     found = stats.policies(result)
     base = stats.baseline(result, found)
     compared = [comparing.iterations(result, base, each) for each in found if base is not None and each is not base]

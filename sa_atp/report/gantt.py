@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sa_atp.report import findings, stats, style
+from sa_atp.report import findings, stats, stragglers, style
 from sa_atp.report.stats import PolicyStats
 from sa_atp.report.style import NothingToDrawError
 from sa_atp.report.text import axis_unit, duration, in_words, policy_name, situation, slower
@@ -60,7 +60,7 @@ def timeline(result: RunResult) -> "Figure":
         drawn = _draw(axes, stretch, workers[stretch.policy.policy], end_s, row_in)
         kinds |= {i.kind for i in drawn}
         cancelled |= any(_is_cancelled(i) for i in drawn)
-        slow |= _straggler_bands(axes, stretch, workers[stretch.policy.policy], end_s, row_in)
+        slow |= _straggler_bands(axes, result, stretch, workers[stretch.policy.policy], end_s, row_in)
         _step_lines(axes, stretch, end_s)
     keys = style.activity_keys(kinds, slow=slow)
     if cancelled:
@@ -169,8 +169,13 @@ def _draw(axes: "Axes", stretch: Stretch, workers: list[int], end_s: float, row_
     return shown
 
 
-def _straggler_bands(axes: "Axes", stretch: Stretch, workers: list[int], end_s: float, row_in: float) -> bool:
-    """A band behind a worker for as long as its device is slow, or it pauses in the step. Returns: whether any is."""
+def _straggler_bands(
+    axes: "Axes", result: RunResult, stretch: Stretch, workers: list[int], end_s: float, row_in: float
+) -> bool:
+    """A band behind a worker for as long as its device or its link is slow, or it pauses in the step. Returns: whether any
+    is.
+    """
+    links = stragglers.slow_links(result)
     slow = {(i.step, i.worker): i.slowdown for i in stretch.run.iterations if i.slowdown > 1}
     paused = {(i.step, i.worker): 1.0 for i in stretch.run.intervals if i.kind == "pause"}
     labels, found = [], False
@@ -178,16 +183,18 @@ def _straggler_bands(axes: "Axes", stretch: Stretch, workers: list[int], end_s: 
         steps = [step for (step, who), (start, _) in stretch.spans_s.items() if who == worker and start < end_s]
         factors = [f for step in steps if (f := slow.get((step, worker), paused.get((step, worker)))) is not None]
         for step in steps:
-            if (step, worker) in slow or (step, worker) in paused:
+            if (step, worker) in slow or (step, worker) in paused or worker in links:
                 start, end = stretch.spans_s[step, worker]
                 start, end = max(0.0, min(start, end_s)), min(end, end_s)
                 axes.broken_barh([(start, end - start)], (y - 0.5, 1.0), facecolor=style.SLOW_COLOUR, lw=0, zorder=0)
                 found = True
         is_always = len(factors) == len(steps) and len(set(factors)) == 1 and factors[0] > 1
-        labels.append(f"worker {worker} ({slower(factors[0])})" if is_always else f"worker {worker}")
+        why = [slower(factors[0])] if is_always else []
+        why += [links[worker]] if worker in links else []
+        labels.append(f"worker {worker} ({', '.join(why)})" if why else f"worker {worker}")
     axes.set_yticks(range(len(workers)), labels, size=10 if row_in > 0.2 else 8)
     for tick, label in zip(axes.get_yticklabels(), labels, strict=True):
-        tick.set_fontweight("bold" if "slower" in label else "normal")
+        tick.set_fontweight("bold" if "(" in label else "normal")
     return found
 
 

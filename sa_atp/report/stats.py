@@ -206,8 +206,8 @@ def step_ends_s(run: PolicyRun) -> dict[int, float]:
 
 
 def values_for(percentile: int) -> int:
-    """How many values a percentile takes: so many that one of them is beyond it. Of three values the 99th percentile would be
-    the longest, called by another name: p50 takes 2, p25 and p75 take 4, p90 takes 10, p99 takes 100.
+    """How many values a percentile takes: so many that one of them is beyond it. Of three values the 99th percentile would
+    be the longest, called by another name: p50 takes 2, p25 and p75 take 4, p90 takes 10, p99 takes 100.
     """
     return -(-100 // min(percentile, 100 - percentile))
 

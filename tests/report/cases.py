@@ -127,6 +127,20 @@ def _straggler(**fields: object) -> Callable[[], RunResult]:
     return lambda: synthetic.result(straggler=StragglerPlan(**fields), steps=16)  # type: ignore[arg-type]
 
 
+def slow_links(by: str = "congestion") -> RunResult:
+    """A worker that computes as fast as the others, and whose link is slow: by the plan, or for other traffic."""
+    found = synthetic.result(straggler=StragglerPlan(pattern="none"), steps=8)
+    straggler = {
+        "congestion": StragglerPlan(by="congestion"),
+        "contention": StragglerPlan(pattern="contention"),
+        "rate": StragglerPlan(pattern="none"),
+    }[by]
+    rates = (1000.0, 1000.0, 1000.0, 100.0) if by == "rate" else ()
+    found.plan = replace(found.plan, straggler=straggler, topology=replace(found.plan.topology, worker_mbps=rates))
+    found.backend = "sim"
+    return found
+
+
 # names as long as any policy's
 TEN = ("atp", "sa-atp", "ps", "gloo", "sync-opt", *(f"unheard-of {n}" for n in "ABCDE"))
 
@@ -158,6 +172,9 @@ CASES: dict[str, Callable[[], RunResult]] = {
     "no straggler": _straggler(pattern="none"),
     "random straggler": _straggler(pattern="random"),
     "pauses": _straggler(pattern="pause"),
+    "congested link": slow_links,
+    "contended link": lambda: slow_links("contention"),
+    "slow link": lambda: slow_links("rate"),
     "extreme straggler": _straggler(slowdown=100.0),
     "all are slow": _straggler(workers=(0, 1, 2, 3)),
     "no evaluations": lambda: synthetic.result(evaluate=False, steps=6),

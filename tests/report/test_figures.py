@@ -111,6 +111,31 @@ def test_figures_show_the_fluid_bound_and_the_reduction() -> None:
     assert any(text.startswith("63 % shorter") for text in written)
 
 
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("demo", "worker 3 (4× slower)"),
+        ("congested link", "worker 3 (link 4× slower)"),
+        ("contended link", "worker 3 (link contended)"),
+        ("slow link", "worker 3 (link 10× slower)"),
+        ("pauses", "worker 3 (pauses at times)"),
+    ],
+)
+def test_whatever_makes_a_straggler_it_is_marked(name: str, label: str) -> None:
+    """With its reason, and in the legend."""
+    shown = ["who_did_what.png"] if name == "pauses" else ["who_did_what.png", "timeline.png"]
+    for kind in (kind for kind in FIGURES if kind.name in shown):
+        written = [text for text, _ in texts(drawn(kind, CASES[name]()))]
+        assert written.count(label) == 2
+        assert "straggler" in written
+
+
+def test_links_of_a_backend_without_links_make_no_stragglers() -> None:
+    found = CASES["slow link"]()
+    found.backend = "local"
+    assert "straggler" not in [text for text, _ in texts(drawn(FIGURES[1], found))]
+
+
 def test_every_activity_has_its_own_colour_and_so_has_every_policy() -> None:
     assert len(set(style.ACTIVITY_COLOURS.values())) == 5
     worn = [*policies.colours().values(), style.BOUND_COLOUR, *style.ACTIVITY_COLOURS.values()]

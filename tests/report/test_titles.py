@@ -1,4 +1,4 @@
-"""Every title, table and remark agrees with the records, whatever these are: drawn at random, and read as a reader would."""
+"""Every title, table and remark agrees with the records, whatever these are: drawn at random, and read as people do."""
 
 import math
 import re
