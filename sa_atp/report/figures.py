@@ -98,11 +98,13 @@ def _bounds(axes: "Axes", shown: Sequence[PolicyStats]) -> None:
         for y, bound in bounds.items():
             axes.plot([bound, bound], [y - 0.42, y + 0.42], color=style.BOUND_COLOUR, lw=1.4, ls=(0, (4, 2)))
         shortest, longest = min(bounds.values()), max(bounds.values())
-        about = f"fluid bounds {duration(shortest)} to {duration(longest)} (work of an update / all speed)"
+        about = (
+            f"fluid bounds {duration(shortest)} to {duration(longest)} (devices alone: work of an update / all speed)"
+        )
     elif bounds:
         bound = sum(bounds.values()) / len(bounds)
         axes.axvline(bound, color=style.BOUND_COLOUR, lw=1.4, ls=(0, (4, 2)))
-        about = f"fluid bound {duration(bound)} (all work / all speed)"
+        about = f"fluid bound {duration(bound)} (devices alone: all work / all speed)"
     else:
         return
     axes.set_title(about, loc="right", color=style.BOUND_COLOUR, size=9.5)
@@ -237,6 +239,7 @@ def _who_labels(
         tick.set_fontweight("bold" if worker.worker in slow else "normal")
     for y, worker in enumerate(workers):
         text = f"{worker.own:.1f} own" + (f" + {worker.helped:.1f} helped" if worker.helped else "")
+        text += f", {worker.unused:.1f} unused" if worker.unused else ""
         axes.annotate(text, (1, y), (4, 0), xycoords=("axes fraction", "data"), textcoords="offset points",
                       va="center", size=size - 1, color=style.FAINT)  # fmt: skip
     axes.annotate("micro-batches per step", (1, 1), (4, 5), xycoords="axes fraction", textcoords="offset points",
@@ -257,7 +260,7 @@ def _worker_label(worker: WorkerShare, slow: Mapping[int, str]) -> str:
 
 def _subtitle(result: RunResult, shown: Sequence[PolicyStats]) -> str:
     counted = max(len(each.pooled_s) for each in shown)
-    taken = max(sum(len({i.step for i in run.iterations}) for run in each.runs) for each in shown)
+    taken = max(sum(len(stats.step_ends_s(run)) for run in each.runs) for each in shown)
     warm_up = f"{plural(result.plan.run.warm_up, 'step')} of warm-up not counted" if counted < taken else "all counted"
     return f"{findings.what_ran(result)} of each policy; {warm_up}."
 
@@ -266,14 +269,15 @@ FIGURES: tuple[FigureKind, ...] = (
     FigureKind(
         "iteration_time.png",
         iteration_time,
-        "Mean time of an iteration under each policy, and every single step below; no assignment of work can be faster "
-        "than the fluid bound, the time that all work takes when all devices share it perfectly.",
+        "Mean time of an iteration under each policy, and how its steps are distributed below. The fluid bound is one of "
+        "devices: the time that all work takes when all of them share it perfectly. Links are not counted in it; where "
+        "they are slow, or far, nothing comes near it.",
     ),
     FigureKind(
         "who_did_what.png",
         who_did_what,
-        "Where each worker's time goes in an average step, and how many micro-batches it contributes; what is grey is "
-        "lost.",
+        "Where each worker's time goes in an average step, and how many micro-batches it contributes."
+        " Unused ones it computed for nothing: another had them first, or nobody waited for them.",
     ),
     FigureKind(
         "timeline.png",
@@ -283,7 +287,7 @@ FIGURES: tuple[FigureKind, ...] = (
     FigureKind(
         "training.png",
         training,
-        "The same training against the clock: held-out loss and accuracy after each step, and when the target accuracy "
-        "is reached.",
+        "Training against the clock: the loss, and where held-out samples were evaluated their accuracy, and when it "
+        "reached the target.",
     ),
 )

@@ -111,7 +111,7 @@ def _headlines(result: RunResult, summary: dict[str, Any]) -> str:
 def _figure(path: Path, caption: str) -> str:
     data = base64.b64encode(path.read_bytes()).decode("ascii")
     return (
-        f'<figure><img src="data:image/png;base64,{data}" alt="{escape(caption)}">'
+        f'<figure><div><img src="data:image/png;base64,{data}" alt="{escape(caption)}"></div>'
         f"<figcaption>{escape(caption)}</figcaption></figure>"
     )
 

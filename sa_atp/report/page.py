@@ -22,6 +22,8 @@ h2 { margin: 48px 0 12px; padding-top: 12px; border-top: 1px solid var(--line); 
 .cards .bad b { color: var(--bad); }
 figure { margin: 0 0 36px; }
 figure img { display: block; max-width: 100%; height: auto; }
+@media (max-width: 800px) { main { padding: 16px 12px 48px; } figure div { overflow-x: auto; }
+  figure img { width: 800px; max-width: none; } }
 figcaption { margin-top: 6px; color: var(--faint); font-size: 14px; max-width: 80ch; }
 table { border-collapse: collapse; font-size: 14px; }
 th { text-align: left; font-weight: 400; vertical-align: top; }

@@ -131,7 +131,7 @@ def notes(result: RunResult, summary: dict[str, Any]) -> list[str]:
     bound, reduction = summary["comparison"]["fluid_bound_s"], summary["comparison"]["fluid_bound_reduction"]
     if bound is not None:
         less = f", {percent(reduction)} below the baseline" if reduction is not None and reduction > 0 else ""
-        lines.append(f"Fluid bound: {duration(bound)} per iteration{less} (all work over all speed).")
+        lines.append(f"Fluid bound: {duration(bound)} per iteration{less} (devices alone: all work over all speed).")
     lines += _of_other_samples(summary)
     lines += _of_few_values(summary)
     lines.append(findings.device_speed(result))

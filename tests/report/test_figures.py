@@ -107,7 +107,7 @@ def test_the_timelines_title_counts_steps() -> None:
 
 def test_figures_show_the_fluid_bound_and_the_reduction() -> None:
     written = [text.replace("\u00a0", " ") for text, _ in texts(drawn(FIGURES[0], synthetic.result()))]
-    assert "fluid bound 158 ms (all work / all speed)" in written
+    assert "fluid bound 158 ms (devices alone: all work / all speed)" in written
     assert any(text.startswith("63 % shorter") for text in written)
 
 
