@@ -60,7 +60,7 @@ def check_labels(run: PolicyRun) -> None:
 def test_what_an_owner_gets_back_is_its_own() -> None:
     """Lost packets make a straggler leave micro-batches to others, and get some of them back when it waits."""
     (run,) = simulate("network.loss=0.02")
-    first_help = {}
+    first_help: dict[tuple[int, int], int] = {}
     for i in run.intervals:
         if i.kind == "help":
             first_help.setdefault((i.worker, i.step), i.start_us)
