@@ -435,7 +435,7 @@ class ContributionGroup:
             if quantise([part], exponent, self.contributions, alone):
                 rows = np.flatnonzero((is_poison & (alone.reshape(lanes.shape) == POISON)).any(axis=1))
                 whose = owners if len(parts) == 1 else owners[n : n + 1]
-                lanes[np.ix_(rows, [c % self.plan.lanes for c in whose])] = POISON
+                lanes[np.ix_(rows, np.array(whose) % self.plan.lanes)] = POISON
 
     def _scale_lanes(self, attempt: int, fragment: int, excluded: int) -> Lanes:
         """Each contribution has a place for its magnitude of each chunk; everyone else writes zero there."""

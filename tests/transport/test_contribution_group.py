@@ -187,7 +187,7 @@ def test_what_was_sent_again_hides_nothing_behind_it() -> None:
 def test_what_grew_out_of_its_exponent_costs_a_chunk_not_a_fragment(
     parts: int, values: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where its magnitude has grown all of a tensor is poisoned. Each part of a chunk is rounded once more, to say whose."""
+    """Where its magnitude has grown all of a tensor is poisoned. Each part is rounded once more, to say whose it is."""
     calls = 0
 
     def counted(*arguments: Any) -> int:
@@ -197,7 +197,9 @@ def test_what_grew_out_of_its_exponent_costs_a_chunk_not_a_fragment(
 
     monkeypatch.setattr(contribution_group, "quantise", counted)
     rng = np.random.default_rng(3)
-    arrays = [rng.choice(np.float32([1.0, 1e6, np.nan]), values, p=[0.99, 0.005, 0.005]) for _ in range(parts)]
+    arrays = [
+        rng.choice(np.array([1.0, 1e6, np.nan], np.float32), values, p=[0.99, 0.005, 0.005]) for _ in range(parts)
+    ]
     plan = Plan(values, LANES)
     group = ContributionGroup(plan, (1 << parts) - 1, arrays, 4, on_behalf=False, under_way=UnderWay())
     for chunk in range(plan.chunks):
@@ -210,7 +212,7 @@ def test_what_grew_out_of_its_exponent_costs_a_chunk_not_a_fragment(
             bad = [~(np.abs(part[span]) < 1e5) for part in arrays]
             whose = {0, 1, 2} & {n for n, lane in enumerate(bad) if lane.any()}
             expected = np.zeros(LANES, np.int64)
-            known = sum(np.where(lane, 0, 1 << 20) for lane in bad)
+            known = np.sum([np.where(lane, 0, 1 << 20) for lane in bad], axis=0)
             expected[: len(known)] = np.where(np.logical_or.reduce(bad), 0, known)
             expected[sorted(whose)] = POISON
             np.testing.assert_array_equal(lanes[row], expected)
