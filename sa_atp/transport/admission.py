@@ -127,6 +127,13 @@ class Admission:
 
         return sum(any(map(waits, job.members.values())) for job in self.jobs.values() if job.state not in OVER)
 
+    def answered(self, asked: Join, address: Address, spare_bytes: int) -> None:
+        """A question has its answer. Args: spare_bytes: by which the answer is shorter."""
+        job = self._registry.named(asked.name)
+        member = None if job is None else job.member_at(address)
+        if member is not None:
+            member.spare_bytes = spare_bytes
+
     def drop(self, job: Job, ranks: Collection[int]) -> None:
         """These ranks do not wait to be admitted any more, before the job runs."""
         if job.state is State.ADMITTING:

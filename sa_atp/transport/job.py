@@ -88,6 +88,7 @@ class Member:
     incarnation: int
     heard_us: int
     has_spoken: bool = False  # in this epoch, so it has its welcome, and does not ask to join any more
+    spare_bytes: int = 0  # by which its last question to join was longer than what has been said to it since
     oldest: int | None = None  # no result before this one will be asked for by this rank
     left_at: int | None = None  # `oldest` when it asked to leave: it contributes no more
     leaving: int = 0  # number of that request while it is not answered: it stays for those who may need its sums

@@ -236,7 +236,8 @@ class ParameterServer:
             match request:
                 case Join():
                     joined = self._admission.join(request, address, now_us, room=len(packet))
-                    self._reply(address, head, joined, len(packet))
+                    spare = len(packet) - self._reply(address, head, joined, len(packet))
+                    self._admission.answered(request, address, spare)
                     self._look_out(now_us)
                 case Describe():
                     known = job_status.may_ask(self.jobs, self.own_ip, address)
@@ -360,17 +361,19 @@ class ParameterServer:
                 self._out.append(Burst.of(member.address, packet))
                 member.leaving = 0
 
-    def _reply(self, address: Address, head: np.void, reply: Reply, room: int | None) -> None:
+    def _reply(self, address: Address, head: np.void, reply: Reply, room: int | None) -> int:
         """Answers a request, in the name of the job and the epoch that it came from.
 
         Args: room: bytes of the request, which the answer to one who is no member must not exceed; None: it is a member.
+        Returns: how many bytes the answer has.
         """
         answer = reply if room is None else fitted(reply, room)
         if answer is None:
             self.malformed += 1  # no question of this protocol is so short
-            return
+            return 0
         packet = encode(answer, request=int(head["seq"]), job=int(head["job"]), epoch=int(head["epoch"]), reply=True)
         self._out.append(Burst.of(address, packet))
+        return len(packet)
 
     # --- failures and time ----------------------------------------------------------------------------------------------
 
@@ -479,7 +482,11 @@ class ParameterServer:
                 # asks for nothing, but if nobody is there any more, the host refuses it
                 said = Progress(passed=job.sums.oldest_seq, ahead=job.ahead)
                 packet = encode(said, request=0, job=job.number, epoch=job.epoch, reply=True)
-                self._out.extend(Burst.of(member.address, packet) for member in doubted)
+                for member in doubted:
+                    # who has not spoken may be anybody, and gets no more than it has sent
+                    if member.has_spoken or member.spare_bytes >= len(packet):
+                        member.spare_bytes -= len(packet)
+                        self._out.append(Burst.of(member.address, packet))
 
     @property
     def has_more(self) -> bool:

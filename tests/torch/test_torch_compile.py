@@ -7,7 +7,9 @@ MODULE = "compile_scenarios"
 
 
 @pytest.mark.parametrize(
-    ("compiler", "autograd"), [("eager", False), ("aot_eager", False), ("eager", True)], ids=["forward", "ahead of time", "autograd"]
+    ("compiler", "autograd"),
+    [("eager", False), ("aot_eager", False), ("eager", True)],
+    ids=["forward", "ahead of time", "autograd"],
 )
 def test_a_compiled_model_learns_what_it_does_without(ranks: Ranks, compiler: str, autograd: bool) -> None:
     expected = ranks.run("ddp", 2, module=MODULE, compiler="")[0]

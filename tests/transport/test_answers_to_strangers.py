@@ -147,7 +147,7 @@ def test_who_asks_as_it_should_is_told_all(lanes: int) -> None:
         address = ("10.0.0.2", 100) if name == "running" else STRANGER
         _, [answer, *_] = server.send(asks(name, 0, 2, incarnation=5 if name == "running" else 6), address)
         assert isinstance(decode_reply(answer), kind)
-    _, [answer] = Server(lanes).send(asks("gathering", 0, RANKS))
+    _, [answer, *_] = Server(lanes).send(asks("gathering", 0, RANKS))
     assert decode_reply(answer) == Waiting(missing=list(range(1, 63)))
     _, [answer] = Server(lanes).send(asks("failed", 0, 2))
     told = decode_reply(answer)
