@@ -293,7 +293,7 @@ def _keep_out_of_compiled_code() -> None:
     before there is a group: this imports the compiler, as DDP does.
     """
     for name, method in list(vars(SaAtpProcessGroup).items()):
-        if inspect.isfunction(method):
+        if inspect.isfunction(method) and hasattr(dist.ProcessGroup, name):  # others are called by these
             setattr(SaAtpProcessGroup, name, torch.compiler.disable(method))
 
 
