@@ -20,9 +20,9 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
-from sa_atp.batching.program import Share, makespan_s, solve
-from sa_atp.batching.speed import Speed
 from sa_atp.ddp import SaAtpState, sa_atp_hook
+from sa_atp.protocol.batches.program import Share, makespan_s, solve
+from sa_atp.protocol.batches.speed import Speed
 from sa_atp.train import BalancedBatches, emulate_device
 
 

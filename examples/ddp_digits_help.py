@@ -22,8 +22,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from sa_atp.ddp import SaAtpState
+from sa_atp.steps.device import Device
 from sa_atp.train import BackupCompute, ShardedSampler
-from sa_atp.train.device import Device
 
 
 def main() -> None:

@@ -8,9 +8,9 @@ TYPE_CHECKING = False  # importing it from typing takes longer than all of this
 if TYPE_CHECKING:
     from typing import Any
 
-    from sa_atp.errors import UserError
+    from sa_atp.basics.errors import UserError
     from sa_atp.net.communicator import Communicator, connect
-    from sa_atp.transport.errors import TransportError
+    from sa_atp.protocol.job.errors import TransportError
 
 __all__ = ["Communicator", "TransportError", "UserError", "connect"]
 __version__ = "0.1.0"

@@ -6,8 +6,8 @@ model = DistributedDataParallel(model)
 model.register_comm_hook(SaAtpState.from_env(), sa_atp_hook)
 """
 
-from sa_atp import needs
-from sa_atp.errors import MissingPartError
+from sa_atp.basics import needs
+from sa_atp.basics.errors import MissingPartError
 
 try:
     import torch.distributed  # noqa: F401

@@ -8,23 +8,23 @@ import pytest
 from helpers.needs import lack
 from hypothesis import settings
 
-from sa_atp import artefacts
-from sa_atp.folders import cache_folder
-from sa_atp.softswitch.pipeline import Pipeline
-from sa_atp.testbed.mininet import parts
+from sa_atp.basics.folders import cache_folder
+from sa_atp.lab.backends.mininet import parts
+from sa_atp.switches import artefacts
+from sa_atp.switches.embedded.pipeline import Pipeline
 
 # Tests of these folders and files see nothing of the machine: no process, socket, file or clock (test_needs.py looks). What
 # they find, they find everywhere; all others are marked `machine`, and run in every way that scripts/test has.
 ANYWHERE = (
-    "batching", "bench/test_help_drawn.py", "bench/test_help_rows.py", "bench/test_loss.py", "flow", "parameters", "sim",
-    "straggler", "tensor", "testbed/test_flows.py", "testbed/test_simulated.py", "testbed/test_slow_ways_down.py", "train",
-    "transport",
+    "lab/bench/test_help_drawn.py", "lab/bench/test_help_rows.py", "lab/bench/test_loss.py", "lab/flow", "lab/parameters",
+    "lab/runs/test_flows.py", "lab/runs/test_simulated.py", "lab/runs/test_slow_ways_down.py", "lab/simulator",
+    "protocol/batches", "protocol/help", "protocol/job", "protocol/numbers", "protocol/rank", "protocol/server", "steps",
 )  # fmt: skip
 
 # Where several files run at once (scripts/test): those of these folders begin first, because they take longest; and those
 # that start Mininet networks, whose interfaces have the same names, run one after another where there is Mininet.
-LONG = ("testbed", "docs", "scripts", "torch")
-IN_MININET = ("testbed/test_mininet_runs.py", "torch/test_torch_launch.py", "docs/test_commands.py")
+LONG = ("lab/runs", "docs", "scripts", "train")
+IN_MININET = ("lab/runs/test_mininet_runs.py", "train/test_torch_launch.py", "docs/test_commands.py")
 
 # What Mininet comes with: tests that need some of it may be skipped elsewhere, and run once more where it is.
 WITH_MININET = {"mininet", *parts.PROGRAMS, *parts.TRAFFIC}
@@ -42,7 +42,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     here = Path(__file__).parent
     for item in items:
         path = item.path.relative_to(here)
-        if not {path.parts[0], str(path)}.intersection(ANYWHERE):
+        if not any(path.is_relative_to(place) for place in ANYWHERE):
             item.add_marker("machine")
         if any(WITH_MININET.intersection(mark.args) for mark in item.iter_markers("needs")):
             item.add_marker("mininet")
@@ -51,7 +51,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=late)
         items[:] = [item for item in items if item not in late]
     if hasattr(config, "workerinput"):  # one of several processes
-        items.sort(key=lambda item: item.path.relative_to(here).parts[0] not in LONG)
+        items.sort(key=lambda item: not any(item.path.relative_to(here).is_relative_to(place) for place in LONG))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -77,7 +77,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def load_pipeline(lanes: int = 64, contributions: int = 64) -> Pipeline:
-    """The aggregation program, compiled once for a machine (see sa_atp.folders)."""
+    """The aggregation program, compiled once for a machine (see sa_atp.basics.folders)."""
     return Pipeline.from_file(artefacts.program(lanes, contributions).json_path, cache=cache_folder())
 
 

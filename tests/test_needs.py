@@ -1,4 +1,4 @@
-"""What the project calls is declared in sa_atp/needs.py, and a test that calls what not every machine has says so."""
+"""What the project calls is declared in basics/needs.py, and a test that calls what not every machine has says so."""
 
 import ast
 import keyword
@@ -15,9 +15,9 @@ from conftest import ANYWHERE
 from helpers import calls
 from helpers.needs import ABILITIES, lack
 
-from sa_atp import needs
-from sa_atp.errors import MissingPartError
-from sa_atp.testbed.mininet import parts
+from sa_atp.basics import needs
+from sa_atp.basics.errors import MissingPartError
+from sa_atp.lab.backends.mininet import parts
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = [path for path in (ROOT / "scripts").iterdir() if path.is_file()]
@@ -49,7 +49,7 @@ def name_of(path: Path) -> str:
 
 
 def test_programs_that_python_calls_are_declared() -> None:
-    """Say in sa_atp/needs.py what a new one is for, and which package has it."""
+    """Say in sa_atp/basics/needs.py what a new one is for, and which package has it."""
     found = {name_of(path): calls.in_python(path.read_text()) - set(needs.PROGRAMS) for path in PYTHON}
     assert not {name: undeclared for name, undeclared in found.items() if undeclared}
 

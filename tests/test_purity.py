@@ -12,25 +12,37 @@ PACKAGE = Path(__file__).resolve().parent.parent / "sa_atp"
 
 # From the bottom up: a part imports from its own level and from those before it.
 LEVELS = (
-    ("spec", "arrays", "errors", "words", "inputs", "tables", "terminal", "folders", "artefacts", "needs"),
-    ("tensor", "wire"),
-    ("transport", "straggler", "batching"),
-    ("p4runtime",),
-    ("softswitch",),
-    ("net", "lanes_option"),
-    ("control",),
-    ("sim",),
+    ("basics",),
+    ("protocol",),
+    ("protocol/packets",),
+    ("protocol/numbers",),
+    ("protocol/job", "protocol/batches", "protocol/help"),
+    ("protocol/rank", "protocol/server"),
+    ("switches",),
+    ("switches/p4runtime",),
+    ("switches/embedded",),
+    ("switches/control",),
+    ("net",),
+    ("steps",),
     ("train", "ddp"),
-    ("flow",),
-    ("parameters",),
-    ("policies",),
-    ("testbed",),
-    ("bench", "report", "doctor", "soak"),
+    ("lab",),
+    ("lab/simulator",),
+    ("lab/flow",),
+    ("lab/parameters/rules",),
+    ("lab/policies",),
+    ("lab/parameters/policies",),
+    ("lab/plans",),
+    ("lab/runs",),
+    ("lab/packet_tests", "lab/parameters"),
+    ("lab/backends",),
+    ("lab/report",),
+    ("lab/bench", "lab/reproduce", "lab/agreement", "lab/soak"),
+    ("doctor",),
     ("cli", "__main__"),
 )
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
 
-PURE = ("tensor", "wire", "transport", "straggler", "batching", "parameters")
+PURE = ("protocol", "lab/parameters/rules")
 # Time and chance are arguments there, and nothing happens but what the caller does.
 IMPURE = {
     "asyncio", "concurrent", "datetime", "multiprocessing", "os", "pathlib", "queue", "random", "secrets", "select",
@@ -73,35 +85,48 @@ def test_pure_packages_use_no_global_generator(path: Path) -> None:
         assert not is_random, f"{name_of(path)}:{getattr(node, 'lineno', 0)} uses a random generator"
 
 
-def test_every_part_has_a_level() -> None:
-    parts = {p.stem for p in PACKAGE.iterdir() if p.suffix == ".py" or (p.is_dir() and list(p.glob("*.py")))}
-    assert parts - {"__init__"} <= set(LEVEL), "say in LEVELS where the new part stands"
+def room(path: Path) -> str:
+    """The room of LEVELS in which a file is: the innermost one."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    inside = ["/".join(parts[:n]) for n in range(len(parts), 0, -1)]
+    return next((name for name in inside if name in LEVEL), "")
+
+
+def test_every_file_is_in_a_room() -> None:
+    files = [path for path in sources(".") if path != PACKAGE / "__init__.py"]
+    assert [name_of(path) for path in files if not room(path)] == [], "say in LEVELS where the new room stands"
+
+
+def test_no_folder_is_crowded() -> None:
+    """A reader looks at one folder at a time."""
+    for folder in {path.parent for path in sources(".")}:
+        assert len(list(folder.glob("*.py"))) <= 17, f"{name_of(folder)} is two rooms"
+    assert len([place for place in PACKAGE.iterdir() if list(place.glob("*.py"))]) <= 9
 
 
 @pytest.mark.parametrize("path", sources("."), ids=name_of)
 def test_imports_go_one_way(path: Path) -> None:
-    part = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-    if part == "__init__":
+    if path == PACKAGE / "__init__.py":
         return  # what users import: it loads the rest when it is asked for
-    for name, line in imports(path):
-        if not name.startswith("sa_atp."):
-            continue
-        other = name.split(".")[1]
+    for file, line in files_imported(path).items():
+        part, other = room(path), room(file)
         assert LEVEL[other] <= LEVEL[part], f"{name_of(path)}:{line}: {part} imports {other}, which stands above it"
 
 
-def files_imported(path: Path) -> set[Path]:
-    """Files of the package that a file names, wherever in it; packages that Python loads on the way there do not count."""
-    found = set()
-    for name, _ in imports(path):
+def files_imported(path: Path) -> dict[Path, int]:
+    """Files of the package that a file names, wherever in it, and the line; packages that Python loads on the way there do
+    not count.
+    """
+    found = {}
+    for name, line in imports(path):
         # the last part may be a module, or something in one
         for parts in (name.split("."), name.split(".")[:-1]):
             base = PACKAGE.parent.joinpath(*parts)
             file = next((f for f in (base.with_suffix(".py"), base / "__init__.py") if parts and f.is_file()), None)
             if file is not None:
-                found.add(file)
+                found[file] = line
                 break
-    return found - {path}
+    return {file: line for file, line in found.items() if file not in (path, PACKAGE / "__init__.py")}
 
 
 def test_files_import_each_other_in_no_circle() -> None:
@@ -112,13 +137,11 @@ def test_files_import_each_other_in_no_circle() -> None:
         pytest.fail(" imports ".join(name_of(path) for path in reversed(error.args[1])))
 
 
-def test_transport_and_switch_meet_only_through_packets() -> None:
-    for path in sources("transport"):
+def test_connections_and_switch_meet_only_through_packets() -> None:
+    for path in sources("switches/embedded"):
         for name, line in imports(path):
-            assert not name.startswith("sa_atp.softswitch"), f"{name_of(path)}:{line}"
-    for path in sources("softswitch"):
-        for name, line in imports(path):
-            assert not name.startswith("sa_atp.transport"), f"{name_of(path)}:{line}"
+            may = not name.startswith("sa_atp.protocol.") or name.startswith("sa_atp.protocol.packets.")
+            assert may, f"{name_of(path)}:{line}"
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:

@@ -26,7 +26,7 @@ def build_parser() -> "argparse.ArgumentParser":
     )
     parser.add_argument("--version", action="version", version=f"sa-atp {sa_atp.__version__}")
     subparsers = parser.add_subparsers(title="commands", dest="command", required=True, metavar="COMMAND")
-    for module in sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")):
+    for module in sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.ispkg):
         importlib.import_module(f"{__name__}.{module}").add(subparsers)
     return parser
 
@@ -36,7 +36,7 @@ def main(arguments: "Sequence[str] | None" = None) -> int:
     usage: SystemExit | None = None
     pressed: list[int] = []  # Ctrl-C
     try:
-        from sa_atp import terminal
+        from sa_atp.basics import terminal
 
         with terminal.interrupts(pressed):
             terminal.prepare_streams()
@@ -49,7 +49,7 @@ def main(arguments: "Sequence[str] | None" = None) -> int:
         if not pressed:
             raise
         status = _say("interrupted", EXIT_INTERRUPTED)  # NumPy makes an ImportError of it
-    from sa_atp.terminal import flush_streams
+    from sa_atp.basics.terminal import flush_streams
 
     failure = flush_streams()
     if failure is not None and status != EXIT_INTERRUPTED:
@@ -62,7 +62,7 @@ def main(arguments: "Sequence[str] | None" = None) -> int:
 def _run(arguments: "Sequence[str] | None") -> int:
     import errno
 
-    from sa_atp.errors import MissingPartError, SaAtpError, UserError, shortage
+    from sa_atp.basics.errors import MissingPartError, SaAtpError, UserError, shortage
 
     try:
         options = build_parser().parse_args(arguments)

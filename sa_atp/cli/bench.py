@@ -6,12 +6,15 @@ from typing import Any
 
 # name: (module with `add_arguments` and `run`, what it measures)
 BENCHMARKS = {
-    "allreduce": ("sa_atp.bench.allreduce", "goodput and CPU cost of one all-reduce"),
-    "help": ("sa_atp.bench.help", "what help is worth, setting by setting, in virtual time"),
-    "loss": ("sa_atp.bench.loss", "what is left of an all-reduce's goodput where packets are lost, in virtual time"),
-    "packet": ("sa_atp.bench.packet", "where the time of one packet goes, station by station"),
-    "scale": ("sa_atp.bench.scale", "iteration time over 4 to 1,024 workers, in virtual time"),
-    "switch": ("sa_atp.bench.switch", "packets per second of the P4 program"),
+    "allreduce": ("sa_atp.lab.bench.allreduce", "goodput and CPU cost of one all-reduce"),
+    "help": ("sa_atp.lab.bench.help", "what help is worth, setting by setting, in virtual time"),
+    "loss": (
+        "sa_atp.lab.bench.loss",
+        "what is left of an all-reduce's goodput where packets are lost, in virtual time",
+    ),
+    "packet": ("sa_atp.lab.bench.packet", "where the time of one packet goes, station by station"),
+    "scale": ("sa_atp.lab.bench.scale", "iteration time over 4 to 1,024 workers, in virtual time"),
+    "switch": ("sa_atp.lab.bench.switch.switch", "packets per second of the P4 program"),
 }
 
 

@@ -19,7 +19,7 @@ def add(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from sa_atp.testbed.mininet import cleaning
+    from sa_atp.lab.backends.mininet import cleaning
 
     found = cleaning.clean(dry_run=options.dry_run)
     if options.json:

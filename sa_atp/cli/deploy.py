@@ -5,14 +5,14 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sa_atp.cli import _deploy_tofino
-from sa_atp.errors import SaAtpError, UserError
-from sa_atp.spec import CONTRIBUTION_BITS
-from sa_atp.words import plural
+from sa_atp.basics.errors import SaAtpError, UserError
+from sa_atp.basics.words import plural
+from sa_atp.cli.parts import deploy_tofino as _deploy_tofino
+from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS
 
 if TYPE_CHECKING:
-    from sa_atp.artefacts import CompiledProgram
-    from sa_atp.control.client import P4RuntimeClient
+    from sa_atp.switches.artefacts import CompiledProgram
+    from sa_atp.switches.control.client import P4RuntimeClient
 
 TARGETS = ("embedded", "bmv2", "tofino")
 
@@ -74,7 +74,7 @@ def connect(options: argparse.Namespace, *, read_only: bool = False) -> "P4Runti
     """A client by the options of `add_connection`; not connected yet. Raises: UserError."""
     import socket
 
-    from sa_atp.control.client import P4RuntimeClient
+    from sa_atp.switches.control.client import P4RuntimeClient
 
     client = P4RuntimeClient(
         options.grpc,
@@ -98,8 +98,8 @@ def run(options: argparse.Namespace) -> int:
             raise UserError(f"--contributions {options.contributions}: Tofino's programs have {CONTRIBUTION_BITS}")
         return _deploy_tofino.run(options, connect(options), [_route(text) for text in options.route])
     _deploy_tofino.refuse_options(options)
-    from sa_atp import artefacts
-    from sa_atp.control import routes
+    from sa_atp.switches import artefacts
+    from sa_atp.switches.control import routes
 
     lanes = 64 if options.lanes is None else options.lanes
     if options.program is not None and options.contributions is not None:
@@ -152,7 +152,7 @@ def _verify(client: "P4RuntimeClient", program: "CompiledProgram") -> None:
 
 def _route(text: str) -> tuple[str, int]:
     """Raises: UserError: before anything is pushed."""
-    from sa_atp.control import routes
+    from sa_atp.switches.control import routes
 
     prefix, separator, port = text.partition("=")
     if not separator or not port.isdecimal():

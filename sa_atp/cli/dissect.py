@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from sa_atp.words import plural
+from sa_atp.basics.words import plural
 
 
 def add(subparsers: Any) -> None:
@@ -25,9 +25,9 @@ def add(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from sa_atp.errors import UserError
-    from sa_atp.net.dissect import Counts, read
-    from sa_atp.spec import JOBS
+    from sa_atp.basics.errors import UserError
+    from sa_atp.net.captures.dissect import Counts, read
+    from sa_atp.protocol.packets.spec import JOBS
 
     if options.job is not None and not 0 <= options.job < JOBS:
         raise UserError(f"--job {options.job}: expected 0 to {JOBS - 1}")

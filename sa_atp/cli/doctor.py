@@ -5,12 +5,12 @@ import dataclasses
 import json
 from typing import TYPE_CHECKING, Any
 
-from sa_atp.errors import UserError
-from sa_atp.words import plural
+from sa_atp.basics.errors import UserError
+from sa_atp.basics.words import plural
 
 if TYPE_CHECKING:
     from sa_atp.doctor import Examination, Finding
-    from sa_atp.transport.job_status import JobStatus
+    from sa_atp.protocol.server.job_status import JobStatus
 
 EXIT_MISSING_PART = 3
 
@@ -108,7 +108,7 @@ def _report_jobs(jobs: "list[JobStatus]", *, as_json: bool) -> int:
 
     from msgspec.structs import asdict
 
-    from sa_atp.transport.diagnosis import diagnose
+    from sa_atp.protocol.server.diagnosis import diagnose
 
     diagnoses = [(job, diagnose(job)) for job in jobs]
     stuck = any(diagnosis.stuck for _, diagnosis in diagnoses)

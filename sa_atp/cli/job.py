@@ -7,14 +7,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sa_atp.basics.errors import UserError
+from sa_atp.basics.words import plural
 from sa_atp.cli.deploy import add_connection, connect
-from sa_atp.errors import UserError
-from sa_atp.words import plural
 
 if TYPE_CHECKING:
-    from sa_atp.control.job_reading import InstalledJob
-    from sa_atp.control.jobspec import JobSpec, Member
-    from sa_atp.control.writer import Writer
+    from sa_atp.switches.control.job_reading import InstalledJob
+    from sa_atp.switches.control.jobspec import JobSpec, Member
+    from sa_atp.switches.control.writer import Writer
 
 HOST = "IP:UDP_PORT,MAC,SWITCH_PORT"
 
@@ -76,7 +76,7 @@ def _add_add(commands: Any) -> None:
 
 
 def run_add(options: argparse.Namespace) -> int:
-    from sa_atp.control import job_reading, jobs, jobspec
+    from sa_atp.switches.control import job_reading, jobs, jobspec
 
     if options.file:
         spec = jobspec.from_json(_read_json(options.file))
@@ -96,7 +96,7 @@ def run_add(options: argparse.Namespace) -> int:
 
 
 def run_list(options: argparse.Namespace) -> int:
-    from sa_atp.control import jobs
+    from sa_atp.switches.control import jobs
 
     with connect(options, read_only=True) as client:
         installed = jobs.read_jobs(client)
@@ -111,7 +111,7 @@ def run_list(options: argparse.Namespace) -> int:
 
 
 def run_show(options: argparse.Namespace) -> int:
-    from sa_atp.control import jobs
+    from sa_atp.switches.control import jobs
 
     with connect(options, read_only=True) as client:
         (installed,) = _find(jobs.read_jobs(client), options.job)
@@ -134,7 +134,7 @@ def run_show(options: argparse.Namespace) -> int:
 
 
 def run_remove(options: argparse.Namespace) -> int:
-    from sa_atp.control import jobs
+    from sa_atp.switches.control import jobs
 
     with connect(options) as client:
         _find(jobs.read_jobs(client), options.job)
@@ -179,7 +179,7 @@ def _line(installed: "InstalledJob") -> str:
 
 def _base(writer: "Writer", spec: "JobSpec") -> int:
     """Where a job's slots begin when the user does not say: where they are, or else at the first that are free."""
-    from sa_atp.control import jobs
+    from sa_atp.switches.control import jobs
 
     for each in jobs.read_jobs(writer):
         if each.job == spec.job and each.spec is not None and each.spec.slot_count == spec.slot_count:
@@ -188,8 +188,8 @@ def _base(writer: "Writer", spec: "JobSpec") -> int:
 
 
 def _spec(options: argparse.Namespace) -> "JobSpec":
-    from sa_atp import spec as wire
-    from sa_atp.control import jobspec
+    from sa_atp.protocol.packets import spec as wire
+    from sa_atp.switches.control import jobspec
 
     members = tuple(_member(text) for text in options.member)
     server = _host(options.ps, "--ps")
@@ -219,7 +219,7 @@ def _spec(options: argparse.Namespace) -> "JobSpec":
 
 
 def _ticks(ttl_ms: float) -> int:
-    from sa_atp import spec as wire
+    from sa_atp.protocol.packets import spec as wire
 
     if not 0 < ttl_ms < 1e9:
         raise UserError(f"--ttl-ms {ttl_ms}: expected a time above 0 and below 1e9")
@@ -234,7 +234,7 @@ def _member(text: str) -> "Member":
 
 
 def _host(text: str, option: str, rank: int = -1) -> "Member":
-    from sa_atp.control.jobspec import Member
+    from sa_atp.switches.control.jobspec import Member
 
     parts = text.split(",")
     ip, separator, udp_port = parts[0].partition(":")
@@ -255,7 +255,7 @@ def _integer(text: str, option: str, expected: str) -> int:
 
 
 def _read_json(path: str) -> Any:
-    from sa_atp.inputs import parse_json, read_text
+    from sa_atp.basics.inputs import parse_json, read_text
 
     try:
         text = sys.stdin.read() if path == "-" else read_text(Path(path))

@@ -23,10 +23,10 @@ def add(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from sa_atp.basics.terminal import say
+    from sa_atp.lab.parameters.service import ParameterService
     from sa_atp.net.communicator import parse_address
     from sa_atp.net.settling import settle
-    from sa_atp.terminal import say
-    from sa_atp.testbed.parameter_service import ParameterService
 
     host, port = parse_address(options.listen, lowest_port=0)
     service = ParameterService(f"{host}:{port}")

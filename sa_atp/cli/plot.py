@@ -17,7 +17,7 @@ def add(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from sa_atp import report
+    from sa_atp.lab import report
 
     for path in report.draw(report.load(options.folder), options.folder):
         print(path)

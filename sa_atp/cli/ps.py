@@ -8,13 +8,14 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sa_atp import artefacts, lanes_option, terminal
-from sa_atp.errors import UserError
-from sa_atp.spec import CONTRIBUTION_BITS, SLOTS, UDP_PORT
-from sa_atp.words import plural
+from sa_atp.basics import terminal
+from sa_atp.basics.errors import UserError
+from sa_atp.basics.words import plural
+from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, SLOTS, UDP_PORT
+from sa_atp.switches import artefacts, lanes_option
 
 if TYPE_CHECKING:
-    from sa_atp.control.fabric import SwitchPlace
+    from sa_atp.switches.control.fabric import SwitchPlace
 
 
 def add(subparsers: Any) -> None:
@@ -55,11 +56,11 @@ def add(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from sa_atp.control import fabric
-    from sa_atp.net import mtu
     from sa_atp.net.communicator import parse_address
-    from sa_atp.transport.server_events import ServerSettings
-    from sa_atp.wire.mtu import check_fits
+    from sa_atp.net.sockets import mtu
+    from sa_atp.protocol.packets.mtu import check_fits
+    from sa_atp.protocol.server.server_events import ServerSettings
+    from sa_atp.switches.control import fabric
 
     listen = parse_address(options.listen, lowest_port=0)  # 0: any free port
     places = _places(options)
@@ -82,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
         slots_per_job=slots("--slots-per-job", options.slots_per_job),
         dead_after_us=int(seconds("--dead-after", options.dead_after) * 1e6),
     )
-    from sa_atp.control.server import ServerProcess
+    from sa_atp.net.parameter_server.server import ServerProcess
     from sa_atp.net.settling import settle
 
     say("loading kernels (compiled the first time)")
@@ -105,7 +106,7 @@ def say(text: str) -> None:
 
 def _places(options: argparse.Namespace) -> "list[SwitchPlace]":
     """The switches that aggregate; none if a job is summed by the parameter server alone. Raises: UserError."""
-    from sa_atp.control import fabric
+    from sa_atp.switches.control import fabric
 
     if options.switches is not None:
         if options.grpc is not None or options.host_port:

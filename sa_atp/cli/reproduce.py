@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from sa_atp.words import plural
+from sa_atp.basics.words import plural
 
 
 def add(subparsers: Any) -> None:
@@ -32,9 +32,10 @@ def add(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from sa_atp import terminal
-    from sa_atp.bench import reproduce, reproduce_page
-    from sa_atp.cli._progress import TerminalProgress
+    from sa_atp.basics import terminal
+    from sa_atp.cli.parts.progress import TerminalProgress
+    from sa_atp.lab.reproduce import page as reproduce_page
+    from sa_atp.lab.reproduce import reproduce
 
     asked = reproduce.wanted(options.only, options.seed, options.seeds, options.steps)
     try:

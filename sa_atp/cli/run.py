@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sa_atp.words import plural
+from sa_atp.basics.words import plural
 
 if TYPE_CHECKING:
-    from sa_atp.testbed.plan import Plan
-    from sa_atp.testbed.progress import Progress
-    from sa_atp.testbed.records import RunResult
+    from sa_atp.lab.plans.plan import Plan
+    from sa_atp.lab.runs.progress import Progress
+    from sa_atp.lab.runs.records import RunResult
 
 BACKENDS = ("auto", "local", "mininet", "sim")
 SWITCHES = ("auto", "embedded", "bmv2", "tofino-model", "tofino2-model")
@@ -44,13 +44,16 @@ def add(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from sa_atp import artefacts, report
-    from sa_atp.cli import _side_by_side
-    from sa_atp.cli._progress import TerminalProgress
-    from sa_atp.cli._results import save
-    from sa_atp.report.table import print_table
-    from sa_atp.testbed import plan as plans
-    from sa_atp.testbed import plan_files, run_folder, runner
+    from sa_atp.cli.parts import side_by_side as _side_by_side
+    from sa_atp.cli.parts.progress import TerminalProgress
+    from sa_atp.cli.parts.results import save
+    from sa_atp.lab import report
+    from sa_atp.lab.backends import runner
+    from sa_atp.lab.plans import plan as plans
+    from sa_atp.lab.plans import plan_files
+    from sa_atp.lab.report.table import print_table
+    from sa_atp.lab.runs import run_folder
+    from sa_atp.switches import artefacts
 
     path = artefacts.plan_file(options.plan)
     plan = plans.placed(plan_files.load(path, options.overrides), options.backend, options.switch)
@@ -86,8 +89,8 @@ def run_side_by_side(
     options: argparse.Namespace, plan: "Plan", path: Path, folder: Path, progress: "Progress"
 ) -> "RunResult":
     """Runs the policies and repetitions of a plan."""
-    from sa_atp.cli import _side_by_side
-    from sa_atp.folders import make_folder
+    from sa_atp.basics.folders import make_folder
+    from sa_atp.cli.parts import side_by_side as _side_by_side
 
     logs = folder / "logs"
     make_folder(logs)
@@ -99,8 +102,8 @@ def run_side_by_side(
 
 def run_sweep(options: argparse.Namespace, plan: "Plan", path: Path, folder: Path) -> int:
     """Runs the points of a sweep that the folder does not have yet."""
-    from sa_atp.cli import _sweep
-    from sa_atp.cli._progress import TerminalProgress
+    from sa_atp.cli.parts import sweep as _sweep
+    from sa_atp.cli.parts.progress import TerminalProgress
 
     try:
         with TerminalProgress() as progress:

@@ -5,10 +5,10 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from sa_atp.words import plural
+from sa_atp.basics.words import plural
 
 if TYPE_CHECKING:
-    from sa_atp.soak.run import Failure, Result
+    from sa_atp.lab.soak.run import Failure, Result
 
 NEW_LINE = "\n"
 LINES = 10  # that say how far it is, where there is no terminal
@@ -34,8 +34,8 @@ def add(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from sa_atp.cli._progress import TerminalProgress
-    from sa_atp.soak import run as soak
+    from sa_atp.cli.parts.progress import TerminalProgress
+    from sa_atp.lab.soak import run as soak
 
     soak.check(options.first, options.seeds, options.minutes, options.jobs)
     if options.list:
@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _list(options: argparse.Namespace) -> int:
-    from sa_atp.soak.draw import draw
+    from sa_atp.lab.soak.draw import draw
 
     scenes = [draw(options.first + number) for number in range(options.seeds)]
     if options.json:

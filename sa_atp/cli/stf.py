@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sa_atp.errors import UserError
-from sa_atp.words import plural
+from sa_atp.basics.errors import UserError
+from sa_atp.basics.words import plural
 
 if TYPE_CHECKING:
-    from sa_atp.softswitch.stf.runner import Result
+    from sa_atp.switches.embedded.stf.runner import Result
 
 TARGETS = ("embedded", "bmv2", "tofino-model", "tofino2-model")
 LONGEST_CLOCK_S = 1e8  # three years
@@ -35,10 +35,10 @@ def add(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from sa_atp import artefacts
-    from sa_atp.control import tofino
-    from sa_atp.softswitch.stf import grammar, runner
-    from sa_atp.softswitch.stf.names import Names
+    from sa_atp.switches import artefacts
+    from sa_atp.switches.control import tofino
+    from sa_atp.switches.embedded.stf import grammar, runner
+    from sa_atp.switches.embedded.stf.names import Names
 
     if options.plain and options.target != "embedded":
         raise UserError("--plain is about the embedded target: drop it, or choose --target embedded")
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     test = grammar.read(options.test)
     artefacts.tell_age(options.program.parent)
     if options.target in tofino.MODELS:
-        from sa_atp.testbed import tofino_stf
+        from sa_atp.lab.packet_tests import tofino_stf
 
         program = tofino.from_folder(options.program)
         if program.chip != tofino.MODELS[options.target]:
@@ -58,15 +58,15 @@ def run(options: argparse.Namespace) -> int:
         with tofino_stf.running(program, round(clock_s * 1e9)) as model:
             result = runner.run(test, Names.from_schema(model.schema), model)
     elif options.target == "bmv2":
-        from sa_atp.testbed import bmv2_stf
+        from sa_atp.lab.packet_tests import bmv2 as bmv2_stf
 
         names = Names.from_file(options.program)
         with bmv2_stf.running(options.program, names) as switch:
             result = runner.run(test, names, switch)
     else:
-        from sa_atp.folders import cache_folder
-        from sa_atp.softswitch.pipeline import Pipeline
-        from sa_atp.softswitch.stf.embedded import EmbeddedTarget
+        from sa_atp.basics.folders import cache_folder
+        from sa_atp.switches.embedded.pipeline import Pipeline
+        from sa_atp.switches.embedded.stf.embedded import EmbeddedTarget
 
         names = Names.from_file(options.program)
         pipeline = Pipeline.from_file(options.program, compiled=not options.plain, cache=cache_folder())

@@ -7,13 +7,14 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sa_atp import artefacts, lanes_option, terminal
-from sa_atp.errors import UserError
-from sa_atp.spec import CONTRIBUTION_BITS
-from sa_atp.wire.datagrams import Address
+from sa_atp.basics import terminal
+from sa_atp.basics.errors import UserError
+from sa_atp.protocol.packets.datagrams import Address
+from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS
+from sa_atp.switches import artefacts, lanes_option
 
 if TYPE_CHECKING:
-    from sa_atp.net.ports import Port
+    from sa_atp.net.sockets.ports import Port
 
 
 LANES_WITHOUT_PORTS = 64  # there are no links to choose by
@@ -61,8 +62,8 @@ def _own_program(
     options: argparse.Namespace, interfaces: list[tuple[int, str]], sockets: list[tuple[int, Address]]
 ) -> artefacts.CompiledProgram:
     """Raises: UserError: there is no such build, or a port does not carry its packets."""
-    from sa_atp.net import mtu
-    from sa_atp.wire.mtu import MOST_MTU, check_fits, most_lanes
+    from sa_atp.net.sockets import mtu
+    from sa_atp.protocol.packets.mtu import MOST_MTU, check_fits, most_lanes
 
     carried = {f"port {number}, {name},": mtu.of_interface(name) for number, name in interfaces}
     carried |= {f"port {number}, {to[0]}:{to[1]},": mtu.of_address(to[0]) for number, to in sockets}
@@ -109,7 +110,7 @@ def check_cores(options: argparse.Namespace, ports: int) -> None:
 
 def impair(ports: "dict[int, Port]", options: argparse.Namespace) -> None:
     """Puts bad links before ports. Raises: UserError."""
-    from sa_atp.net.impair import ImpairedPort, Impairment
+    from sa_atp.net.switch_process.impair import ImpairedPort, Impairment
 
     for name, both in (("--impair", True), ("--impair-arrivals", False)):
         for text in getattr(options, name[2:].replace("-", "_")):
@@ -126,14 +127,14 @@ def impair(ports: "dict[int, Port]", options: argparse.Namespace) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from sa_atp.folders import cache_folder, make_folder
+    from sa_atp.basics.folders import cache_folder, make_folder
     from sa_atp.net.clock import now_us
-    from sa_atp.net.ports import InterfacePort, Port, UdpPort
     from sa_atp.net.settling import settle
-    from sa_atp.net.switch import SwitchLoop
-    from sa_atp.p4runtime.rpc import check_address
-    from sa_atp.softswitch.device import Device
-    from sa_atp.softswitch.p4runtime.server import P4RuntimeServer
+    from sa_atp.net.sockets.ports import InterfacePort, Port, UdpPort
+    from sa_atp.net.switch_process.process import SwitchLoop
+    from sa_atp.switches.embedded.device import Device
+    from sa_atp.switches.embedded.p4runtime.server import P4RuntimeServer
+    from sa_atp.switches.p4runtime.rpc import check_address
 
     check_address(options.grpc, lowest_port=0)
     wanted = [parse_interface(text) for text in options.interface]

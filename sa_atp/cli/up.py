@@ -13,14 +13,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sa_atp import artefacts, lanes_option, terminal
+from sa_atp.basics import terminal
+from sa_atp.basics.errors import UserError
 from sa_atp.cli.ps import seconds, slots
-from sa_atp.errors import UserError
-from sa_atp.spec import CONTRIBUTION_BITS, MOST_RANKS, UDP_PORT
+from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, MOST_RANKS, UDP_PORT
+from sa_atp.switches import artefacts, lanes_option
 
 if TYPE_CHECKING:
-    from sa_atp.testbed.cluster import LocalCluster
-    from sa_atp.wire.datagrams import Address
+    from sa_atp.lab.backends.cluster import LocalCluster
+    from sa_atp.protocol.packets.datagrams import Address
 
 
 def add(subparsers: Any) -> None:
@@ -54,13 +55,13 @@ def add(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from sa_atp.folders import make_folder
-    from sa_atp.net import mtu
+    from sa_atp.basics.folders import make_folder
+    from sa_atp.lab.backends.cluster import LocalCluster
+    from sa_atp.lab.runs.foreground import run_command, stay
+    from sa_atp.lab.runs.processes import Group
     from sa_atp.net.communicator import parse_address
-    from sa_atp.testbed.cluster import LocalCluster
-    from sa_atp.testbed.foreground import run_command, stay
-    from sa_atp.testbed.processes import Group
-    from sa_atp.wire.mtu import check_fits, most_lanes
+    from sa_atp.net.sockets import mtu
+    from sa_atp.protocol.packets.mtu import check_fits, most_lanes
 
     if options.workers is not None and not 1 <= options.workers <= MOST_RANKS:
         raise UserError(f"--workers {options.workers}: expected 1 to {MOST_RANKS}")

@@ -9,7 +9,7 @@ from functools import partial
 from sa_atp.doctor import machine, project, software
 from sa_atp.doctor.commands import DEMO, NEEDS, Command, commands
 from sa_atp.doctor.finding import Finding
-from sa_atp.spec import LANE_BUILDS
+from sa_atp.protocol.packets.spec import LANE_BUILDS
 
 __all__ = ["DEMO", "NEEDS", "Command", "Examination", "Finding", "examine"]
 

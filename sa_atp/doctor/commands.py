@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from sa_atp import needs
+from sa_atp.basics import needs
 from sa_atp.doctor.finding import Finding
 
 _CORE = ("python", "kernel", "numpy", "numba", "grpc", "p4runtime", "p4 programs", "cache", "udp loopback")

@@ -6,12 +6,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from sa_atp import artefacts, needs
+from sa_atp.basics import needs
+from sa_atp.basics.errors import SaAtpError
+from sa_atp.basics.folders import cache_folder
+from sa_atp.basics.words import join
 from sa_atp.doctor.finding import Finding, attempt
-from sa_atp.errors import SaAtpError
-from sa_atp.folders import cache_folder
-from sa_atp.spec import CONTRIBUTION_BITS
-from sa_atp.words import join
+from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS
+from sa_atp.switches import artefacts
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -68,9 +69,9 @@ def compiled(lanes: int) -> Finding:
     name = f"pipeline, {lanes} lanes"
     how = "the first switch that starts compiles it, which takes about 15 s"
     try:
-        from sa_atp.net.datapath import code
-        from sa_atp.softswitch.cached import is_cached
-        from sa_atp.softswitch.loading import load
+        from sa_atp.net.switch_process.datapath import code
+        from sa_atp.switches.embedded.cached import is_cached
+        from sa_atp.switches.embedded.loading import load
 
         found = is_cached(load(artefacts.program(lanes).json_path), cache_folder()) and code.is_cached(cache_folder())
     except Exception as error:  # whatever a broken installation raises is what we are here to tell

@@ -4,7 +4,7 @@ import platform
 import sys
 from dataclasses import dataclass
 
-from sa_atp import needs
+from sa_atp.basics import needs
 from sa_atp.doctor.finding import Finding, attempt
 
 OLDEST_PYTHON = (3, 11)
@@ -38,7 +38,7 @@ PACKAGES = (
     Package(
         name="protobuf",
         finding="p4runtime",
-        code="from sa_atp.p4runtime.messages import p4runtime_pb2 as p; p.Entity().SerializeToString(); "
+        code="from sa_atp.switches.p4runtime.messages import p4runtime_pb2 as p; p.Entity().SerializeToString(); "
         "from google.protobuf import __version__ as v; print(f'messages, by protobuf {v}')",
     ),
     Package(name="p4runtime-shell", code=f"import p4runtime_sh.shell; {_version_of('p4runtime-shell')}"),

@@ -1,1 +1,4 @@
-"""The only package with sockets and a clock: it drives the connections of `transport` and the ports of `softswitch`."""
+"""Sockets, clocks and threads: they drive the connections of `protocol` and the ports of the embedded switch.
+
+`communicator` is what programs use; `session` and `helping` are its conversation with a connection.
+"""

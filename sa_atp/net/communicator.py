@@ -19,29 +19,29 @@ from typing import Any, Protocol, Self, TypeVar, cast
 
 import numpy as np
 
-from sa_atp.arrays import Values
-from sa_atp.errors import UserError
-from sa_atp.net import mtu
+from sa_atp.basics.arrays import Values
+from sa_atp.basics.errors import UserError
 from sa_atp.net.clock import now_us
-from sa_atp.net.compiled import connection_kernels, socket_kernels
-from sa_atp.net.driver import Driver
 from sa_atp.net.helping import Helping
+from sa_atp.net.loop.compiled import connection_kernels, socket_kernels
+from sa_atp.net.loop.driver import Driver
+from sa_atp.net.loop.steady_loop import SteadyLoop
 from sa_atp.net.promise import Callbacks, Promise, then_at_once
 from sa_atp.net.session import Asking, Session, Sum
-from sa_atp.net.steady_loop import SteadyLoop
-from sa_atp.net.udp import UdpSocket, segments
-from sa_atp.spec import UDP_PORT, Kind
-from sa_atp.transport.common_case import Kernels
-from sa_atp.transport.errors import RefusedError, TransportError
-from sa_atp.transport.events import WorkerLimits, WorkerStats
-from sa_atp.transport.membership import Joining, JoinRequest, Membership
-from sa_atp.transport.terms import Value
-from sa_atp.transport.worker import Worker
-from sa_atp.wire.control import Reply, Request
-from sa_atp.wire.datagrams import Address
-from sa_atp.wire.header import size_of
-from sa_atp.wire.message_fields import HelpMode
-from sa_atp.wire.mtu import needed_mtu
+from sa_atp.net.sockets import mtu
+from sa_atp.net.sockets.udp import UdpSocket, segments
+from sa_atp.protocol.job.errors import RefusedError, TransportError
+from sa_atp.protocol.job.membership import Joining, JoinRequest, Membership
+from sa_atp.protocol.job.terms import Value
+from sa_atp.protocol.packets.control import Reply, Request
+from sa_atp.protocol.packets.datagrams import Address
+from sa_atp.protocol.packets.header import size_of
+from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.mtu import needed_mtu
+from sa_atp.protocol.packets.spec import UDP_PORT, Kind
+from sa_atp.protocol.rank.compiled.common_case import Kernels
+from sa_atp.protocol.rank.events import WorkerLimits, WorkerStats
+from sa_atp.protocol.rank.worker import Worker
 
 T = TypeVar("T")
 AT_ONCE = 17  # segmented sends of one burst: a window of 1024 fragments

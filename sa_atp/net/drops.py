@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from sa_atp.net.impair import ImpairedPort
-from sa_atp.net.ports import InterfacePort, Port, UdpPort
-from sa_atp.softswitch.pipeline import ROW_BYTES
+from sa_atp.net.sockets.ports import InterfacePort, Port, UdpPort
+from sa_atp.net.switch_process.impair import ImpairedPort
+from sa_atp.switches.embedded.pipeline import ROW_BYTES
 
 
 @dataclass(frozen=True, slots=True)

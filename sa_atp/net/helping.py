@@ -11,12 +11,12 @@ from concurrent.futures import Future
 from statistics import median_low
 from typing import Any, TypeVar
 
-from sa_atp.straggler.progress import SendProgress
-from sa_atp.straggler.projection import LEAST_SENDING_US
-from sa_atp.straggler.share import Share
-from sa_atp.transport.membership import Membership
-from sa_atp.wire.control import Reply, Request
-from sa_atp.wire.help_messages import AboutHelp, Claim, Granted, Idle, Nothing, Offer, Work
+from sa_atp.protocol.help.progress import SendProgress
+from sa_atp.protocol.help.projection import LEAST_SENDING_US
+from sa_atp.protocol.help.share import Share
+from sa_atp.protocol.job.membership import Membership
+from sa_atp.protocol.packets.control import Reply, Request
+from sa_atp.protocol.packets.help_messages import AboutHelp, Claim, Granted, Idle, Nothing, Offer, Work
 
 T = TypeVar("T")
 Ask = Callable[[Request, Callable[[Reply | None], Any]], "Future[Any]"]

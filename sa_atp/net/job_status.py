@@ -4,14 +4,14 @@ import random
 import select
 
 from sa_atp.net.clock import now_us
-from sa_atp.net.udp import UdpSocket
-from sa_atp.spec import HEADER_BYTES, Kind
-from sa_atp.transport.errors import ParameterServerLostError, TransportError
-from sa_atp.transport.job_status import JobStatus, JobStatusQuery, question
-from sa_atp.transport.requests import Requests
-from sa_atp.wire.control import Describe, MalformedError, Reply, decode_reply
-from sa_atp.wire.datagrams import Address, Burst
-from sa_atp.wire.header import headers
+from sa_atp.net.sockets.udp import UdpSocket
+from sa_atp.protocol.job.errors import ParameterServerLostError, TransportError
+from sa_atp.protocol.job.requests import Requests
+from sa_atp.protocol.packets.control import Describe, MalformedError, Reply, decode_reply
+from sa_atp.protocol.packets.datagrams import Address, Burst
+from sa_atp.protocol.packets.header import headers
+from sa_atp.protocol.packets.spec import HEADER_BYTES, Kind
+from sa_atp.protocol.server.job_status import JobStatus, JobStatusQuery, question
 
 
 def ask_for_jobs(server: Address, *, timeout_s: float = 3.0) -> list[JobStatus]:

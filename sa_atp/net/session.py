@@ -13,18 +13,28 @@ from typing import Any, TypeVar, get_args
 
 import numpy as np
 
-from sa_atp.arrays import Values
-from sa_atp.errors import UserError
+from sa_atp.basics.arrays import Values
+from sa_atp.basics.errors import UserError
+from sa_atp.basics.words import plural
 from sa_atp.net.helping import Helping
-from sa_atp.straggler.progress import SendProgress
-from sa_atp.transport.errors import TransportError
-from sa_atp.transport.events import Answer, Failed, OperationDone, Revoked, WaitingFor
-from sa_atp.transport.operation import Operation
-from sa_atp.transport.worker import Worker
-from sa_atp.wire.control import AskStats, JobStats, Reply, Request, Seated, Taken, TakeSeat, decode_request, encode
-from sa_atp.wire.help_messages import Claim, Idle, Offer
-from sa_atp.wire.message_fields import HelpMode
-from sa_atp.words import plural
+from sa_atp.protocol.help.progress import SendProgress
+from sa_atp.protocol.job.errors import TransportError
+from sa_atp.protocol.packets.control import (
+    AskStats,
+    JobStats,
+    Reply,
+    Request,
+    Seated,
+    Taken,
+    TakeSeat,
+    decode_request,
+    encode,
+)
+from sa_atp.protocol.packets.help_messages import Claim, Idle, Offer
+from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.rank.events import Answer, Failed, OperationDone, Revoked, WaitingFor
+from sa_atp.protocol.rank.sums.operation import Operation
+from sa_atp.protocol.rank.worker import Worker
 
 T = TypeVar("T")
 ForPrograms = (

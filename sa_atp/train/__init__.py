@@ -1,7 +1,6 @@
-"""Training that goes on when workers are slow: one step at a time, in real and in virtual time, and in PyTorch.
+"""PyTorch: the communication hook, the process-group backend, and training that goes on when workers are slow.
 
-What PyTorch scripts use can be imported from here: BackupCompute, ShardedSampler, DistributedBatches,
-BalancedBatches, emulate_device.
+Scripts import from here: BackupCompute, ShardedSampler, DistributedBatches, BalancedBatches, emulate_device.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -22,7 +22,9 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store  # torch.distributed has them too, but its stubs do not say so
 
-from sa_atp.errors import UserError
+from sa_atp.basics.errors import UserError
+from sa_atp.basics.words import plural
+from sa_atp.protocol.job.errors import TransportError
 from sa_atp.train.by_gloo import COLLECTIVES, OTHERS, POINT_TO_POINT, collective, forwarding
 from sa_atp.train.ddp_state import SaAtpState
 from sa_atp.train.groups import beliefs, job_name
@@ -38,8 +40,6 @@ from sa_atp.train.tensor_sums import (
     sum_in_background,
     writing,
 )
-from sa_atp.transport.errors import TransportError
-from sa_atp.words import plural
 
 NAME = "sa_atp"
 

@@ -20,17 +20,17 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from sa_atp.errors import UserError
-from sa_atp.train.abandon import abandonable
-from sa_atp.train.bucketed import BucketedHost
+from sa_atp.basics.errors import UserError
+from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.steps.device import Device
+from sa_atp.steps.real_time import run_step
+from sa_atp.steps.step import Stepper
+from sa_atp.steps.step_record import StepRecord
+from sa_atp.steps.workloads.abandon import abandonable
+from sa_atp.steps.workloads.bucketed import BucketedHost
+from sa_atp.steps.workloads.layout import layout_of, megabytes
+from sa_atp.steps.workloads.module_workload import BatchOf, LossFunction, ModuleWorkload
 from sa_atp.train.ddp_state import SaAtpState
-from sa_atp.train.device import Device
-from sa_atp.train.layout import layout_of, megabytes
-from sa_atp.train.module_workload import BatchOf, LossFunction, ModuleWorkload
-from sa_atp.train.real_time import run_step
-from sa_atp.train.step import Stepper
-from sa_atp.train.step_record import StepRecord
-from sa_atp.wire.message_fields import HelpMode
 
 
 @dataclass(slots=True)

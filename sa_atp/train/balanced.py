@@ -1,4 +1,4 @@
-"""Batches of PyTorch programs whose sizes follow each rank's speed (see sa_atp.batching).
+"""Batches of PyTorch programs whose sizes follow each rank's speed (see sa_atp.protocol.batches).
 
 batches = BalancedBatches(dataset, batch_size=96)                # of all ranks together
 loader = DataLoader(dataset, batch_sampler=batches)
@@ -19,12 +19,12 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, Sampler
 
-from sa_atp.arrays import Values
-from sa_atp.batching.orchestrator import Measured, Orchestrator
-from sa_atp.errors import UserError
+from sa_atp.basics.arrays import Values
+from sa_atp.basics.errors import UserError
 from sa_atp.net.communicator import Communicator
+from sa_atp.protocol.batches.orchestrator import Measured, Orchestrator
+from sa_atp.protocol.job.terms import Value
 from sa_atp.train.samplers import ShuffledOrder, place_of
-from sa_atp.transport.terms import Value
 
 PerRank = int | Sequence[int]
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 
-from sa_atp.errors import UserError
+from sa_atp.basics.errors import UserError
 from sa_atp.train.tensor_sums import check_dense, check_written, described, is_packed, pack, writing
 
 # What Gloo does, under all names that releases of PyTorch have for it

@@ -16,13 +16,13 @@ from typing import Any, Protocol, Self
 import torch
 import torch.distributed as dist
 
-from sa_atp.errors import UserError
+from sa_atp.basics.errors import UserError
+from sa_atp.basics.words import plural
 from sa_atp.net.communicator import Communicator, connect
+from sa_atp.protocol.job.errors import RefusedError
+from sa_atp.protocol.job.terms import Value
+from sa_atp.protocol.packets.message_fields import HelpMode
 from sa_atp.train.groups import beliefs, job_name, ranks_of
-from sa_atp.transport.errors import RefusedError
-from sa_atp.transport.terms import Value
-from sa_atp.wire.message_fields import HelpMode
-from sa_atp.words import plural
 
 JOIN_AGAIN_S = 0.5  # between attempts while an earlier run of the job has not been given up yet,
 JOIN_AGAIN_FOR_S = 5.0  # ... which the parameter server does when all its ranks have been silent for 2 s

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from sa_atp.train.abandon import sleep
+from sa_atp.steps.workloads.abandon import sleep
 
 
 def emulate_device(module: nn.Module, seconds_per_sample: float, *, slowdown: float = 1.0) -> Any:

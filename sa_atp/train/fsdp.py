@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 
-from sa_atp.errors import UserError
+from sa_atp.basics.errors import UserError
 from sa_atp.train.backend import SumWork
 from sa_atp.train.ddp_state import SaAtpState
 from sa_atp.train.tensor_sums import sum_in_background, writing

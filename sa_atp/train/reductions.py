@@ -6,7 +6,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from sa_atp.errors import UserError
+from sa_atp.basics.errors import UserError
 from sa_atp.train.tensor_sums import writing
 
 

@@ -13,8 +13,8 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import Dataset, DistributedSampler, Sampler, default_collate
 
-from sa_atp.errors import UserError
-from sa_atp.words import plural
+from sa_atp.basics.errors import UserError
+from sa_atp.basics.words import plural
 
 Collate = Callable[[list[Any]], Any]
 

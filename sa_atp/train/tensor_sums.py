@@ -8,8 +8,8 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from sa_atp.arrays import Values
-from sa_atp.errors import UserError
+from sa_atp.basics.arrays import Values
+from sa_atp.basics.errors import UserError
 from sa_atp.train.ddp_state import SaAtpState
 
 SUMMABLE = (torch.float32, torch.float16, torch.bfloat16)

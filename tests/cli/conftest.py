@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from sa_atp.control.server import ServerProcess
 from sa_atp.net.communicator import Communicator, connect
-from sa_atp.transport.server_events import ServerSettings
+from sa_atp.net.parameter_server.server import ServerProcess
+from sa_atp.protocol.server.server_events import ServerSettings
 
 RUN_TIMEOUT_S = 120.0  # the first switch compiles its program
 Join = Callable[..., list[Communicator]]

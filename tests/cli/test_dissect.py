@@ -14,16 +14,16 @@ from scapy.layers.l2 import ARP, CookedLinux, Ether
 from scapy.packet import Packet, Raw
 from scapy.utils import PcapNgWriter, PcapWriter
 
+from sa_atp.basics.errors import UserError
 from sa_atp.cli import main
-from sa_atp.errors import UserError
-from sa_atp.net.dissect import Counts, read
-from sa_atp.net.layer import SaAtp
-from sa_atp.net.ports import Capture
-from sa_atp.spec import HEADER_BYTES, UDP_PORT, WITH_LANES, Flag, Kind
-from sa_atp.tensor.scaling import POISON
-from sa_atp.wire.control import Alive, encode
-from sa_atp.wire.frames import Endpoint, mac_for, wrap
-from sa_atp.wire.header import describe, pack
+from sa_atp.net.captures.dissect import Counts, read
+from sa_atp.net.captures.layer import SaAtp
+from sa_atp.net.sockets.ports import Capture
+from sa_atp.protocol.numbers.scaling import POISON
+from sa_atp.protocol.packets.control import Alive, encode
+from sa_atp.protocol.packets.frames import Endpoint, mac_for, wrap
+from sa_atp.protocol.packets.header import describe, pack
+from sa_atp.protocol.packets.spec import HEADER_BYTES, UDP_PORT, WITH_LANES, Flag, Kind
 
 WORKER = Endpoint(mac_for("10.0.0.1"), ("10.0.0.1", 5000))
 SERVER = Endpoint(mac_for("10.0.0.9"), ("10.0.0.9", UDP_PORT))

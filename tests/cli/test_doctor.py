@@ -12,14 +12,16 @@ from typing import Any
 
 import pytest
 
-from sa_atp import artefacts, doctor, needs
+from sa_atp import doctor
+from sa_atp.basics import needs
+from sa_atp.basics.folders import cache_folder
 from sa_atp.cli import main
 from sa_atp.doctor import machine, project, software
 from sa_atp.doctor.commands import commands, offered
 from sa_atp.doctor.finding import Finding, attempt
-from sa_atp.folders import cache_folder
-from sa_atp.softswitch import cached
-from sa_atp.softswitch.loading import load
+from sa_atp.switches import artefacts
+from sa_atp.switches.embedded import cached
+from sa_atp.switches.embedded.loading import load
 
 from .conftest import sa_atp
 
@@ -70,7 +72,7 @@ def test_namespaces_and_veth_pairs_are_possible_where_bench_switch_makes_them(
     findings: dict[str, dict[str, Any]],
 ) -> None:
     """Also for an ordinary user, whom the kernel may let be root of a user namespace."""
-    pairs = "from sa_atp.bench.switch_links import make_pairs; make_pairs([1])"
+    pairs = "from sa_atp.lab.bench.switch.links import make_pairs; make_pairs([1])"
     for name, code in (("namespaces", ""), ("veth", pairs)):
         code = f"from sa_atp.net import namespace; namespace.enter(); {code}"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sa_atp.basics.errors import SaAtpError
 from sa_atp.cli import main
-from sa_atp.control.server import ServerProcess
-from sa_atp.errors import SaAtpError
 from sa_atp.net.communicator import Communicator, connect
 from sa_atp.net.job_status import ask_for_jobs
+from sa_atp.net.parameter_server.server import ServerProcess
 from sa_atp.net.session import Sum
-from sa_atp.transport.diagnosis import diagnose as diagnose_job
-from sa_atp.transport.errors import OperationTimeoutError
-from sa_atp.transport.job_status import JobStatus
-from sa_atp.transport.server_events import ServerSettings
+from sa_atp.protocol.job.errors import OperationTimeoutError
+from sa_atp.protocol.server.diagnosis import diagnose as diagnose_job
+from sa_atp.protocol.server.job_status import JobStatus
+from sa_atp.protocol.server.server_events import ServerSettings
 
 from .conftest import Join
 

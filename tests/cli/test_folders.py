@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sa_atp import folders
+from sa_atp.basics import folders
 
 
 @pytest.fixture

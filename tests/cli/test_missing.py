@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sa_atp import needs
+from sa_atp.basics import needs
 
 from .conftest import sa_atp
 

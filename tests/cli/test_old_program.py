@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sa_atp.folders import cache_folder
+from sa_atp.basics.folders import cache_folder
 
 from .conftest import sa_atp
 
@@ -88,7 +88,7 @@ def test_only_those_that_are_old_are_named(checkout: Path) -> None:
 
 
 def test_what_was_compiled_for_tofino(checkout: Path) -> None:
-    from sa_atp import artefacts
+    from sa_atp.switches import artefacts
 
     assert artefacts.is_current(checkout / "p4src/compiled/tofino-32") is False
     assert artefacts.is_current(ROOT / "p4src/compiled/tofino-32") is True

@@ -94,11 +94,11 @@ OVER_VETH = """
 import runpy, subprocess, sys, threading, time
 from sa_atp.net import namespace
 namespace.enter()
-from sa_atp.bench.switch_links import make_pairs
+from sa_atp.lab.bench.switch.links import make_pairs
 make_pairs([1])
 subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
 import socket
-from sa_atp.net.ports import PACKET_VNET_HDR, SOL_PACKET
+from sa_atp.net.sockets.ports import PACKET_VNET_HDR, SOL_PACKET
 host = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
 host.setsockopt(SOL_PACKET, PACKET_VNET_HDR, 1)
 host.bind(("host1", 0))

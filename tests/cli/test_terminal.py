@@ -12,13 +12,15 @@ from rich.console import Console
 from rich.table import Table
 
 import sa_atp as package
-from sa_atp import terminal
-from sa_atp.cli import _progress, _sweep, main
-from sa_atp.net.ports import Capture
-from sa_atp.spec import UDP_PORT
-from sa_atp.testbed.plan import Plan
-from sa_atp.wire.control import Alive, encode
-from sa_atp.wire.frames import Endpoint, mac_for, wrap
+from sa_atp.basics import terminal
+from sa_atp.cli import main
+from sa_atp.cli.parts import progress as _progress
+from sa_atp.cli.parts import sweep as _sweep
+from sa_atp.lab.plans.plan import Plan
+from sa_atp.net.sockets.ports import Capture
+from sa_atp.protocol.packets.control import Alive, encode
+from sa_atp.protocol.packets.frames import Endpoint, mac_for, wrap
+from sa_atp.protocol.packets.spec import UDP_PORT
 
 from .conftest import sa_atp
 
@@ -207,7 +209,8 @@ sys.exit(main(["run", "no such plan"]))
 
 
 @pytest.mark.parametrize(
-    "at", ["argparse", "sa_atp.errors", "sa_atp.cli.bench", "sa_atp.cli.up", "sa_atp.artefacts", "numpy"]
+    "at",
+    ["argparse", "sa_atp.basics.errors", "sa_atp.cli.bench", "sa_atp.cli.up", "sa_atp.switches.artefacts", "numpy"],
 )
 def test_ctrl_c_while_it_starts(at: str) -> None:
     done = subprocess.run([sys.executable, "-c", PRESS, at, ""], capture_output=True, text=True, check=False)

@@ -20,12 +20,12 @@ from helpers.needs import VETH
 
 from sa_atp.cli import main
 from sa_atp.cli.up import _announce
-from sa_atp.net import namespace
-from sa_atp.spec import UDP_PORT
-from sa_atp.testbed import foreground
-from sa_atp.testbed.cluster import LocalCluster
-from sa_atp.testbed.foreground import run_command
-from sa_atp.testbed.processes import Group, ProcessError
+from sa_atp.lab.backends.cluster import LocalCluster
+from sa_atp.lab.runs import foreground
+from sa_atp.lab.runs.foreground import run_command
+from sa_atp.lab.runs.processes import Group, ProcessError
+from sa_atp.net.sockets import namespace
+from sa_atp.protocol.packets.spec import UDP_PORT
 
 from .conftest import sa_atp
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from sa_atp import artefacts
+from sa_atp.basics.words import join, plural
 from sa_atp.cli import main
-from sa_atp.testbed import plan_files
-from sa_atp.words import join, plural
+from sa_atp.lab.plans import plan_files
+from sa_atp.switches import artefacts
 
 from .conftest import sa_atp
 

@@ -1,6 +1,6 @@
 """Plays a scene: commands one after another, while others stay in terminals of their own. Run in a network namespace:
 
-python -m sa_atp.net.namespace python tests/docs/terminals.py < SCENE.json
+python -m sa_atp.net.sockets.namespace python tests/docs/terminals.py < SCENE.json
 
 The network has loopback, which also is 10.0.0.0/8, and a veth pair. A command that stays is ready when it has printed a
 line on standard output; it is ended with Ctrl-C. Every command must end with status 0. Needs `ip`.

@@ -15,7 +15,7 @@ from helpers.needs import MININET
 
 from docs.blocks import ROOT, Key, blocks, make_place, the
 from docs.test_commands import PLAYED
-from sa_atp.control.fabric import load_places
+from sa_atp.switches.control.fabric import load_places
 
 REASONS = {
     "set-up": "sets up an environment; `.ci/run` and tests/scripts do it",
@@ -23,7 +23,7 @@ REASONS = {
     "bmv2": "needs BMv2",
     "p4c": "needs a P4 compiler, and perhaps its sources; scripts/compile --check runs where there is one",
     "tofino": "needs a Tofino or its driver stack; the commands run against an in-process server in tests/tofino",
-    "model": "needs the model of a Tofino; tests/tofino/test_model.py does the same where it is there",
+    "model": "needs the model of a Tofino; tests/switches/tofino/test_model.py does the same where it is there",
     "machines": "needs several machines",
     "fragment": "a part of a program, which examples show whole; its imports are run",
     "generated": "shows what is generated",
@@ -33,9 +33,9 @@ REASONS = {
 
 NOT_RUN = {
     ("README.md", "./scripts/demo     # sets up"): "set-up",
-    ("README.md", "+from sa_atp.ddp"): "changes",  # tests/torch/test_torch_examples.py
+    ("README.md", "+from sa_atp.ddp"): "changes",  # tests/train/test_torch_examples.py
     ("README.md", "+from sa_atp.train"): "changes",
-    ("CONTRIBUTING.md", '"""SA-ATP with another patience'): "elsewhere",  # tests/policies/test_registry.py
+    ("CONTRIBUTING.md", '"""SA-ATP with another patience'): "elsewhere",  # tests/lab/policies/test_registry.py
     ("docs/embedded-target.md", "elif chosen"): "generated",
     ("docs/embedded-target.md", "block = (scalars"): "generated",
     ("docs/embedded-target.md", "git clone"): "p4c",
@@ -50,7 +50,7 @@ NOT_RUN = {
     ("docs/pytorch.md", "from torch.utils.data"): "fragment",
     ("docs/pytorch.md", "from sa_atp.train.fsdp"): "fragment",
     ("docs/pytorch.md", "import sa_atp.ddp"): "fragment",
-    ("docs/pytorch.md", "export TORCH_DISABLE"): "minutes",  # tests/torch/test_torch_launch.py
+    ("docs/pytorch.md", "export TORCH_DISABLE"): "minutes",  # tests/train/test_torch_launch.py
     ("docs/pytorch.md", "sa-atp up --listen 10.0.0.1"): "machines",
     ("docs/pytorch.md", "export SA_ATP_SERVER"): "machines",
     ("docs/tofino.md", "scripts/tofino compile"): "p4c",

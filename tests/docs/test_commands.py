@@ -11,7 +11,7 @@ import pytest
 from helpers.needs import lack
 
 from docs.blocks import ROOT, Block, Key, blocks, make_place, the
-from sa_atp.net import namespace
+from sa_atp.net.sockets import namespace
 
 CLI, EMBEDDED = "docs/cli.md", "docs/embedded-target.md"
 

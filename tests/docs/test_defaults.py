@@ -6,14 +6,22 @@ import re
 import pytest
 
 from docs.blocks import ROOT
-from sa_atp.bench.allreduce import DEFAULT_SIZES
+from sa_atp.basics.words import join
 from sa_atp.cli import build_parser
+from sa_atp.lab.bench.allreduce import DEFAULT_SIZES
+from sa_atp.lab.plans.plan import HelpPlan, TopologyPlan
+from sa_atp.lab.policies import settings
 from sa_atp.net.communicator import connect
-from sa_atp.policies import settings
-from sa_atp.spec import CONTRIBUTION_BITS, LANE_BUILDS, MOST_CONTRIBUTIONS, MOST_RANKS, SLOTS, UDP_PORT, WIDE_BUILDS
-from sa_atp.testbed.plan import HelpPlan, TopologyPlan
-from sa_atp.wire.mtu import most_lanes
-from sa_atp.words import join
+from sa_atp.protocol.packets.mtu import most_lanes
+from sa_atp.protocol.packets.spec import (
+    CONTRIBUTION_BITS,
+    LANE_BUILDS,
+    MOST_CONTRIBUTIONS,
+    MOST_RANKS,
+    SLOTS,
+    UDP_PORT,
+    WIDE_BUILDS,
+)
 
 ((WIDE_LANES, _),) = WIDE_BUILDS
 

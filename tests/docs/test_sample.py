@@ -4,15 +4,15 @@ import io
 import re
 
 import pytest
-from report import synthetic
+from lab.report import synthetic
 from rich.console import Console
 
 from docs.blocks import ROOT
-from sa_atp.report.table import print_table
-from sa_atp.report.text import NBSP
-from sa_atp.testbed import plan_files
-from sa_atp.testbed.plan import with_lanes
-from sa_atp.testbed.tasks import make_workload
+from sa_atp.lab.plans import plan_files
+from sa_atp.lab.plans.plan import with_lanes
+from sa_atp.lab.report.table import print_table
+from sa_atp.lab.report.text import NBSP
+from sa_atp.lab.runs.tasks import make_workload
 
 NUMBER = re.compile(r"\d+(?: \d{3})*(?:\.\d+)?")
 

@@ -14,7 +14,7 @@ import dataclasses
 from collections import Counter
 from dataclasses import dataclass
 
-from sa_atp.control.jobspec import JobSpec, Member
+from sa_atp.switches.control.jobspec import JobSpec, Member
 
 from .packets import (
     COLLISION,

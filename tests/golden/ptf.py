@@ -9,7 +9,7 @@ from pathlib import Path
 from pprint import pformat
 from textwrap import wrap
 
-from sa_atp.control.jobspec import JobSpec
+from sa_atp.switches.control.jobspec import JobSpec
 
 from .scenario import Scenario
 from .scenarios import EACH
@@ -54,7 +54,7 @@ def _module(name: str, scenario: Scenario, chip: str, loop_port: int) -> Iterato
     if name in SKIPPED:
         yield from ("", *wrap(f"Skipped: {SKIPPED[name]}.", _WIDTH))
     yield '"""'
-    yield "\nfrom sa_atp.control.jobspec import JobSpec, Member\nfrom vector import Vector\n\n"
+    yield "\nfrom sa_atp.switches.control.jobspec import JobSpec, Member\nfrom vector import Vector\n\n"
     yield f"class {title}(Vector):"
     yield f'    chip = "{chip}"'
     yield f"    lanes = {scenario.lanes}"

@@ -17,11 +17,11 @@ import ptf
 from ptf import testutils
 from ptf.base_tests import BaseTest
 
-from sa_atp import artefacts
-from sa_atp.control import jobs, routes, tofino
-from sa_atp.control.client import P4RuntimeClient
-from sa_atp.control.events import Event
-from sa_atp.control.jobspec import JobSpec
+from sa_atp.switches import artefacts
+from sa_atp.switches.control import jobs, routes, tofino
+from sa_atp.switches.control.client import P4RuntimeClient
+from sa_atp.switches.control.events import Event
+from sa_atp.switches.control.jobspec import JobSpec
 
 Step = tuple[str, Any]
 WAIT_S = 0.1

@@ -6,10 +6,10 @@ import dataclasses
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator
 
-from sa_atp.control import job_entries
-from sa_atp.control.jobspec import JobSpec, Member
-from sa_atp.p4runtime.entities import Exact, Match, TableEntry, Ternary
-from sa_atp.spec import SLOTS
+from sa_atp.protocol.packets.spec import SLOTS
+from sa_atp.switches.control import job_entries
+from sa_atp.switches.control.jobspec import JobSpec, Member
+from sa_atp.switches.p4runtime.entities import Exact, Match, TableEntry, Ternary
 
 from .model import EVENTS, Switch
 from .packets import DATA, FAN_OUT, PROBE, RESULT, AnyPacket, Header, Host, Packet, text
@@ -160,7 +160,7 @@ class Scenario:
             slots = f"{job.slot_base} to {job.slot_base + job.slot_count - 1}"
             yield from _comment(
                 f"Job {job.job}, epoch {job.epoch}: {job.level}, fan-in {job.fan_in:#x}, slots {slots}, "
-                f"time to live {job.ttl_ticks} ticks of 1024 microseconds; what sa_atp/control/jobs.py installs."
+                f"time to live {job.ttl_ticks} ticks of 1024 microseconds; what sa_atp/switches/control/jobs.py installs."
             )
             job = dataclasses.replace(job, loop_port=loop_port)
             yield from (_add(entry) for entry in job_entries.entries(job, self._words()))

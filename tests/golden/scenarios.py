@@ -5,7 +5,7 @@
 from collections.abc import Callable
 from functools import partial
 
-from sa_atp.spec import LANE_BUILDS
+from sa_atp.protocol.packets.spec import LANE_BUILDS
 
 from . import edges, levels, slots, wide
 from .scenario import Scenario

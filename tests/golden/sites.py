@@ -6,7 +6,7 @@ parameter server   10.0.0.100        UDP 21313           port 9
 
 import dataclasses
 
-from sa_atp.control.jobspec import JobSpec, Member
+from sa_atp.switches.control.jobspec import JobSpec, Member
 
 LONG_TICKS = 60_000  # a minute: nothing expires in a test
 SHORT_TICKS = 20  # less than one `wait`

@@ -6,22 +6,22 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sa_atp.arrays import Counts
-from sa_atp.control.events import EVENTS_A_JOB
+from sa_atp.basics.arrays import Counts
+from sa_atp.lab.simulator.network import LinkSettings
+from sa_atp.lab.simulator.nodes import Switch
+from sa_atp.lab.simulator.worker import SimWorker
+from sa_atp.lab.simulator.world import SERVER_IP, World
 from sa_atp.net.session import Sum
-from sa_atp.sim.network import LinkSettings
-from sa_atp.sim.nodes import Switch
-from sa_atp.sim.worker import SimWorker
-from sa_atp.sim.world import SERVER_IP, World
-from sa_atp.softswitch.pipeline import Pipeline
-from sa_atp.spec import UDP_PORT
-from sa_atp.tensor.fragments import CHUNK_VALUES
-from sa_atp.tensor.quantise import quantise
-from sa_atp.transport.events import WorkerLimits
-from sa_atp.transport.membership import JoinRequest
-from sa_atp.transport.operation import UNKNOWN
-from sa_atp.transport.server_events import ServerSettings
-from sa_atp.wire.message_fields import HelpMode
+from sa_atp.protocol.job.membership import JoinRequest
+from sa_atp.protocol.numbers.fragments import CHUNK_VALUES
+from sa_atp.protocol.numbers.quantise import quantise
+from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.spec import UDP_PORT
+from sa_atp.protocol.rank.events import WorkerLimits
+from sa_atp.protocol.rank.sums.operation import UNKNOWN
+from sa_atp.protocol.server.server_events import ServerSettings
+from sa_atp.switches.control.events import EVENTS_A_JOB
+from sa_atp.switches.embedded.pipeline import Pipeline
 
 SERVER = (SERVER_IP, UDP_PORT)
 SECOND_US = 1_000_000

@@ -4,9 +4,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from sa_atp.bench.help import Row
-from sa_atp.testbed import plan_files
-from sa_atp.testbed.plan import Plan
+from sa_atp.lab.bench.help import Row
+from sa_atp.lab.plans import plan_files
+from sa_atp.lab.plans.plan import Plan
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"

@@ -4,8 +4,8 @@ import random
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 
-from sa_atp.spec import FIELDS, HEADER_BYTES, VERSION, Kind
-from sa_atp.wire.datagrams import Address, Burst
+from sa_atp.protocol.packets.datagrams import Address, Burst
+from sa_atp.protocol.packets.spec import FIELDS, HEADER_BYTES, VERSION, Kind
 
 SIZES = (0, 1, 4, 19, HEADER_BYTES, 21, 64, 275, 276, 277, 1044, 1400)
 KEPT = 64  # valid packets of each kind, the newest

@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from sa_atp.spec import HEADER_BYTES, Flag, Kind
-from sa_atp.wire.header import pack
+from sa_atp.protocol.packets.header import pack
+from sa_atp.protocol.packets.spec import HEADER_BYTES, Flag, Kind
 
 
 def packet_of(body: Any, *, request: int, job: int = 0, epoch: int = 0, reply: bool = False) -> bytes:

@@ -1,6 +1,6 @@
 """What a test needs of the machine: `@pytest.mark.needs("ip", "root")`. Where it lacks something, it skips and says so.
 
-A need is a program that sa_atp/needs.py declares, a Python module of its OPTIONAL, or one of ABILITIES.
+A need is a program that sa_atp/basics/needs.py declares, a Python module of its OPTIONAL, or one of ABILITIES.
 """
 
 import importlib.util
@@ -11,9 +11,9 @@ from functools import cache
 
 import pytest
 
-from sa_atp import needs
-from sa_atp.net import namespace
-from sa_atp.testbed.mininet import parts
+from sa_atp.basics import needs
+from sa_atp.lab.backends.mininet import parts
+from sa_atp.net.sockets import namespace
 
 
 def _is_root() -> str | None:

@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from sa_atp.arrays import Octets, Values
-from sa_atp.parameters.messages import Message, Outgoing, Task
-from sa_atp.parameters.replay import Replay
-from sa_atp.parameters.rules import Rules, Terms
-from sa_atp.parameters.server import ParameterServer, Snapshot, Taken
-from sa_atp.parameters.worker_rules import WorkerRules
-from sa_atp.policies.parameter_virtual import VirtualParameters
-from sa_atp.policies.parameter_worker import ParameterWorker
-from sa_atp.sim.network import Clock
-from sa_atp.train.step import Compute
-from sa_atp.train.step_record import StepRecord
-from sa_atp.train.virtual_time import Process
+from sa_atp.basics.arrays import Octets, Values
+from sa_atp.lab.parameters.rules.messages import Message, Outgoing, Task
+from sa_atp.lab.parameters.rules.replay import Replay
+from sa_atp.lab.parameters.rules.rules import Rules, Terms
+from sa_atp.lab.parameters.rules.server import ParameterServer, Snapshot, Taken
+from sa_atp.lab.parameters.rules.worker_rules import WorkerRules
+from sa_atp.lab.parameters.virtual_time import VirtualParameters
+from sa_atp.lab.parameters.worker import ParameterWorker
+from sa_atp.lab.simulator.network import Clock
+from sa_atp.lab.simulator.virtual_time import Process
+from sa_atp.steps.step import Compute
+from sa_atp.steps.step_record import StepRecord
 
 
 class Chance:

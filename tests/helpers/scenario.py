@@ -8,10 +8,10 @@ from functools import partial
 import numpy as np
 
 from helpers.cluster import Cluster, Reduction
-from sa_atp.sim.network import LinkSettings
-from sa_atp.sim.worker import SimWorker
-from sa_atp.softswitch.pipeline import Pipeline
-from sa_atp.transport.server_events import ServerSettings
+from sa_atp.lab.simulator.network import LinkSettings
+from sa_atp.lab.simulator.worker import SimWorker
+from sa_atp.protocol.server.server_events import ServerSettings
+from sa_atp.switches.embedded.pipeline import Pipeline
 
 LOSSES = (0.0, 0.001, 0.01, 0.1)
 LENGTHS = (1, 63, 64, 65, 127, 128, 129, 200, 500, 700, 1000)

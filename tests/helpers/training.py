@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 
 from helpers.cluster import Cluster, reference_sum
+from sa_atp.lab.policies.sync_opt import BackupStepper
+from sa_atp.lab.simulator.network import LinkSettings
+from sa_atp.lab.simulator.virtual_time import Process
+from sa_atp.lab.simulator.worker import SimWorker
 from sa_atp.net.session import Sum
-from sa_atp.policies.sync_opt import BackupStepper
-from sa_atp.sim.network import LinkSettings
-from sa_atp.sim.worker import SimWorker
-from sa_atp.softswitch.pipeline import Pipeline
-from sa_atp.spec import CONTRIBUTION_BITS
-from sa_atp.train.step import Compute, Stepper, StepRunner, Steps
-from sa_atp.train.step_record import StepRecord
-from sa_atp.train.virtual_time import Process
-from sa_atp.transport.server_events import ServerSettings
-from sa_atp.wire.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS
+from sa_atp.protocol.server.server_events import ServerSettings
+from sa_atp.steps.step import Compute, Stepper, StepRunner, Steps
+from sa_atp.steps.step_record import StepRecord
+from sa_atp.switches.embedded.pipeline import Pipeline
 
 FOR_EVER_US = 1 << 50  # a micro-batch that takes so long is never done
 

@@ -6,12 +6,12 @@ from dataclasses import fields
 
 import numpy as np
 
-from sa_atp.arrays import ByteRows, Values
-from sa_atp.spec import Flag, Kind
-from sa_atp.transport.membership import Membership
-from sa_atp.transport.questions import Question
-from sa_atp.transport.worker import Worker
-from sa_atp.wire.header import HEADER, first_byte, headers
+from sa_atp.basics.arrays import ByteRows, Values
+from sa_atp.protocol.job.membership import Membership
+from sa_atp.protocol.packets.header import HEADER, first_byte, headers
+from sa_atp.protocol.packets.spec import Flag, Kind
+from sa_atp.protocol.rank.recovery.questions import Question
+from sa_atp.protocol.rank.worker import Worker
 
 SWITCH, SERVER = ("10.0.0.1", 9), ("10.0.0.2", 9)
 CACHES = {

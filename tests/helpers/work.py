@@ -13,17 +13,17 @@ from typing import Any
 
 import numpy as np
 
+from sa_atp.lab.simulator.network import Clock
+from sa_atp.lab.simulator.virtual_time import Process
 from sa_atp.net.helping import Helping
-from sa_atp.sim.network import Clock
-from sa_atp.straggler.progress import SendProgress
-from sa_atp.train.step import Compute, Stepper
-from sa_atp.train.virtual_time import Process
-from sa_atp.transport import work_requests
-from sa_atp.transport.job import Job, Member
-from sa_atp.transport.membership import Membership
-from sa_atp.wire.control import Reply, Request, decode_reply
-from sa_atp.wire.help_messages import Revoke
-from sa_atp.wire.message_fields import HelpMode
+from sa_atp.protocol.help.progress import SendProgress
+from sa_atp.protocol.job.membership import Membership
+from sa_atp.protocol.packets.control import Reply, Request, decode_reply
+from sa_atp.protocol.packets.help_messages import Revoke
+from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.server import work_requests
+from sa_atp.protocol.server.job import Job, Member
+from sa_atp.steps.step import Compute, Stepper
 
 FOR_EVER_US = 1 << 50
 ADDRESS = ("10.0.0.1", 1)

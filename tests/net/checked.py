@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from sa_atp.arrays import AnyIntegers
-from sa_atp.softswitch import bits
+from sa_atp.basics.arrays import AnyIntegers
+from sa_atp.switches.embedded import bits
 
 
 class Checked:

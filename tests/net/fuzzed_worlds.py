@@ -11,20 +11,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sa_atp.arrays import ByteRows
-from sa_atp.net import steady_loop_kernels as loop
-from sa_atp.net.steady_loop import sender_of
-from sa_atp.spec import Flag, Kind
-from sa_atp.transport import steady_kernels as s
-from sa_atp.transport.events import OperationDone
-from sa_atp.transport.job import Job, Member, State
-from sa_atp.transport.membership import Membership
-from sa_atp.transport.server import ParameterServer
-from sa_atp.transport.server_events import ServerSettings
-from sa_atp.transport.steady import Steady
-from sa_atp.transport.worker import Worker
-from sa_atp.wire.header import bitmaps, first_byte, headers, size_of, words_of
-from sa_atp.wire.message_fields import HelpMode
+from sa_atp.basics.arrays import ByteRows
+from sa_atp.net.loop import steady_loop_kernels as loop
+from sa_atp.net.loop.steady_loop import sender_of
+from sa_atp.protocol.job.membership import Membership
+from sa_atp.protocol.packets.header import bitmaps, first_byte, headers, size_of, words_of
+from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.spec import Flag, Kind
+from sa_atp.protocol.rank.compiled import steady_kernels as s
+from sa_atp.protocol.rank.compiled.steady import Steady
+from sa_atp.protocol.rank.events import OperationDone
+from sa_atp.protocol.rank.worker import Worker
+from sa_atp.protocol.server.job import Job, Member, State
+from sa_atp.protocol.server.server import ParameterServer
+from sa_atp.protocol.server.server_events import ServerSettings
 
 from . import scripted_calls as c
 from .guarded import Guarded

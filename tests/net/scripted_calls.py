@@ -1,7 +1,7 @@
 """The package's compiled functions, built so that nothing they do wrong goes unseen: every index is looked at, and what
 they ask the kernel for comes from a script in memory, which also looks at where the kernel would have read and written.
 
-`build` has the package compile itself (net/compiled.py), with other settings: its own sources, signatures and order. A
+`build` has the package compile itself (net/loop/compiled.py), with other settings: its own sources, signatures and order. A
 *fault* is one comparison of these sources with a number added that is zero until it is switched on.
 """
 
@@ -17,8 +17,8 @@ import numba
 import numpy as np
 import pytest
 
-from sa_atp.arrays import AnyIntegers
-from sa_atp.net import compiled
+from sa_atp.basics.arrays import AnyIntegers
+from sa_atp.net.loop import compiled
 
 from .guarded import Guarded
 
@@ -94,7 +94,7 @@ _carray: Any = getattr(numba, "carray")  # noqa: B009  (numba does not say what 
 @dataclass(frozen=True, slots=True)
 class Built:
     worker: Any
-    """fill, streams, take, dequantise: see net/compiled.py, as of the others."""
+    """fill, streams, take, dequantise: see net/loop/compiled.py, as of the others."""
     sockets: Any
     run: Any
     """The loop."""

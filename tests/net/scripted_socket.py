@@ -5,9 +5,9 @@ from collections import Counter
 
 import numpy as np
 
-from sa_atp.arrays import AnyIntegers, ByteRows
-from sa_atp.net.compiled_bursts import PackedReceive, SegmentedSend
-from sa_atp.wire.datagrams import Address, Burst
+from sa_atp.basics.arrays import AnyIntegers, ByteRows
+from sa_atp.net.sockets.compiled_bursts import PackedReceive, SegmentedSend
+from sa_atp.protocol.packets.datagrams import Address, Burst
 
 from . import scripted_calls as c
 from .guarded import Guarded

@@ -18,13 +18,13 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import ARP, GRE, LLC, SNAP, CookedLinux, CookedLinuxV2, Dot1AD, Dot1Q, Dot3, Ether, Loopback
 from scapy.packet import Packet, Raw
 
-from sa_atp.errors import UserError
-from sa_atp.net.capture_file import CHUNK, SLACK, Batch, CaptureFile
-from sa_atp.net.dissect import Counts, dissect, read
-from sa_atp.net.dissect_layers import dissect_one
-from sa_atp.spec import UDP_PORT, WITH_LANES, Kind
-from sa_atp.tensor.scaling import POISON
-from sa_atp.wire.header import pack
+from sa_atp.basics.errors import UserError
+from sa_atp.net.captures.capture_file import CHUNK, SLACK, Batch, CaptureFile
+from sa_atp.net.captures.dissect import Counts, dissect, read
+from sa_atp.net.captures.dissect_layers import dissect_one
+from sa_atp.protocol.numbers.scaling import POISON
+from sa_atp.protocol.packets.header import pack
+from sa_atp.protocol.packets.spec import UDP_PORT, WITH_LANES, Kind
 
 FRAMES = [bytes([number]) * length for number, length in enumerate((0, 1, 60, 61, 62, 63, 1500))]
 SECONDS = 1_700_000_000

@@ -18,11 +18,11 @@ import numpy as np
 import pytest
 
 import sa_atp
-from sa_atp.errors import UserError
+from sa_atp.basics.errors import UserError
+from sa_atp.lab.backends.cluster import LocalCluster
+from sa_atp.lab.runs.processes import Group
 from sa_atp.net.communicator import Communicator
-from sa_atp.testbed.cluster import LocalCluster
-from sa_atp.testbed.processes import Group
-from sa_atp.transport.errors import MismatchError, NonFiniteError, RefusedError, TransportError
+from sa_atp.protocol.job.errors import MismatchError, NonFiniteError, RefusedError, TransportError
 
 RANKS = 3
 _names = count()

@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 
 import sa_atp
-from sa_atp.errors import UserError
+from sa_atp.basics.errors import UserError
+from sa_atp.lab.backends.cluster import LocalCluster
+from sa_atp.lab.runs.processes import Group
 from sa_atp.net.communicator import Communicator
-from sa_atp.net.driver import Driver
+from sa_atp.net.loop.driver import Driver
 from sa_atp.net.session import Sum
-from sa_atp.testbed.cluster import LocalCluster
-from sa_atp.testbed.processes import Group
-from sa_atp.transport.errors import TransportError
-from sa_atp.wire.control import Alive, AskStats, Leave
-from sa_atp.wire.help_messages import Claim, Idle
+from sa_atp.protocol.job.errors import TransportError
+from sa_atp.protocol.packets.control import Alive, AskStats, Leave
+from sa_atp.protocol.packets.help_messages import Claim, Idle
 
 THREADS = 8
 CALLS = 300  # of each thread

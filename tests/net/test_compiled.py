@@ -5,8 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sa_atp.testbed.cluster import LocalCluster
-from sa_atp.testbed.processes import Group
+from sa_atp.lab.backends.cluster import LocalCluster
+from sa_atp.lab.runs.processes import Group
 
 RANKS = 2
 # in a process of its own, where nothing has been loaded yet

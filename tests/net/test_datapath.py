@@ -12,21 +12,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sa_atp import artefacts
-from sa_atp.arrays import AnyIntegers
-from sa_atp.bench import switch_traffic
-from sa_atp.control import jobs
-from sa_atp.control.writer import LocalWriter
-from sa_atp.folders import cache_folder
-from sa_atp.net import offload
-from sa_atp.net.datapath import code, core, state
-from sa_atp.softswitch.frame import PLACES, Frame
-from sa_atp.softswitch.kept_code import functions
-from sa_atp.softswitch.pipeline import ROW_BYTES, Pipeline
-from sa_atp.softswitch.translate.packets import HEAD_BYTES
-from sa_atp.spec import LANE_BUILDS, Flag
-from sa_atp.wire.frames import HEADERS_BYTES, Endpoint, datagram, headers_for, mac_for, wrap
-from sa_atp.wire.header import HEADER
+from sa_atp.basics.arrays import AnyIntegers
+from sa_atp.basics.folders import cache_folder
+from sa_atp.lab.bench.switch import traffic as switch_traffic
+from sa_atp.net.sockets import offload
+from sa_atp.net.switch_process.datapath import code, core, state
+from sa_atp.protocol.packets.frames import HEADERS_BYTES, Endpoint, datagram, headers_for, mac_for, wrap
+from sa_atp.protocol.packets.header import HEADER
+from sa_atp.protocol.packets.spec import LANE_BUILDS, Flag
+from sa_atp.switches import artefacts
+from sa_atp.switches.control import jobs
+from sa_atp.switches.control.writer import LocalWriter
+from sa_atp.switches.embedded.frame import PLACES, Frame
+from sa_atp.switches.embedded.kept_code import functions
+from sa_atp.switches.embedded.pipeline import ROW_BYTES, Pipeline
+from sa_atp.switches.embedded.translate.packets import HEAD_BYTES
 
 from .checked import checked_operations
 

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator, Sequence
 
 import pytest
 
-from sa_atp.net.driver import Driver
-from sa_atp.net.udp import UdpSocket
-from sa_atp.wire.datagrams import Address, Burst
+from sa_atp.net.loop.driver import Driver
+from sa_atp.net.sockets.udp import UdpSocket
+from sa_atp.protocol.packets.datagrams import Address, Burst
 
 HERE = ("127.0.0.1", 0)
 SINGLES = 200  # more than a look at the socket takes

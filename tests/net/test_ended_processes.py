@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 import sa_atp
-from sa_atp.control.server import ServerProcess
+from sa_atp.lab.backends.cluster import LocalCluster
+from sa_atp.lab.runs.processes import Group
 from sa_atp.net.communicator import Communicator
-from sa_atp.testbed.cluster import LocalCluster
-from sa_atp.testbed.processes import Group
-from sa_atp.transport.errors import OperationTimeoutError, ParameterServerLostError, WorkerLostError
-from sa_atp.transport.server_events import ServerSettings
+from sa_atp.net.parameter_server.server import ServerProcess
+from sa_atp.protocol.job.errors import OperationTimeoutError, ParameterServerLostError, WorkerLostError
+from sa_atp.protocol.server.server_events import ServerSettings
 
 FOR_EVER_S = 600.0  # of silence; a test would not last so long
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from sa_atp.errors import SaAtpError
-from sa_atp.net import ethtool, namespace
+from sa_atp.basics.errors import SaAtpError
+from sa_atp.net.sockets import ethtool, namespace
 
 # Run in a namespace of its own, whose loopback interface nobody else uses.
 ON_LOOPBACK = """

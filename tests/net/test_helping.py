@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from sa_atp.net.helping import Helping
-from sa_atp.transport.membership import Membership
-from sa_atp.wire.control import Reply, Request
-from sa_atp.wire.help_messages import Claim, Granted, Idle, Noted
+from sa_atp.protocol.job.membership import Membership
+from sa_atp.protocol.packets.control import Reply, Request
+from sa_atp.protocol.packets.help_messages import Claim, Granted, Idle, Noted
 
 ADDRESS = ("10.0.0.1", 1)
 MICRO_BATCHES = 16

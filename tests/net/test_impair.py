@@ -5,8 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from sa_atp.errors import UserError
-from sa_atp.net.impair import REORDER_BY_US, Impairment, Line
+from sa_atp.basics.errors import UserError
+from sa_atp.net.switch_process.impair import REORDER_BY_US, Impairment, Line
 
 COUNT = 4000
 

@@ -10,12 +10,12 @@ import random
 import numpy as np
 import pytest
 
-from sa_atp.net.compiled import socket_kernels, steady_kernels, worker_kernels
-from sa_atp.net.compiled_bursts import PackedReceive
-from sa_atp.net.udp import UdpSocket
-from sa_atp.transport import kernels as k
-from sa_atp.transport import steady_kernels as s
-from sa_atp.wire.datagrams import Burst
+from sa_atp.net.loop.compiled import socket_kernels, steady_kernels, worker_kernels
+from sa_atp.net.sockets.compiled_bursts import PackedReceive
+from sa_atp.net.sockets.udp import UdpSocket
+from sa_atp.protocol.packets.datagrams import Burst
+from sa_atp.protocol.rank.compiled import kernels as k
+from sa_atp.protocol.rank.compiled import steady_kernels as s
 
 from .guarded import Guarded
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from sa_atp.errors import UserError
-from sa_atp.net import mtu
-from sa_atp.wire.mtu import LEAST_MTU, MOST_MTU
+from sa_atp.basics.errors import UserError
+from sa_atp.net.sockets import mtu
+from sa_atp.protocol.packets.mtu import LEAST_MTU, MOST_MTU
 
 
 def test_loopback_is_asked_in_every_way() -> None:

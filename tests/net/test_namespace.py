@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from sa_atp.net import namespace
+from sa_atp.net.sockets import namespace
 
 # Root, without the right to make one.
 BOUND = ["setpriv", "--bounding-set", "-sys_admin", "--"]

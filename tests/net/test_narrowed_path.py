@@ -5,7 +5,7 @@ import sys
 
 from helpers.needs import VETH
 
-from sa_atp.net import namespace
+from sa_atp.net.sockets import namespace
 
 TIMEOUT_S = 200.0
 SCRIPT = """
@@ -14,9 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 import numpy as np
 import sa_atp
-from sa_atp.testbed.cluster import LocalCluster
-from sa_atp.testbed.processes import Group
-from sa_atp.transport.errors import NarrowPathError
+from sa_atp.lab.backends.cluster import LocalCluster
+from sa_atp.lab.runs.processes import Group
+from sa_atp.protocol.job.errors import NarrowPathError
 
 def ip(*words):
     subprocess.run(["ip", "link", "set", "lo", *words], check=True)

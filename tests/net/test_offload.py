@@ -8,10 +8,10 @@ import sys
 import numpy as np
 import pytest
 
-from sa_atp.net import offload
-from sa_atp.net.offload import NEEDS_CHECKSUM, UDP_SEGMENTS, VNET, VNET_BYTES, WHOLE
-from sa_atp.softswitch.pipeline import ROW_BYTES
-from sa_atp.wire.frames import HEADERS_BYTES, Endpoint, checksum, datagram, mac_for, wrap
+from sa_atp.net.sockets import offload
+from sa_atp.net.sockets.offload import NEEDS_CHECKSUM, UDP_SEGMENTS, VNET, VNET_BYTES, WHOLE
+from sa_atp.protocol.packets.frames import HEADERS_BYTES, Endpoint, checksum, datagram, mac_for, wrap
+from sa_atp.switches.embedded.pipeline import ROW_BYTES
 
 SOURCE = Endpoint(mac_for("10.0.0.1"), ("10.0.0.1", 5000))
 TARGET = Endpoint(mac_for("10.0.0.2"), ("10.0.0.2", 21313))
@@ -146,13 +146,13 @@ OVER_VETH = """
 import json, subprocess, sys, time
 from sa_atp.net import ethtool, namespace
 namespace.enter()
-from sa_atp.bench.switch_links import make_pairs
+from sa_atp.lab.bench.switch.links import make_pairs
 make_pairs([1])
 import numpy as np
-from sa_atp.net.ports import InterfacePort
-from sa_atp.net.udp import UdpSocket
-from sa_atp.wire.frames import Endpoint, wrap
-from sa_atp.wire.datagrams import Burst
+from sa_atp.net.sockets.ports import InterfacePort
+from sa_atp.net.sockets.udp import UdpSocket
+from sa_atp.protocol.packets.frames import Endpoint, wrap
+from sa_atp.protocol.packets.datagrams import Burst
 
 def run(*command):
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=20)

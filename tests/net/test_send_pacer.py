@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from sa_atp.net.send_pacer import AHEAD_US, LEAST_BYTES, SendPacer
+from sa_atp.net.loop.send_pacer import AHEAD_US, LEAST_BYTES, SendPacer
 
 LUMP = 67_000  # a super-packet leaves as a whole, as soon as the one before it has had its time
 

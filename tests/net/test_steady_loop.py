@@ -10,23 +10,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sa_atp.arrays import Values
-from sa_atp.net import receive_coalescing, send_pacer
-from sa_atp.net import steady_loop_kernels as k
+from sa_atp.basics.arrays import Values
 from sa_atp.net.clock import now_us
-from sa_atp.net.compiled import socket_kernels, worker_kernels
-from sa_atp.net.driver import Driver
-from sa_atp.net.receive_coalescing import ReceiveCoalescing
-from sa_atp.net.send_pacer import SendPacer
+from sa_atp.net.loop import receive_coalescing, send_pacer
+from sa_atp.net.loop import steady_loop_kernels as k
+from sa_atp.net.loop.compiled import socket_kernels, worker_kernels
+from sa_atp.net.loop.driver import Driver
+from sa_atp.net.loop.receive_coalescing import ReceiveCoalescing
+from sa_atp.net.loop.send_pacer import SendPacer
+from sa_atp.net.loop.steady_loop import SteadyLoop
 from sa_atp.net.session import Session
-from sa_atp.net.steady_loop import SteadyLoop
-from sa_atp.net.udp import UdpSocket, segments
-from sa_atp.spec import Kind
-from sa_atp.transport.events import WorkerLimits
-from sa_atp.transport.membership import Membership
-from sa_atp.transport.worker import Worker
-from sa_atp.wire.datagrams import Burst
-from sa_atp.wire.header import first_byte, headers, size_of
+from sa_atp.net.sockets.udp import UdpSocket, segments
+from sa_atp.protocol.job.membership import Membership
+from sa_atp.protocol.packets.datagrams import Burst
+from sa_atp.protocol.packets.header import first_byte, headers, size_of
+from sa_atp.protocol.packets.spec import Kind
+from sa_atp.protocol.rank.events import WorkerLimits
+from sa_atp.protocol.rank.worker import Worker
 
 HERE = ("127.0.0.1", 0)
 LANES = 256

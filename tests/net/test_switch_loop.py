@@ -10,19 +10,19 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from sa_atp import artefacts
-from sa_atp.bench import switch_traffic
-from sa_atp.control import jobs
-from sa_atp.control.jobspec import Member
-from sa_atp.control.writer import LocalWriter
-from sa_atp.folders import cache_folder
-from sa_atp.net.ports import UdpPort
-from sa_atp.net.switch import SwitchLoop
-from sa_atp.net.udp import UdpSocket
-from sa_atp.softswitch.device import Device
-from sa_atp.wire.datagrams import Burst
-from sa_atp.wire.frames import mac_for
-from sa_atp.wire.header import HEADER
+from sa_atp.basics.folders import cache_folder
+from sa_atp.lab.bench.switch import traffic as switch_traffic
+from sa_atp.net.sockets.ports import UdpPort
+from sa_atp.net.sockets.udp import UdpSocket
+from sa_atp.net.switch_process.process import SwitchLoop
+from sa_atp.protocol.packets.datagrams import Burst
+from sa_atp.protocol.packets.frames import mac_for
+from sa_atp.protocol.packets.header import HEADER
+from sa_atp.switches import artefacts
+from sa_atp.switches.control import jobs
+from sa_atp.switches.control.jobspec import Member
+from sa_atp.switches.control.writer import LocalWriter
+from sa_atp.switches.embedded.device import Device
 
 LOOPBACK = "127.0.0.1"
 PORT, CPU_PORT = 1, 9

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from helpers.needs import VETH
 
-from sa_atp.errors import UserError
-from sa_atp.net.udp import FULL_US, MAX_SEGMENTS, UdpSocket
-from sa_atp.wire.datagrams import Address, Burst
+from sa_atp.basics.errors import UserError
+from sa_atp.net.sockets.udp import FULL_US, MAX_SEGMENTS, UdpSocket
+from sa_atp.protocol.packets.datagrams import Address, Burst
 
 HERE = ("127.0.0.1", 0)
 
@@ -123,7 +123,7 @@ def test_a_child_that_was_forked_does_not_keep_a_socket_open() -> None:
     sender = UdpSocket(HERE)
     sender.report_refusals(True)
     program = (
-        "import os, sys; from sa_atp.net.udp import UdpSocket\n"
+        "import os, sys; from sa_atp.net.sockets.udp import UdpSocket\n"
         "socket = UdpSocket(('127.0.0.1', 0))\n"
         "print(socket.address[1], flush=True)\n"
         "if os.fork():\n"
@@ -185,18 +185,18 @@ def test_control_messages_are_marked_as_signalling_and_data_is_not() -> None:
 # In a namespace of its own: an interface on which nothing leaves, because nobody says where the receiver is.
 NOTHING_LEAVES = """
 import json, socket, subprocess, sys
-from sa_atp.errors import MissingPartError
-from sa_atp.net.namespace import enter
+from sa_atp.basics.errors import MissingPartError
+from sa_atp.net.sockets.namespace import enter
 try:
     enter()
-    from sa_atp.bench.switch_links import make_pairs
+    from sa_atp.lab.bench.switch.links import make_pairs
     make_pairs([1])
 except MissingPartError as error:
     print(json.dumps({"missing": str(error)})); sys.exit()
 import numpy as np
 from sa_atp.net.clock import now_us
-from sa_atp.net.udp import UdpSocket
-from sa_atp.wire.datagrams import Burst
+from sa_atp.net.sockets.udp import UdpSocket
+from sa_atp.protocol.packets.datagrams import Burst
 subprocess.run(["ip", "addr", "add", "10.0.0.1/24", "dev", "host1"], check=True, timeout=20)
 try:
     with open("/proc/sys/net/ipv4/neigh/host1/mcast_solicit", "w") as limit:

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from sa_atp.net import compiled
+from sa_atp.net.loop import compiled
 
 from .scripted_calls import FAULTS_KNOWN, Built, build
 from .worker_fuzz import ENDS, fuzz

@@ -14,7 +14,7 @@ import time
 import traceback
 from collections import Counter
 
-from sa_atp.transport import steady
+from sa_atp.protocol.rank.compiled import steady
 
 from .fuzzed_worlds import ServerWorld, WorkerWorld
 from .scripted_calls import FAULTS_KNOWN, Built, build

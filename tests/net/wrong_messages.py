@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from sa_atp.arrays import AnyIntegers, ByteRows
-from sa_atp.spec import Kind
-from sa_atp.wire.header import first_byte, headers
+from sa_atp.basics.arrays import AnyIntegers, ByteRows
+from sa_atp.protocol.packets.header import first_byte, headers
+from sa_atp.protocol.packets.spec import Kind
 
 from . import scripted_calls as c
 from .guarded import Guarded

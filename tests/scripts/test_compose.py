@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sa_atp.cli import build_parser, main
-from sa_atp.testbed.processes import Group
+from sa_atp.lab.runs.processes import Group
 
 from .conftest import ROOT
 

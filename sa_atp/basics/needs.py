@@ -1,0 +1,235 @@
+"""What the project needs that is not part of it: every program that it calls, and packages that not everybody installs.
+
+This is the one place. `doctor`, the tests (`@pytest.mark.needs`) and the errors of commands read it; what the sources call,
+and what scripts/lib/setup.sh installs, is compared with it (tests/test_needs.py).
+"""
+
+import importlib.util
+import os
+import shlex
+import shutil
+import sys
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from sa_atp.basics.errors import MissingPartError
+
+# --- programs -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Program:
+    name: str
+    use: str
+    """What it is called for."""
+    package: str = ""
+    """Debian's package; "": Debian has none."""
+    source: str = ""
+    """How to get it where Debian has none."""
+    variable: str = ""
+    """Environment variable with its path, or with that of a folder that has it."""
+    version: tuple[str, ...] = ("--version",)
+    """With these it says its version, and ends with status 0; (): it cannot."""
+    essential: bool = False
+    """Every Debian has it."""
+
+    @property
+    def how(self) -> str:
+        """How to get it."""
+        return self.source or f"apt-get install {self.package}"
+
+
+_P4C = "the p4lang packages (https://github.com/p4lang/p4c) or images (docker: p4lang/p4c) have it"
+_BMV2 = (
+    "install the package p4lang-bmv2 or build behavioral-model with --with-pi and --with-thrift, and put it on PATH "
+    "or name its folder in $SA_ATP_BMV2"
+)
+_TOFINO = "build p4c with ENABLE_TOFINO (docs/tofino.md)"
+_MODEL = "build the model's simple_test_harness, and name its folder in $SA_ATP_TOFINO_MODEL (docs/tofino.md)"
+
+
+def _essential(package: str, *names: str) -> list[Program]:
+    return [Program(name=name, use="scripts and tests", package=package, essential=True) for name in names]
+
+
+PROGRAMS = {
+    each.name: each
+    for each in [
+        Program(name="ip", use="interfaces of Mininet's nodes, and veth pairs", package="iproute2", version=("-V",)),
+        Program(name="tc", use="the rates and queues of emulated links", package="iproute2", version=("-V",)),
+        Program(name="mnexec", use="processes in Mininet's nodes", package="mininet", version=("-v",)),
+        Program(name="ifconfig", use="addresses in Mininet, which calls it", package="net-tools"),
+        Program(name="iperf3", use="background traffic in Mininet", package="iperf3"),
+        Program(name="simple_switch_grpc", use="BMv2", source=_BMV2, variable="SA_ATP_BMV2"),
+        Program(name="simple_switch_CLI", use="the tables of BMv2 in packet tests", source=_BMV2, variable="SA_ATP_BMV2",
+                version=("--help",)),
+        Program(name="p4c-bm2-ss", use="scripts/compile, scripts/p4c-tests", source=_P4C, variable="P4C_BM2_SS"),
+        Program(name="p4c-barefoot", use="scripts/tofino", source=_TOFINO, variable="P4C_BAREFOOT"),
+        Program(name="bfas", use="scripts/tofino (the assembler)", source=_TOFINO, variable="BFAS", version=()),
+        Program(name="tofino_test_harness", use="the model of Tofino 1", source=_MODEL, variable="SA_ATP_TOFINO_MODEL",
+                version=()),
+        Program(name="jbay_test_harness", use="the model of Tofino 2", source=_MODEL, variable="SA_ATP_TOFINO_MODEL",
+                version=()),
+        Program(name="git", use="the commit in a run's manifest", package="git"),
+        Program(name="shellcheck", use="a test of the scripts", package="shellcheck"),
+        Program(name="docker", use="docker-compose.yml",
+                source="apt-get install docker-ce docker-compose-plugin, of Docker's repository"),
+        *_essential("bash", "bash"),
+        *_essential("dash", "sh"),
+        *_essential("coreutils", "cat", "chmod", "chown", "cp", "cut", "date", "dirname", "env", "id", "ln", "ls", "mkdir",
+                    "mktemp", "nproc", "mv", "realpath", "rm", "sha256sum", "sleep", "stat", "true", "uname"),
+        *_essential("util-linux", "flock", "setpriv"),
+        *_essential("findutils", "find"),
+        *_essential("grep", "grep"),
+        *_essential("sed", "sed"),
+        *_essential("tar", "tar"),
+        *_essential("apt", "apt-get"),
+        *_essential("dpkg", "dpkg", "dpkg-query"),
+    ]
+}  # fmt: skip
+
+
+def find(name: str) -> Path | None:
+    """Where a program is: as its variable says, or on PATH; None if it is not there. Raises: KeyError: not declared."""
+    program = PROGRAMS[name]
+    said = os.environ.get(program.variable) if program.variable else None
+    if said:
+        for place in (Path(said), Path(said) / name, Path(said) / "bin" / name):
+            if place.is_file() and os.access(place, os.X_OK):
+                return place
+    found = shutil.which(name)
+    return Path(found) if found else None
+
+
+def require(what: str, *names: str) -> None:
+    """Args: what: needs these programs, for the message. Raises: MissingPartError: one line for all that are missing."""
+    missing = [PROGRAMS[name] for name in names if find(name) is None]
+    packages = sorted({program.package for program in missing if not program.source})
+    ways = [f"apt-get install {' '.join(packages)}"] if packages else []
+    ways += dict.fromkeys(program.source for program in missing if program.source)
+    if missing:
+        raise MissingPartError(f"{what} {', '.join(program.name for program in missing)}: {'; '.join(ways)}")
+
+
+# --- Python packages ------------------------------------------------------------------------------------------------------
+
+TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
+# by what is imported: the distribution, and the extra of pyproject.toml that it belongs to
+OPTIONAL = {
+    "torch": ("torch", "torch"),
+    "sklearn": ("scikit-learn", "torch"),
+    "scipy": ("scipy", "torch"),
+    "matplotlib": ("matplotlib", "report"),
+    "mininet": ("mininet", "mininet"),
+    "distributed": ("distributed", "cluster"),
+    "p4runtime_sh": ("p4runtime-shell", "shell"),
+}
+# They ask for old versions of what others need in new ones: beside TensorBoard, protobuf can be right for one of them only.
+APART = ("p4runtime-shell",)
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+def checkout() -> Path | None:
+    """The checkout that this package is in; None where it was installed from a wheel."""
+    return _ROOT if (_ROOT / "pyproject.toml").is_file() and (_ROOT / "scripts" / "demo").is_file() else None
+
+
+def require_modules(what: str, *modules: str) -> None:
+    """Args: what: needs these modules of OPTIONAL, for the message. Raises: MissingPartError."""
+    missing = [module for module in modules if importlib.util.find_spec(module) is None]
+    if missing:
+        names = [OPTIONAL[module][0] for module in missing]
+        verb = "is" if len(names) == 1 else "are"
+        raise MissingPartError(f"{what} {' and '.join(names)}, which {verb} not installed: {how_to_install(*names)}")
+
+
+def how_to_install(*distributions: str) -> str:
+    """What to do where some of this project's dependencies are missing, as it works here: a checkout, or a wheel."""
+    if set(distributions) <= set(APART):
+        [name] = distributions
+        made = shlex.join([sys.executable, "-m", "venv", name])
+        filled = shlex.join([f"{name}/bin/pip", "install", _requirement(name)])
+        return f"in an environment of its own: {made} && {filled}"
+    extras = {name: extra for name, extra in OPTIONAL.values() if name in distributions}
+    root = checkout()
+    words = [sys.executable, "-m", "pip", "install"]
+    if root is None:
+        words += [_requirement(name) for name in distributions]
+    else:
+        wanted = ",".join(sorted(set(extras.values())))
+        words += ["--editable", f"{root}[{wanted}]" if wanted else str(root)]
+    if "torch" in extras.values() and (root is not None or "torch" in distributions):
+        words += ["--extra-index-url", TORCH_INDEX]  # where builds without CUDA are
+    if root is None:
+        return shlex.join(words)
+    script = shlex.join([str(root / "scripts" / "demo"), *(["--mininet"] if "mininet" in extras.values() else [])])
+    return f"{script} sets up an environment that has it; into this one: {shlex.join(words)}"
+
+
+def at_odds(distribution: str) -> tuple[str, str] | None:
+    """Whether an installed distribution is of a version that this project does not take, or has not got what it asks for.
+
+    Returns: what does not go together, and the command that mends it; None: all is well, or there is no telling (nothing
+    here can compare versions, or the distribution is not installed).
+    """
+    try:
+        from packaging.requirements import InvalidRequirement, Requirement
+    except ImportError:  # of those whom pip has installed, everybody has this one
+        try:
+            from pip._vendor.packaging.requirements import (  # type: ignore[assignment]
+                InvalidRequirement,
+                Requirement,
+            )
+        except ImportError:
+            return None
+    try:
+        version = metadata.version(distribution)
+        lines = [_requirement(distribution), *(metadata.requires(distribution) or ())]
+    except metadata.PackageNotFoundError:
+        return None
+    for line in lines:
+        try:
+            wanted = Requirement(line)
+            there = metadata.version(wanted.name)
+        except (InvalidRequirement, metadata.PackageNotFoundError):
+            continue
+        if (wanted.marker is not None and not wanted.marker.evaluate({"extra": ""})) or wanted.specifier.contains(
+            there, prereleases=True
+        ):
+            continue
+        asked = f"{wanted.name}{wanted.specifier}"
+        if line is lines[0]:
+            return f"{there}, where sa_atp takes {asked}", how_to_install(distribution)
+        said = f"{distribution} {version} asks for {asked}, and {wanted.name} is {there}"
+        if distribution in APART:
+            return said, how_to_install(distribution)
+        return said, shlex.join([sys.executable, "-m", "pip", "install", _requirement(distribution), asked])
+    return None
+
+
+def _requirement(distribution: str) -> str:
+    """The versions that this project takes, as its own metadata say."""
+    for line in _own_requirements():
+        wanted = line.partition(";")[0].strip()
+        name = wanted[: next((i for i, c in enumerate(wanted) if not (c.isalnum() or c in "-_.")), len(wanted))]
+        if name.lower().replace("_", "-") == distribution:
+            return wanted
+    return distribution
+
+
+def _own_requirements() -> Sequence[str]:
+    """As pyproject.toml says, or where there is no checkout, the metadata of the installed project."""
+    root = checkout()
+    if root is not None:
+        project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        return [
+            *project["dependencies"],
+            *(line for extra in project["optional-dependencies"].values() for line in extra),
+        ]
+    try:
+        return metadata.requires("sa_atp") or ()
+    except metadata.PackageNotFoundError:
+        return ()

@@ -1,0 +1,69 @@
+"""Tables of TOML files as dataclasses: a field's type and limits say what its key may hold.
+
+Unknown keys, wrong types and values out of range are refused with the key, the value, and what would be accepted.
+"""
+
+import dataclasses
+import json
+import typing
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Any
+
+from sa_atp.basics.errors import UserError
+
+
+def setting(default: Any, **limits: Any) -> Any:
+    """A field with a default and limits: one_of=..., between=(low, high), each=(low, high) for lists.
+
+    Args: limits: `one_of` may be a function that gives the values, where they are not known yet.
+    """
+    if isinstance(default, list | tuple):
+        return field(default=tuple(default), metadata=limits)
+    return field(default=default, metadata=limits)
+
+
+def limits(kind: Any, name: str) -> tuple[Any, Any]:
+    """The least and the most that a field with `between` may hold."""
+    found = next(f for f in dataclasses.fields(kind) if f.name == name)
+    low, high = found.metadata["between"]
+    return low, high
+
+
+def read_table(kind: Any, name: str, table: Mapping[str, Any], where: str) -> Any:
+    """A dataclass from a table. Raises: UserError naming the key."""
+    known = {f.name: f for f in dataclasses.fields(kind)}
+    types = typing.get_type_hints(kind)
+    values = {}
+    for key, value in table.items():
+        if key not in known:
+            raise UserError(f"{where}: unknown key {name}.{key}; [{name}] has {', '.join(known)}")
+        values[key] = _value(value, types[key], known[key].metadata, f"{where}: {name}.{key}", known[key].default)
+    return kind(**values)
+
+
+def _value(value: Any, kind: Any, limits: Mapping[str, Any], where: str, default: Any) -> Any:
+    if typing.get_origin(kind) is tuple:
+        element = typing.get_args(kind)[0]
+        if not isinstance(value, list | tuple):
+            example = [value] if type(value) in (element, *([int] if element is float else [])) else list(default)
+            such = f", such as {json.dumps(example)}" if example else ""
+            raise UserError(f"{where} = {value!r}: expected a list{such}")
+        inner = {"between": limits["each"]} if "each" in limits else limits
+        return tuple(_value(v, element, inner, where, None) for v in value)
+    if kind is Any:
+        return value
+    if kind is float and type(value) is int:
+        value = float(value)
+    if type(value) is not kind:
+        names = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
+        raise UserError(f"{where} = {value!r}: expected {names[kind]}")
+    allowed = limits.get("one_of")
+    allowed = allowed() if callable(allowed) else allowed
+    if allowed is not None and value not in allowed:
+        raise UserError(f"{where} = {value!r}: expected one of {', '.join(map(repr, allowed))}")
+    if "between" in limits:
+        low, high = limits["between"]
+        if not low <= value <= high:
+            raise UserError(f"{where} = {value!r}: expected {low} to {high}")
+    return value

@@ -1,0 +1,1 @@
+"""The laboratory: simulators, policies, plans, backends, benchmarks, reports, and worlds that try to break the protocol."""

@@ -1,0 +1,1 @@
+"""Where a plan runs: processes on this machine, Mininet, packets or flows in virtual time."""

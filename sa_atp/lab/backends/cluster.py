@@ -1,0 +1,100 @@
+"""A switch and a parameter server as two processes, without root: what every job on one machine needs."""
+
+from pathlib import Path
+from typing import Any
+
+from sa_atp.lab.runs.processes import Group, Process
+from sa_atp.protocol.packets.datagrams import Address
+from sa_atp.protocol.packets.header import size_of
+from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, Kind
+
+READY_TIMEOUT_S = 120.0  # the first start compiles the switch program, and imports PyTorch from a cold disk
+LOOPBACK = "127.0.0.1"
+# What a worker may have under way: a few of them together fill the switch's socket, and a processor's caches.
+UNDER_WAY_BYTES = 4 << 20
+WORKERS_PORT = 1  # of the switch: a UDP socket behind which all hosts are
+
+
+class LocalCluster:
+    """The embedded switch with one UDP port, and the parameter server that controls it.
+
+    Both start to load when this is made; `ready` waits for them, so that workers can load in between.
+    """
+
+    program = "embedded"
+    """Which target it runs, as plans call it."""
+
+    def __init__(
+        self,
+        group: Group,
+        logs: Path,
+        *,
+        lanes: int,
+        contributions: int = CONTRIBUTION_BITS,
+        slots: int,
+        slots_per_job: int = 0,
+        listen: Address = (LOOPBACK, 0),
+        captures: Path | None = None,
+        dead_after_s: float = 10.0,
+    ) -> None:
+        """Args:
+        group: ends the processes.
+        logs: an existing folder.
+        contributions: bits of the bitmap of the switch's program.
+        slots: of the switch.
+        slots_per_job: how many of them a job may use; 0: all, or as many as hold UNDER_WAY_BYTES.
+        listen: address of the parameter server; port 0 is any free one. The switch takes packets on the same IP address.
+        captures: folder for a pcap file of the switch's port; default: none is written.
+        dead_after_s: silence after which a worker counts as lost.
+        """
+        self._group = group
+        self._logs = logs
+        self._build = ["--lanes", str(lanes), "--contributions", str(contributions)]
+        self._slots = slots
+        self._slots_per_job = slots_per_job or min(slots, slots_of(lanes))
+        self._listen = listen
+        self._dead_after_s = dead_after_s
+        arguments = [*self._build, "--udp", f"{WORKERS_PORT}={listen[0]}:0", "--grpc", f"{LOOPBACK}:0"]
+        if captures is not None:
+            arguments += ["--pcap", str(captures)]
+        self.switch: Process = group.start("switch", ["sa_atp", "switch", *arguments], logs / "switch.log")
+        self.server: Process | None = None
+        self.switch_address: Address = ("", 0)
+        self.grpc = ""
+
+    def ready(self) -> Address:
+        """Waits until both run. Returns: the parameter server's address. Raises: ProcessError."""
+        answer = self.switch.answer(READY_TIMEOUT_S)
+        self.grpc = str(answer["grpc"])
+        self.switch_address = _address(answer["udp"][str(WORKERS_PORT)])
+        self.server = self._group.start(
+            "parameter server",
+            [
+                "sa_atp", "ps", "--listen", "{}:{}".format(*self._listen), "--grpc", self.grpc,
+                "--switch-address", "{}:{}".format(*self.switch_address), *self._build,
+                "--slots", str(self._slots), "--slots-per-job", str(self._slots_per_job),
+                "--dead-after", str(self._dead_after_s),
+            ],
+            self._logs / "ps.log",
+        )  # fmt: skip
+        return server_address(self.server)
+
+    @property
+    def processes(self) -> list[Process]:
+        """What must live for as long as the cluster is used."""
+        return [self.switch] if self.server is None else [self.switch, self.server]
+
+
+def slots_of(lanes: int) -> int:
+    """Slots of a job with which so much is under way as loopback takes: a power of two."""
+    return 1 << (UNDER_WAY_BYTES // size_of(Kind.DATA, lanes)).bit_length() - 1
+
+
+def server_address(server: Process) -> Address:
+    """Waits until a parameter server runs. Returns: where it listens. Raises: ProcessError."""
+    return _address(server.answer(READY_TIMEOUT_S)["address"])
+
+
+def _address(pair: Any) -> Address:
+    host, port = pair
+    return str(host), int(port)

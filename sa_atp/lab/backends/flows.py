@@ -1,0 +1,298 @@
+"""The simulated backend on flows: the same steps and the same ledger, on a network of fair shares. (docs/flow-model.md)"""
+
+import contextlib
+import gc
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from sa_atp.basics.arrays import Values
+from sa_atp.basics.errors import SaAtpError, UserError
+from sa_atp.lab import policies
+from sa_atp.lab.flow.fabric import Fabric, FabricSettings
+from sa_atp.lab.flow.job import FlowJob, JobSettings, Operation
+from sa_atp.lab.flow.sums import Total
+from sa_atp.lab.flow.worker import FlowWorker
+from sa_atp.lab.flow.workloads import Shared, SizesOnly, View
+from sa_atp.lab.plans.plan import Plan
+from sa_atp.lab.runs.collect import collect
+from sa_atp.lab.runs.expected import expected_seconds
+from sa_atp.lab.runs.progress import Progress
+from sa_atp.lab.runs.records import PolicyRun
+from sa_atp.lab.runs.tasks import (
+    describe_step,
+    evaluate,
+    link_contention,
+    make_device,
+    make_workload,
+    straggler_pattern,
+)
+from sa_atp.lab.simulator.network import Clock
+from sa_atp.lab.simulator.virtual_time import Process
+from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS
+from sa_atp.steps.fingerprint import Fingerprint
+from sa_atp.steps.step import samples_of
+from sa_atp.steps.step_record import StepRecord
+from sa_atp.steps.stragglers import LinkContention
+
+TRAINED = ("digits-cnn",)
+NEW_OBJECTS = 100_000  # after which Python looks for those that nobody can reach any more
+
+
+def check(plan: Plan, names: Sequence[str]) -> None:
+    """Refuses what flows know nothing of. Args: names: of the policies that run on flows. Raises: UserError."""
+    if not plan.network.is_perfect:
+        raise UserError(
+            f"the simulator has no packets of {', '.join(names)} that could be lost, duplicated or reordered: "
+            "set network.* to 0, or leave them out"
+        )
+
+
+def adds(plan: Plan) -> bool:
+    """Whether numbers are really added up: where something is trained, and wherever packets could do it as well."""
+    return plan.job.model in TRAINED or plan.topology.workers * plan.job.micro_batches <= CONTRIBUTION_BITS
+
+
+def fabric_of(plan: Plan, clock: Clock, *, server_mbps: float = 0.0) -> Fabric:
+    """The links of a plan. Args: server_mbps: of the parameter server's link, if it is not that of trunks."""
+    topology = plan.topology
+    return Fabric(
+        clock,
+        FabricSettings(
+            workers=topology.workers,
+            racks=topology.racks if topology.kind == "two-level" else 0,
+            link_mbps=topology.link_mbps,
+            trunk_mbps=topology.trunk_mbps,
+            server_mbps=server_mbps,
+            worker_mbps=topology.worker_mbps,
+            delay_us=topology.delay_us,
+        ),
+    )
+
+
+def run(plan: Plan, policy: str, repetition: int, progress: Progress) -> PolicyRun:
+    """Runs one policy once. Raises: SaAtpError."""
+    simulation = _Simulation(plan, policies.switch_policy(policy), repetition, progress, fabric_of(plan, Clock()))
+    with _collected_seldom():
+        found = collect(plan, policy, repetition, simulation.run())
+    found.fragments = {}  # there are none
+    return found
+
+
+def step_ends_us(plan: Plan, policy: str, progress: Progress, fabric: Fabric) -> list[int]:
+    """When each step of a run was over, without its records, where only sizes are on their way. Raises: SaAtpError.
+
+    That is when the first worker had its sum, and the last step when the last one had it (as report.stats.step_ends_s).
+    """
+    simulation = _Simulation(plan, policies.switch_policy(policy), 0, progress, fabric, sizes_only=True)
+    simulation.keeps = False
+    with _collected_seldom():
+        simulation.run()
+    return [*simulation.ends_us[:-1], simulation.clock.now_us]
+
+
+def sizes_of(plan: Plan) -> SizesOnly:
+    """A plan's gradients without values."""
+    job = plan.job
+    return SizesOnly(job.model, batch_size=job.batch_size, micro_batches=job.micro_batches, scale=job.model_scale)
+
+
+class _Simulation:
+    """One synchronous policy, once."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        policy: policies.SwitchPolicy,
+        repetition: int,
+        progress: Progress,
+        fabric: Fabric,
+        *,
+        sizes_only: bool = False,
+    ) -> None:
+        self.plan = plan
+        self.policy = policy
+        self.progress = progress
+        self.pattern = straggler_pattern(plan)
+        self.clock = fabric.clock
+        self.keeps = True  # what each worker did in each step
+        self.ends_us: list[int] = []  # of steps, when the first worker had the sum
+        self.adds = adds(plan) and not sizes_only
+        job = plan.job
+        self.model = make_workload(plan, repetition) if self.adds else None
+        sizes = None if self.adds else sizes_of(plan)
+        workload = self.model or sizes
+        assert workload is not None
+        self.shared = Shared(workload)
+        self.shared.on_update = self._updated
+        self.snapshots: list[tuple[int, Any]] = []
+        self.job = FlowJob(
+            fabric,
+            JobSettings(
+                world_size=plan.topology.workers,
+                micro_batches=job.micro_batches,
+                help_mode=policy.help_mode(plan),
+                lanes=plan.lanes,
+                contribution_bits=plan.contribution_bits,
+                slots=plan.switch.quota,
+                seats=policy.seats(plan),
+                at_server=policy.aggregates_at == "server",
+                # other sums that a policy has, of what it measures, are of numbers all the same
+                sizes_only=0 if self.adds else workload.values,
+            ),
+            self._arrived,
+        )
+        self.hashes = _Hashes(workload.values, policy.shards(plan) * job.micro_batches) if self.adds else None
+        self.ranks = [_Rank(self, rank) for rank in range(plan.topology.workers)]
+        self.left = len(self.ranks)
+        contention = link_contention(plan)
+        if contention is not None:
+            for rank in contention.workers:
+                self._contend(rank, contention)
+        self.error: SaAtpError | None = None
+
+    def _contend(self, rank: int, contention: LinkContention) -> None:
+        """Changes the rate of a worker's link, both ways, when a spell of contention begins and ends."""
+        fabric, spells = self.job.fabric, contention.spells(rank)
+        links = fabric.up[rank], fabric.down[rank]
+        rates = [fabric.network.rate_mbps(link) for link in links]
+
+        def change(share: float) -> None:
+            for link, rate in zip(links, rates, strict=True):
+                fabric.network.set_rate(link, rate * share)
+
+        def begin(end_us: int) -> None:
+            change(contention.share)
+            self.clock.at(end_us, end)
+
+        def end() -> None:
+            change(1.0)
+            plan_next()
+
+        def plan_next() -> None:
+            start_us, end_us = next(spells)
+            self.clock.at(start_us, lambda: begin(end_us))
+
+        plan_next()
+
+    def _updated(self, step: int) -> None:
+        if self.model is not None:
+            self.snapshots.append((step, self.model.snapshot()))
+        self.ends_us.append(self.clock.now_us)
+        self.progress.steps(step + 1, self.plan.run.steps)
+
+    def _arrived(self, rank: int, operation: Operation) -> None:
+        self.ranks[rank].worker.arrived(operation)
+
+    def run(self) -> list[dict[str, Any]]:
+        """Returns: what backends.worker.train does, for each rank."""
+        sums_us = self.plan.run.steps * self.job.one_after_the_other_us(self.shared.workload.values)
+        limit_us = int((expected_seconds(self.plan) + 60.0) * 1e6 + sums_us)
+        over = self.clock.run(lambda: self.left == 0 or self.error is not None, limit_us)
+        if self.error is not None:
+            raise self.error
+        if not over:
+            raise SaAtpError(
+                f"policy {self.policy.name}: not finished after {self.clock.now_us / 1e6:.0f} simulated seconds"
+            )
+        return [rank.raw() for rank in self.ranks]
+
+
+@contextlib.contextmanager
+def _collected_seldom() -> Iterator[None]:
+    """Of a thousand workers, thousands of events are waiting at any time: to look through them as often as usual would take
+    as long as the run itself.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(NEW_OBJECTS, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+class _Rank:
+    """One worker's part of a simulation."""
+
+    def __init__(self, simulation: _Simulation, rank: int) -> None:
+        self.simulation = simulation
+        self.plan = simulation.plan
+        self.rank = rank
+        self.workload = View(simulation.shared)
+        self.records: list[dict[str, Any]] = []
+        self.contributed: list[tuple[int, int, int, int]] = []
+        self.sums: list[tuple[int, int]] = []
+        self.worker = FlowWorker(simulation.job, rank)
+        self._device = make_device(self.plan)
+        self._stepper = simulation.policy.stepper(
+            self.worker,
+            self.workload,
+            self.plan,
+            pause_us=lambda step: simulation.pattern.pause_us_of(step, rank),
+        )
+        self._start(0)
+
+    def _start(self, step: int) -> None:
+        slowdown = self.simulation.pattern.slowdown_of(step, self.rank)
+        self._device.slowdown = slowdown
+        Process(
+            self.simulation.clock,
+            self._stepper.run(step),
+            duration_us=lambda effect: int(self._device.microseconds(samples_of(self.workload, effect))),
+            gradient=self.simulation.shared.gradient,
+            finished=lambda outcome: self._finished(step, slowdown, outcome),
+        )
+
+    def _finished(self, step: int, slowdown: float, outcome: Any) -> None:
+        if isinstance(outcome, SaAtpError):
+            self.simulation.error = outcome
+            return
+        record: StepRecord = outcome[0]
+        if self.simulation.keeps:
+            self.records.append(describe_step(record, slowdown))
+        if self.simulation.hashes is not None:
+            self._check(record, outcome[1].finished)
+        record.computed.clear()
+        if step + 1 < self.plan.run.steps:
+            self._start(step + 1)
+        else:
+            self.simulation.left -= 1
+
+    def _check(self, record: StepRecord, total: Total) -> None:
+        hashes = self.simulation.hashes
+        assert hashes is not None
+        self.sums.append((record.step, hashes.of_sum(record.step, total)))
+        for shard, m, gradient in record.computed:
+            self.contributed.append((record.step, shard, m, hashes.of(gradient, total)))
+
+    def raw(self) -> dict[str, Any]:
+        """The same as backends.worker.train returns; nothing counts fragments."""
+        simulation = self.simulation
+        first = self.rank == 0
+        return {
+            "rank": self.rank,
+            "records": self.records,
+            "contributed": self.contributed,
+            "sums": self.sums,
+            "stats": dict.fromkeys(("fragments_sent", "retransmitted", "on_behalf"), 0),
+            "server": simulation.job.help.counted() if first else None,
+            "evaluations": evaluate(simulation.model, simulation.snapshots) if first and simulation.model else [],
+        }
+
+
+class _Hashes:
+    """Of contributions and sums (train.fingerprint); what several ranks have is the same array, and hashed once."""
+
+    def __init__(self, values: int, contributions: int) -> None:
+        self._fingerprint = Fingerprint(values)
+        self._contributions = contributions
+        self._sums: dict[int, tuple[Total, int]] = {}
+
+    def of_sum(self, step: int, total: Total) -> int:
+        known = self._sums.get(step)
+        if known is None or known[0] is not total:
+            known = self._sums[step] = total, self._fingerprint.of_integers(total.sums)
+            self._sums.pop(step - 2, None)
+        return known[1]
+
+    def of(self, gradient: Values, total: Total) -> int:
+        return self._fingerprint.of_contribution(gradient, total.exponents, self._contributions)

@@ -1,0 +1,173 @@
+"""The local backend: switch, parameter server and workers as processes on one machine, over UDP loopback, without root."""
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sa_atp.basics.errors import UserError
+from sa_atp.lab import policies
+from sa_atp.lab.backends.cluster import LOOPBACK, READY_TIMEOUT_S, LocalCluster, server_address
+from sa_atp.lab.plans.capabilities import check_switch, only_links, only_mininet
+from sa_atp.lab.plans.plan import Plan
+from sa_atp.lab.runs.collect import collect
+from sa_atp.lab.runs.expected import expected_step_s
+from sa_atp.lab.runs.processes import Group, Process, ProcessError, stopped, wait_for
+from sa_atp.lab.runs.progress import Progress
+from sa_atp.lab.runs.records import PolicyRun
+
+SECONDS_OF_GRACE = 60.0
+
+
+def check(plan: Plan) -> None:
+    """Refuses what loopback cannot do. Raises: UserError."""
+    wanted = only_mininet(plan)
+    if wanted is not None:
+        raise UserError(f"the local backend cannot do {wanted}: use --backend mininet")
+    wanted = only_links(plan)
+    if wanted is not None:
+        raise UserError(f"the local backend has no links, and cannot do {wanted}: use --backend sim, or mininet")
+    if not plan.network.is_perfect:
+        raise UserError(
+            "the local backend has no links that could lose, duplicate, reorder or delay packets: "
+            "use --backend sim, or set network.* to 0"
+        )
+    if plan.topology.kind != "star":
+        raise UserError(f"the local backend has one switch: topology.kind = {plan.topology.kind!r} needs --backend sim")
+    check_switch(plan, "local")
+
+
+def run(plan: Plan, folder: Path, progress: Progress) -> list[PolicyRun]:
+    """Runs all policies and repetitions of a plan.
+
+    Args:
+        folder: for logs.
+        progress: is told what is being done.
+
+    Raises: ProcessError, TransportError.
+    """
+    check(plan)
+    folder.mkdir(parents=True, exist_ok=True)
+    with Group(progress, together=True) as group:
+        # one thread each: the workers share the cores, and emulate their devices
+        environment = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        progress("starting switch, parameter server and workers")
+        services = cluster(plan, group, folder)
+        parameters = start_parameters(plan, group, folder)
+        workers = [
+            group.start(f"worker {rank}", ["sa_atp.lab.backends.worker"], folder / f"worker{rank}.log", environment)
+            for rank in range(plan.topology.workers)
+        ]
+        plain = start_plain_server(plan, group, folder) if any(map(is_summed_by_server, plan.run.policies)) else None
+        host, port = services.ready()
+        for worker in workers:
+            worker.answer(READY_TIMEOUT_S)
+        summing = (host, port) if plain is None else server_address(plain)
+        address = parameters_address(parameters)
+        prepare(plan, workers)
+        runs = []
+        for repetition, policy in plan.run.turns():
+            progress(f"{policy}, repetition {repetition + 1} of {plan.run.repetitions}")
+            job = f"{policy}-{repetition}-{os.getpid()}"
+            server = "udp://{}:{}".format(*(summing if is_summed_by_server(policy) else (host, port)))
+            common = {
+                "repetition": repetition,
+                "server": server,
+                "job": job,
+                "key": secrets.token_hex(),
+                "parameters": address,
+            }
+            tasks = [(worker, {**common, "rank": rank}) for rank, worker in enumerate(workers)]
+            raw = run_policy(plan, policy, tasks, folder, progress)
+            runs.append(collect(plan, policy, repetition, raw))
+        return runs
+
+
+def cluster(plan: Plan, group: Group, folder: Path) -> LocalCluster:
+    """Switch and parameter server as a plan wants them. Args: folder: for logs."""
+    return LocalCluster(
+        group,
+        folder,
+        lanes=plan.lanes,
+        contributions=plan.contribution_bits,
+        slots=plan.switch.slots,
+        slots_per_job=plan.switch.slots_per_job,
+    )
+
+
+def start_plain_server(plan: Plan, group: Group, folder: Path) -> Process:
+    """A parameter server that sums everything itself. Args: folder: for its log."""
+    arguments = ["sa_atp", "ps", "--listen", f"{LOOPBACK}:0", "--lanes", str(plan.lanes)]
+    arguments += ["--contributions", str(plan.contribution_bits)]
+    return group.start("plain parameter server", arguments, folder / "plain-ps.log")
+
+
+def is_summed_by_server(name: str) -> bool:
+    """Whether a policy's sums are made by a parameter server, not by a switch."""
+    policy = policies.find(name)
+    return isinstance(policy, policies.SwitchPolicy) and policy.aggregates_at == "server"
+
+
+def start_parameters(plan: Plan, group: Group, folder: Path) -> Process | None:
+    """A server of parameters, if a policy of the plan needs one; it is not ready yet."""
+    if not any(policies.find(policy).family is policies.Family.PARAMETERS for policy in plan.run.policies):
+        return None
+    arguments = ["sa_atp", "params", "--listen", f"{LOOPBACK}:0"]
+    return group.start("server of parameters", arguments, folder / "params.log")
+
+
+def parameters_address(process: Process | None) -> str:
+    """Where a server of parameters listens, HOST:PORT, once it is ready; "" if there is none. Raises: ProcessError."""
+    return "{}:{}".format(*process.answer(READY_TIMEOUT_S)["address"]) if process is not None else ""
+
+
+def prepare(plan: Plan, workers: Sequence[Process]) -> None:
+    """Has workers that are ready load and compile what the plan needs, all at the same time. Raises: ProcessError."""
+    for worker in workers:
+        worker.tell({"kind": "prepare", "plan": plan.as_dict(), "out": os.devnull})
+    for worker in workers:
+        answer = worker.answer(READY_TIMEOUT_S)
+        if not answer.get("done"):
+            raise ProcessError(f"{worker.name}: {answer.get('error')}")
+
+
+def run_policy(
+    plan: Plan, policy: str, tasks: Sequence[tuple[Process, dict[str, Any]]], folder: Path, progress: Progress
+) -> list[dict[str, Any]]:
+    """Has workers that are ready run one policy once.
+
+    Args: tasks: what each is told beside the plan and the policy: rank, server, job, repetition and so on.
+    Returns: what each wrote down, in the same order. Raises: ProcessError.
+    """
+    files = [folder / f"records-{n}.json" for n in range(len(tasks))]
+    for file, (worker, task) in zip(files, tasks, strict=True):
+        worker.tell({**task, "policy": policy, "plan": plan.as_dict(), "out": str(file)})
+    longest_s = expected_step_s(plan) + SECONDS_OF_GRACE
+    deadline = time.monotonic() + longest_s
+    waiting = [worker for worker, _ in tasks]
+    while waiting:
+        heard = wait_for(waiting, deadline - time.monotonic())
+        if not heard:
+            names = ", ".join(worker.name for worker in waiting) + stopped(waiting)
+            raise ProcessError(
+                f"policy {policy}: no step in {longest_s:.0f} s; waiting for {names}; logs are in {folder}"
+            )
+        for worker in heard:
+            worker.pump()
+            while worker.has_answer:
+                answer = worker.answer(0.0)
+                deadline = time.monotonic() + longest_s  # a busy machine may be slow, but not stand still
+                if "step" in answer:
+                    progress.steps(answer["step"], plan.run.steps)
+                    continue
+                if not answer.get("done"):
+                    why = f"{answer.get('error')}{stopped([worker])}"
+                    raise ProcessError(f"policy {policy}, {worker.name}: {why}")
+                waiting.remove(worker)
+    raw = [json.loads(file.read_text()) for file in files]
+    for file in files:
+        file.unlink()
+    return raw

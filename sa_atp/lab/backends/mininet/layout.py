@@ -1,0 +1,193 @@
+"""What a network consists of, before anything is built: hosts, switches, cables, and which way leads where.
+
+star        w0 w1 ... ── s1 ── ps
+two-level   w0 w2 ... ── leaf1 ──┐
+            w1 w3 ... ── leaf2 ──┴── spine ── ps
+"""
+
+import ipaddress
+import itertools
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from sa_atp.basics.errors import UserError
+from sa_atp.switches.control.jobspec import DROP_PORT, Level
+
+HostRole = Literal["worker", "server", "traffic"]
+
+NEIGHBOURS = ipaddress.IPv4Network("10.0.0.0/8")  # of all hosts, whatever switch they are at
+MOST_PORT = DROP_PORT - 1  # of a switch
+# Interfaces are called after their node and port, in at most 15 letters: "NAME-eth0" of a host, "NAME-eth510" of a switch
+HOST_NAME_LETTERS = 15 - len("-eth0")
+SWITCH_NAME_LETTERS = 15 - len(f"-eth{MOST_PORT}")
+LEAST_DELAY_US = 50
+# UDP and TCP ports of background traffic, by which links tell it from everything else: 5200 to 5215
+BACKGROUND_PORTS, BACKGROUND_MASK = 5200, 0xFFF0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LinkQuality:
+    """Both directions of a link alike."""
+
+    rate_mbps: float | None = None
+    """None: as fast as the machine."""
+    delay_us: int = 0
+    jitter_us: int = 0
+    loss: float = 0.0
+    duplicate: float = 0.0
+    reorder: float = 0.0
+    queue_packets: int = 1000
+    """Packets that wait for the wire; one more is dropped."""
+    mtu: int = 1500
+    """Bytes of the largest IP packet that it carries."""
+    own_share: float = 1.0
+    """What a host's own traffic is sure of on its way up; the rest is for background traffic, as long as there is some."""
+
+    @property
+    def needs_emulation(self) -> bool:
+        """Whether it asks for more than a rate, and than the delay that a veth and two processes have anyway."""
+        return bool(self.delay_us >= LEAST_DELAY_US or self.jitter_us or self.loss or self.duplicate or self.reorder)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostNode:
+    name: str
+    ip: str
+    role: HostRole
+    rank: int = -1
+    job: int = 0
+    cpu: float | None = None
+    """Share of one core that its processes may use together; None: no limit."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SwitchNode:
+    name: str
+    level: Level = "root"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cable:
+    """A link between two nodes. Ports of hosts are 0; those of switches count from 1."""
+
+    node: str
+    other: str
+    port: int = 0
+    other_port: int = 0
+    quality: LinkQuality = field(default_factory=LinkQuality)
+
+
+class Layout:
+    """A network on paper."""
+
+    def __init__(self) -> None:
+        self.hosts: dict[str, HostNode] = {}
+        self.switches: dict[str, SwitchNode] = {}
+        self.cables: list[Cable] = []
+
+    # --- drawing ------------------------------------------------------------------------------------------------------
+
+    def add_host(self, host: HostNode) -> None:
+        self.hosts[host.name] = host
+
+    def add_switch(self, switch: SwitchNode) -> None:
+        self.switches[switch.name] = switch
+
+    def connect(
+        self, node: str, other: str, quality: LinkQuality, *, port: int | None = None, other_port: int | None = None
+    ) -> None:
+        """Draws a link. Args: port, other_port: of switches; default: the first free. Raises: UserError: no port is."""
+        port = self._free_port(node) if port is None else port
+        other_port = self._free_port(other) if other_port is None else other_port
+        self.cables.append(Cable(node=node, other=other, port=port, other_port=other_port, quality=quality))
+
+    def _free_port(self, node: str) -> int:
+        if node in self.hosts:
+            return 0
+        used = {port for port, _ in self.neighbours(node)}
+        port = next(number for number in itertools.count(1) if number not in used)
+        if port > MOST_PORT:
+            raise UserError(f"switch {node}: all of its ports, 1 to {MOST_PORT}, have a link: one more is needed")
+        return port
+
+    # --- looking ------------------------------------------------------------------------------------------------------
+
+    def neighbours(self, node: str) -> list[tuple[int, str]]:
+        """(own port, neighbour) of every link of a node."""
+        found = [(c.port, c.other) for c in self.cables if c.node == node]
+        return found + [(c.other_port, c.node) for c in self.cables if c.other == node]
+
+    def workers(self, job: int = 0) -> list[HostNode]:
+        """The workers of a job, by rank."""
+        return sorted((h for h in self.hosts.values() if h.role == "worker" and h.job == job), key=lambda h: h.rank)
+
+    @property
+    def jobs(self) -> int:
+        return 1 + max((h.job for h in self.hosts.values()), default=0)
+
+    @property
+    def server(self) -> HostNode:
+        """The parameter server's host."""
+        return next(h for h in self.hosts.values() if h.role == "server")
+
+    @property
+    def root(self) -> SwitchNode:
+        """The last switch that aggregates."""
+        return next(s for s in self.switches.values() if s.level == "root")
+
+    def ports(self, switch: str) -> dict[str, int]:
+        """For each host's IP address the port of a switch that is the shortest way to it."""
+        found: dict[str, int] = {}
+        reached = {switch}
+        queue: deque[tuple[str, int]] = deque()
+        for port, node in sorted(self.neighbours(switch)):
+            if node not in reached:
+                reached.add(node)
+                queue.append((node, port))
+        while queue:
+            node, port = queue.popleft()
+            if node in self.hosts:
+                found[self.hosts[node].ip] = port
+                continue
+            for _, further in sorted(self.neighbours(node)):
+                if further not in reached:
+                    reached.add(further)
+                    queue.append((further, port))
+        return found
+
+    def port_towards(self, switch: str, other: str) -> int:
+        """Port of a switch whose link leads to a neighbour."""
+        return next(port for port, node in self.neighbours(switch) if node == other)
+
+    def switch_file(self, grpc: Mapping[str, str], mark_above: int) -> dict[str, Any]:
+        """What `sa-atp ps --switches` must know.
+
+        Args: grpc: P4Runtime address of each switch; mark_above: packets that may wait at a port before others are
+            marked as congested.
+        """
+        root = self.root.name
+        switches: list[dict[str, Any]] = []
+        for switch in self.switches.values():
+            entry: dict[str, Any] = {"grpc": grpc[switch.name], "level": switch.level, "hosts": self.ports(switch.name)}
+            entry["mark_above"] = mark_above
+            if switch.level == "leaf":
+                entry["uplink_port"] = self.port_towards(switch.name, root)
+            else:
+                entry["leaf_ports"] = [port for port, node in self.neighbours(switch.name) if node in self.switches]
+            switches.append(entry)
+        return {"switches": switches}
+
+    def check(self, where: str) -> None:
+        """Raises: UserError: something that cannot be built."""
+        if sum(s.level == "root" for s in self.switches.values()) != 1:
+            raise UserError(f"{where}: exactly one switch must be the root of aggregation")
+        root = self.root.name
+        for switch in self.switches.values():
+            if switch.level == "leaf" and root not in {node for _, node in self.neighbours(switch.name)}:
+                raise UserError(f"{where}: switch {switch.name} must have a link to {root}, which aggregates last")
+        for name in self.switches:
+            missing = {h.ip for h in self.hosts.values()} - self.ports(name).keys()
+            if missing:
+                raise UserError(f"{where}: no way from switch {name} to {', '.join(sorted(missing))}")

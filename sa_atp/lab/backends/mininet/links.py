@@ -1,0 +1,111 @@
+"""Interfaces of emulated links: a rate by htb, a queue in front of it, and no offload that spoils what the switch sees.
+
+Control messages have a queue of their own, as operators give it to signalling.
+
+With offloads, a veth hands over packets whose checksums are still to be computed, and super-packets larger than a link
+carries. BMv2, which takes frames from the interface, would forward both as they are. The embedded switch knows what they
+are (net/sockets/offload.py): there, datagrams of one flow may cross a link together. TCP segments are cut by their sender.
+"""
+
+from contextlib import closing
+from typing import Any
+
+from sa_atp.basics.errors import SaAtpError
+from sa_atp.lab.backends.mininet.api import Intf
+from sa_atp.lab.backends.mininet.layout import BACKGROUND_MASK, BACKGROUND_PORTS, LinkQuality
+from sa_atp.net.sockets import ethtool
+
+OFFLOADS = ("rx", "tx", "sg", "tso", "gso", "gro")
+SUPER_PACKETS = ("tx", "sg", "tx-udp-segmentation")  # what datagrams in one packet need
+# A queue that is shorter than some super-packets would lose them whole, again and again.
+LEAST_QUEUE_OF_SUPER_PACKETS = 200
+# A shaper lets a super-packet pass when its first byte may, all at once: its last datagram comes too early by the time that
+# the link would have taken for it.
+SUPER_PACKET_BITS = 8 * 65536
+LONGEST_SUPER_PACKET_S = 0.006
+CUTTERS, CUTTER_RATE = 100, "10gbit"  # a token bucket that cuts, and never limits
+ETHERNET_BYTES = 14
+QUANTUM_EXTRA_BYTES = 86  # that a class may send beyond a frame before it is another one's turn
+# How far a link may run ahead of its rate. The kernel's timers may be late on busy cores, and so may switches; what a link
+# does not send meanwhile would be lost for ever with a shorter burst. With a longer one, what follows idle time is fast.
+BURST_S = 0.002
+LEAST_BURST_FRAMES = 2.1
+BACKGROUND_QUEUE_PACKETS = 50
+SIGNALLING_TOS, SIGNALLING_MASK = 0b1010_0000, 0b1111_1100  # DSCP CS5: control messages
+SIGNALLING_SHARE = 0.1  # of the link, before anything else; it needs far less
+SIGNALLING_QUEUE_PACKETS = 100
+
+
+class Port(Intf):  # type: ignore[misc]
+    """An interface of a host or a switch.
+
+    Its parameter `quality` says what the link is like, see LinkQuality; `joins` whether both ends know super-packets.
+    """
+
+    def config(  # type: ignore[override,unused-ignore]
+        self, quality: LinkQuality | None = None, joins: bool = False, **params: Any
+    ) -> dict[str, Any]:
+        """Mininet calls this once the interface is in its namespace. Raises: SaAtpError: a tool refuses."""
+        result: dict[str, Any] = super().config(**params)
+        self.joins = joins and (quality is None or _takes_super_packets(quality))
+        wanted = dict.fromkeys(OFFLOADS, False)
+        if self.joins:
+            wanted.update(dict.fromkeys(SUPER_PACKETS, True))
+        with closing(ethtool.socket_in(self.node.pid)) as via:
+            ethtool.set_features(self.name, wanted, via)
+        if quality is not None:
+            self._frame_bytes = quality.mtu + ETHERNET_BYTES  # the largest
+            self._run("ip", "link", "set", "dev", self.name, "mtu", str(quality.mtu))
+            self._shape(quality)
+        return result
+
+    def _shape(self, quality: LinkQuality) -> None:
+        if quality.rate_mbps is not None:
+            self._run("tc", "qdisc", "add", "dev", self.name, "root", "handle", "1:", "htb", "default", "10")
+            self._class("1:", "1:1", quality.rate_mbps, quality.rate_mbps)
+            self._class("1:1", "1:5", quality.rate_mbps * SIGNALLING_SHARE, quality.rate_mbps, before=True)
+            self._queue("1:5", SIGNALLING_QUEUE_PACKETS)
+            self._filter("1:5", "match", "ip", "tos", f"0x{SIGNALLING_TOS:x}", f"0x{SIGNALLING_MASK:x}")
+            self._class("1:1", "1:10", quality.rate_mbps * quality.own_share, quality.rate_mbps)
+            self._queue("1:10", quality.queue_packets)
+            if quality.own_share < 1:
+                self._class("1:1", "1:20", quality.rate_mbps * (1 - quality.own_share), quality.rate_mbps)
+                self._queue("1:20", BACKGROUND_QUEUE_PACKETS)
+                self._filter("1:20", "match", "ip", "dport", str(BACKGROUND_PORTS), f"0x{BACKGROUND_MASK:x}")
+
+    def _filter(self, number: str, *match: str) -> None:
+        self._run(
+            "tc", "filter", "add", "dev", self.name, "parent", "1:", "protocol", "ip", "u32", *match, "flowid", number
+        )
+
+    def _class(self, parent: str, number: str, rate_mbps: float, most_mbps: float, *, before: bool = False) -> None:
+        quantum = str(self._frame_bytes + QUANTUM_EXTRA_BYTES)
+        burst = str(max(int(LEAST_BURST_FRAMES * self._frame_bytes), int(most_mbps * 1e6 / 8 * BURST_S)))
+        self._run(
+            "tc", "class", "add", "dev", self.name, "parent", parent, "classid", number, "htb",
+            "rate", f"{rate_mbps * 1e6:.0f}bit", "ceil", f"{most_mbps * 1e6:.0f}bit",
+            "burst", burst, "cburst", burst, "quantum", quantum, "prio", "0" if before else "1",
+        )  # fmt: skip
+
+    def _queue(self, parent: str, packets: int) -> None:
+        if self.joins:  # a super-packet takes the room of its segments
+            self._add(parent, "bfifo", "limit", str(packets * self._frame_bytes))
+            return
+        # Senders may make super-packets whatever the interface says it can do. This cuts what is longer than its burst.
+        number = f"{int(parent.partition(':')[2]) + CUTTERS}:"
+        burst, limit = str(self._frame_bytes + QUANTUM_EXTRA_BYTES), str(packets * self._frame_bytes)
+        self._add(parent, "handle", number, "tbf", "rate", CUTTER_RATE, "burst", burst, "limit", limit)
+        self._add(f"{number}1", "pfifo", "limit", str(packets))
+
+    def _add(self, parent: str, *what: str) -> None:
+        self._run("tc", "qdisc", "add", "dev", self.name, "parent", parent, *what)
+
+    def _run(self, *command: str) -> None:
+        out, err, status = self.node.pexec(list(command))
+        if status != 0:
+            raise SaAtpError(f"{' '.join(command)} (in {self.node.name}): {(err or out).strip()}")
+
+
+def _takes_super_packets(quality: LinkQuality) -> bool:
+    is_fast = quality.rate_mbps is None or quality.rate_mbps * 1e6 * LONGEST_SUPER_PACKET_S >= SUPER_PACKET_BITS
+    return is_fast and quality.queue_packets >= LEAST_QUEUE_OF_SUPER_PACKETS

@@ -1,0 +1,244 @@
+"""Mininet's node classes of this project: hosts, and switches that run a P4 program.
+
+Both switches take the same parameters and serve P4Runtime; what they run is pushed to them (`sa-atp ps`, `sa-atp deploy`):
+
+    net = Mininet(switch=EmbeddedSwitch, controller=None)      # or Bmv2Switch
+    s1 = net.addSwitch("s1", lanes=256, folder=Path("logs"))
+    ...
+    net.start()                                                # returns when the switches answer
+    print(s1.grpc)                                             # their P4Runtime address
+"""
+
+import sys
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from sa_atp.basics import needs
+from sa_atp.basics.errors import SaAtpError
+from sa_atp.lab.backends.mininet.api import Host, Switch
+from sa_atp.lab.backends.mininet.cgroups import CpuGroup
+from sa_atp.lab.backends.mininet.parts import BMV2
+from sa_atp.lab.runs.processes import Process, Waiting
+from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS
+from sa_atp.switches.control.connection import Connection
+from sa_atp.switches.control.errors import Unreachable
+
+READY_TIMEOUT_S = 120.0  # the first start of the embedded target compiles the program
+ASK_EVERY_S = 1.0
+
+
+class NamespaceNode:
+    """What hosts and switches have in common."""
+
+    name: str
+    pid: int
+
+    def inside(self) -> list[str]:
+        """What to put before a command to run it in this node's namespace."""
+        return ["mnexec", "-a", str(self.pid)]
+
+
+class P4Switch(NamespaceNode, Switch, ABC):  # type: ignore[misc]
+    """A switch that runs a P4 program between its interfaces: what EmbeddedSwitch and Bmv2Switch share."""
+
+    kind = ""
+    talks = False  # whether it prints a line of JSON when it is ready
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        lanes: int = 64,
+        contributions: int = CONTRIBUTION_BITS,
+        device_id: int = 0,
+        cpu_port: int | None = None,
+        grpc: str | None = None,
+        folder: Path | None = None,
+        pcap: bool = False,
+        options: Sequence[str] = (),
+        waiting: Waiting | None = None,
+        **params: Any,
+    ) -> None:
+        """Args:
+        lanes, contributions: build of the aggregation program that the embedded target starts with; BMv2 waits for a
+            program.
+        device_id: of P4Runtime.
+        cpu_port: port number for packet-in and packet-out; default: none.
+        grpc: where P4Runtime listens; default: a Unix socket, which all namespaces reach.
+        folder: for its log, and for pcap files of its ports; default: a new temporary folder.
+        options: more options of its command line.
+        waiting: see processes.Process.
+        params: of Mininet's Switch.
+        """
+        params["inNamespace"] = True  # whatever Mininet says by itself: two networks may have a switch of the same name
+        self.lanes = lanes
+        self.contributions = contributions
+        self.device_id = device_id
+        self.cpu_port = cpu_port
+        self.folder = folder or Path(tempfile.mkdtemp(prefix="sa-atp-switch-"))
+        self.grpc = grpc or f"unix:{self.folder.resolve()}/{name}.sock"
+        self.pcap = pcap
+        self.options = list(options)
+        self.waiting = waiting
+        self.process: Process | None = None
+        super().__init__(name, **params)
+
+    # --- what a target must say ---------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def program(self) -> Sequence[str]:
+        """The executable, with options that come before all others."""
+
+    @abstractmethod
+    def arguments(self, interfaces: Sequence[str]) -> list[str]:
+        """Its options. Args: interfaces: PORT@INTERFACE of every port."""
+
+    @abstractmethod
+    def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Waits until it answers.
+
+        Raises: ProcessError: it has ended, or does not answer in time; with its command and the end of its log.
+        """
+
+    # --- Mininet's calls ----------------------------------------------------------------------------------------------
+
+    def start(self, controllers: Iterable[Any]) -> None:
+        """Starts the switch, without waiting for it: `batchStartup` waits for all switches together."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if self.grpc.startswith("unix:"):
+            Path(self.grpc.removeprefix("unix:")).unlink(missing_ok=True)
+        interfaces = [f"{number}@{port.name}" for number, port in sorted(self.intfs.items()) if port.name != "lo"]
+        self.process = Process(
+            f"switch {self.name}",
+            self.arguments(interfaces),
+            self.folder / f"{self.name}.log",
+            program=self.program(),
+            inside=self.inside(),
+            talks=self.talks,
+            waiting=self.waiting,
+        )
+
+    @classmethod
+    def batchStartup(cls, switches: Sequence[Self], run: object = None) -> Sequence[Self]:  # noqa: N802
+        """Waits until the switches answer. Raises: ProcessError: one has ended; it tells why."""
+        for switch in switches:
+            switch.wait_ready()
+        return switches
+
+    def connected(self) -> bool:
+        return self.process is not None
+
+    def stop(self, deleteIntfs: bool = True) -> None:  # noqa: N803
+        """Ends the switch."""
+        if self.process is not None:
+            self.process.end()
+            self.process = None
+        if self.grpc.startswith("unix:"):
+            Path(self.grpc.removeprefix("unix:")).unlink(missing_ok=True)
+        super().stop(deleteIntfs)
+
+
+class EmbeddedSwitch(P4Switch):
+    """The embedded P4 target: `sa-atp switch`."""
+
+    kind = "embedded"
+    talks = True
+
+    def program(self) -> Sequence[str]:
+        return (sys.executable, "-m", "sa_atp", "switch")
+
+    def arguments(self, interfaces: Sequence[str]) -> list[str]:
+        found = ["--lanes", str(self.lanes), "--contributions", str(self.contributions)]
+        found += ["--grpc", self.grpc, "--device-id", str(self.device_id)]
+        for interface in interfaces:
+            found += ["-i", interface]
+        if self.cpu_port is not None:
+            found += ["--cpu-port", str(self.cpu_port)]
+        if self.pcap:
+            found += ["--pcap", str(self.folder / f"{self.name}-pcap")]
+        return found + self.options
+
+    def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
+        assert self.process is not None, "start it first"
+        self.process.answer(timeout_s)
+
+
+class Bmv2Switch(P4Switch):
+    """BMv2: `simple_switch_grpc`."""
+
+    kind = "bmv2"
+
+    def __init__(self, name: str, *, thrift_port: int = 9090, **params: Any) -> None:
+        """Args: thrift_port: of its debugging interface, in the switch's own namespace."""
+        self.thrift_port = thrift_port
+        super().__init__(name, **params)
+
+    def program(self) -> Sequence[str]:
+        return (str(needs.find(BMV2) or BMV2),)
+
+    def arguments(self, interfaces: Sequence[str]) -> list[str]:
+        found = ["--no-p4", "--device-id", str(self.device_id), "--thrift-port", str(self.thrift_port)]
+        for interface in interfaces:
+            found += ["-i", interface]
+        if self.pcap:
+            captures = self.folder / f"{self.name}-pcap"
+            captures.mkdir(parents=True, exist_ok=True)
+            found += ["--pcap", str(captures)]
+        found += ["--log-console", *self.options, "--", "--grpc-server-addr", self.grpc]
+        if self.cpu_port is not None:
+            found += ["--cpu-port", str(self.cpu_port)]
+        return found
+
+    def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
+        assert self.process is not None, "start it first"
+        deadline = time.monotonic() + timeout_s
+        while True:
+            self.process.check()
+            connection = Connection(self.grpc, self.device_id, ASK_EVERY_S)
+            try:
+                connection.wait_for_server()
+                return
+            except Unreachable:
+                if time.monotonic() > deadline:
+                    raise self.process.failure(f"does not answer at {self.grpc}") from None
+            finally:
+                connection.close()
+
+
+SWITCHES: dict[str, type[P4Switch]] = {"embedded": EmbeddedSwitch, "bmv2": Bmv2Switch}
+
+
+# Of TCP. Machines prefer one or another, and with some of them (BBR) transfers that begin together end one after another,
+# in place of sharing a link. This one is in every kernel, and on ways so short CUBIC does the same (RFC 9438, section 4.3).
+CONGESTION_CONTROL = "reno"
+
+
+class PlainHost(NamespaceNode, Host):  # type: ignore[misc]
+    """A host in a namespace, without IPv6, whose chatter would only disturb; perhaps with a control group."""
+
+    def __init__(self, name: str, *, limits_cpu: bool = False, **params: Any) -> None:
+        """Args: limits_cpu: make a control group for its processes; `group.limit` sets their share."""
+        self.group = CpuGroup(name) if limits_cpu else None
+        super().__init__(name, **params)
+
+    def inside(self) -> list[str]:
+        return [*(self.group.inside() if self.group is not None else []), *super().inside()]
+
+    def config(self, **params: Any) -> dict[str, Any]:
+        result: dict[str, Any] = super().config(**params)
+        said = self.cmd(
+            "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6; ip link set lo up; "
+            f"echo {CONGESTION_CONTROL} > /proc/sys/net/ipv4/tcp_congestion_control"
+        ).strip()
+        if said:
+            raise SaAtpError(f"{self.name}: {said}")
+        return result
+
+    def terminate(self) -> None:
+        super().terminate()
+        if self.group is not None:
+            self.group.remove()

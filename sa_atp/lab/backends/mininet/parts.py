@@ -1,0 +1,52 @@
+"""What Mininet runs need of the machine, and one clear line where it is not there."""
+
+import os
+import re
+import subprocess
+from functools import cache
+
+from sa_atp.basics import needs
+from sa_atp.basics.errors import MissingPartError
+from sa_atp.net.sockets import namespace
+
+PROGRAMS = ("mnexec", "ip", "tc", "ifconfig")
+TRAFFIC = ("iperf3",)
+BMV2 = "simple_switch_grpc"
+
+
+def require(*, switch: str = "embedded", traffic: bool = False) -> None:
+    """Args: traffic: background traffic is wanted. Raises: MissingPartError: what is missing, and how to get it."""
+    if os.geteuid() != 0:
+        raise MissingPartError("Mininet makes network namespaces: run it as root (sudo), or use --backend local")
+    needs.require("Mininet runs need", *PROGRAMS, *(TRAFFIC if traffic else ()))
+    needs.require_modules("Mininet runs need the Python module", "mininet")
+    if not _can("true"):
+        raise MissingPartError(
+            "the kernel refuses a new network namespace: Mininet runs need a machine that allows them"
+        )
+    if switch == "bmv2" and needs.find(BMV2) is None:
+        raise MissingPartError(
+            f"BMv2 is not installed: {BMV2} is not on PATH (p4lang's packages or images have it), nor where $SA_ATP_BMV2 "
+            "says; --switch embedded runs the same program"
+        )
+
+
+@cache
+def has_netem() -> bool:
+    """Whether the kernel can delay and lose packets by itself."""
+    return _can("sh", "-c", "ip link set lo up && tc qdisc add dev lo root netem delay 1ms")
+
+
+@cache
+def has_super_packets() -> bool:
+    """Whether a packet socket can take and give several datagrams as one packet (see net/sockets/offload.py): Linux 6.2."""
+    numbers = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return numbers is not None and (int(numbers[1]), int(numbers[2])) >= (6, 2)
+
+
+def _can(*command: str) -> bool:
+    """Whether a command succeeds in a network namespace of its own."""
+    try:
+        return subprocess.run(namespace.inside(*command), capture_output=True, check=False, timeout=10).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False

@@ -1,0 +1,168 @@
+"""The Mininet backend: runs a plan in an emulated network."""
+
+import itertools
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+from sa_atp.basics.errors import UserError
+from sa_atp.basics.words import plural
+from sa_atp.lab import policies
+from sa_atp.lab.backends.local import is_summed_by_server, prepare, run_policy
+from sa_atp.lab.backends.mininet import parts, topologies, traffic
+from sa_atp.lab.backends.mininet.layout import Layout
+from sa_atp.lab.backends.mininet.network import READY_TIMEOUT_S, Network
+from sa_atp.lab.plans.capabilities import check_switch
+from sa_atp.lab.plans.plan import Plan
+from sa_atp.lab.runs.collect import collect
+from sa_atp.lab.runs.processes import Process
+from sa_atp.lab.runs.progress import Progress
+from sa_atp.lab.runs.records import PolicyRun
+from sa_atp.protocol.packets.frames import HEADERS_BYTES
+from sa_atp.protocol.packets.header import size_of
+from sa_atp.protocol.packets.spec import Kind
+
+# the workers share the cores, and emulate their devices
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+STORE_PORT = 29_500  # first of those at which Gloo's ranks meet
+
+
+def check(plan: Plan, plan_path: Path) -> Layout:
+    """Refuses what cannot be run here. Returns: the network that the plan describes.
+
+    Args: plan_path: files that the plan names are beside it. Raises: MissingPartError, UserError.
+    """
+    check_switch(plan, "mininet")
+    if plan.straggler.pattern == "contention":
+        raise UserError(
+            'the mininet backend cannot change the rate of links while it runs, as straggler.pattern = "contention" wants: '
+            'use --backend sim, or straggler.by = "congestion"'
+        )
+    layout = topologies.of_plan(plan, plan_path.parent)  # a mistake in a file is one on every machine
+    parts.require(switch=plan.switch.program, traffic=plan.traffic.is_wanted or plan.straggler.by == "congestion")
+    return layout
+
+
+def run(plan: Plan, plan_path: Path, folder: Path, progress: Progress) -> list[PolicyRun]:
+    """Runs all policies and repetitions of a plan.
+
+    Args:
+        plan_path: as for `check`.
+        folder: for logs.
+        progress: is told what is being done.
+
+    Raises: MissingPartError, UserError, ProcessError, TransportError.
+    """
+    layout = check(plan, plan_path)
+    progress(f"building {plural(len(layout.switches), 'switch', 'switches')} and {plural(len(layout.hosts), 'host')}")
+    with Network(
+        layout,
+        switch=plan.switch.program,
+        lanes=plan.lanes,
+        contributions=plan.contribution_bits,
+        slots=plan.switch.slots,
+        slots_per_job=plan.switch.quota,
+        logs=folder,
+        pcap=plan.switch.pcap,
+        seed=plan.run.seed,
+        tell=progress,
+    ) as network:
+        return _Run(plan, network, folder, progress).all()
+
+
+class _Run:
+    """A plan on a network that is up."""
+
+    def __init__(self, plan: Plan, network: Network, folder: Path, progress: Progress) -> None:
+        self.plan = plan
+        self.network = network
+        self.folder = folder
+        self.progress = progress
+        self.workers: list[list[Process]] = []  # by job and rank
+        self.stores = 0
+        self.parameters = ""
+
+    def all(self) -> list[PolicyRun]:
+        layout, plan = self.network.layout, self.plan
+        self.workers = [
+            [
+                self.network.start(place.name, f"worker {place.name}", ["sa_atp.lab.backends.worker"], ENVIRONMENT)
+                for place in layout.workers(job)
+            ]
+            for job in range(plan.job.jobs)
+        ]
+        aggregating = self.network.start_server()
+        plain = self.network.start_plain_server() if any(map(is_summed_by_server, plan.run.policies)) else ""
+        if any(map(_keeps_parameters, plan.run.policies)):
+            self.parameters = self.network.start_parameters()
+        everybody = list(itertools.chain(*self.workers))
+        for worker in everybody:  # whoever waits for one hears when a service has ended
+            worker.companions = self.network.services
+        for worker in everybody:
+            worker.answer(READY_TIMEOUT_S)
+        prepare(plan, everybody)
+        self._slow_down()
+        runs = []
+        for repetition, policy in plan.run.turns():
+            self.progress(f"{policy}, repetition {repetition + 1} of {plan.run.repetitions}")
+            runs += self._policy(policy, repetition, plain if is_summed_by_server(policy) else aggregating)
+        return runs
+
+    def _policy(self, policy: str, repetition: int, server: str) -> list[PolicyRun]:
+        """Runs all jobs once under a policy, at the same time."""
+        tasks: list[tuple[Process, dict[str, Any]]] = []
+        numbers = [repetition * self.plan.job.jobs + job for job in range(self.plan.job.jobs)]
+        for job, number in enumerate(numbers):
+            places = self.network.layout.workers(job)
+            self.stores += 1
+            common = {
+                "repetition": number,
+                "server": server,
+                "parameters": self.parameters,
+                "job": f"{policy}-{number}-{os.getpid()}",
+                "key": secrets.token_hex(),
+                "store": [places[0].ip, STORE_PORT + self.stores],
+            }
+            tasks += [
+                (worker, {**common, "rank": place.rank, "interface": f"{place.name}-eth0"})
+                for worker, place in zip(self.workers[job], places, strict=True)
+            ]
+        before = self.network.trunk_bytes()
+        raw = run_policy(self.plan, policy, tasks, self.folder, self.progress)
+        after = self.network.trunk_bytes()
+        size = self.plan.topology.workers
+        runs = [
+            collect(self.plan, policy, repetition, raw[job * size : (job + 1) * size], job)
+            for job in range(len(numbers))
+        ]
+        if not self.plan.traffic.is_wanted and not _keeps_parameters(policy):  # the interfaces would count that as well
+            fragments = -(-raw[0]["values"] // self.plan.lanes) * self.plan.run.steps * len(numbers)
+            stream_bytes = fragments * (
+                HEADERS_BYTES + size_of(Kind.DATA, self.plan.lanes, self.plan.contribution_bits)
+            )
+            for run in runs:
+                run.streams = {link: (after[link] - before[link]) / stream_bytes for link in after}
+        return runs
+
+    def _slow_down(self) -> None:
+        """Makes stragglers of hosts and links, and starts other traffic."""
+        plan, straggler = self.plan, self.plan.straggler
+        slow = straggler.workers if straggler.pattern == "constant" and straggler.slowdown > 1 else ()
+        names = [place.name for job in range(plan.job.jobs) for place in self.network.layout.workers(job)
+                 if place.rank in slow]  # fmt: skip
+        self.network.limit_cpus(dict.fromkeys(names, straggler.slowdown) if straggler.by == "cpu-quota" else {})
+        if straggler.by == "hog":
+            for name in names:
+                traffic.hog(self.network, name, round(straggler.slowdown) - 1)
+        if straggler.by == "congestion":
+            for name in names:
+                rate = next(c.quality.rate_mbps for c in self.network.layout.cables if c.node == name)
+                assert rate is not None, "plans give every link a rate"
+                traffic.stream(self.network, name, "t2", udp_mbps=rate)
+        if plan.traffic.is_wanted:
+            traffic.stream(self.network, "t1", "t2", udp_mbps=plan.traffic.udp_mbps, tcp_flows=plan.traffic.tcp_flows)
+
+
+def _keeps_parameters(name: str) -> bool:
+    return policies.find(name).family is policies.Family.PARAMETERS

@@ -1,0 +1,263 @@
+"""The simulated backend: the same connections and the same switch program in virtual time, on links as the plan says."""
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from msgspec.structs import asdict
+
+from sa_atp.basics.errors import SaAtpError, UserError
+from sa_atp.basics.folders import cache_folder
+from sa_atp.lab import policies
+from sa_atp.lab.backends import flows
+from sa_atp.lab.backends.worker import Checker
+from sa_atp.lab.packet_tests import tofino_model
+from sa_atp.lab.packet_tests.tofino_sim import ModelForwarder
+from sa_atp.lab.parameters import simulated as parameter_sim
+from sa_atp.lab.plans.capabilities import check_switch, network_of, only_mininet, too_many_for_packets
+from sa_atp.lab.plans.plan import Plan
+from sa_atp.lab.runs import contention
+from sa_atp.lab.runs.collect import collect
+from sa_atp.lab.runs.expected import expected_seconds
+from sa_atp.lab.runs.progress import Progress
+from sa_atp.lab.runs.records import PolicyRun
+from sa_atp.lab.runs.tasks import describe_step, evaluate, make_device, make_workload, straggler_pattern
+from sa_atp.lab.simulator.network import LinkSettings
+from sa_atp.lab.simulator.nodes import Forwarder
+from sa_atp.lab.simulator.virtual_time import Process
+from sa_atp.lab.simulator.worker import SimWorker
+from sa_atp.lab.simulator.world import SwitchPorts, World, worker_ip
+from sa_atp.protocol.job.membership import JoinRequest
+from sa_atp.protocol.server.server_events import ServerSettings
+from sa_atp.steps.step import Compute, gradient_of, samples_of
+from sa_atp.steps.step_record import StepRecord
+from sa_atp.switches import artefacts
+from sa_atp.switches.control import tofino
+from sa_atp.switches.embedded.pipeline import Pipeline
+
+SWITCH = "embedded"  # the target whose pipelines a simulated world consists of
+
+
+def check(plan: Plan) -> None:
+    """Raises: UserError."""
+    wanted = only_mininet(plan)
+    if wanted is not None:
+        raise UserError(f"the simulator cannot do {wanted}: use --backend mininet")
+    by_server = [p for p in plan.run.policies if policies.find(p).family is policies.Family.PARAMETERS]
+    if by_server and not plan.network.is_perfect:
+        raise UserError(
+            f"the simulator has no packets of {', '.join(by_server)} that could be lost, duplicated or reordered: "
+            "set network.* to 0, or leave them out"
+        )
+    check_switch(plan, "sim")
+    networks = {policy: network_of(plan, policy) for policy in plan.run.policies}
+    by_flows = [policy for policy, network in networks.items() if network == "flows"]
+    if by_flows:
+        if plan.straggler.by == "congestion":
+            raise UserError('flows have no links that are congested one way: set sim.network = "packets"')
+        flows.check(plan, by_flows)
+    problem = too_many_for_packets(plan) if "packets" in networks.values() else None
+    if problem is not None:
+        raise UserError(f"{problem}; flows have no such limit (sim.network)")
+    if plan.switch.program in tofino.MODELS:
+        chip = tofino.MODELS[plan.switch.program]
+        artefacts.tofino_folder(chip, plan.lanes)
+        tofino_model.require(chip)
+
+
+def run(plan: Plan, progress: Progress, turns: Iterable[tuple[int, str]] | None = None) -> list[PolicyRun]:
+    """Runs policies and repetitions of a plan. Args: turns: which; default: all, see RunPlan.turns. Raises: SaAtpError."""
+    check(plan)
+    by_packets = any(network_of(plan, policy) == "packets" for policy in plan.run.policies)
+    count = (1 if plan.topology.kind == "star" else 1 + plan.topology.racks) if by_packets else 0
+    if by_packets:
+        progress("loading the switch program")
+    with contextlib.ExitStack() as processes:
+        switches = _switches(plan, count, processes) if by_packets else ()
+        runs = []
+        for repetition, policy in plan.run.turns() if turns is None else turns:
+            progress(f"{policy}, repetition {repetition + 1} of {plan.run.repetitions}")
+            if policies.find(policy).family is policies.Family.PARAMETERS:
+                runs.append(parameter_sim.run(plan, policy, repetition, progress))
+                continue
+            if network_of(plan, policy) == "flows":
+                runs.append(flows.run(plan, policy, repetition, progress))
+                continue
+            raw = _Simulation(plan, policy, repetition, switches, progress).run()
+            runs.append(collect(plan, policy, repetition, raw))
+    return runs
+
+
+def _switches(plan: Plan, count: int, processes: contextlib.ExitStack) -> Sequence[Forwarder]:
+    if plan.switch.program == SWITCH:
+        path = artefacts.program(plan.lanes, plan.contribution_bits).json_path
+        return [Pipeline.from_file(path, cache=cache_folder()) for _ in range(count)]
+    program = tofino.from_folder(artefacts.tofino_folder(tofino.MODELS[plan.switch.program], plan.lanes))
+    return [processes.enter_context(ModelForwarder(program)) for _ in range(count)]
+
+
+def _ports(plan: Plan) -> SwitchPorts:
+    """On a Tofino all ports of a job belong to one pipe, the first."""
+    if plan.switch.program == SWITCH:
+        return SwitchPorts()
+    loop = tofino.LOOP_PORTS[tofino.MODELS[plan.switch.program]]
+    return SwitchPorts(server=60, uplink=61, first_leaf=40, loop=loop)
+
+
+class _Simulation:
+    """One policy, once."""
+
+    def __init__(
+        self, plan: Plan, policy: str, repetition: int, switches: Sequence[Forwarder], progress: Progress
+    ) -> None:
+        self.plan = plan
+        self.policy = policies.switch_policy(policy)
+        self.pattern = straggler_pattern(plan)
+        self.repetition = repetition
+        self.progress = progress
+        links = LinkSettings(
+            rate_mbps=plan.topology.link_mbps,
+            delay_us=plan.topology.delay_us,
+            loss=plan.network.loss,
+            duplicate=plan.network.duplicate,
+            reorder=plan.network.reorder,
+            jitter_us=plan.network.jitter_us,
+        )
+        self.world = World(
+            seed=plan.run.seed * 1000 + repetition,
+            pipelines=switches,
+            ports=_ports(plan),
+            links=links,
+            trunk=replace(links, rate_mbps=plan.topology.trunk_mbps or plan.topology.link_mbps),
+            settings=ServerSettings(
+                lanes=plan.lanes,
+                contribution_bits=plan.contribution_bits,
+                slots=plan.switch.slots,
+                slots_per_job=plan.switch.quota,
+                aggregates=self.policy.aggregates_at == "switch",
+            ),
+        )
+        self.ranks = [_Rank(self, rank) for rank in range(plan.topology.workers)]
+        self.rates = {ip: links[0].settings.rate_mbps for ip, links in self.world.links_of.items()}
+        contention.schedule(plan, self.world.clock, self._contend)
+        straggler = plan.straggler
+        if straggler.by == "congestion" and straggler.pattern == "constant":
+            for rank in straggler.workers:  # other traffic goes up only, as in Mininet
+                up, _ = self.world.links_of[worker_ip(rank)]
+                up.settings = replace(up.settings, rate_mbps=up.settings.rate_mbps / straggler.slowdown)
+
+    def _contend(self, rank: int, share: float) -> None:
+        """Changes the rate of a worker's link, both ways."""
+        ip = worker_ip(rank)
+        for link in self.world.links_of[ip]:
+            link.settings = replace(link.settings, rate_mbps=self.rates[ip] * share)
+
+    def run(self) -> list[dict[str, Any]]:
+        clock = self.world.clock
+        limit_us = int((expected_seconds(self.plan) + 60.0) * 1e6)
+        over = clock.run(lambda: all(r.over for r in self.ranks) or any(r.error for r in self.ranks), limit_us)
+        for rank in self.ranks:
+            if rank.error is not None:
+                raise rank.error
+        if not over:
+            raise SaAtpError(
+                f"policy {self.policy.name}: not finished after {clock.now_us / 1e6:.0f} simulated seconds"
+            )
+        return [rank.raw() for rank in self.ranks]
+
+
+class _Rank:
+    """One worker's part of a simulation."""
+
+    def __init__(self, simulation: _Simulation, rank: int) -> None:
+        plan = simulation.plan
+        self.simulation = simulation
+        self.plan = plan
+        self.rank = rank
+        self.policy = simulation.policy
+        self.workload = make_workload(plan, simulation.repetition)
+        self.checker = Checker(self.workload.values, self.policy.shards(plan) * plan.job.micro_batches)
+        self.records: list[dict[str, Any]] = []
+        self.snapshots: list[tuple[int, Any]] = []
+        self.server: dict[str, Any] | None = None
+        self.error: SaAtpError | None = None
+        self.over = False
+        world = simulation.world
+        self.worker = SimWorker(
+            world.add_worker(rank, rate_mbps=plan.topology.worker_mbps[rank] if plan.topology.worker_mbps else None),
+            world.clock,
+            JoinRequest(
+                job=self.policy.name,
+                rank=rank,
+                world_size=plan.topology.workers,
+                micro_batches=plan.job.micro_batches,
+                help_mode=self.policy.help_mode(plan),
+                seats=self.policy.seats(plan),
+            ),
+            world.server_address,
+            world.random,
+            joined=lambda _: self._joined(),
+        )
+        self._stepper: policies.StepRunner
+
+    def _joined(self) -> None:
+        self._stepper = self.policy.stepper(
+            self.worker,
+            self.workload,
+            self.plan,
+            pause_us=lambda step: self.simulation.pattern.pause_us_of(step, self.rank),
+        )
+        self._start(0)
+
+    def _start(self, step: int) -> None:
+        slowdown = self.simulation.pattern.slowdown_of(step, self.rank)
+        device = make_device(self.plan)
+        device.slowdown = slowdown
+
+        def duration_us(effect: Compute) -> int:
+            return int(device.microseconds(samples_of(self.workload, effect)))
+
+        Process(
+            self.simulation.world.clock,
+            self._stepper.run(step),
+            duration_us=duration_us,
+            gradient=lambda effect: gradient_of(self.workload, effect),
+            finished=lambda outcome: self._finished(step, slowdown, outcome),
+        )
+
+    def _finished(self, step: int, slowdown: float, outcome: Any) -> None:
+        if isinstance(outcome, SaAtpError):
+            self.error = outcome
+            return
+        record: StepRecord = outcome[0]
+        finished = outcome[1].finished
+        self.records.append(describe_step(record, slowdown))
+        self.checker.add(record, *finished.integers())
+        if self.rank == 0:
+            self.snapshots.append((step, self.workload.snapshot()))
+            self.simulation.progress.steps(step + 1, self.plan.run.steps)
+        if step + 1 < self.plan.run.steps:
+            self._start(step + 1)
+        elif self.rank == 0:
+            self.worker.job_stats().add_done_callback(self._last)
+        else:
+            self.over = True
+
+    def _last(self, reply: Any) -> None:
+        counted = reply.result()
+        self.server = None if counted is None else asdict(counted)
+        self.over = True
+
+    def raw(self) -> dict[str, Any]:
+        """The same as backends.worker.train returns."""
+        self.checker.finish()
+        return {
+            "rank": self.rank,
+            "records": self.records,
+            "contributed": self.checker.contributed,
+            "sums": self.checker.sums,
+            "stats": self.worker.worker.stats.as_dict(),
+            "server": self.server,
+            "evaluations": evaluate(self.workload, self.snapshots),
+        }

@@ -1,0 +1,220 @@
+"""One worker of a run, as a process: takes tasks on standard input, one JSON object a line, and answers in kind.
+
+It stays alive between policies, because importing PyTorch takes longer than most runs. Records go to a file that the task
+names, so that the same process serves wherever it was started: here, in a namespace, or on another host.
+"""
+
+import json
+import os
+import queue
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from msgspec.structs import asdict
+
+from sa_atp.basics.arrays import Exponents, Integers, Values
+from sa_atp.basics.errors import SaAtpError
+from sa_atp.lab import policies
+from sa_atp.lab.backends import gloo
+from sa_atp.lab.parameters import client as parameter_client
+from sa_atp.lab.plans.plan import Plan
+from sa_atp.lab.runs.tasks import (
+    JobWorkload,
+    describe_step,
+    device_slowdown,
+    evaluate,
+    make_device,
+    make_workload,
+    plan_of,
+    straggler_pattern,
+)
+from sa_atp.net.communicator import Communicator, connect
+from sa_atp.net.loop.compiled import connection_kernels, socket_kernels
+from sa_atp.net.settling import settle
+from sa_atp.protocol.packets.control import Seated
+from sa_atp.steps.device import Device
+from sa_atp.steps.fingerprint import Fingerprint
+from sa_atp.steps.real_time import CommunicatorHost, run_step
+from sa_atp.steps.step_record import StepRecord
+from sa_atp.steps.stragglers import StragglerPattern
+
+JOIN_S = 30.0
+
+
+class Checker:
+    """Notes the hashes of what was contributed and of the sums, in a thread, while the devices are idle."""
+
+    def __init__(self, values: int, contributions: int) -> None:
+        self.contributed: list[tuple[int, int, int, int]] = []  # (step, shard, micro-batch, hash)
+        self.sums: list[tuple[int, int]] = []  # (step, hash)
+        self._fingerprint = Fingerprint(values)
+        self._contributions = contributions
+        self._work: queue.SimpleQueue[tuple[StepRecord, Integers, Exponents] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="sa-atp-checker", daemon=True)
+        self._thread.start()
+
+    def add(self, record: StepRecord, integers: Integers, exponents: Exponents) -> None:
+        self._work.put((record, integers.copy(), exponents.copy()))
+
+    def finish(self) -> None:
+        self._work.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        # what is checked is not what is measured: the workers' own threads come first
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
+        while (item := self._work.get()) is not None:
+            record, integers, exponents = item
+            self.sums.append((record.step, self._fingerprint.of_integers(integers)))
+            for shard, m, gradient in record.computed:
+                hashed = self._fingerprint.of_contribution(gradient, exponents, self._contributions)
+                self.contributed.append((record.step, shard, m, hashed))
+            record.computed.clear()
+
+
+def train(task: dict[str, Any]) -> dict[str, Any]:
+    """Runs one policy on this worker; returns its records as JSON-able data. Times are on the clock of net.clock."""
+    return FAMILIES[policies.find(str(task["policy"])).family](task)
+
+
+def train_by_sums(task: dict[str, Any]) -> dict[str, Any]:
+    """The same, of a policy whose gradients go through the switch, or to a parameter server that sums."""
+    plan = plan_of(task)
+    rank, policy = int(task["rank"]), policies.switch_policy(str(task["policy"]))
+    pattern = straggler_pattern(plan)
+    workload = make_workload(plan, int(task["repetition"]))
+    workload.gradient(0, rank, 0)  # what PyTorch does only once should not count
+    device = make_device(plan)
+    with connect(
+        task["server"],
+        job=task["job"],
+        rank=rank,
+        world_size=plan.topology.workers,
+        micro_batches=plan.job.micro_batches,
+        help=policy.help_mode(plan).value,
+        seats=policy.seats(plan),
+        timeout_s=JOIN_S * (plan.straggler.slowdown if plan.job.device == "cpu" else 1.0),
+    ) as comm:
+        checker = Checker(workload.values, comm.membership.contributions)
+        stepper = policy.stepper(
+            CommunicatorHost(comm), workload, plan, pause_us=lambda step: pattern.pause_us_of(step, rank)
+        )
+        _meet(comm)
+        try:
+            records, snapshots = _steps(plan, rank, pattern, device, stepper, checker, workload)
+        except SaAtpError:
+            print(comm.describe(), file=sys.stderr, flush=True)
+            raise
+        checker.finish()
+        stats = comm.stats().as_dict()
+        counted = comm.job_stats().result() if rank == 0 else None
+    return {
+        "rank": rank,
+        "records": records,
+        "contributed": checker.contributed,
+        "sums": checker.sums,
+        "stats": stats,
+        "server": None if counted is None else asdict(counted),
+        "values": workload.values,
+        "device_cores": device.cores,
+        "evaluations": evaluate(workload, snapshots) if rank == 0 else [],
+    }
+
+
+def _meet(comm: Communicator) -> None:
+    """Waits until everybody is here; where a sum is that of some, until they are. Raises: TransportError."""
+    nothing = np.zeros(1, np.float32)
+    if not comm.membership.seats:
+        comm.all_reduce(nothing)
+        return
+    sum_, step = comm.begin(1), comm.helping.begin_step()
+    seated = comm.take_seat(step).result()
+    if isinstance(seated, Seated):
+        comm.contribute(sum_, [nothing], comm.membership.map.bits_of_seat(seated.seat))
+    sum_.future.result()
+
+
+def _steps(
+    plan: Plan,
+    rank: int,
+    pattern: StragglerPattern,
+    device: Device,
+    stepper: policies.StepRunner,
+    checker: Checker,
+    workload: JobWorkload,
+) -> tuple[list[dict[str, Any]], list[tuple[int, Values]]]:
+    records: list[dict[str, Any]] = []
+    snapshots: list[tuple[int, Values]] = []
+    for step in range(plan.run.steps):
+        slowdown = pattern.slowdown_of(step, rank)
+        device.slowdown = device_slowdown(plan, pattern, step, rank)
+        record, sum_ = run_step(stepper, device, workload, step)
+        if sum_.finished is not None:
+            checker.add(record, *sum_.finished.integers())
+        if rank == 0:
+            snapshots.append((step, workload.snapshot()))
+            print(json.dumps({"step": step + 1}), flush=True)
+        records.append(describe_step(record, slowdown))
+    return records, snapshots
+
+
+FAMILIES: Mapping[policies.Family, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    policies.Family.SWITCH: train_by_sums,
+    policies.Family.PEERS: gloo.train,
+    policies.Family.PARAMETERS: parameter_client.train,
+}
+"""What a worker does under a policy."""
+
+
+def prepare(task: dict[str, Any]) -> dict[str, Any]:
+    """Does once what costs time only once: data, models, PyTorch and its kernels where the plan needs them, and what
+    connections run.
+    """
+    plan = plan_of(task)
+    say(f"loading the model {plan.job.model} and its data")
+    make_workload(plan, 0).gradient(0, 0, 0)
+    if any(policies.find(policy).family is policies.Family.SWITCH for policy in plan.run.policies):
+        say("loading kernels (compiled the first time)")
+        connection_kernels()
+        socket_kernels()
+    if any(policies.find(policy).family is policies.Family.PEERS for policy in plan.run.policies):
+        gloo.load()
+    settle()
+    return {}
+
+
+def say(text: str) -> None:
+    """Writes into our log what we are doing: whoever waits for us reads it there."""
+    print(f"sa-atp worker: {text}", file=sys.stderr, flush=True)
+
+
+def _write(path: Path, found: dict[str, Any]) -> None:
+    """Raises: SaAtpError."""
+    try:
+        path.write_text(json.dumps(found))
+    except OSError as error:
+        raise SaAtpError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def serve(tasks: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]]) -> int:
+    """Answers tasks until standard input ends. Args: tasks: what to do for each kind."""
+    # Three threads share the interpreter; by default one that computes may keep the others waiting for 5 ms.
+    sys.setswitchinterval(0.0005)
+    print(json.dumps({"ready": True}), flush=True)
+    for line in sys.stdin:
+        task = json.loads(line)
+        try:
+            _write(Path(task["out"]), tasks[task.get("kind", "train")](task))
+            answer: dict[str, Any] = {"done": True}
+        except SaAtpError as error:
+            answer = {"done": False, "error": str(error)}
+        print(json.dumps(answer), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(serve({"train": train, "prepare": prepare}))

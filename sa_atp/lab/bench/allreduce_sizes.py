@@ -1,0 +1,102 @@
+"""`sa-atp bench allreduce --sizes`: how long sums of different sizes take, in one table and one figure."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from sa_atp.basics import terminal
+from sa_atp.lab.bench.cluster import Cluster, Request
+from sa_atp.lab.report import style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# sums of a size: as many as move this, within these bounds; a p99 of few is their longest
+MEASURED_BYTES = 40_000_000
+MOST_SUMS = 400
+
+Measure = Callable[[Cluster, Request, str | None, Path], dict[str, Any]]
+
+
+def measure(
+    one: Measure, cluster: Cluster, request: Request, sizes: Sequence[int], peer: str | None, folder: Path
+) -> dict[str, Any]:
+    """Measures each size, ours and the peer's in turn. Args: one: measures one size; request: what is common to all."""
+    found = []
+    for size in sizes:
+        count = max(request.iterations, min(MOST_SUMS, MEASURED_BYTES // size))
+        found.append(one(cluster, replace(request, bytes=size, iterations=count), peer, folder))
+    kept = (
+        "bytes", "iterations", "p50_ms", "p99_ms", "goodput_mbps", "cpu_s_per_gbyte", "cpu_s_per_gbyte_by_process",
+        "sums_wrong", "peer",
+    )  # fmt: skip
+    common = ("workers", "lanes", "switch", "link_mbps")
+    return {
+        **{key: found[0][key] for key in common},
+        "sizes": [{key: each[key] for key in kept} for each in found],
+        "sums_wrong": sum(each["sums_wrong"] for each in found),
+    }
+
+
+def print_table(found: dict[str, Any]) -> None:
+    peer = found["sizes"][0]["peer"]
+    table = Table(box=None, pad_edge=False)
+    columns = ["bytes", "sums", "p50", "p99", "goodput", "CPU per GB"]
+    if peer:
+        columns += [f"{peer['name']} p50", "p99", "goodput", "CPU per GB", "p50 ratio", "p99 ratio"]
+    for column in columns:
+        table.add_column(column, justify="right")
+    for each in found["sizes"]:
+        row = [str(each["bytes"]), str(each["iterations"]), *_times(each)]
+        if each["peer"]:
+            ratios = [each[key] / each["peer"][key] for key in ("p50_ms", "p99_ms")]
+            row += [*_times(each["peer"]), *(f"{ratio:.2f}" for ratio in ratios)]
+        table.add_row(*row)
+    console = terminal.console()
+    console.print(f"All-reduce among {found['workers']} workers, {found['lanes']} lanes, {found['switch']} switch")
+    terminal.print_table(console, table)
+    console.print(f"wrong sums: {found['sums_wrong']}")
+
+
+def _times(of: dict[str, Any]) -> list[str]:
+    return [
+        f"{of['p50_ms']:.2f} ms", f"{of['p99_ms']:.2f} ms", f"{of['goodput_mbps']:.0f} Mbit/s",
+        f"{of['cpu_s_per_gbyte']:.2f} s",
+    ]  # fmt: skip
+
+
+def draw(found: dict[str, Any], path: Path) -> None:
+    """Writes the figure. Raises: MissingPartError without matplotlib; UserError."""
+    style.require_matplotlib()
+    with style.applied():
+        style.save(figure(found), path)
+
+
+def figure(found: dict[str, Any]) -> "Figure":
+    """p50 as a line, and from there to p99 as a band, by size, both on logarithmic axes."""
+    from matplotlib.figure import Figure
+
+    made = Figure(figsize=(style.WIDTH_IN, 5.0), layout="constrained")
+    axes = made.add_subplot()
+    sizes = [each["bytes"] for each in found["sizes"]]
+    lines = [("sa-atp", found["sizes"])]
+    if found["sizes"][0]["peer"]:
+        peers = [each["peer"] for each in found["sizes"]]
+        lines.append((peers[0]["name"], peers))
+    for name, of in lines:
+        colour = style.policy_colour(name)
+        axes.plot(sizes, [each["p50_ms"] for each in of], marker="o", color=colour, label=f"{name}, p50")
+        axes.fill_between(
+            sizes, [each["p50_ms"] for each in of], [each["p99_ms"] for each in of],
+            color=colour, alpha=0.2, linewidth=0, label=f"{name}, up to p99",
+        )  # fmt: skip
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("bytes of the tensor")
+    axes.set_ylabel("time of a sum (ms)")
+    axes.set_title(f"How long a sum among {found['workers']} workers takes")
+    axes.legend()
+    return made

@@ -1,0 +1,196 @@
+"""`sa-atp bench scale`: iteration time over the number of workers, on the flow-level model of the network.
+
+Workers send gradients of ResNet-50's size over links of 10 Gbit/s. Up to 32 share a switch; more are in racks of 32, whose
+trunks carry what all their workers send. Only sizes are on their way: nothing is added up.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from sa_atp.basics import terminal
+from sa_atp.basics.errors import UserError
+from sa_atp.basics.folders import make_folder
+from sa_atp.lab import policies
+from sa_atp.lab.backends import flows
+from sa_atp.lab.flow.ring import ring_steps_us
+from sa_atp.lab.plans import plan as plans
+from sa_atp.lab.plans import plan_files
+from sa_atp.lab.plans.plan import Plan
+from sa_atp.lab.report import style
+from sa_atp.lab.runs.progress import Progress
+from sa_atp.lab.runs.tasks import straggler_pattern
+from sa_atp.lab.simulator.network import Clock
+
+RING = "ring"
+WORKERS = (4, 16, 64, 256, 1024)
+POLICIES = (RING, "ps", "atp", "sa-atp", "sa-atp+boa")
+RACK = 32
+LINK_MBPS = 10_000
+EVERY = 32  # workers, of which one is slow
+SLOWDOWN = 4
+WARM_UP = 4  # steps that do not count: windows grow, speeds become known, batch sizes follow them
+FIGURE = "scale.png"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    policy: str
+    workers: int
+    stragglers: int
+    iteration_time_s: float
+    """Mean over the counted steps."""
+    shortest_s: float
+    """What a step takes that is only computed, by all workers at their speeds together (total work over total speed)."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--workers", default=",".join(map(str, WORKERS)), metavar="N,N,...",
+                        help="how many (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--policies", default=",".join(POLICIES), metavar="NAME,...",
+                        help="ring, and synchronous policies (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--steps", type=int, default=8, metavar="N",
+                        help=f"steps of each, the first {WARM_UP} do not count (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--out", type=Path, metavar="DIR", help=f"write {FIGURE} and scale.json there")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Raises: UserError, SaAtpError."""
+    numbers = [_number(text) for text in options.workers.split(",")]
+    names = options.policies.split(",")
+    for name in names:
+        if name != RING:
+            policies.switch_policy(name)
+    if options.steps <= WARM_UP:
+        raise UserError(f"--steps {options.steps}: expected more than {WARM_UP}")
+    if options.out is not None:
+        style.require_matplotlib()
+        make_folder(options.out)
+    found: list[Point] = []
+    for stragglers in (False, True):
+        for workers in numbers:
+            for name in names:
+                print(f"{name}, {workers} workers{', stragglers' if stragglers else ''}", file=sys.stderr, flush=True)
+                found.append(measure(name, workers, options.steps, stragglers=stragglers))
+    result = {"link_mbps": LINK_MBPS, "model": "resnet-50", "rack": RACK, "points": [asdict(p) for p in found]}
+    if options.out is not None:
+        (options.out / "scale.json").write_text(json.dumps(result, indent=1) + "\n")
+        draw(found, options.out / FIGURE)
+        print(options.out / FIGURE, file=sys.stderr)
+    if options.json:
+        print(json.dumps(result))
+    else:
+        terminal.console().print(_table(found))
+    return 0
+
+
+def _number(text: str) -> int:
+    """Raises: UserError."""
+    if not text.strip().isdigit() or not 2 <= int(text) <= plans.MOST_WORKERS:
+        raise UserError(f"--workers {text}: expected whole numbers from 2 to {plans.MOST_WORKERS}, with commas between")
+    return int(text)
+
+
+def plan_of(policy: str, workers: int, steps: int, *, stragglers: bool) -> Plan:
+    """The plan of a point. One of 32 workers is slow, another one in each rack of a row."""
+    racks = workers // RACK
+    slow = [(RACK + 1) * k + 3 for k in range(max(1, workers // EVERY)) if (RACK + 1) * k + 3 < workers]
+    tables: dict[str, dict[str, Any]] = {
+        "run": {"steps": steps, "warm_up": WARM_UP, "backend": "sim", "policies": [policy]},
+        "topology": {"workers": workers, "link_mbps": LINK_MBPS}
+        | ({"kind": "two-level", "racks": racks, "trunk_mbps": RACK * LINK_MBPS} if racks > 1 else {}),
+        "job": {"model": "resnet-50", "batch_size": 32, "micro_batches": 4, "compute_us_per_sample": 3000},
+        "straggler": {"pattern": "constant", "workers": slow, "slowdown": SLOWDOWN}
+        if stragglers
+        else {"pattern": "none"},
+        "sim": {"network": "flows"},
+    }
+    return plan_files.parse_tables(tables, "bench scale")
+
+
+def measure(policy: str, workers: int, steps: int, *, stragglers: bool) -> Point:
+    """Runs one point. Raises: SaAtpError."""
+    plan = plan_of("atp" if policy == RING else policy, workers, steps, stragglers=stragglers)
+    fabric = flows.fabric_of(plan, Clock(), server_mbps=LINK_MBPS)
+    pattern = straggler_pattern(plan)
+    if policy == RING:
+        values = flows.sizes_of(plan).values
+        slowest = [max(pattern.slowdown_of(s, w) for w in range(workers)) for s in range(steps)]
+        ends = ring_steps_us(fabric, 4.0 * values, [round(plan.job.shard_us * slow) for slow in slowest])
+    else:
+        ends = flows.step_ends_us(plan, policy, Progress(), fabric)
+    times = np.diff(ends)[WARM_UP - 1 :] / 1e6
+    slow = len(plan.straggler.workers) if stragglers else 0
+    return Point(policy, workers, slow, float(times.mean()), pattern.fluid_bound_us(0, plan.job.shard_us) / 1e6)
+
+
+def _title(policy: str) -> str:
+    return "Ring" if policy == RING else policies.title(policy)
+
+
+def _table(found: Sequence[Point]) -> Table:
+    table = Table(title="Iteration time", box=None)
+    numbers = sorted({point.workers for point in found})
+    for name, justify in (("", "left"), ("stragglers", "left"), *((str(n), "right") for n in numbers)):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for slow in (False, True):
+        for name in dict.fromkeys(point.policy for point in found):
+            row = {p.workers: p.iteration_time_s for p in found if p.policy == name and bool(p.stragglers) is slow}
+            times = [f"{1e3 * row[n]:.0f} ms" for n in numbers]
+            table.add_row(_title(name), f"one of {EVERY}" if slow else "none", *times)
+    return table
+
+
+def draw(found: Sequence[Point], path: Path) -> Path:
+    """The figure. Raises: UserError, MissingPartError."""
+    style.require_matplotlib()
+    from matplotlib.lines import Line2D
+
+    names = list(dict.fromkeys(point.policy for point in found))
+    colours = {name: style.policy_colour("gloo" if name == RING else name) for name in names}
+    height_in = 3.9
+    with style.applied():
+        made = style.figure(
+            height_in,
+            "Iteration time over the number of workers",
+            f"Gradients of ResNet-50 (102 MB), 96 ms of computation, links of 10 Gbit/s, racks of {RACK} whose trunks are "
+            f"not oversubscribed; flow-level model. Both axes are logarithmic.",
+            legend=1,
+        )
+        panels = made.subplots(1, 2, sharey=True)
+        for axes, slow in zip(panels, (False, True), strict=True):
+            axes.set_title(f"One of {EVERY} workers, at least one, {SLOWDOWN} times slower" if slow else "Nobody slow")
+            for name in names:
+                points = sorted(
+                    (p for p in found if p.policy == name and bool(p.stragglers) is slow), key=lambda p: p.workers
+                )
+                axes.plot([p.workers for p in points], [p.iteration_time_s for p in points],
+                          color=colours[name], marker="o", markersize=4.5, linewidth=1.8)  # fmt: skip
+            bound = {p.workers: p.shortest_s for p in found if bool(p.stragglers) is slow}
+            numbers = sorted(bound)
+            axes.plot(numbers, [bound[n] for n in numbers], color=style.BOUND_COLOUR, linestyle=":", linewidth=1.4)
+            axes.set_xscale("log", base=2)
+            axes.set_yscale("log")
+            axes.set_xticks(numbers, [str(n) for n in numbers])
+            axes.minorticks_off()
+            axes.set_xlabel("workers")
+            axes.grid(axis="y")
+        panels[0].set_ylabel("iteration time")
+        ticks = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200]
+        low, high = panels[0].get_ylim()
+        shown = [tick for tick in ticks if low <= tick <= high]
+        panels[0].set_yticks(shown, [f"{tick:g} s" if tick >= 1 else f"{1e3 * tick:g} ms" for tick in shown])
+        keys: list[Any] = [Line2D([], [], color=colours[n], marker="o", markersize=4.5, label=_title(n)) for n in names]
+        keys.append(
+            Line2D([], [], color=style.BOUND_COLOUR, linestyle=":", label="computation alone, perfectly shared")
+        )
+        style.add_legend(made, keys, height_in)
+        return style.save(made, path)

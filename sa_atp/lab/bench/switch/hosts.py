@@ -1,0 +1,117 @@
+"""Workers at the far ends of veth pairs, which keep the switch busy: compiled, for a benchmark that Python would limit."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sa_atp.basics.arrays import AnyIntegers, Mask
+from sa_atp.basics.folders import cache_folder
+from sa_atp.lab.bench.switch.traffic import SLOTS, Contributions, Results
+from sa_atp.net.sockets import offload
+from sa_atp.net.sockets.mmsg import IOVEC, MMSGHDR
+from sa_atp.net.sockets.ports import InterfacePort
+from sa_atp.net.switch_process.datapath import state, system
+from sa_atp.protocol.packets.frames import HEADERS_BYTES
+from sa_atp.protocol.packets.header import first_byte
+from sa_atp.protocol.packets.spec import Kind
+from sa_atp.switches.embedded import bits
+from sa_atp.switches.embedded.frame import Frame
+from sa_atp.switches.embedded.kept_code import digest_of, functions
+from sa_atp.switches.embedded.translate.expressions import FRAME_WORDS
+
+PLACES = 9
+FDS, PAYLOADS, MESSAGES_OUT, ROWS_IN, WORDS_IN, DONE, EXPECTED, COUNTS, POLL = range(
+    0, PLACES * FRAME_WORDS, FRAME_WORDS
+)
+SENT, MISSING, WRONG = range(3)  # in COUNTS
+ROWS, ROW_BYTES = 32, 65_664
+HEADS_BYTES = offload.VNET_BYTES + HEADERS_BYTES
+RESULT_BYTE = first_byte(Kind.RESULT)
+STALLED_MS = 50
+
+__all__ = ["SLOTS", "Hosts"]
+
+
+class Hosts:
+    """Four workers. Each call goes on where the last one ended."""
+
+    def __init__(self, ends: Sequence[InterfacePort], result_bytes: int) -> None:
+        """Args: ends: an interface a worker; result_bytes: of a frame with a result, which is as long as a contribution."""
+        self._ends = list(ends)
+        self._size = result_bytes - HEADERS_BYTES
+        self._frame = Frame(PLACES, compiled=True)
+        rows = np.zeros(ROWS * ROW_BYTES, np.uint8)
+        self._parts = np.zeros(ROWS, IOVEC)
+        self._parts["base"] = rows.ctypes.data + np.arange(ROWS) * ROW_BYTES
+        self._parts["length"] = ROW_BYTES
+        words = np.zeros(ROWS, MMSGHDR)
+        words["iov"] = self._parts.ctypes.data + np.arange(ROWS) * IOVEC.itemsize
+        words["iov_count"] = 1
+        self._put(FDS, np.array([end.fileno() for end in self._ends], np.int64))
+        self._put(ROWS_IN, rows)
+        self._put(WORDS_IN, words.view(np.int64))
+        self._put(POLL, np.zeros(1, np.int64))
+        self._exchange = _compiled()
+        self._prepared: dict[int, int] = {}  # messages of a burst of so many fragments
+        self._kept: list[Any] = []
+
+    def run(self, senders: Sequence[Contributions], results: Results, window: int, burst: int) -> int:
+        """Sums fragments until only less than a burst is left, or the switch is silent.
+
+        Args: results: which fragments, and what is known of them afterwards. Returns: how many have been sent.
+        """
+        if burst not in self._prepared:
+            self._prepare(senders, burst)
+        done = np.zeros(len(results.done), np.uint8)
+        counts = np.zeros(3, np.int64)
+        self._put(DONE, done)
+        self._put(EXPECTED, results.expected)
+        self._put(COUNTS, counts)
+        self._exchange(self._frame.address, results.first, window, burst, self._size, self._prepared[burst])
+        found: Mask = done.view(bool)
+        results.done |= found
+        results.wrong += int(counts[WRONG])
+        results.missing_from = int(counts[MISSING])
+        return int(counts[SENT])
+
+    def _prepare(self, senders: Sequence[Contributions], burst: int) -> None:
+        """Writes what a burst of each worker is, but for the numbers of its fragments."""
+        size = self._size
+        payloads = np.stack([sender.payloads[:burst] for sender in senders]).reshape(-1)
+        firsts = np.arange(0, burst, min(2 * offload.MOST_SEGMENTS, offload.MOST_BYTES // size))
+        frames = np.diff(firsts, append=burst)
+        parts = np.zeros((len(senders), len(firsts), 2), IOVEC)
+        messages = np.zeros((len(senders), len(firsts)), MMSGHDR)
+        heads = []
+        for rank, sender in enumerate(senders):
+            head = np.tile(sender.head, (len(firsts), 1))
+            heads.append(offload.super_headers(head, np.full(len(firsts), HEADERS_BYTES + size), frames))
+            parts[rank, :, 0]["base"] = heads[-1].ctypes.data + np.arange(len(firsts)) * HEADS_BYTES
+            parts[rank, :, 0]["length"] = HEADS_BYTES
+            parts[rank, :, 1]["base"] = payloads.ctypes.data + (rank * burst + firsts) * size
+            parts[rank, :, 1]["length"] = frames * size
+        messages["iov"] = parts.ctypes.data + np.arange(messages.size).reshape(messages.shape) * 2 * IOVEC.itemsize
+        messages["iov_count"] = 2
+        self._put(PAYLOADS, payloads)
+        self._put(MESSAGES_OUT, messages.view(np.int64).reshape(-1))
+        self._kept = [parts, heads]
+        self._prepared = {burst: len(firsts)}
+
+    def _put(self, place: int, array: AnyIntegers) -> None:
+        self._frame.array(place, array)
+
+
+def _compiled() -> Any:
+    from numba import int64
+
+    path = Path(__file__).with_name("exchange.py")
+    texts = [Path(str(module)).read_text() for module in (__file__, system.__file__, state.__file__)]
+    source = path.read_text()
+    operations = bits.compiled()
+    namespace = {**operations, **system.calls(operations)}
+    name = "sa_atp_bench_" + digest_of(source, *texts)
+    function = functions(name, [(path.name, source)], namespace, cache_folder())["exchange"]
+    function.compile((int64,) * 6)
+    return function

@@ -1,0 +1,170 @@
+"""The P4 program from memory to memory, on several cores at the same time, as the switch's loop runs it between sockets."""
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sa_atp.basics.arrays import ByteRows, Indices, Lengths
+from sa_atp.basics.errors import SaAtpError
+from sa_atp.basics.folders import cache_folder
+from sa_atp.basics.words import plural
+from sa_atp.lab.bench.switch.traffic import SLOTS, WORKERS, Build, Contributions, Results, hosts, job
+from sa_atp.protocol.packets.frames import HEADERS_BYTES
+from sa_atp.switches import artefacts
+from sa_atp.switches.control import jobs
+from sa_atp.switches.control.writer import LocalWriter
+from sa_atp.switches.embedded.frame import PLACES
+from sa_atp.switches.embedded.pipeline import PORTS, Packets, Pipeline
+
+ROOM = 64  # for what the program adds to a packet
+TOGETHER = 10  # packets of a worker that stay neighbours
+FRAGMENTS = 512  # of a round that is measured
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Every worker's contributions to some fragments."""
+
+    first: int
+    fragments: int
+    frame_bytes: int
+    row_bytes: int
+    batches: list[tuple[ByteRows, Lengths, Indices]]
+    """Of each core: frames, lengths, ports."""
+
+
+def rounds(cores: int, count: int, fragments: int, build: Build, *, seed: int) -> Iterator[Round]:
+    """Workers are dealt to cores in turn. In every fourth round each goes through the fragments in an order of its own.
+
+    Args: fragments: of a round, at most SLOTS. A round is valid until the next one.
+    """
+    if fragments > SLOTS:
+        raise ValueError(f"{fragments} fragments at once: there are {SLOTS} slots")
+    draw = np.random.default_rng(seed)
+    members, server = hosts()
+    senders = [Contributions(member, server, build, fragments) for member in members]
+    frame_bytes = HEADERS_BYTES + senders[0].payloads.shape[1]
+    of_core = [range(core, WORKERS, cores) for core in range(cores)]
+    data = [np.zeros((len(ranks) * fragments, frame_bytes + ROOM), np.uint8) for ranks in of_core]
+    ports = [np.repeat([members[rank].switch_port for rank in ranks], fragments) for ranks in of_core]
+    for number in range(count):
+        first = number * fragments
+        for core, ranks in enumerate(of_core):
+            for i, rank in enumerate(ranks):
+                starts = list(range(0, fragments, TOGETHER))
+                if number % 4 == 3:
+                    starts = draw.permutation(starts).tolist()
+                order = np.concatenate([np.arange(at, min(at + TOGETHER, fragments)) for at in starts])
+                data[core][i * fragments : (i + 1) * fragments, :frame_bytes] = senders[rank].frames(first + order)
+        batches = [(data[c], np.full(len(data[c]), frame_bytes), ports[c]) for c in range(cores)]
+        yield Round(first, fragments, frame_bytes, frame_bytes + ROOM, batches)
+
+
+def measure(build: Build, cores: int, packets: int) -> float:
+    """Packets per second of so many cores together, by the time of the one that took longest. Every sum is checked.
+
+    Time that a core waits for another one counts; time in which other processes had it does not. Raises: SaAtpError.
+    """
+    pipeline = Pipeline.from_config(artefacts.program(*build).device_config(), cache=cache_folder(), shared=True)
+    members, server = hosts()
+    jobs.install(LocalWriter(pipeline), job(members, server))
+    count = max(2, -(-packets // (FRAGMENTS * WORKERS)))
+    team: list[MemoryCore] = []
+    for number, each in enumerate(rounds(cores, count + 1, FRAGMENTS, build, seed=1)):
+        team = team or [MemoryCore(pipeline, len(lengths), each.row_bytes) for _, lengths, _ in each.batches]
+        with pipeline.lock:
+            check(each, take_together(team, each.batches, number), build)
+        if number == 0:  # the first is there to fill caches
+            for core in team:
+                core.spent_s = 0.0
+    return count * FRAGMENTS * WORKERS / max(core.spent_s for core in team)
+
+
+def check(each: Round, found: Sequence[Packets], build: Build) -> None:
+    """Every sum is there, is right, and went once to each worker and the parameter server. Raises: SaAtpError."""
+    results = Results(each.first, each.fragments, build)
+    for out in found:
+        results.take(out.data[out.ports == 1, HEADERS_BYTES : each.frame_bytes])
+    made = sum(len(out) for out in found)
+    if not results.complete or results.wrong or made != each.fragments * (WORKERS + 1):
+        raise SaAtpError(
+            f"fragments from {each.first} on: {plural(made, 'packet')}, {plural(results.wrong, 'wrong sum')}"
+        )
+
+
+class MemoryCore:
+    """What a core has: a frame, and buffers for packets that it takes and makes."""
+
+    def __init__(self, pipeline: Pipeline, packets: int, row_bytes: int) -> None:
+        """Args: packets: taken at once at most; row_bytes: room for each, what the program adds included."""
+        self._pipeline = pipeline
+        self._frame = frame = pipeline.new_frame()
+        room = packets * pipeline.most_copies
+        self._out = np.zeros((room, row_bytes), np.uint8)
+        self._columns = [np.zeros(room, np.int64) for _ in range(4)]
+        for name, array in {
+            "starts": np.arange(packets) * row_bytes,
+            "head_of": np.full(packets, -1),
+            "heads_in": np.zeros(0, np.uint8),
+            "heads": np.zeros(0, np.uint8),
+            "kept": np.zeros(0, np.uint8),
+            "depths": np.zeros(PORTS, np.int64),
+            "out": self._out.reshape(-1),
+            **dict(zip(("out_starts", "out_lengths", "out_ports", "out_sources"), self._columns, strict=True)),
+        }.items():
+            frame.array(PLACES[name], array)
+        frame.number(PLACES["row_bytes"], row_bytes)
+        self.spent_s = 0.0
+        """Of this core's time, in the program."""
+
+    def take(self, data: ByteRows, lengths: Indices, ports: Indices, now_us: int) -> Packets:
+        """Runs packets through the program. Hold the pipeline's lock, for all cores. Args: as `Pipeline.process`."""
+        frame = self._frame
+        self._pipeline.bring_up_to_date(frame)
+        for name, array in (("packets", data.reshape(-1)), ("lengths", lengths), ("ports", ports)):
+            frame.array(PLACES[name], array)
+        for name, value in (("first", 0), ("last", len(lengths)), ("now", now_us)):
+            frame.number(PLACES[name], value)
+        started = time.thread_time()
+        self._pipeline.run(frame)
+        self.spent_s += time.thread_time() - started
+        if frame.result(PLACES["first"]) != len(lengths):
+            raise AssertionError("there was no room for what came out")
+        made = frame.result(PLACES["last"])
+        _, out_lengths, out_ports, out_sources = (column[:made] for column in self._columns)
+        return Packets(self._out[:made], out_lengths, out_ports, out_sources)
+
+    def tell_counts(self) -> None:
+        """Adds to the pipeline's counters what was counted here."""
+        self._pipeline.add_counts(self._frame)
+
+
+def take_together(
+    cores: Sequence[MemoryCore], batches: Sequence[tuple[ByteRows, Indices, Indices]], now_us: int
+) -> list[Packets]:
+    """A batch on each core, at the same time. Hold the pipeline's lock. Returns: what came out, core by core."""
+    found: list[Packets | BaseException] = [AssertionError("it has not run")] * len(cores)
+    barrier = threading.Barrier(len(cores))
+
+    def run(i: int) -> None:
+        try:
+            barrier.wait()
+            found[i] = cores[i].take(*batches[i], now_us)
+        except BaseException as problem:
+            found[i] = problem
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(1, len(cores))]
+    for thread in threads:
+        thread.start()
+    run(0)
+    for thread in threads:
+        thread.join()
+    out = []
+    for each in found:
+        if isinstance(each, BaseException):
+            raise each
+        out.append(each)
+    return out

@@ -1,0 +1,124 @@
+"""The parameter server's side of help, with the ledger that real jobs have. (protocol section 10)
+
+A ledger looks at all workers of a job whenever it decides something: it is made for as many as a packet's bitmap has bits
+for. Larger jobs are cut into groups of so many workers in a row, below one leaf, each with a ledger of its own: workers
+help each other within a group.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec.structs import replace
+
+from sa_atp.protocol.help.ledger import Ledger
+from sa_atp.protocol.help.seats import Seats
+from sa_atp.protocol.packets.contributions import ContributionMap
+from sa_atp.protocol.packets.control import JobCounters, Seated, Taken, TakeSeat
+from sa_atp.protocol.packets.help_messages import HelpAnswer, Work
+from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, MOST_CONTRIBUTIONS, MOST_RANKS, UDP_PORT
+from sa_atp.protocol.server import work_requests
+from sa_atp.protocol.server.job import Job, Member
+from sa_atp.protocol.server.work_requests import WorkRequest
+
+MOST = 16  # workers of a group: more would find no more to do for each other
+
+Question = WorkRequest | TakeSeat
+Answer = HelpAnswer | Seated | Taken
+
+
+class _Book(Job):
+    """As much of a job as questions about work are answered from: its ledger, and who is below which leaf."""
+
+    def __init__(
+        self, ranks: Sequence[int], micro_batches: int, mode: HelpMode, leaves: Sequence[Sequence[int]]
+    ) -> None:
+        # nothing that packets need, such as a store of sums, whose bitmaps are those of a build
+        self.world_size = len(ranks)
+        self.micro_batches = micro_batches
+        self.ledger = Ledger(len(ranks), micro_batches, mode)
+        self.seats = 0
+        place = {rank: n for n, rank in enumerate(ranks)}
+        here = [frozenset(place[rank] for rank in leaf if rank in place) for leaf in leaves]
+        self.attach(tuple(leaf for leaf in here if leaf) if leaves else None)
+        self.stats = JobCounters()
+
+
+class _Group:
+    """Some of a job's workers, and their ledger; it knows them by their places in the group."""
+
+    def __init__(self, ranks: Sequence[int], whole: ContributionMap, book: _Book) -> None:
+        self.ranks = ranks
+        self.book = book
+        self.members = [Member(n, ("", UDP_PORT), 0, 0) for n in range(len(ranks))]
+        self._whole = whole
+        self.bits = whole.summed_below(ranks)
+        """Its contributions, as the whole job names them."""
+
+    def answer(self, place: int, request: WorkRequest, now_us: int, levels: int) -> HelpAnswer:
+        found = work_requests.answer(self.book, self.members[place], 0, request, now_us, levels=levels)
+        if found.copied:
+            found = replace(found, copied=self._moved(found.copied, range(len(self.ranks)), self.ranks))
+        return replace(found, shard=self.ranks[found.shard]) if isinstance(found, Work) else found
+
+    def bits_here(self, bits: int) -> int:
+        """A bitmap of the whole job's contributions as one of the group's."""
+        return self._moved(bits, self.ranks, range(len(self.ranks)))
+
+    def _moved(self, bits: int, shards: Iterable[int], to: Iterable[int]) -> int:
+        """The contributions of some shards, as those of others."""
+        width = self._whole.micro_batches
+        own = (1 << width) - 1
+        return sum((bits >> shard * width & own) << other * width for shard, other in zip(shards, to, strict=True))
+
+
+class HelpGroups:
+    """Of one job."""
+
+    def __init__(self, job: ContributionMap, mode: HelpMode, leaves: Sequence[Sequence[int]]) -> None:
+        """Args: leaves: the ranks below each; none: there is one switch."""
+        self._levels = 2 if leaves else 1
+        self._seats = Seats(job.seats)
+        everybody = range(job.world_size)
+        if job.world_size <= MOST_RANKS and job.contributions <= MOST_CONTRIBUTIONS:
+            parts: list[Sequence[int]] = [everybody]
+        else:
+            size = max(1, min(MOST, CONTRIBUTION_BITS // job.micro_batches))
+            parts = [leaf[n : n + size] for leaf in leaves or [everybody] for n in range(0, len(leaf), size)]
+        self._groups = [_Group(ranks, job, _Book(ranks, job.micro_batches, mode, leaves)) for ranks in parts]
+        self._place = {rank: (group, n) for group in self._groups for n, rank in enumerate(group.ranks)}
+
+    @property
+    def count(self) -> int:
+        return len(self._groups)
+
+    def bits_for(self, rank: int, bits: int) -> int:
+        """A bitmap of the whole job's contributions as the ledger of a rank's group knows them; with one group the same."""
+        return bits if self.count == 1 else self._place[rank][0].bits_here(bits)
+
+    def concerns(self, rank: int, bits: int) -> bool:
+        """Whether something in a bitmap is the work of a rank's group; with one group everything is."""
+        return self.count == 1 or bool(bits & self._place[rank][0].bits)
+
+    def answer(self, rank: int, request: Question, now_us: int) -> Answer:
+        """What the parameter server says. Args: request: bitmaps in it are those of `bits_for`."""
+        if isinstance(request, TakeSeat):
+            seat = self._seats.take(request.step, rank)
+            return Taken() if seat is None else Seated(seat=seat)
+        group, place = self._place[rank]
+        return group.answer(place, request, now_us, self._levels)
+
+    def to_revoke(self, rank: int) -> Iterator[tuple[int, int, int]]:
+        """See Ledger.to_revoke. Args: rank: whose question has been answered."""
+        group, _ = self._place[rank]
+        while group.book.ledger.to_revoke:
+            place, step, held = group.book.ledger.to_revoke.popleft()
+            yield group.ranks[place], step, held
+
+    def counted(self) -> dict[str, int]:
+        """What the parameter server has counted of help."""
+        books = [group.book for group in self._groups]
+        return {
+            "helped_micro_batches": sum(book.ledger.helped_micro_batches for book in books),
+            "backups": sum(book.ledger.backups for book in books),
+            "questions": sum(book.stats.questions for book in books),
+        }

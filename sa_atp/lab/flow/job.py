@@ -1,0 +1,198 @@
+"""A job on the flow network: its sums, and who is in it."""
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sa_atp.basics.arrays import Values
+from sa_atp.lab.flow.aggregation import Aggregation
+from sa_atp.lab.flow.arrays import Floats
+from sa_atp.lab.flow.fabric import FRAME_BYTES, SERVER, Fabric
+from sa_atp.lab.flow.help_groups import Answer, HelpGroups, Question
+from sa_atp.lab.flow.network import BYTES_PER_US
+from sa_atp.lab.flow.sums import Adder, Total
+from sa_atp.lab.simulator.network import WIRE_OVERHEAD_BYTES
+from sa_atp.protocol.job.membership import Membership
+from sa_atp.protocol.numbers.fragments import plan_of
+from sa_atp.protocol.packets.contributions import ContributionMap
+from sa_atp.protocol.packets.control import encode
+from sa_atp.protocol.packets.header import size_of
+from sa_atp.protocol.packets.help_messages import Revoke
+from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, UDP_PORT, Kind
+from sa_atp.protocol.rank.pace.window import INITIAL_WINDOW
+
+ALIVE_EVERY_US = 200_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobSettings:
+    """What a job is."""
+
+    world_size: int
+    micro_batches: int
+    help_mode: HelpMode = HelpMode.NONE
+    seats: int = 0
+    """How many workers are in a sum, the first that are done; 0: all are."""
+    lanes: int = 256
+    contribution_bits: int = CONTRIBUTION_BITS
+    slots: int = 1024
+    """The job's quota of the switch's memory."""
+    at_server: bool = False
+    """The parameter server sums, no switch does."""
+    sizes_only: int = 0
+    """Sums of so many values are not added up: only their sizes are on their way. 0: all are."""
+
+
+@dataclass(slots=True, eq=False)
+class Operation:
+    """One sum of the job."""
+
+    index: int
+    values: int
+    key: object
+    aggregation: Aggregation
+    adds: bool
+    parts: dict[int, Values] = field(default_factory=dict)
+    """What has been contributed, by contribution."""
+    total: Total | None = None
+    waiting: int = 0
+    """Ranks that have not got it yet."""
+
+
+class FlowJob:
+    """All ranks are there from the beginning, and none is ever lost: what fails is a question for packets."""
+
+    def __init__(self, fabric: Fabric, settings: JobSettings, arrived: Callable[[int, Operation], None]) -> None:
+        """Args: arrived: called with a rank and an operation whose sum it has now."""
+        n = settings.world_size
+        self.fabric = fabric
+        self.settings = settings
+        self.map = ContributionMap(n, settings.micro_batches, settings.seats)
+        self.fan_in = self.map.fan_in
+        racks = fabric.settings.racks
+        self._leaves = [range(k, n, racks) for k in range(racks)]
+        self.help = HelpGroups(self.map, settings.help_mode, self._leaves)
+        self._arrived = arrived
+        self.revoked: dict[int, Callable[[int, int], None]] = {}
+        """By rank: is told the step in which the parameter server revokes what the rank holds of its own shard."""
+        self._operations: dict[int, Operation] = {}
+        self._adders: dict[object, Adder] = {}
+        self._gathered: set[object] = set()  # keys of which a sum has been gathered
+        self._results = np.zeros(n)  # fragments of sums that each has got
+        self.window_bytes: Floats = np.full(n, min(INITIAL_WINDOW, settings.slots) * self.fragment_bytes)
+        self._sizes: dict[type, int] = {}
+
+    @property
+    def fragment_bytes(self) -> float:
+        """One fragment on the wire, with every header and gap."""
+        return float(
+            size_of(Kind.DATA, self.settings.lanes, self.settings.contribution_bits) + FRAME_BYTES + WIRE_OVERHEAD_BYTES
+        )
+
+    def one_after_the_other_us(self, values: int) -> float:
+        """How long a sum takes if all contributions, and then all results, cross the slowest link one after the other, at
+        the rate that it has now.
+        """
+        network = self.fabric.network
+        slowest = min(filter(None, map(network.rate_mbps, range(len(network.delay_us)))))
+        size = plan_of(values, self.settings.lanes).data_fragments * self.fragment_bytes
+        return 2 * self.settings.world_size * size / (slowest * BYTES_PER_US)
+
+    def membership(self, rank: int) -> Membership:
+        """A rank's place in the job, as a connection would have it."""
+        settings = self.settings
+        below = self._leaves[self.fabric.rack_of(rank)] if self._leaves else ()
+        return Membership(
+            job=1,
+            epoch=0,
+            rank=rank,
+            world_size=settings.world_size,
+            micro_batches=settings.micro_batches,
+            seats=settings.seats,
+            lanes=settings.lanes,
+            contribution_bits=settings.contribution_bits,
+            slot_base=0,
+            slot_count=settings.slots,
+            first_seq=0,
+            data_address=("", UDP_PORT),
+            server_address=("", UDP_PORT),
+            alive_every_us=ALIVE_EVERY_US,
+            help_mode=settings.help_mode,
+            levels=self.fabric.levels,
+            leaf_ranks=sum(1 << other for other in below),
+        )
+
+    # --- sums ---------------------------------------------------------------------------------------------------------
+
+    def begin(self, rank: int, index: int, values: int, key: object) -> Operation:
+        """A rank begins its n-th sum; the first one to do so brings it about."""
+        operation = self._operations.get(index)
+        if operation is None:
+            operation = self._operations[index] = self._new(index, values, key)
+        operation.aggregation.begin(rank)
+        return operation
+
+    def _new(self, index: int, values: int, key: object) -> Operation:
+        plan = plan_of(values, self.settings.lanes, self.settings.contribution_bits)
+        adds = values != self.settings.sizes_only
+        gathers = key is None or key not in self._gathered
+        self._gathered.add(key)
+
+        def arrived(rank: int) -> None:
+            self._results[rank] += plan.data_fragments
+            window = min(self.settings.slots, INITIAL_WINDOW + self._results[rank])
+            self.window_bytes[rank] = window * self.fragment_bytes
+            operation.waiting -= 1
+            if not operation.waiting:
+                del self._operations[index]
+            self._arrived(rank, operation)
+
+        def complete() -> float:
+            if not adds:
+                return 0.0
+            adder = self._adders.get(key) or Adder(values, self.map, self.settings.lanes)
+            if key is not None:
+                self._adders[key] = adder
+            operation.total = adder.add(index, operation.parts)
+            operation.parts.clear()
+            return operation.total.redone * plan.chunk_fragments * self.fragment_bytes
+
+        aggregation = Aggregation(
+            self.fabric,
+            size=plan.data_fragments * self.fragment_bytes,
+            fragment_bytes=self.fragment_bytes,
+            fan_in=self.fan_in,
+            window_bytes=self.window_bytes,
+            most_bytes=self.settings.slots * self.fragment_bytes,
+            gathers=gathers,
+            at_server=self.settings.at_server,
+            arrived=arrived,
+            complete=complete,
+        )
+        operation = Operation(index, values, key, aggregation, adds, waiting=self.settings.world_size)
+        return operation
+
+    def keep(self, operation: Operation, parts: Mapping[int, Values]) -> None:
+        """Contributions whose sum is to be added up; one that comes twice is the same."""
+        if operation.total is None:
+            for contribution, part in parts.items():
+                operation.parts.setdefault(contribution, part)
+
+    # --- questions ----------------------------------------------------------------------------------------------------
+
+    def revoke(self, rank: int) -> None:
+        """Tells owners what has been revoked by a rank's question."""
+        for owner, step, held in self.help.to_revoke(rank):
+            told = functools.partial(self.revoked[owner], step, held)
+            size = self.message_bytes(Revoke(step=step, held=held))
+            self.fabric.message(self.fabric.path(SERVER, owner), size, told)
+
+    def message_bytes(self, message: Question | Answer | Revoke) -> int:
+        """Of a question or an answer, as it would travel: that of the first one of its kind."""
+        kind = type(message)
+        if kind not in self._sizes:
+            self._sizes[kind] = len(encode(message, request=1 << 30, job=1, epoch=1))
+        return self._sizes[kind]

@@ -1,0 +1,178 @@
+"""The contributions to one sum on their way, as rows of arrays: what is done with all costs little more than with one."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sa_atp.lab.flow.arrays import Flags, Floats, Ints
+from sa_atp.protocol.rank.pace.timing import MIN_TIMEOUT_US
+
+States = NDArray[np.int8]
+NOWHERE = -1  # no number of a stream, or place of a flow
+LONG_AGO_US = -(1 << 40)  # that is, never
+
+# `state`: what a stream does
+NEW = 0  # it has not been looked at
+FREE = 1  # it is a flow of its own
+WAITING = 2  # it is at the end of its window, and the sum does not move
+IN_STEP = 3
+DONE = 4
+
+ROW = np.dtype(
+    [
+        ("rank", np.int64),
+        ("past_leaf", np.bool_),
+        ("names_bits", np.bool_),  # False: what has been sent before, without which the sum cannot be complete
+        ("end", np.float64),  # where it is done; what comes after that has left another way
+        ("state", np.int8),
+        ("sent", np.float64),  # bytes that have left, as of the last look
+        ("until", np.float64),  # how far its flow goes
+        ("place", np.int64),  # of its flow; NOWHERE: it has none
+        ("moves_since_us", np.int64),  # when its flow has begun
+        ("sending_from_us", np.int64),  # the last time that it has moved for a while
+        ("sending_until_us", np.int64),
+    ]
+)
+
+
+def numbers_of(bits: int) -> Ints:
+    """int64[ones]: which bits of a bitmap are set."""
+    octets = np.frombuffer(bits.to_bytes(bits.bit_length() // 8 + 1, "little"), np.uint8)
+    return np.flatnonzero(np.unpackbits(octets, bitorder="little"))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stream:
+    """One worker's contribution, by its number among those to its sum."""
+
+    streams: "Streams"
+    number: int
+    rank: int
+    bits: int
+    """Its contributions; 0: see `Streams.names_bits`."""
+    begun_us: int
+
+    @property
+    def sending(self) -> list[tuple[int, int]]:
+        """From when to when it has moved; a gap that is no longer than the network's answer is none."""
+        return [] if self.number == NOWHERE else self.streams.sending(self.number)
+
+
+class Streams:
+    """Of one sum, in the order in which they were added."""
+
+    def __init__(self, fan_in: int, size: float) -> None:
+        """Args: fan_in: bitmap of a complete sum. size: of the tensor, bytes."""
+        self.each: list[Stream] = []
+        self.of_rank: dict[int, list[int]] = {}
+        """The numbers of each worker's."""
+        self.covered = 0
+        """Bits of all."""
+        self._contributions = fan_in.bit_length()
+        self._size = size
+        self._rows = np.zeros(16, ROW)
+        self._sent_before: dict[int, list[tuple[int, int]]] = {}  # by stream, all but the last time
+        self._overlap = False  # somebody contributes what somebody else contributes as well
+        self._named: list[Ints] = []  # of each stream: its contributions
+        self._pairs: tuple[Ints, Ints] | None = None  # contributions, and the streams that name them; None: to be made
+
+    def add(self, rank: int, bits: int, *, past_leaf: bool, now_us: int, end: float = math.inf) -> Stream:
+        """One more. Args: end: where it is done, if it is not at the end of the tensor."""
+        number = len(self.each)
+        if number == len(self._rows):
+            self._rows = np.concatenate([self._rows, np.zeros(number, ROW)])
+        stream = Stream(self, number, rank, bits, now_us)
+        self._overlap |= bool(bits & self.covered)
+        self.covered |= bits
+        self._named.append(numbers_of(bits))
+        self._pairs = None
+        row = self._rows[number]
+        row["rank"], row["past_leaf"], row["names_bits"] = rank, past_leaf, bits != 0
+        row["end"], row["place"], row["sending_until_us"] = min(end, self._size), NOWHERE, LONG_AGO_US
+        self.each.append(stream)
+        self.of_rank.setdefault(rank, []).append(number)
+        return stream
+
+    # views: who writes to them writes to the rows
+
+    @property
+    def rank(self) -> Ints:
+        return self._rows["rank"][: len(self.each)]
+
+    @property
+    def past_leaf(self) -> Flags:
+        return self._rows["past_leaf"][: len(self.each)]
+
+    @property
+    def names_bits(self) -> Flags:
+        return self._rows["names_bits"][: len(self.each)]
+
+    @property
+    def end(self) -> Floats:
+        return self._rows["end"][: len(self.each)]
+
+    @property
+    def state(self) -> States:
+        return self._rows["state"][: len(self.each)]
+
+    @property
+    def sent(self) -> Floats:
+        return self._rows["sent"][: len(self.each)]
+
+    @property
+    def until(self) -> Floats:
+        return self._rows["until"][: len(self.each)]
+
+    @property
+    def place(self) -> Ints:
+        return self._rows["place"][: len(self.each)]
+
+    @property
+    def moves_since_us(self) -> Ints:
+        return self._rows["moves_since_us"][: len(self.each)]
+
+    # --- which contributions are there ----------------------------------------------------------------------------------
+
+    def all_have(self, sent: Floats) -> float:
+        """How far those are whose bits together are all bits. Args: sent: how far each stream is, bytes."""
+        if not self._overlap:
+            return float(sent[self.names_bits].min())
+        numbers, streams = self._contributors()
+        farthest = np.zeros(self._contributions)
+        np.maximum.at(farthest, numbers, sent[streams])
+        return float(farthest.min())
+
+    def bits_of(self, chosen: Flags) -> int:
+        """The bits of some streams together. Args: chosen: bool[streams]."""
+        numbers, streams = self._contributors()
+        held = np.zeros(self._contributions, bool)
+        held[numbers[chosen[streams]]] = True
+        return int.from_bytes(np.packbits(held, bitorder="little").tobytes(), "little")
+
+    def _contributors(self) -> tuple[Ints, Ints]:
+        if self._pairs is None:
+            counts = list(map(len, self._named))
+            self._pairs = np.concatenate(self._named), np.repeat(np.arange(len(counts)), counts)
+        return self._pairs
+
+    # --- when they have moved -----------------------------------------------------------------------------------------
+
+    def have_moved(self, numbers: Ints, since_us: "Ints | int", until_us: int) -> None:
+        """Some have moved until now. Args: since_us: from when on each."""
+        started, ended = self._rows["sending_from_us"], self._rows["sending_until_us"]
+        since = np.broadcast_to(since_us, numbers.shape)
+        anew = since - ended[numbers] > MIN_TIMEOUT_US
+        for number, from_us in zip(numbers[anew].tolist(), since[anew].tolist(), strict=True):
+            if ended[number] != LONG_AGO_US:
+                self._sent_before.setdefault(number, []).append((int(started[number]), int(ended[number])))
+            started[number] = from_us
+        ended[numbers] = until_us
+
+    def sending(self, number: int) -> list[tuple[int, int]]:
+        """See `Stream.sending`."""
+        row = self._rows[number]
+        if row["sending_until_us"] == LONG_AGO_US:
+            return []
+        return [*self._sent_before.get(number, ()), (int(row["sending_from_us"]), int(row["sending_until_us"]))]

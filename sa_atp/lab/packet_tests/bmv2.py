@@ -1,0 +1,170 @@
+"""A packet test on BMv2, without interfaces and without root.
+
+Packets go through the data plane's gRPC interface, one stream a packet: BMv2 ends a stream when everything that came in
+by it has been processed, so what came out by then is all there is. Tables are filled through Thrift, because a test
+comes with the BMv2 JSON alone and P4Runtime would need the P4Info too.
+"""
+
+import contextlib
+import re
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from sa_atp.lab.runs import bmv2
+from sa_atp.lab.runs.bmv2 import START_TIMEOUT_S, CommandLine, free_port, start_arguments
+from sa_atp.lab.runs.processes import Group, Process, ProcessError
+from sa_atp.switches.embedded.stf.names import BoundEntry, Counter, Match, Names
+from sa_atp.switches.p4runtime.rpc import grpc
+
+PACKET_STREAM = "/p4.bm.DataplaneInterface/PacketStream"
+PACKET_TIMEOUT_S = 20.0
+WAIT_S = 0.1
+LOWEST_PRECEDENCE = 1 << 30  # BMv2 takes the smaller priority first, tests give the larger to the more important
+
+
+@contextlib.contextmanager
+def running(json_path: Path, names: Names) -> Iterator["Bmv2Target"]:
+    """BMv2 with a program. Raises: MissingPartError, ProcessError."""
+    with tempfile.TemporaryDirectory(prefix="sa_atp-bmv2-") as scratch:
+        folder = Path(scratch)
+        packets = f"unix:{folder}/packets"
+        thrift_port = free_port()
+        arguments = start_arguments(
+            json_path.resolve(),
+            device_id=0,
+            thrift_port=thrift_port,
+            grpc=f"unix:{folder}/p4runtime",
+            options={"dp-grpc-server-addr": packets},
+        )
+        options = [("grpc.enable_http_proxy", 0), ("grpc.max_receive_message_length", -1)]
+        with Group() as group:
+            switch = group.add(bmv2.start(arguments, folder / "log"))
+            with CommandLine(switch, thrift_port) as commands, grpc.insecure_channel(packets, options) as channel:
+                try:
+                    grpc.channel_ready_future(channel).result(START_TIMEOUT_S)
+                except grpc.FutureTimeoutError:
+                    raise switch.failure("did not open its packet interface") from None
+                yield Bmv2Target(switch, commands, channel, names)
+
+
+class Bmv2Target:
+    def __init__(self, switch: Process, commands: CommandLine, channel: Any, names: Names) -> None:
+        self._switch = switch
+        self._commands = commands
+        self._names = names
+        self._stream = channel.stream_stream(PACKET_STREAM)  # without serializers: messages are bytes
+
+    def send(self, port: int, packet: bytes) -> list[tuple[int, bytes]]:
+        try:
+            answers = self._stream(iter([encode_packet(port, packet)]), timeout=PACKET_TIMEOUT_S)
+            return [decode_packet(answer) for answer in answers]
+        except grpc.RpcError as error:
+            self._switch.check()
+            raise self._switch.failure(f"did not finish a packet ({error.code().name})") from None
+
+    def let_time_pass(self) -> None:
+        time.sleep(WAIT_S)
+
+    # --- tables -------------------------------------------------------------------------------------------------------
+
+    def add(self, entry: BoundEntry) -> int:
+        words = ["table_add", entry.table, entry.action, *(_match(m) for m in entry.match), "=>"]
+        words += [str(value) for value in entry.data]
+        if entry.priority is not None:
+            words.append(str(LOWEST_PRECEDENCE - entry.priority))
+        return self._handle(" ".join(words))
+
+    def set_default(self, table: str, action: str, data: tuple[int, ...]) -> None:
+        self._commands.do(" ".join(["table_set_default", table, action, *(str(value) for value in data)]))
+
+    def remove_all(self) -> None:
+        for table in self._names.changeable_tables():
+            self._commands.do(f"table_clear {table}")
+
+    def _handle(self, command: str) -> int:
+        answer = self._commands.do(command)
+        found = re.search(r"with handle (\d+)", answer)
+        if found is None:
+            raise ProcessError(f"BMv2 gave no handle for `{command}`; it said: {answer or 'nothing'}")
+        return int(found[1])
+
+    # --- the rest -----------------------------------------------------------------------------------------------------
+
+    def create_group(self, group: int) -> None:
+        self._commands.do(f"mc_mgrp_create {group}")
+
+    def create_node(self, copy: int, ports: list[int]) -> None:
+        self._handle(" ".join(["mc_node_create", str(copy), *(str(port) for port in ports)]))
+
+    def update_node(self, node: int, ports: list[int]) -> None:
+        self._commands.do(" ".join(["mc_node_update", str(node), *(str(port) for port in ports)]))
+
+    def associate(self, group: int, node: int) -> None:
+        self._commands.do(f"mc_node_associate {group} {node}")
+
+    def count(self, counter: Counter, cell: int) -> tuple[int, int]:
+        answer = self._commands.do(f"counter_read {counter.name} {cell}")
+        found = re.search(r"\((\d+) bytes, (\d+) packets\)", answer)
+        if found is None:
+            raise ProcessError(f"BMv2 does not tell counter {counter.name}; it said: {answer or 'nothing'}")
+        return int(found[2]), int(found[1])
+
+    def command(self, words: list[str]) -> str:
+        answer = self._commands.do(" ".join(words))
+        return answer if words[0].endswith(("_read", "_get", "_get_rates")) else ""
+
+
+def _match(match: Match) -> str:
+    """A key as the command line takes it."""
+    if match.kind == "lpm":
+        return f"0x{match.first:x}/{match.prefix_bits}"
+    if match.kind == "ternary":
+        return f"0x{match.first:x}&&&0x{match.second:x}"
+    if match.kind == "range":
+        return f"{match.first}->{match.second}"
+    return f"0x{match.first:x}"
+
+
+# --- p4.bm.PacketStreamRequest and PacketStreamResponse: port = 3, packet = 4 -----------------------------------------
+
+
+def encode_packet(port: int, packet: bytes) -> bytes:
+    """A request in protobuf's wire format; by hand, because no package brings these messages."""
+    return b"\x18" + _varint(port) + b"\x22" + _varint(len(packet)) + packet
+
+
+def decode_packet(message: bytes) -> tuple[int, bytes]:
+    """(port, packet) of a response; fields that are not there are zero or empty."""
+    port, packet, at = 0, b"", 0
+    while at < len(message):
+        tag, at = _read_varint(message, at)
+        if tag & 7 == 2:
+            size, at = _read_varint(message, at)
+            packet = message[at : at + size] if tag >> 3 == 4 else packet
+            at += size
+        else:
+            value, at = _read_varint(message, at)
+            port = value if tag >> 3 == 3 else port
+    return port, packet
+
+
+def _varint(value: int) -> bytes:
+    found = b""
+    while value > 0x7F:
+        found += bytes([value & 0x7F | 0x80])
+        value >>= 7
+    return found + bytes([value])
+
+
+def _read_varint(message: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = message[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return value, at

@@ -1,0 +1,109 @@
+"""A packet test on the model of a Tofino.
+
+Time is the test's own: `wait` is longer than a tick of the program (p4src/tna/target.p4).
+"""
+
+import contextlib
+from collections.abc import Iterator
+
+from sa_atp.basics.errors import UserError
+from sa_atp.lab.packet_tests import tofino_model
+from sa_atp.lab.packet_tests.tofino_model import ModelSwitch
+from sa_atp.switches.control.tofino import TofinoProgram
+from sa_atp.switches.embedded.stf.names import BoundEntry, Counter
+from sa_atp.switches.embedded.stf.names import Match as BoundMatch
+from sa_atp.switches.p4runtime.entities import Exact, Lpm, Match, MulticastGroup, Replica, TableEntry, Ternary
+
+START_NS = 1_000_000_000
+WAIT_NS = 300_000_000
+
+
+@contextlib.contextmanager
+def running(program: TofinoProgram, start_ns: int = START_NS) -> Iterator["ModelTarget"]:
+    """Raises: as `tofino_model.running`."""
+    with tofino_model.running(program) as switch:
+        yield ModelTarget(switch, start_ns)
+
+
+class ModelTarget:
+    def __init__(self, switch: ModelSwitch, start_ns: int) -> None:
+        """Args: start_ns: what the switch's clock says when the test begins."""
+        self.schema = switch.schema
+        self._switch = switch
+        self._now_ns = start_ns
+        self._nodes: list[tuple[int, list[int]]] = []
+        self._groups: dict[int, list[int]] = {}
+        self._told: set[int] = set()  # groups that the model knows
+        switch.set_time(start_ns)
+
+    def send(self, port: int, packet: bytes) -> list[tuple[int, bytes]]:
+        for group in self._groups.keys() - self._told:
+            nodes = [self._nodes[node] for node in self._groups[group]]
+            replicas = frozenset(Replica(port, copy) for copy, ports in nodes for port in ports)
+            self._switch.set_group(MulticastGroup(group=group, replicas=replicas))
+            self._told.add(group)
+        return self._switch.send(port, packet)
+
+    def let_time_pass(self) -> None:
+        self._now_ns += WAIT_NS
+        self._switch.set_time(self._now_ns)
+
+    # --- tables -------------------------------------------------------------------------------------------------------
+
+    def add(self, entry: BoundEntry) -> str:
+        table = self._switch.schema.table(entry.table)
+        action = self._switch.schema.table_action(table, entry.action).action
+        self._switch.insert(
+            TableEntry(
+                table=entry.table,
+                match={
+                    info.name: _match(match)
+                    for info, match in zip(table.match, entry.match, strict=True)
+                    if match.kind != "ternary" or match.second
+                },
+                action=entry.action,
+                params=dict(zip((param.name for param in action.params), entry.data, strict=True)),
+                priority=entry.priority or 0,
+            )
+        )
+        return entry.table
+
+    def set_default(self, table: str, action: str, data: tuple[int, ...]) -> None:
+        raise UserError("setdefault: the model keeps the default actions that the program begins with")
+
+    def remove_all(self) -> None:
+        raise UserError("remove_all: the model cannot remove an entry")
+
+    # --- multicast ----------------------------------------------------------------------------------------------------
+
+    def create_group(self, group: int) -> None:
+        self._groups[group] = []
+
+    def create_node(self, copy: int, ports: list[int]) -> None:
+        self._nodes.append((copy, ports))
+
+    def update_node(self, node: int, ports: list[int]) -> None:
+        if any(node in self._groups[group] for group in self._told):
+            raise UserError("mc_node_update: the model cannot change a group that packets have met")
+        self._nodes[node] = (self._nodes[node][0], ports)
+
+    def associate(self, group: int, node: int) -> None:
+        if group in self._told:
+            raise UserError("mc_node_associate: the model cannot change a group that packets have met")
+        self._groups[group].append(node)
+
+    # --- the rest -----------------------------------------------------------------------------------------------------
+
+    def count(self, counter: Counter, cell: int) -> tuple[int, int]:
+        return self._switch.count(counter.name, cell)
+
+    def command(self, words: list[str]) -> str:
+        raise UserError(f"{words[0]}: the model's harness has no such command")
+
+
+def _match(match: BoundMatch) -> Match:
+    if match.kind == "lpm":
+        return Lpm(match.first, match.prefix_bits)
+    if match.kind == "ternary":
+        return Ternary(match.first, match.second)
+    return Exact(match.first)

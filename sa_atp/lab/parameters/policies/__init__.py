@@ -1,0 +1,1 @@
+"""The policies whose parameters are on a server, one file each."""

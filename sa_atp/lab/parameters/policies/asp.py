@@ -1,0 +1,39 @@
+"""ASP: nobody waits."""
+
+from dataclasses import dataclass
+
+from sa_atp.basics.tables import setting
+from sa_atp.lab.parameters.rules.rules import Rules
+from sa_atp.lab.policies.policy import ParameterPolicy, PlanTables
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """[asp]"""
+
+    learning_rate: float = setting(0.1, between=(0.0, 100.0))
+    """Of the server's SGD. `tune` finds one."""
+
+
+class Asp(ParameterPolicy):
+    name = "asp"
+    title = "ASP"
+    summary = (
+        "Every worker pulls parameters, computes its shard and pushes an update, and nobody waits for anybody; "
+        "updates are added as they come, each with its full weight."
+    )
+    source = (
+        "asynchronous parallel, the way of Dean et al., Large Scale Distributed Deep Networks (Downpour SGD), NIPS 2012"
+    )
+    colour = "#117733"
+    place = 60
+    settings = Settings
+
+    def rules(self, plan: PlanTables) -> Rules:
+        return Rules(self.terms(plan))
+
+    def expected_stretch(self, plan: PlanTables, slow: float) -> float:
+        return 1.5
+
+
+POLICIES = (Asp(),)

@@ -1,0 +1,36 @@
+"""DynSGD: SSP with updates weighted by their staleness."""
+
+from dataclasses import dataclass
+
+from sa_atp.basics.tables import setting
+from sa_atp.lab.parameters.rules.rules import DynSgdRules, Rules
+from sa_atp.lab.policies.policy import ParameterPolicy, PlanTables
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """[dynsgd]"""
+
+    bound: int = setting(3, between=(0, 10_000))
+    """How many clocks a worker may be ahead of the slowest."""
+    learning_rate: float = setting(0.2, between=(0.0, 100.0))
+    """Of the server's SGD. `tune` finds one."""
+
+
+class DynSgd(ParameterPolicy):
+    name = "dynsgd"
+    title = "DynSGD"
+    summary = (
+        "As SSP with dynsgd.bound; an update that comes after d others of its clock has the weight 1/(d + 1), and theirs "
+        "become the same, so that the mean of what has come of each clock is in the parameters."
+    )
+    source = "Jiang et al., Heterogeneity-aware Distributed Parameter Servers, SIGMOD 2017"
+    colour = "#661100"
+    place = 90
+    settings = Settings
+
+    def rules(self, plan: PlanTables) -> Rules:
+        return DynSgdRules(self.terms(plan, bound=self.settings_in(plan).bound))
+
+
+POLICIES = (DynSgd(),)

@@ -1,0 +1,53 @@
+"""Falcon: work in proportion to measured speed, and blocked tasks that change hands."""
+
+from dataclasses import dataclass
+
+from sa_atp.basics.tables import setting
+from sa_atp.lab.parameters.rules.falcon import EnforcedFalconRules, FalconRules, FalconWorker
+from sa_atp.lab.parameters.rules.rules import Rules
+from sa_atp.lab.parameters.rules.worker_rules import WorkerRules
+from sa_atp.lab.policies.policy import ParameterPolicy, PlanTables
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """[falcon]"""
+
+    sync: str = setting("enforced", one_of=("enforced", "slack"))
+    """enforced: nobody begins a clock before all of the last one is in. slack: some may be ahead, as in SSP."""
+    bound: int = setting(1, between=(0, 10_000))
+    """How many clocks a worker may be ahead of the slowest (sync slack)."""
+    learning_rate: float = setting(0.2, between=(0.0, 100.0))
+    """Of the server's SGD. `tune` finds one."""
+
+
+class Falcon(ParameterPolicy):
+    name = "falcon"
+    title = "Falcon"
+    summary = (
+        "The server measures how fast workers are, deals a clock's tasks accordingly, and has tasks that a straggler has "
+        "not begun transferred to who will be done first; an update is the mean over the clock's tasks "
+        "(falcon.sync says when it is applied)."
+    )
+    source = (
+        "Zhou et al., Falcon: Addressing Stragglers in Heterogeneous Parameter Server via Multiple Parallelism, IEEE "
+        "Transactions on Computers 2021; its abstract: docs/deviations.md says what of this is ours"
+    )
+    colour = "#44AA99"
+    place = 95
+    settings = Settings
+
+    def rules(self, plan: PlanTables) -> Rules:
+        settings = self.settings_in(plan)
+        if settings.sync == "enforced":
+            return EnforcedFalconRules(self.terms(plan))
+        return FalconRules(self.terms(plan, bound=settings.bound))
+
+    def worker_rules(self, plan: PlanTables, rank: int) -> WorkerRules:
+        return FalconWorker(rank, plan.topology.workers)
+
+    def expected_stretch(self, plan: PlanTables, slow: float) -> float:
+        return 1.5
+
+
+POLICIES = (Falcon(),)

@@ -1,0 +1,89 @@
+"""What the server decides under a policy: who may go on, who computes what, how updates get in."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from sa_atp.lab.parameters.rules.messages import Any, Outgoing, Tasks
+from sa_atp.lab.parameters.rules.replay import Rule
+from sa_atp.lab.parameters.rules.store import Additive, Merging, VersionMeans, WholeClocks
+from sa_atp.lab.parameters.rules.tasks import shard_of
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Terms:
+    """What a job is run with."""
+
+    world_size: int
+    micro_batches: int
+    learning_rate: float
+    bound: int = 0
+    """How many clocks a worker may be ahead of the slowest."""
+    helpers: int = 0
+    """How many workers may help one; 0: all others."""
+    clocks: int = 1
+    """The job is over when as many tasks are in the parameters as all workers have in so many clocks."""
+
+    @property
+    def tasks_of_clock(self) -> int:
+        return self.world_size * self.micro_batches
+
+
+class Rules:
+    """Nobody ever waits: asynchronous parallel (ASP). Every update counts fully, as soon as it comes."""
+
+    rule: ClassVar[Rule] = "sum"
+
+    def __init__(self, terms: Terms) -> None:
+        self.terms = terms
+
+    @property
+    def rate(self) -> float:
+        """Learning rate times the weight of an update."""
+        return self.terms.learning_rate
+
+    def merging(self) -> Merging:
+        if self.rule == "version-mean":
+            return VersionMeans(self.rate, self.terms.world_size)
+        if self.rule == "whole-clock":
+            return WholeClocks(self.rate, self.terms.tasks_of_clock)
+        return Additive(self.rate)
+
+    def may_begin(self, clock: int, slowest: int) -> bool:
+        """Whether a worker that has completed `clock` clocks may begin the next one.
+
+        Args: slowest: clocks that are complete on all shards.
+        """
+        return True
+
+    def tasks(self, rank: int, clock: int, now_us: int) -> Tasks:
+        """What a worker computes in a clock that it begins now."""
+        return shard_of(clock, rank, self.terms.micro_batches)
+
+    def observe(self, rank: int, message: Any, now_us: int) -> list[Outgoing]:
+        """Hears what a worker has said; what is to be done about it."""
+        return []
+
+
+class SspRules(Rules):
+    """Stale synchronous parallel (Ho et al. 2013, section 2).
+
+    A worker may be at most `bound` clocks ahead of the slowest: one that begins clock c (the first is 0) has parameters in
+    which all updates of clocks 0 to c - bound - 1 are, and perhaps later ones. Updates add up, each with its full weight.
+    """
+
+    def may_begin(self, clock: int, slowest: int) -> bool:
+        return clock - slowest <= self.terms.bound
+
+
+class ConSgdRules(SspRules):
+    """SSP, where each of M workers' updates has the weight 1/M. (ConSGD, Jiang et al. 2017)"""
+
+    @property
+    def rate(self) -> float:
+        return self.terms.learning_rate / self.terms.world_size
+
+
+class DynSgdRules(SspRules):
+    """SSP, where the d updates of a clock that have come have the weight 1/d each. (DynSGD, Jiang et al. 2017)"""
+
+    rule = "version-mean"

@@ -1,0 +1,123 @@
+"""A job whose parameters are on a server, in virtual time: real gradients, and messages that cross a network.
+
+Nothing is simultaneous in real hosts. Where it is in a simulation, workers that begin together stay together for ever, and
+share the server's link in every step as they never would (phase effects: Floyd and Jacobson, On traffic phase effects in
+packet-switched gateways, 1992). So each message may leave a little late.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from sa_atp.basics.arrays import Octets, Values
+from sa_atp.lab.parameters.rules.messages import SERVER, Outgoing, Tasks, encode
+from sa_atp.lab.parameters.rules.server import ParameterServer
+from sa_atp.lab.simulator.network import Clock
+
+
+class Network(Protocol):
+    """What carries bytes. Hosts are ranks, and SERVER."""
+
+    def transfer(self, source: int, target: int, payload: float) -> "Future[None]":
+        """Carries so many bytes. Returns: a future that is done, at its time, when the last one has arrived."""
+
+
+@dataclass(slots=True)
+class _Parcel:
+    deliver: Callable[[], None]
+    is_there: bool = False
+
+
+@dataclass(slots=True)
+class _Way:
+    """From one host to another: what is sent first arrives first, as in a TCP connection."""
+
+    parcels: deque[_Parcel] = field(default_factory=deque)
+
+
+class VirtualParameters:
+    """The server, and the ways to it and among workers."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        network: Network,
+        server: ParameterServer,
+        samples: Callable[[Tasks], Octets],
+        late_us: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """Args:
+        samples: of tasks that change hands, uint8[n]: they are carried, too.
+        late_us: by how much a host is late when it sends, each time anew.
+        """
+        self.clock = clock
+        self.server = server
+        self.sent_bytes = 0
+        self._network = network
+        self._samples = samples
+        self._late_us = late_us
+        self._ways: dict[tuple[int, int], _Way] = {}
+        self._hosts: dict[int, VirtualHost] = {}
+
+    def host(self, rank: int) -> "VirtualHost":
+        found = self._hosts[rank] = VirtualHost(self, rank, self.server.rules.terms.world_size)
+        return found
+
+    def send(self, sender: int, outgoing: Outgoing) -> None:
+        """Sends a message. What workers say to each other goes through the server, on the streams that they have to it."""
+        size = len(encode(outgoing.message)) + (outgoing.values.nbytes if outgoing.values is not None else 0)
+        if outgoing.samples_of:
+            size += self._samples(outgoing.samples_of).nbytes
+        self.sent_bytes += size
+
+        def deliver() -> None:
+            self._deliver(sender, outgoing.to, outgoing.message, outgoing.values)
+
+        if SERVER in (sender, outgoing.to):
+            self._carry(sender, outgoing.to, size, deliver)
+        else:
+            self._carry(sender, SERVER, size, lambda: self._carry(SERVER, outgoing.to, size, deliver))
+
+    def _carry(self, source: int, target: int, size: int, deliver: Callable[[], None]) -> None:
+        """Carries so many bytes. Args: deliver: called when they, and all that was sent before on this way, are there."""
+        parcel = _Parcel(deliver)
+        way = self._ways.setdefault((source, target), _Way())
+        way.parcels.append(parcel)
+
+        def arrived(_: "Future[None]") -> None:
+            parcel.is_there = True
+            while way.parcels and way.parcels[0].is_there:
+                way.parcels.popleft().deliver()
+
+        def leaves() -> None:
+            self._network.transfer(source, target, size).add_done_callback(arrived)
+
+        self.clock.at(self.clock.now_us + self._late_us(), leaves)
+
+    def _deliver(self, sender: int, to: int, message: Any, values: Values | None) -> None:
+        if to != SERVER:
+            self._hosts[to].hear(sender, message, values)
+            return
+        for answer in self.server.receive(sender, message, values, self.clock.now_us):
+            self.send(SERVER, answer)
+
+
+class VirtualHost:
+    """See ParameterHost."""
+
+    def __init__(self, job: VirtualParameters, rank: int, world_size: int) -> None:
+        self.rank = rank
+        self.world_size = world_size
+        self.hear: Callable[[int, Any, Values | None], None] = lambda *_: None
+        self._job = job
+
+    def now_us(self) -> int:
+        return self._job.clock.now_us
+
+    def listen(self, receive: Callable[[int, Any, Values | None], None]) -> None:
+        self.hear = receive
+
+    def send(self, outgoing: Outgoing) -> None:
+        self._job.send(self.rank, outgoing)

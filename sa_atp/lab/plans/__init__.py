@@ -1,0 +1,1 @@
+"""Plan files: their keys, limits and combinations, sweeps, and traces of stragglers."""

@@ -1,0 +1,167 @@
+"""Plan files: how one is read, and what is wrong with it.
+
+Unknown keys, wrong types and values out of range are refused with the key, the value, and what would be accepted.
+"""
+
+import dataclasses
+import json
+import re
+import shlex
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from sa_atp.basics.errors import UserError
+from sa_atp.basics.inputs import read_text
+from sa_atp.basics.tables import read_table
+from sa_atp.basics.words import join, plural
+from sa_atp.lab import policies
+from sa_atp.lab.plans import traces
+from sa_atp.lab.plans.plan import TABLES, Plan
+
+WORD = re.compile(r"[A-Za-z][\w+-]*|[0-9]+(\.[0-9]+)?")
+
+
+def load(path: Path, overrides: Iterable[str] = ()) -> Plan:
+    """Reads a plan file. Args: overrides: KEY=VALUE, as in `--set help.grade=clone`. Raises: UserError."""
+    return _with_trace(parse(read_text(path), str(path), overrides), path)
+
+
+def _with_trace(plan: Plan, path: Path) -> Plan:
+    """The plan with the trace that it names. Raises: UserError."""
+    if not plan.straggler.trace:
+        return plan
+    rows = traces.read(path.parent / plan.straggler.trace)
+    plan = dataclasses.replace(plan, straggler=dataclasses.replace(plan.straggler, rows=rows))
+    _check_together(plan, str(path))
+    return plan
+
+
+def parse(text: str, where: str, overrides: Iterable[str] = ()) -> Plan:
+    """A plan from TOML text. Raises: UserError naming the key."""
+    try:
+        tables: dict[str, Any] = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise UserError(f"{where}: not TOML: {error}") from None
+    said = list(overrides)
+    for override in said:
+        _override(tables, override)
+    plan = parse_tables(tables, where)
+    for override in said:
+        _check_it_counts(plan, override)
+    return plan
+
+
+def parse_tables(tables: Mapping[str, Any], where: str) -> Plan:
+    """A plan from TOML tables, or from `Plan.as_dict()`. Raises: UserError naming the key."""
+    kinds: dict[str, Any] = {**TABLES, **policies.settings()}
+    found = {}
+    for name, table in tables.items():
+        if name not in kinds:
+            raise UserError(f"{where}: unknown table [{name}]; a plan has {', '.join(f'[{s}]' for s in kinds)}")
+        if not isinstance(table, dict):
+            raise UserError(f"{where}: {name} must be a table")
+        found[name] = read_table(kinds[name], name, table, where)
+    settings = {name: table for name, table in found.items() if name not in TABLES}
+    plan = Plan(**{name: table for name, table in found.items() if name in TABLES}, settings=settings)
+    own = {name: plan.settings_of(name) for name in policies.tables_of(plan.run.policies)}
+    plan = dataclasses.replace(plan, settings=own | settings)
+    _check_together(plan, where)
+    return plan
+
+
+def _override(tables: dict[str, Any], override: str) -> None:
+    key, equals, value = override.partition("=")
+    section, dot, name = key.strip().partition(".")
+    if not equals or not dot or not name:
+        raise UserError(f"--set {override}: expected TABLE.KEY=VALUE, for example help.grade=clone")
+    try:
+        parsed = tomllib.loads(f"x = {value}")["x"]
+    except (tomllib.TOMLDecodeError, RecursionError):
+        parsed = value.strip()  # a bare word is a string
+        if parsed.startswith("["):
+            raise UserError(
+                f"--set {override}: not a list in TOML: strings in it have quotes, and all of it has others for the shell: "
+                f"--set {_quoted(key.strip(), parsed)}"
+            ) from None
+    table = tables.setdefault(section, {})
+    if isinstance(table, dict):  # else the plan is wrong, and that is said when it is read
+        table[name] = parsed
+
+
+def _quoted(key: str, text: str) -> str:
+    """A list as the command line takes it: the one that was meant, if that can be seen, or an example."""
+    words = [word.strip() for word in text.removeprefix("[").removesuffix("]").split(",")]
+    if not all(WORD.fullmatch(word) for word in words):
+        key, words = "run.policies", ["atp", "sa-atp"]
+    values = ", ".join(word if word[0].isdecimal() else json.dumps(word) for word in words)
+    return shlex.quote(f"{key}=[{values}]")
+
+
+def _check_it_counts(plan: Plan, override: str) -> None:
+    """Raises: UserError: an override is for a policy that does not run."""
+    table = override.partition(".")[0].strip()
+    if table not in policies.settings():
+        return
+    run = list(plan.run.policies)
+    if plan.sweep.key == "run.policies":
+        run += [name for value in plan.sweep.values if isinstance(value, list) for name in value]
+    of = [name for name in policies.names() if table in policies.tables_of((name,))]
+    if not set(of) & {name for name in run if isinstance(name, str)}:
+        raise UserError(
+            f"--set {override}: changes nothing: [{table}] is for {join(of)}, and run.policies = {json.dumps(run)}"
+        )
+
+
+def _check_together(plan: Plan, where: str) -> None:
+    """Rules that involve more than one key."""
+    workers, job = plan.topology.workers, plan.job
+    if job.batch_size % job.micro_batches:
+        raise UserError(
+            f"{where}: job.batch_size = {job.batch_size} cannot be cut into "
+            f"job.micro_batches = {job.micro_batches} equal parts"
+        )
+    for name, count in (("slots", plan.switch.slots), ("slots_per_job", plan.switch.slots_per_job)):
+        if count & (count - 1):
+            raise UserError(f"{where}: switch.{name} = {count}: expected a power of two")
+    if plan.switch.quota > plan.switch.slots:
+        raise UserError(f"{where}: switch.slots_per_job = {plan.switch.quota} is more than slots = {plan.switch.slots}")
+    rates = plan.topology.worker_mbps
+    if rates and len(rates) != workers:
+        raise UserError(
+            f"{where}: topology.worker_mbps has {plural(len(rates), 'rate')} for {plural(workers, 'worker')}"
+        )
+    if (plan.topology.kind == "file") != bool(plan.topology.file):
+        raise UserError(f'{where}: topology.file and topology.kind = "file" belong together')
+    if rates and plan.topology.file:
+        raise UserError(
+            f"{where}: topology.worker_mbps: the links of a topology.file have the rates that it gives them"
+        )
+    if plan.straggler.by in ("cpu-quota", "hog") and job.device != "cpu":
+        raise UserError(f'{where}: straggler.by = {plan.straggler.by!r} slows down real CPUs: set job.device = "cpu"')
+    if plan.straggler.by != "device" and plan.straggler.pattern not in ("constant", "none"):
+        raise UserError(f'{where}: straggler.by = {plan.straggler.by!r} needs straggler.pattern = "constant"')
+    if bool(plan.sweep.key) != bool(plan.sweep.values):
+        raise UserError(f"{where}: sweep.key and sweep.values belong together")
+    for worker in plan.straggler.workers:
+        if plan.straggler.pattern in ("constant", "pause", "contention") and worker >= workers:
+            raise UserError(
+                f"{where}: straggler.workers names {worker}, but topology.workers = {workers} counts from 0"
+            )
+    if not plan.run.policies:
+        raise UserError(f"{where}: run.policies is empty: expected at least one of {', '.join(policies.names())}")
+    for name in ("slowdown_range", "pause_range", "spell_s", "calm_s"):
+        low_high = getattr(plan.straggler, name)
+        if len(low_high) != 2 or low_high[0] > low_high[1]:
+            raise UserError(f"{where}: straggler.{name} = {list(low_high)}: expected two numbers, the smaller first")
+    if job.speeds and len(job.speeds) != workers:
+        raise UserError(f"{where}: job.speeds has {plural(len(job.speeds), 'speed')} for {plural(workers, 'worker')}")
+    if plan.straggler.rows:
+        traces.check_rows(plan.straggler.rows, workers, f"{where}: straggler.{plan.straggler.trace or 'rows'}")
+    if plan.straggler.pattern == "trace" and not (plan.straggler.trace or plan.straggler.rows):
+        raise UserError(f'{where}: straggler.pattern = "trace" needs straggler.trace, a CSV or JSON file')
+    if plan.topology.kind == "two-level" and plan.topology.racks > workers:
+        raise UserError(f"{where}: topology.racks = {plan.topology.racks} is more than topology.workers = {workers}")
+    for policy in plan.run.policies:
+        policies.find(policy).check(plan, where)

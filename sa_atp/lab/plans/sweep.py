@@ -1,0 +1,73 @@
+"""Sweeps: a plan whose [sweep] names a key becomes one plan for each of the key's values."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sa_atp.basics.errors import UserError
+from sa_atp.lab import policies
+from sa_atp.lab.plans.plan import Plan
+from sa_atp.lab.plans.plan_files import parse_tables
+
+START_S = 15.0  # processes, namespaces, imports, figures
+SENDING_S = 0.1  # of a step
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One value of the key."""
+
+    value: Any
+    plan: Plan
+    folder: str
+    """Its name among the points: in order, and legible."""
+
+
+def points(plan: Plan, where: str) -> list[Point]:
+    """The plans of a sweep. Raises: UserError: the key does not exist, or does not take a value."""
+    section, dot, name = plan.sweep.key.partition(".")
+    found = []
+    for number, value in enumerate(plan.sweep.values):
+        tables = plan.as_dict()
+        if not dot or not isinstance(tables.get(section), dict) or name not in tables[section] or section == "sweep":
+            raise UserError(
+                f"{where}: sweep.key = {plan.sweep.key!r}: expected a key of this file, like topology.workers"
+            )
+        tables[section][name] = value
+        tables.pop("sweep")
+        legible = re.sub(r"[^A-Za-z0-9.+-]+", "-", str(value)).strip("-")
+        found.append(
+            Point(value, parse_tables(tables, f"{where}, {plan.sweep.key} = {value!r}"), f"{number}-{legible}")
+        )
+    return found
+
+
+def seconds_left(done: Sequence[tuple[Plan, float]], to_do: Sequence[Plan]) -> float | None:
+    """About how long the rest takes, by what the points so far took; None: nothing is known yet.
+
+    Args: done: plans that have run, and the seconds that each took.
+    """
+    expected = sum(_weight(plan) for plan, _ in done)
+    if not expected:
+        return None
+    return sum(_weight(plan) for plan in to_do) * sum(seconds for _, seconds in done) / expected
+
+
+def _weight(plan: Plan) -> float:
+    """About how many seconds a run takes: its start, and computing. What is sent is left to the proportion."""
+    shard_s = plan.job.shard_us / 1e6
+    straggler = plan.straggler
+    low, high = straggler.slowdown_range
+    slow = {"constant": straggler.slowdown, "random": (low + high) / 2}.get(straggler.pattern, 1.0)
+    slow = slow if straggler.workers or straggler.pattern == "random" else 1.0
+    if straggler.pattern == "trace":
+        slow = max([1.0, *(row[2] for row in straggler.rows)])
+    slow = max([slow, *(slow / speed for speed in plan.job.speeds)])
+    pause_s = straggler.pause_s / straggler.every if straggler.pattern == "pause" else 0.0
+    if straggler.pattern == "random-pause":
+        anybody = 1 - (1 - straggler.probability) ** plan.topology.workers
+        pause_s = anybody * sum(straggler.pause_range) / 2 * shard_s
+    steps = plan.run.steps * plan.run.repetitions
+    stretches = [policies.find(policy).expected_stretch(plan, slow) for policy in plan.run.policies]
+    return START_S + steps * sum(SENDING_S + pause_s + shard_s * stretch for stretch in stretches)

@@ -1,0 +1,18 @@
+"""ATP: the switch sums, everybody waits for everybody."""
+
+from sa_atp.lab.policies.policy import SwitchPolicy
+
+
+class Atp(SwitchPolicy):
+    name = "atp"
+    title = "ATP"
+    summary = (
+        "Every worker computes its shard, the switch sums all gradients, and everybody waits for the slowest; "
+        "the update is the mean over all shards."
+    )
+    source = "Lao et al., ATP: In-network Aggregation for Multi-tenant Learning, NSDI 2021"
+    colour = "#7A7A7A"
+    place = 10
+
+
+POLICIES = (Atp(),)

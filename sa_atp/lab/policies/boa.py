@@ -1,0 +1,91 @@
+"""BOA: batch sizes that follow each worker's speed; alone, and with help for what comes and goes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sa_atp.basics.errors import UserError
+from sa_atp.basics.tables import setting
+from sa_atp.lab.policies.policy import PlanTables, SwitchPolicy
+from sa_atp.protocol.batches.orchestrator import LEAST_GAIN, LEAST_MEASUREMENTS, Orchestrator
+from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.steps.dealt import DealtStepper
+from sa_atp.steps.step import Host, StepRunner, Workload
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BoaPlan:
+    """[boa]: of the policies boa and sa-atp+boa. The global batch is topology.workers times job.batch_size."""
+
+    least: int = setting(1, between=(0, 1 << 20))
+    """Samples that each worker has at least."""
+    most: int = setting(0, between=(0, 1 << 20))
+    """Samples that each worker has at most, as its memory allows; 0: any number."""
+    granularity: int = setting(1, between=(1, 1 << 20))
+    """Batch sizes are multiples of this."""
+    least_gain: float = setting(LEAST_GAIN, between=(0.0, 1.0))
+    """Share of a step's time that new sizes must be expected to save, besides the error of the speed models."""
+    measurements: int = setting(LEAST_MEASUREMENTS, between=(1, 1000))
+    """Of each worker, before sizes change for the first time."""
+
+
+class Boa(SwitchPolicy):
+    name = "boa"
+    title = "BOA"
+    summary = (
+        "As ATP, and the batch is shared among the workers by how fast each was measured to be (a min-max integer "
+        "program), so that all are done at one time; the update is the mean over the same global batch."
+    )
+    source = "the published idea is its abstract's; docs/deviations.md says what of this is ours"
+    colour = "#999933"
+    place = 32
+    settings = BoaPlan
+    table = "boa"
+
+    def check(self, plan: PlanTables, where: str) -> None:
+        try:
+            self.orchestrator(plan)
+        except UserError as error:
+            raise UserError(f"{where}: policy {self.name}: {error}") from None
+
+    def orchestrator(self, plan: PlanTables) -> Orchestrator:
+        """What decides a run's batch sizes. Raises: UserError: they cannot be dealt."""
+        own: BoaPlan = self.settings_in(plan)
+        workers = plan.topology.workers
+        batch = workers * plan.job.batch_size
+        return Orchestrator(
+            workers,
+            batch,
+            bounds=[(own.least, own.most or batch)] * workers,
+            granularity=own.granularity,
+            least_measurements=own.measurements,
+            least_gain=own.least_gain,
+        )
+
+    def stepper(
+        self, host: Host, workload: Workload, plan: PlanTables, *, pause_us: Callable[[int], int]
+    ) -> StepRunner:
+        helps = self.help_mode(plan) is not HelpMode.NONE
+        return DealtStepper(
+            host, workload, self.orchestrator(plan), helps=helps, patience=plan.help.patience, pause_us=pause_us
+        )
+
+
+class HelpedBoa(Boa):
+    name = "sa-atp+boa"
+    title = "SA-ATP with BOA"
+    summary = (
+        "Batch sizes as with BOA for what is always slow, and help as with SA-ATP for what is slow now and then; the "
+        "update is the mean over the same global batch."
+    )
+    source = "this project"
+    colour = "#BB5500"
+    place = 34
+
+    def help_mode(self, plan: PlanTables) -> HelpMode:
+        return HelpMode(plan.help.grade)
+
+    def expected_stretch(self, plan: PlanTables, slow: float) -> float:
+        return 1.3
+
+
+POLICIES = (Boa(), HelpedBoa())

@@ -1,0 +1,137 @@
+"""Sync-opt: more workers than a sum needs; it is that of the first gradients, and late ones are dropped.
+
+J. Chen, X. Pan, R. Monga, S. Bengio, R. Jozefowicz, Revisiting Distributed Synchronous SGD, 2016, section 3: of N + b
+workers the gradients of the first N are summed. Here the switch sums them: a sum has N seats, and who has computed its
+gradient asks the parameter server for one (protocol section 10.6).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from sa_atp.basics.arrays import Values
+from sa_atp.basics.errors import UserError
+from sa_atp.basics.tables import setting
+from sa_atp.lab.policies.policy import PlanTables, SwitchPolicy
+from sa_atp.net.promise import first_of
+from sa_atp.protocol.packets.control import Seated
+from sa_atp.steps.step import Compute, Host, PendingSum, StepRunner, Steps, Wait, Workload
+from sa_atp.steps.step_record import Activity, Piece, StepRecord, account
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """[sync-opt]"""
+
+    backups: int = setting(1, between=(0, 63))
+    """b of the N + b workers: how many gradients of each step are not waited for. Fewer than N."""
+
+
+class BackupStepper:
+    """A worker's steps: compute its shard, take a seat, contribute or drop it, take the sum."""
+
+    def __init__(self, host: Host, workload: Workload, *, pause_us: Callable[[int], int]) -> None:
+        """Args: pause_us: see SwitchPolicy.stepper."""
+        self._host = host
+        self._workload = workload
+        self._pause_us = pause_us
+        member = host.membership
+        self._rank, self._map = member.rank, member.map
+        # a workload's gradients are made to be summed over all ranks: their sum over the seats is the mean of these
+        self._weight = np.float32(member.world_size / member.seats)
+
+    def run(self, step: int) -> Steps:
+        """See StepRunner. The sum in it is that over the seats; what is applied is the mean of their gradients."""
+        record = StepRecord(step, self._host.now_us())
+        number = self._host.helping.begin_step()
+        sum_ = self._host.begin(self._workload.values)
+        parts = yield from self._shard(step, sum_, record)
+        if parts is not None:
+            yield from self._contribute(number, sum_, parts, record)
+        if not record.micro_batches:
+            record.dropped, record.pieces = len(record.pieces), []
+        contributed_us = self._host.now_us()
+        yield Wait(sum_.future)
+        self._workload.apply(sum_.future.result() * self._weight)
+        record.end_us = self._host.now_us()
+        account(record, contributed_us, sum_.sending)
+        return record, sum_
+
+    def _shard(self, step: int, sum_: PendingSum, record: StepRecord) -> Steps:
+        """Its micro-batches' gradients; None: the sum was there first, so that nobody needs them."""
+        parts: list[Values] = []
+        pause_us = self._pause_us(step)
+        for m in range(self._map.micro_batches):
+            if sum_.future.done():
+                return None
+            if pause_us and m == self._map.micro_batches // 2:
+                start = self._host.now_us()
+                yield Wait(None, pause_us)
+                record.activities.append(Activity("pause", start, self._host.now_us()))
+            start = self._host.now_us()
+            label = f"shard {self._rank}, micro-batch {m}"
+            outcome = yield Compute(step, self._rank, m, sum_.future)
+            if outcome is None:
+                record.activities.append(Activity("compute", start, self._host.now_us(), label + ", cancelled"))
+                return None
+            record.activities.append(Activity("compute", start, self._host.now_us(), label))
+            gradient, loss = outcome
+            record.losses.append(loss)
+            record.pieces.append(Piece(step, self._rank, m, self._host.now_us()))
+            parts.append(gradient)
+        return parts
+
+    def _contribute(self, number: int, sum_: PendingSum, parts: list[Values], record: StepRecord) -> Steps:
+        """Contributes a shard if it is among the first. Args: number: of the step, as the parameter server knows it."""
+        while not sum_.future.done():
+            answer = self._host.take_seat(number)
+            yield Wait(first_of(answer, sum_.future))
+            reply = answer.result(timeout=0) if answer.done() else None
+            if isinstance(reply, Seated):
+                bits = self._map.bits_of_seat(reply.seat)
+                self._host.contribute(sum_, parts, bits, on_behalf=False)
+                record.computed += [(self._rank, m, gradient) for m, gradient in enumerate(parts)]
+                record.micro_batches = len(parts)
+                return
+            if reply is not None:
+                return  # all seats are taken: it is late, and dropped
+
+
+class SyncOpt(SwitchPolicy):
+    name = "sync-opt"
+    title = "Sync-opt"
+    summary = (
+        "Every worker computes its shard, the switch sums the gradients of the first N of N + b workers, and late ones "
+        "are dropped; the update is the mean over these N shards."
+    )
+    source = "Chen et al., Revisiting Distributed Synchronous SGD, 2016"
+    colour = "#332288"
+    place = 30
+    settings = Settings
+
+    def check(self, plan: PlanTables, where: str) -> None:
+        workers, backups = plan.topology.workers, self.settings_in(plan).backups
+        if backups >= workers - backups:
+            raise UserError(
+                f"{where}: sync-opt.backups = {backups} of topology.workers = {workers} leaves {workers - backups} whose "
+                f"gradients are summed: expected fewer backups than that, 0 to {(workers - 1) // 2}"
+            )
+
+    def shards(self, plan: PlanTables) -> int:
+        backups: int = self.settings_in(plan).backups
+        return plan.topology.workers - backups
+
+    def seats(self, plan: PlanTables) -> int:
+        return self.shards(plan)
+
+    def expected_stretch(self, plan: PlanTables, slow: float) -> float:
+        return 1.0 if self.settings_in(plan).backups else slow
+
+    def stepper(
+        self, host: Host, workload: Workload, plan: PlanTables, *, pause_us: Callable[[int], int]
+    ) -> StepRunner:
+        return BackupStepper(host, workload, pause_us=pause_us)
+
+
+POLICIES = (SyncOpt(),)

@@ -1,0 +1,257 @@
+"""timeline.png: a few consecutive steps of every policy on one time axis."""
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sa_atp.lab.report import findings, stats, stragglers, style
+from sa_atp.lab.report.stats import PolicyStats
+from sa_atp.lab.report.style import NothingToDrawError
+from sa_atp.lab.report.text import axis_unit, duration, in_words, policy_name, situation, slower
+from sa_atp.lab.runs.records import Interval, PolicyRun, RunResult
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+STEPS_OF_SLOWEST = 2
+MOST_STEPS = 12  # of the fastest policy: more would be too small to see
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """What is shown of one policy. Times in seconds since the first step shown began."""
+
+    policy: PolicyStats
+    run: PolicyRun
+    origin_us: int
+    starts_s: dict[int, float]
+    """When each step began, from the first one shown."""
+    ends_s: dict[int, float]
+    """When each step of the job was over."""
+    spans_s: dict[tuple[int, int], tuple[float, float]]
+    """(step, worker): from when to when that worker was in the step."""
+
+    def seconds(self, at_us: int) -> float:
+        return (at_us - self.origin_us) / 1e6
+
+    def finished_by(self, end_s: float) -> int:
+        """How many of its steps had ended by then."""
+        return sum(end <= end_s * 1.0001 for end in self.ends_s.values())
+
+
+def timeline(result: RunResult) -> "Figure":
+    """What each worker does over the same stretch of time under each policy; help and stragglers can be seen."""
+    stretches = _stretches(result)
+    if not stretches:
+        raise NothingToDrawError("no intervals were recorded")
+    end_s = _window_s(stretches)
+    workers = {s.policy.policy: _workers(s) for s in stretches}
+    row_in = 0.3 if max(map(len, workers.values())) <= 8 else 0.17
+    heights = [row_in * len(workers[s.policy.policy]) + 0.5 for s in stretches]
+    height_in = sum(heights) + 0.55
+    first = min(stretches[0].starts_s)
+    made = style.figure(height_in, _title(result, stretches, end_s), _subtitle(result, first), legend=1)
+    panels = made.subplots(len(stretches), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+    kinds, slow, cancelled = set(), False, False
+    for axes, stretch in zip(panels, stretches, strict=True):
+        drawn = _draw(axes, stretch, workers[stretch.policy.policy], end_s, row_in)
+        kinds |= {i.kind for i in drawn}
+        cancelled |= any(_is_cancelled(i) for i in drawn)
+        slow |= _straggler_bands(axes, result, stretch, workers[stretch.policy.policy], end_s, row_in)
+        _step_lines(axes, stretch, end_s)
+    keys = style.activity_keys(kinds, slow=slow)
+    if cancelled:
+        keys.append(_cancelled_key())
+    style.add_legend(made, keys, height_in)
+    _axis(panels[-1], end_s)
+    return made
+
+
+def _stretches(result: RunResult) -> list[Stretch]:
+    """Of every policy that has intervals, its first repetition, from the same step on."""
+    found = [
+        (each, next((run for run in each.runs if run.intervals and run.iterations), None))
+        for each in stats.policies(result)
+    ]
+    runs = [(each, run) for each, run in found if run is not None]
+    if not runs:
+        return []
+    first = _first_step(runs[0][1], result.plan.run.warm_up)
+    stretches = []
+    for each, run in runs:
+        spans: dict[tuple[int, int], tuple[int, int]] = {}
+        begun_us = _begun_us(run, first)
+        for i in run.intervals:
+            if i.step >= first if begun_us is None else i.end_us > begun_us:
+                start, end = spans.get((i.step, i.worker), (i.start_us, i.end_us))
+                spans[i.step, i.worker] = min(start, i.start_us), max(end, i.end_us)
+        if spans:
+            stretches.append(_stretch(each, run, spans, begun_us, first))
+    return stretches
+
+
+def _begun_us(run: PolicyRun, step: int) -> int | None:
+    """When a step of the job began, where workers have steps of their own; None: steps are the same for all."""
+    if not run.step_ends_s:
+        return None
+    return round(1e6 * run.step_ends_s[min(step, len(run.step_ends_s)) - 1]) if step else 0
+
+
+def _stretch(
+    policy: PolicyStats,
+    run: PolicyRun,
+    spans: dict[tuple[int, int], tuple[int, int]],
+    begun_us: int | None,
+    first: int,
+) -> Stretch:
+    """Args: spans: (step, worker): from when to when, in microseconds."""
+    starts: dict[int, float] = {}
+    if begun_us is None:
+        origin_us = min(start for start, _ in spans.values())
+        for (step, _), (start_us, _) in sorted(spans.items()):
+            starts[step] = min((start_us - origin_us) / 1e6, starts.get(step, math.inf))
+    else:
+        origin_us = begun_us
+        begins = [0.0, *run.step_ends_s[:-1]]
+        starts = {step: begins[step] - origin_us / 1e6 for step in range(min(first, len(begins) - 1), len(begins))}
+    ends = {step: at - origin_us / 1e6 for step, at in stats.step_ends_s(run).items() if step in starts}
+    within = {key: ((a - origin_us) / 1e6, (b - origin_us) / 1e6) for key, (a, b) in spans.items()}
+    return Stretch(policy, run, origin_us, starts, ends, within)
+
+
+def _first_step(run: PolicyRun, warm_up: int) -> int:
+    """The first counted step with a straggler, or the first counted step."""
+    steps = stats.counted_steps(run, warm_up) or sorted({i.step for i in run.intervals})
+    slow = {i.step for i in run.iterations if i.slowdown > 1} | {i.step for i in run.intervals if i.kind == "pause"}
+    return next((step for step in steps if step in slow), steps[0])
+
+
+def _window_s(stretches: Sequence[Stretch]) -> float:
+    """How much time to show: a few steps of the slowest policy, but not too many of the fastest."""
+    few = [sorted(s.ends_s.values())[: STEPS_OF_SLOWEST + (len(stretches) == 1)][-1] for s in stretches]
+    many = [sorted(s.ends_s.values())[:MOST_STEPS][-1] for s in stretches if len(s.ends_s) >= MOST_STEPS]
+    return max(1e-6, min([max(few), *many]))
+
+
+def _workers(stretch: Stretch) -> list[int]:
+    return sorted({i.worker for i in stretch.run.intervals})
+
+
+def _draw(axes: "Axes", stretch: Stretch, workers: list[int], end_s: float, row_in: float) -> list[Interval]:
+    """Bars of all intervals within the window. Returns: what was drawn."""
+    row = {worker: y for y, worker in enumerate(workers)}
+    shown = [
+        i
+        for i in stretch.run.intervals
+        if i.end_us > stretch.origin_us and i.end_us > i.start_us and stretch.seconds(i.start_us) < end_s
+    ]
+    bars: dict[tuple[int, str, bool], list[tuple[float, float]]] = defaultdict(list)
+    for i in shown:
+        start = max(0.0, stretch.seconds(i.start_us))
+        bars[i.worker, i.kind, _is_cancelled(i)].append((start, min(stretch.seconds(i.end_us), end_s) - start))
+    for (worker, kind, cancelled), spans in bars.items():
+        # thin gaps show the micro-batches, unless they are so short that there would be nothing but gaps
+        gaps = kind != "wait" and sum(width for _, width in spans) / len(spans) > end_s / 250
+        axes.broken_barh(
+            spans,
+            (row[worker] - 0.36, 0.72),
+            facecolor=style.ACTIVITY_COLOURS[kind],
+            edgecolor="white" if gaps or cancelled else "none",
+            linewidth=0.35 if gaps or cancelled else 0,
+            hatch="//////" if cancelled else None,
+        )
+    axes.set_ylim(len(workers) - 0.5, -0.5)
+    axes.set_title(policy_name(stretch.policy.policy), weight="bold", pad=16)
+    style.quiet_y(axes)
+    return shown
+
+
+def _straggler_bands(
+    axes: "Axes", result: RunResult, stretch: Stretch, workers: list[int], end_s: float, row_in: float
+) -> bool:
+    """A band behind a worker for as long as its device or its link is slow, or it pauses in the step. Returns: whether any
+    is.
+    """
+    links = stragglers.slow_links(result)
+    slow = {(i.step, i.worker): i.slowdown for i in stretch.run.iterations if i.slowdown > 1}
+    paused = {(i.step, i.worker): 1.0 for i in stretch.run.intervals if i.kind == "pause"}
+    labels, found = [], False
+    for y, worker in enumerate(workers):
+        steps = [step for (step, who), (start, _) in stretch.spans_s.items() if who == worker and start < end_s]
+        factors = [f for step in steps if (f := slow.get((step, worker), paused.get((step, worker)))) is not None]
+        for step in steps:
+            if (step, worker) in slow or (step, worker) in paused or worker in links:
+                start, end = stretch.spans_s[step, worker]
+                start, end = max(0.0, min(start, end_s)), min(end, end_s)
+                axes.broken_barh([(start, end - start)], (y - 0.5, 1.0), facecolor=style.SLOW_COLOUR, lw=0, zorder=0)
+                found = True
+        is_always = len(factors) == len(steps) and len(set(factors)) == 1 and factors[0] > 1
+        why = [slower(factors[0])] if is_always else []
+        why += [links[worker]] if worker in links else []
+        labels.append(f"worker {worker} ({', '.join(why)})" if why else f"worker {worker}")
+    axes.set_yticks(range(len(workers)), labels, size=10 if row_in > 0.2 else 8)
+    for tick, label in zip(axes.get_yticklabels(), labels, strict=True):
+        tick.set_fontweight("bold" if "(" in label else "normal")
+    return found
+
+
+def _step_lines(axes: "Axes", stretch: Stretch, end_s: float) -> None:
+    starts = [(step, at) for step, at in stretch.starts_s.items() if at < end_s * 0.985]
+    for n, (step, at) in enumerate(starts):
+        axes.axvline(at, color=style.INK, lw=0.8)
+        text = f"step {step}" if n == 0 else str(step)
+        axes.annotate(text, (at, 1), (1, 3), xycoords=("data", "axes fraction"), textcoords="offset points",
+                      size=8.5, color=style.FAINT)  # fmt: skip
+
+
+def _axis(axes: "Axes", end_s: float) -> None:
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    scale, unit = axis_unit(end_s)
+    axes.set_xlim(0, end_s)
+    axes.xaxis.set_major_locator(MaxNLocator(10, steps=[1, 2, 2.5, 5, 10]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / scale:g}"))
+    axes.set_xlabel(f"time since the first of these steps began ({unit})")
+
+
+def _is_cancelled(interval: Interval) -> bool:
+    return "cancelled" in interval.label
+
+
+def _cancelled_key() -> object:
+    from matplotlib.patches import Patch
+
+    return Patch(facecolor="#888888", edgecolor="white", hatch="//////", linewidth=0.35, label="work cancelled")
+
+
+def _title(result: RunResult, stretches: Sequence[Stretch], end_s: float) -> str:
+    """While ATP takes 2 steps, SA-ATP takes 6."""
+    base = next((s for s in stretches if s.policy.policy == result.plan.run.policies[0]), None)
+    chosen = findings.headline(result, [s.policy for s in stretches])
+    other = next((s for s in stretches if chosen is not None and s.policy is chosen), None)
+    if base is None or other is None:
+        return f"What each worker does from step to step under {policy_name(stretches[0].policy.policy)}"
+    if any(max(s.ends_s.values()) < end_s for s in (base, other)):  # one has no more steps to show
+        same = min(len(base.ends_s), len(other.ends_s))
+        took = [
+            f"{duration(sorted(s.ends_s.values())[same - 1])} with {policy_name(s.policy.policy)}"
+            for s in (base, other)
+        ]
+        return f"{in_words(same).capitalize()} step{'s take' if same > 1 else ' takes'} {took[0]}, {took[1]}"
+    done = [(policy_name(s.policy.policy), s.finished_by(end_s)) for s in (base, other)]
+    (name, steps), (other_name, other_steps) = done
+    if not steps:
+        return f"While {name} is in its first step, {other_name} takes {in_words(other_steps)}"
+    if steps == other_steps:
+        return f"{name} and {other_name} take {in_words(steps)} step{'s' * (steps != 1)} each in the same time"
+    return f"While {name} takes {in_words(steps)} step{'s' * (steps != 1)}, {other_name} takes {in_words(other_steps)}"
+
+
+def _subtitle(result: RunResult, first: int) -> str:
+    again = ", first repetition" if result.plan.run.repetitions > 1 else ""
+    workers = result.plan.topology.workers
+    who = f"The same {workers} workers" if workers > 1 else "The worker"
+    return f"{who} from step {first} on{again}, {situation(result)}."

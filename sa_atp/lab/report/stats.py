@@ -1,0 +1,291 @@
+"""What the records of a run say in numbers: the arithmetic that summary, table and figures share.
+
+An iteration's time is the time between the ends of two steps of the job (`step_ends_s`), so that times add up to what the
+run took. The first `plan.run.warm_up` steps of a run do not count, unless it has no others. Repetitions are pooled, and so
+are jobs that ran at once.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sa_atp.basics.arrays import Measurements
+from sa_atp.lab.runs.records import Iteration, PolicyRun, RunResult
+
+ACTIVITIES = ("compute", "help", "send", "wait", "pause")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerShare:
+    """One worker's part in one policy, means per counted step."""
+
+    worker: int
+    seconds: dict[str, float]
+    """By activity. A pause is counted as such here, although it is part of an iteration's compute_s."""
+    times_s: Measurements = field(repr=False)
+    """What its own steps took, from the beginning to its own end of each."""
+    own: float
+    """Micro-batches of its own shard that it contributed."""
+    helped: float
+    """Micro-batches of others that it contributed."""
+    unused: float
+    """Micro-batches that it computed for nothing."""
+    slowdown: float
+    """Largest slow-down of its device."""
+    slow_steps: float
+    """Share of the steps in which its device was slow, or in which it paused."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyStats:
+    """Everything that is derived from the runs of one policy: one for each repetition and job."""
+
+    policy: str
+    runs: list[PolicyRun]
+    times_s: list[Measurements] = field(repr=False)
+    """Per run: iteration times of the job, for each counted step."""
+    counted: list[list[Iteration]] = field(repr=False)
+    """Per run: the iterations of the counted steps."""
+
+    @property
+    def pooled_s(self) -> Measurements:
+        """Iteration times of the counted steps of all repetitions."""
+        return np.concatenate(self.times_s) if self.times_s else np.empty(0)
+
+    @property
+    def mean_s(self) -> float | None:
+        """Mean iteration time; None if there was no step."""
+        pooled = self.pooled_s
+        return float(pooled.mean()) if len(pooled) else None
+
+    def repetition_means_s(self) -> dict[int, float]:
+        """Mean iteration time of each repetition that took a step; of its jobs, where there are several, the mean."""
+        found: dict[int, list[float]] = defaultdict(list)
+        for run, times in zip(self.runs, self.times_s, strict=True):
+            if len(times):
+                found[run.repetition].append(float(times.mean()))
+        return {repetition: sum(means) / len(means) for repetition, means in sorted(found.items())}
+
+    @property
+    def mean_interval_s(self) -> tuple[float, float] | None:
+        """95 % confidence interval of the mean iteration time, over repetitions."""
+        return interval95(list(self.repetition_means_s().values()))
+
+    def job_means_s(self) -> dict[int, float]:
+        """Mean iteration time of each job, over all repetitions."""
+        found: dict[int, list[Measurements]] = defaultdict(list)
+        for run, times in zip(self.runs, self.times_s, strict=True):
+            found[run.job].append(times)
+        pooled = {job: np.concatenate(times) for job, times in sorted(found.items())}
+        return {job: float(times.mean()) for job, times in pooled.items() if len(times)}
+
+    def fairness(self) -> list[float]:
+        """Jain's index of the jobs' speeds, for each repetition: 1 if all are as fast, 1/n if one of n has everything."""
+        speeds: dict[int, list[float]] = defaultdict(list)
+        for run, times in zip(self.runs, self.times_s, strict=True):
+            if len(times):
+                speeds[run.repetition].append(1 / float(times.mean()))
+        return [sum(s) ** 2 / (len(s) * sum(x * x for x in s)) for s in speeds.values()]
+
+    def streams(self) -> dict[str, float]:
+        """For each link between switches, how often a step's fragments went up it, mean over repetitions."""
+        found: dict[str, list[float]] = defaultdict(list)
+        for run in self.runs:
+            for link, count in run.streams.items():
+                found[link].append(count)
+        return {link: sum(counts) / len(counts) for link, counts in found.items()}
+
+    @property
+    def fluid_bound_s(self) -> float | None:
+        """Total work over total speed, mean over repetitions; None where it was not worked out."""
+        found = [run.fluid_bound_s for run in self.runs if run.fluid_bound_s > 0]
+        return sum(found) / len(found) if found else None
+
+    def shares(self) -> dict[str, float]:
+        """Share of all workers' time that went into each activity; they add up to 1."""
+        total: dict[str, float] = defaultdict(float)
+        for worker in self.workers():
+            for kind, seconds in worker.seconds.items():
+                total[kind] += seconds
+        whole = sum(total.values())
+        return {kind: total[kind] / whole for kind in ACTIVITIES} if whole > 0 else {}
+
+    def workers(self) -> list[WorkerShare]:
+        """What each worker did, by rank."""
+        rows: dict[int, list[Iteration]] = defaultdict(list)
+        paused: dict[int, list[float]] = defaultdict(list)
+        for run, iterations in zip(self.runs, self.counted, strict=True):
+            pauses = _pauses(run)
+            for each in iterations:
+                rows[each.worker].append(each)
+                paused[each.worker].append(min(pauses.get((each.worker, each.step), 0.0), each.compute_s))
+        return [_share(worker, rows[worker], paused[worker]) for worker in sorted(rows)]
+
+    def times_to_accuracy_s(self, target: float) -> list[float | None]:
+        """Per repetition that was evaluated: when held-out accuracy first reached the target."""
+        return [
+            next((e.time_s for e in run.evaluations if e.accuracy >= target), None)
+            for run in self.runs
+            if run.evaluations
+        ]
+
+    def reached_s(self, target: float) -> dict[int, float]:
+        """The same by repetition, of those that got there; of jobs that ran at once, the mean of those that did."""
+        found: dict[int, list[float]] = defaultdict(list)
+        for run in self.runs:
+            time = next((e.time_s for e in run.evaluations if e.accuracy >= target), None)
+            if time is not None:
+                found[run.repetition].append(time)
+        return {repetition: sum(times) / len(times) for repetition, times in found.items()}
+
+    def time_to_accuracy_s(self, target: float) -> float | None:
+        """Mean over repetitions; None unless every one of them got there (a mean of those that did would flatter)."""
+        found = [time for time in self.times_to_accuracy_s(target) if time is not None]
+        return sum(found) / len(found) if found and len(found) == len(self.runs) else None
+
+
+def policies(result: RunResult) -> list[PolicyStats]:
+    """The policies that have run, in the plan's order; the baseline, if it has run, is the first."""
+    runs: dict[str, list[PolicyRun]] = {policy: [] for policy in result.plan.run.policies}
+    for run in result.runs:
+        runs.setdefault(run.policy, []).append(run)
+    return [_stats(policy, found, result.plan.run.warm_up) for policy, found in runs.items() if found]
+
+
+def baseline(result: RunResult, found: Sequence[PolicyStats]) -> PolicyStats | None:
+    """The plan's first policy, if it took a step."""
+    wanted = result.plan.run.policies[0] if result.plan.run.policies else None
+    return next((p for p in found if p.policy == wanted and p.mean_s is not None), None)
+
+
+def reductions(base: PolicyStats, other: PolicyStats) -> list[float]:
+    """By how much a policy's iterations were shorter than the baseline's, 0.6 for 60 %, in each repetition that both ran.
+
+    Repetitions of one number have the same seed and ran one after the other: what they share does not count as spread.
+    """
+    means = base.repetition_means_s()
+    return [1 - mean / means[n] for n, mean in other.repetition_means_s().items() if means.get(n)]
+
+
+def counted_steps(run: PolicyRun, warm_up: int) -> list[int]:
+    """Steps that count, in order: those after the first `warm_up`, or all where there are no more."""
+    steps = list(step_ends_s(run))
+    return steps[warm_up:] or steps
+
+
+def counted_iterations(run: PolicyRun, warm_up: int) -> list[Iteration]:
+    """Workers' own steps that count. Workers that are ahead of the job have such that the job does not get to; of steps
+    that were not finished it is not known how long they would have taken.
+    """
+    first = min(counted_steps(run, warm_up), default=0)
+    return [each for each in run.iterations if each.step >= first and each.is_finished]
+
+
+def step_ends_s(run: PolicyRun) -> dict[int, float]:
+    """When each step of a job was over, in seconds since its first one began, by its number and in order.
+
+    That is when its sum is complete, and the first worker has it and has applied it. A worker may come later, because it
+    paused, or lost a packet; when others have done its work, they are in the next step by then. So the last worker's end
+    would count the time of its pause once for the step in which it paused, and nothing for those that it slept through.
+    The last step ends when the last worker has its sum: a run is not over before, whoever is how far behind.
+    """
+    if run.step_ends_s:  # workers have clocks of their own: a step of the job is a step's worth of samples
+        return dict(enumerate(run.step_ends_s))
+    ends: dict[int, float] = {}
+    clocks: dict[int, float] = defaultdict(float)  # by worker
+    for each in sorted((i for i in run.iterations if i.is_finished), key=lambda i: i.step):
+        # without a time written down, each of its steps begins where the last one ended
+        clocks[each.worker] = clocks[each.worker] + each.iteration_s if math.isnan(each.end_s) else each.end_s
+        ends[each.step] = min(ends.get(each.step, math.inf), clocks[each.worker])
+    if ends:
+        ends[max(ends)] = max(clocks.values())
+    return dict(zip(ends, np.maximum.accumulate([0.0, *ends.values()])[1:].tolist(), strict=True))
+
+
+def values_for(percentile: int) -> int:
+    """How many values a percentile takes: so many that one of them is beyond it. Of three values the 99th percentile would
+    be the longest, called by another name: p50 takes 2, p25 and p75 take 4, p90 takes 10, p99 takes 100.
+    """
+    return -(-100 // min(percentile, 100 - percentile))
+
+
+def percentile(values: Measurements, which: int) -> float | None:
+    """A percentile (1 to 99), between the two nearest values; None where they are too few for it (`values_for`)."""
+    return float(np.percentile(values, which)) if len(values) >= values_for(which) else None
+
+
+def interval95(values: Sequence[float]) -> tuple[float, float] | None:
+    """Student's 95 % confidence interval of a mean; None for fewer than two values."""
+    n = len(values)
+    if n < 2:
+        return None
+    mean = sum(values) / n
+    half = _t_quantile(n - 1) * math.sqrt(sum((v - mean) ** 2 for v in values) / (n - 1) / n)
+    return mean - half, mean + half
+
+
+def training_loss(iterations: Iterable[Iteration]) -> list[tuple[int, float]]:
+    """(step, mean loss over the samples that all workers computed in it); steps without a loss are left out."""
+    sums: dict[int, float] = defaultdict(float)
+    weights: dict[int, float] = defaultdict(float)
+    for each in iterations:
+        weight = each.micro_batches + each.helped + each.unused or 1
+        if not math.isnan(each.loss):
+            sums[each.step] += weight * each.loss
+            weights[each.step] += weight
+    return [(step, sums[step] / weights[step]) for step in sorted(sums)]
+
+
+def _stats(policy: str, runs: list[PolicyRun], warm_up: int) -> PolicyStats:
+    times, counted = [], []
+    for run in runs:
+        wanted = set(counted_steps(run, warm_up))
+        ends = step_ends_s(run)
+        took = np.diff([0.0, *ends.values()])
+        times.append(took[[step in wanted for step in ends]])
+        counted.append(counted_iterations(run, warm_up))
+    return PolicyStats(policy, runs, times, counted)
+
+
+def _share(worker: int, rows: list[Iteration], paused: list[float]) -> WorkerShare:
+    n, pause = len(rows), sum(paused)
+    seconds = {
+        "compute": (sum(r.compute_s for r in rows) - pause) / n,
+        "help": sum(r.help_s for r in rows) / n,
+        "send": sum(r.send_s for r in rows) / n,
+        "wait": sum(r.wait_s for r in rows) / n,
+        "pause": pause / n,
+    }
+    return WorkerShare(
+        worker,
+        seconds,
+        times_s=np.array([r.iteration_s for r in rows]),
+        own=sum(r.micro_batches for r in rows) / n,
+        helped=sum(r.helped for r in rows) / n,
+        unused=sum(r.unused for r in rows) / n,
+        slowdown=max(r.slowdown for r in rows),
+        slow_steps=sum(r.slowdown > 1 or p > 0 for r, p in zip(rows, paused, strict=True)) / n,
+    )
+
+
+def _pauses(run: PolicyRun) -> dict[tuple[int, int], float]:
+    """(worker, step) -> seconds for which it stopped."""
+    found: dict[tuple[int, int], float] = defaultdict(float)
+    for interval in run.intervals:
+        if interval.kind == "pause":
+            found[interval.worker, interval.step] += (interval.end_us - interval.start_us) / 1e6
+    return found
+
+
+_T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+
+
+def _t_quantile(freedom: int) -> float:
+    """97.5 % quantile of Student's t: tabulated, and Fisher's expansion where that is good to three digits."""
+    if freedom <= len(_T_975):
+        return _T_975[freedom - 1]
+    z = 1.959964
+    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)

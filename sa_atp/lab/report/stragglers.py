@@ -1,0 +1,41 @@
+"""Which workers are stragglers, and why: for labels and bands of figures. Devices and pauses are in the records, links in
+the plan.
+"""
+
+from collections.abc import Sequence
+
+from sa_atp.lab.report.stats import WorkerShare
+from sa_atp.lab.report.text import slower
+from sa_atp.lab.runs.records import RunResult
+
+
+def slow_links(result: RunResult) -> dict[int, str]:
+    """Workers whose links are slower than others', all the time or for spells, and what labels say of them."""
+    topology, straggler = result.plan.topology, result.plan.straggler
+    if result.backend == "local":
+        return {}  # it has no links
+    fastest = max(topology.worker_mbps, default=0.0)
+    found = {
+        worker: f"link {slower(fastest / rate)}" for worker, rate in enumerate(topology.worker_mbps) if rate < fastest
+    }
+    if straggler.by == "congestion" and straggler.pattern == "constant" and straggler.slowdown > 1:
+        found |= dict.fromkeys(straggler.workers, f"link {slower(straggler.slowdown)}")
+    if straggler.pattern == "contention" and straggler.share < 1:
+        found |= dict.fromkeys(straggler.workers, "link contended")
+    return {worker: why for worker, why in sorted(found.items()) if worker < topology.workers}
+
+
+def notes(result: RunResult, workers: Sequence[WorkerShare]) -> dict[int, str]:
+    """Stragglers among some workers, and what labels say of them. Who is slow in a few steps is none where all are."""
+    links = slow_links(result)
+    at_times = any(worker.slow_steps == 0 for worker in workers)
+    found = {}
+    for worker in workers:
+        why = [links[worker.worker]] if worker.worker in links else []
+        if worker.slow_steps > 0.5:
+            why.insert(0, slower(worker.slowdown) if worker.slowdown > 1 else "pauses")
+        elif worker.slow_steps > 0 and at_times:
+            why.insert(0, "slow at times" if worker.slowdown > 1 else "pauses at times")
+        if why:
+            found[worker.worker] = ", ".join(why)
+    return found

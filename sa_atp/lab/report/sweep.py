@@ -1,0 +1,294 @@
+"""The figure of a sweep: a few quantities over the values of one key, a line for each policy; and its numbers."""
+
+import itertools
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sa_atp.basics.words import plural
+from sa_atp.lab.plans.plan import Plan
+from sa_atp.lab.report import stats, style
+from sa_atp.lab.report.files import write_text
+from sa_atp.lab.report.stats import PolicyStats
+from sa_atp.lab.report.text import NBSP, axis_unit, in_words, policy_name
+from sa_atp.lab.runs.records import RunResult
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Interval = tuple[float, float] | None
+PANEL_IN = 3.6
+MOST_INSIDE = 4  # policies
+BOUND_LABEL = "computing alone, if perfectly shared"
+LOGARITHMIC_FROM = 12.0  # ratio of the largest value to the smallest
+CLOSEST = 1 / 14  # values nearer to each other, as a share of the axis, are set apart evenly instead
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """What a panel shows of a policy: per repetition, so that intervals can be drawn."""
+
+    title: str
+    of: Callable[[PolicyStats, Plan], list[float]]
+    """One value for each repetition that has one."""
+    is_time: bool = False
+    highest: float | None = None
+    has_bound: bool = False
+    """Whether the fluid bound belongs beside it."""
+
+
+def _iteration_time(policy: PolicyStats, plan: Plan) -> list[float]:
+    return list(policy.repetition_means_s().values())
+
+
+def _aggregation(policy: PolicyStats, plan: Plan) -> list[float]:
+    """Of all jobs of a repetition together."""
+    return _ratios(policy, "in_switch", ("in_switch", "at_ps"))
+
+
+def _collisions(policy: PolicyStats, plan: Plan) -> list[float]:
+    return _ratios(policy, "collisions", ("sent",))
+
+
+def _ratios(policy: PolicyStats, above: str, below: Sequence[str]) -> list[float]:
+    found = []
+    for repetition in sorted({run.repetition for run in policy.runs}):
+        runs = [run.fragments for run in policy.runs if run.repetition == repetition]
+        whole = sum(counts.get(name, 0) for counts in runs for name in below)
+        if whole:
+            found.append(sum(counts.get(above, 0) for counts in runs) / whole)
+    return found
+
+
+def _accuracy(policy: PolicyStats, plan: Plan) -> list[float]:
+    return [time for time in policy.times_to_accuracy_s(plan.run.target_accuracy) if time is not None]
+
+
+def _fairness(policy: PolicyStats, plan: Plan) -> list[float]:
+    return policy.fairness()
+
+
+ITERATION_TIME = Quantity("mean iteration time", _iteration_time, is_time=True, has_bound=True)
+QUANTITIES = {
+    "iteration-time": (ITERATION_TIME,),
+    "aggregation": (
+        Quantity("share of sums that the switch completed", _aggregation, highest=1.0),
+        Quantity("packets added by the server, per fragment sent", _collisions),
+    ),
+    "accuracy": (Quantity("time to the target accuracy", _accuracy, is_time=True),),
+    "fairness": (Quantity("Jain's index of the jobs' speeds", _fairness, highest=1.0), ITERATION_TIME),
+}
+"""For each figure of a plan what its panels show; the first is the one that sweep.json and the terminal tell."""
+
+SEEDS = "run.seed"
+KEYS = {
+    SEEDS: "seeds",
+    "topology.workers": "number of workers",
+    "straggler.slowdown": "slow-down",
+    "straggler.slowdown_range": "range of slow-downs",
+    "straggler.workers": "slow workers",
+    "switch.slots": "slots of the switch",
+    "switch.slots_per_job": "slots of each job",
+    "network.loss": "packets lost by each link",
+    "job.micro_batches": "micro-batches of a shard",
+    "job.jobs": "jobs at once",
+}
+"""What people call the keys that the project's own plans sweep."""
+
+
+def table(plan: Plan, results: Sequence[tuple[Any, RunResult]]) -> dict[str, Any]:
+    """The numbers of a sweep, ready for JSON.
+
+    Args: plan: with its sweep; results: (value, result) of each point.
+    """
+    quantities = QUANTITIES[plan.sweep.figure]
+    rows = []
+    for value, result in results:
+        policies = {}
+        for policy in stats.policies(result):
+            shown = {quantity.title: _numbers(quantity.of(policy, result.plan)) for quantity in quantities}
+            policies[policy.policy] = {
+                **shown[quantities[0].title],
+                "quantities": shown,
+                "iteration_time_s": policy.mean_s,
+                "fluid_bound_s": policy.fluid_bound_s,
+                "sums_checked": sum(run.sums_checked for run in policy.runs),
+                "sums_wrong": sum(run.sums_wrong for run in policy.runs),
+                "fragments": _sum(run.fragments for run in policy.runs),
+                "help": _sum(run.help for run in policy.runs),
+            }
+        rows.append({"value": value, "policies": policies})
+    found = {
+        "schema": 1,
+        "key": plan.sweep.key,
+        "figure": plan.sweep.figure,
+        "quantity": quantities[0].title,
+        "points": rows,
+    }
+    return {**found, "all": _over_seeds(rows)} if plan.sweep.key == SEEDS else found
+
+
+def _over_seeds(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Of each policy the mean over seeds, which differ by chance alone: of a seed that has repetitions, their mean."""
+    found: dict[str, Any] = {}
+    for policy in dict.fromkeys(name for row in rows for name in row["policies"]):
+        parts = [row["policies"][policy]["quantities"] for row in rows if policy in row["policies"]]
+        shown = {
+            title: _numbers([part[title]["mean"] for part in parts if part[title]["mean"] is not None])
+            for title in parts[0]
+        }
+        shown = {title: {**{k: v for k, v in n.items() if k != "repetitions"}, "seeds": n["repetitions"]}
+                 for title, n in shown.items()}  # fmt: skip
+        found[policy] = {**next(iter(shown.values())), "quantities": shown}
+    return found
+
+
+def _numbers(found: list[float]) -> dict[str, Any]:
+    mean = sum(found) / len(found) if found else None
+    return {"mean": mean, "ci95": stats.interval95(found), "repetitions": len(found)}
+
+
+def _sum(counts: Any) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for each in counts:
+        for name, count in each.items():
+            total[name] = total.get(name, 0) + count
+    return total
+
+
+def write(plan: Plan, numbers: dict[str, Any], folder: Path) -> Path:
+    """Writes sweep.json."""
+    return write_text(folder / "sweep.json", json.dumps(numbers, indent=2) + "\n")
+
+
+# --- drawing ----------------------------------------------------------------------------------------------------------
+
+
+def draw(plan: Plan, numbers: dict[str, Any], folder: Path) -> Path:
+    """Draws sweep.png. Args: numbers: of `table`. Raises: MissingPartError without matplotlib; UserError."""
+    style.require_matplotlib()
+    quantities = QUANTITIES[plan.sweep.figure]
+    with style.applied():
+        first = quantities[0].title
+        # within the panel more would lie on the lines
+        labels = [*map(policy_name, plan.run.policies), BOUND_LABEL] if len(plan.run.policies) > MOST_INSIDE else []
+        title = f"{first[0].upper()}{first[1:]} over {name_of(plan.sweep.key)}"
+        made = style.figure(PANEL_IN, title, subtitle(plan), legend=style.legend_rows(labels))
+        panels = made.subplots(1, len(quantities), squeeze=False)[0]
+        for axes, quantity in zip(panels, quantities, strict=True):
+            _panel(axes, quantity, plan, numbers)
+        keys = panels[0].get_legend_handles_labels()[0]
+        if keys and labels:
+            style.add_legend(made, keys, PANEL_IN)
+        elif keys:
+            panels[0].legend()
+        return style.save(made, folder / "sweep.png")
+
+
+def _panel(axes: "Axes", quantity: Quantity, plan: Plan, numbers: dict[str, Any]) -> None:
+    points = numbers["points"]
+    places, labels, is_log = _places([point["value"] for point in points], plan.sweep.key)
+    found = {
+        policy: [(x, _of(point, policy, quantity)) for x, point in zip(places, points, strict=True)]
+        for policy in plan.run.policies
+    }
+    tops = [max([n["mean"], *(n["ci95"] or ())]) for lines in found.values() for _, n in lines if n["mean"] is not None]
+    factor, unit = axis_unit(max(tops, default=1.0)) if quantity.is_time else (1.0, "")
+    for policy, line in found.items():
+        shown = [(x, n["mean"] / factor, n["ci95"]) for x, n in line if n["mean"] is not None]
+        if shown:
+            half = [(interval[1] - interval[0]) / 2 / factor if interval else 0.0 for _, _, interval in shown]
+            axes.errorbar(
+                [x for x, _, _ in shown], [y for _, y, _ in shown], yerr=half, color=style.policy_colour(policy),
+                label=policy_name(policy), marker="o", ms=5, lw=2, capsize=3, elinewidth=1.1,
+            )  # fmt: skip
+    if quantity.has_bound and plan.straggler.by != "congestion":
+        _bound(axes, places, points, plan.run.policies[0], factor)
+    if plan.sweep.key == SEEDS:
+        _means(axes, quantity, numbers["all"], factor)
+    if is_log:
+        axes.set_xscale("log")
+        axes.minorticks_off()
+    axes.set_xticks(places, labels)
+    axes.set_xlabel(f"{name_of(plan.sweep.key)} ({plan.sweep.key})" if plan.sweep.key in KEYS else plan.sweep.key)
+    axes.set_ylabel(f"{quantity.title}{f' ({unit})' if unit else ''}")
+    # an interval of few repetitions may be far longer than what it is about
+    limit = quantity.highest * 1.05 if quantity.highest else 1.08 * max(tops, default=1.0) / factor
+    axes.set_ylim(0, limit or 1.0)
+    axes.grid(axis="y")
+
+
+def _means(axes: "Axes", quantity: Quantity, policies: dict[str, Any], factor: float) -> None:
+    """Over all seeds: a line at the mean, and a band for its interval."""
+    for policy, found in policies.items():
+        shown = found["quantities"][quantity.title]
+        if shown["mean"] is not None:
+            axes.axhline(shown["mean"] / factor, color=style.policy_colour(policy), lw=1.0, ls=":")
+        if shown["ci95"]:
+            low, high = shown["ci95"]
+            axes.axhspan(low / factor, high / factor, color=style.policy_colour(policy), alpha=0.15, lw=0)
+
+
+def _of(point: dict[str, Any], policy: str, quantity: Quantity) -> dict[str, Any]:
+    nothing = {"mean": None, "ci95": None}
+    return dict(point["policies"].get(policy, {}).get("quantities", {}).get(quantity.title, nothing))
+
+
+def _bound(axes: "Axes", places: list[float], points: Sequence[dict[str, Any]], policy: str, factor: float) -> None:
+    """The fluid bound: all work over all speed. It says nothing of sending."""
+    bounds = [point["policies"].get(policy, {}).get("fluid_bound_s") for point in points]
+    shown = [(x, bound / factor) for x, bound in zip(places, bounds, strict=True) if bound]
+    if shown:
+        axes.plot(
+            [x for x, _ in shown], [y for _, y in shown], color=style.BOUND_COLOUR, lw=1.2, ls=(0, (4, 2)),
+            label=BOUND_LABEL,
+        )  # fmt: skip
+
+
+def name_of(key: str) -> str:
+    return KEYS.get(key, key)
+
+
+def subtitle(plan: Plan) -> str:
+    """What was the same at all points."""
+    topology, repetitions = plan.topology, plan.run.repetitions
+    jobs = f"{in_words(plan.job.jobs)} jobs of " if plan.job.jobs > 1 and plan.sweep.key != "job.jobs" else ""
+    each = " in each job" if plan.sweep.key == "job.jobs" else ""
+    who = f"{jobs}{plural(topology.workers, 'worker')}{each}, " if plan.sweep.key != "topology.workers" else ""
+    has_links = plan.run.backend != "local" and topology.link_mbps < 10_000
+    links = f"{topology.link_mbps:g} Mbit/s links, " if has_links else ""
+    again = f", {repetitions} repetitions with 95 % intervals of the mean" if repetitions > 1 else ""
+    if plan.sweep.key == SEEDS:
+        again += "; dotted: mean over seeds, with its 95 % interval"
+    return f"{who}{topology.kind} topology, {links}{plan.job.model}, {plural(plan.run.steps, 'step')}{again}"
+
+
+def _places(values: Sequence[Any], key: str) -> tuple[list[float], list[str], bool]:
+    """Where the values are on the axis, what is written there, and whether the axis is logarithmic."""
+    labels = [label(value, key) for value in values]
+    if key == SEEDS:
+        return [float(n) for n in range(len(values))], labels, False  # names, not amounts
+    places = [float(v) if isinstance(v, int | float) and not isinstance(v, bool) else math.nan for v in values]
+    evenly = [float(n) for n in range(len(values))]
+    if not all(map(math.isfinite, places)) or len(places) < 2:
+        return evenly, labels, False
+    if min(places) > 0 and max(places) / min(places) > LOGARITHMIC_FROM:
+        return places, labels, True
+    ordered = sorted(places)
+    closest = min(after - before for before, after in itertools.pairwise(ordered))
+    if closest < CLOSEST * (ordered[-1] - ordered[0]):
+        return evenly, labels, False
+    return places, labels, False
+
+
+def label(value: Any, key: str) -> str:
+    """A value as people read it."""
+    if isinstance(value, list | tuple):
+        between = " to " if key.endswith("_range") else ", "
+        return between.join(label(each, "") for each in value) or "none"
+    if key == "network.loss" and isinstance(value, int | float):
+        return f"{100 * value:g}{NBSP}%"
+    return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)

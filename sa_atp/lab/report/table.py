@@ -1,0 +1,244 @@
+"""The table at the end of a run: a column per policy, so that it stays legible at 80 characters."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from sa_atp.basics import terminal
+from sa_atp.basics.words import join
+from sa_atp.lab.report import comparing, findings, stats
+from sa_atp.lab.report.summary import summarise
+from sa_atp.lab.report.text import NBSP, digits, duration, factor, number, percent, policy_name
+from sa_atp.lab.runs.records import RunResult
+
+LABEL_WIDTH, COLUMN_WIDTH = 27, 12
+OVERVIEW_WIDTH = 80
+AGAINST = "to baseline"
+
+Cell = Callable[[str, dict[str, Any], dict[str, Any]], str]
+"""Of (policy, its summary, the comparison): what stands in its column."""
+
+
+def print_table(result: RunResult, console: Console | None = None) -> None:
+    """Prints the table of a run. Args: console: by default, standard output."""
+    console = console or terminal.console()
+    for part in parts(result, console.width):
+        if isinstance(part, Table):
+            console.print()
+            terminal.print_table(console, part)
+        else:
+            console.print(part)
+
+
+def parts(result: RunResult, width: int = 80) -> list[Text | Table]:
+    """What a run comes to.
+
+    Args: width: in characters. Where not all policies fit beside each other they stand below each other, with the most
+        important numbers; where there is no room for that either, tables follow.
+    """
+    summary = summarise(result)
+    policies = list(summary["policies"])
+    baseline = summary["comparison"]["baseline"]
+    found: list[Text | Table] = [
+        Text(findings.iteration_time(result), style="bold"),
+        Text(findings.what_ran(result), style="dim"),
+    ]
+    per_table = max(1, (width - LABEL_WIDTH - 2) // (COLUMN_WIDTH + 2))
+    if len(policies) > per_table and width >= OVERVIEW_WIDTH:
+        found.append(_overview(summary, baseline))
+    else:
+        for first in range(0, len(policies), per_table):
+            found.append(_table(summary, policies[first : first + per_table], baseline))
+    found.append(Text())
+    found.extend(Text(line) for line in notes(result, summary))
+    for remark in findings.remarks(result, summary):
+        found.append(Text(remark.text, style="bold red" if remark.level == "wrong" else "yellow"))
+    return found
+
+
+def rows(summary: dict[str, Any]) -> list[tuple[str, list[tuple[str, Cell]]]]:
+    """(heading, rows of a label and its cells): the same rows on the terminal and in report.html."""
+    goal = percent(summary["target_accuracy"])
+    several = any(p["iteration_time_s"]["mean_ci95"] for p in summary["policies"].values())
+    time: list[tuple[str, Cell]] = [
+        ("mean", lambda _, p, __: duration(p["iteration_time_s"]["mean"])),
+        ("p50", lambda _, p, __: duration(p["iteration_time_s"]["p50"])),
+        ("p99", lambda _, p, __: duration(p["iteration_time_s"]["p99"])),
+        ("longest", lambda _, p, __: duration(p["iteration_time_s"]["max"])),
+        (AGAINST, _against),
+        ("speed-up", lambda name, _, c: _of(c["speedup"], name, factor)),
+        ("times the fluid bound", lambda _, p, __: factor(p["ratio_to_fluid_bound"])),
+    ]
+    if several:
+        spread = "± (95 %, repetitions)".replace(" %", f"{NBSP}%")
+        time.insert(5, (spread, lambda name, _, c: _of(c["iteration_time_reduction_ci95"], name, _half_percent)))
+        time.insert(1, (spread, lambda _, p, __: _half(p)))
+    workers: list[tuple[str, Cell]] = [
+        ("p99 of a worker's step", lambda _, p, __: duration(p["worker_iteration_time_s"]["p99"])),
+        ("share of time waiting", lambda _, p, __: percent(p["time_share"].get("wait"))),
+        ("share of time helping", lambda _, p, __: percent(p["time_share"].get("help"))),
+        ("steps with help", lambda _, p, __: f"{number(p['help']['helped_steps'])} of {number(p['iterations'])}"),
+        ("micro-batches by helpers", lambda _, p, __: number(p["help"]["micro_batches"])),
+    ]
+    training: list[tuple[str, Cell]] = [
+        ("final loss", lambda _, p, __: _digits(p["final_loss"])),
+        ("final accuracy", lambda _, p, __: _accuracy(p["final_accuracy"])),
+        (f"time to {goal} accuracy", lambda _, p, __: duration(p["time_to_accuracy_s"])),
+        ("speed-up of training", lambda name, _, c: _of(c["training_speedup"], name, factor)),
+    ]
+    sums: list[tuple[str, Cell]] = [
+        ("checked", lambda _, p, __: number(p["sums_checked"])),
+        ("wrong", lambda _, p, __: number(p["sums_wrong"])),
+        ("fragments sent", lambda _, p, __: _count(p["fragments"]["sent"])),
+        ("fragments retransmitted", lambda _, p, __: _count(p["fragments"]["retransmitted"])),
+    ]
+    found = [("Iteration time", time), ("Workers", workers)]
+    if any(p[key] is not None for p in summary["policies"].values() for key in ("final_loss", "final_accuracy")):
+        found.append(("Training, held out", training))
+    return [*found, ("Sums", sums), *_jobs(summary), *_links(summary)]
+
+
+def _jobs(summary: dict[str, Any]) -> list[tuple[str, list[tuple[str, Cell]]]]:
+    """Where several jobs ran at once: how fast each was, and how fair that is."""
+    count = max((len(p["iteration_time_s"]["mean_of_jobs"]) for p in summary["policies"].values()), default=0)
+    if count < 2:
+        return []
+
+    def mean_of(job: int) -> Cell:
+        return lambda _, p, __: duration(dict(enumerate(p["iteration_time_s"]["mean_of_jobs"])).get(job))
+
+    lines = [(f"job {job}, mean", mean_of(job)) for job in range(count)]
+    return [("Jobs at once", [*lines, ("Jain's fairness index", lambda _, p, __: _digits(p["fairness"]))])]
+
+
+def _links(summary: dict[str, Any]) -> list[tuple[str, list[tuple[str, Cell]]]]:
+    """What went up the links between switches, in contributions of one worker."""
+    names = list(dict.fromkeys(link for p in summary["policies"].values() for link in p["streams_per_link"]))
+
+    def streams_on(link: str) -> Cell:
+        return lambda _, p, __: _digits(p["streams_per_link"].get(link))
+
+    return [("Streams up a link, as counted", [(link, streams_on(link)) for link in names])] if names else []
+
+
+def notes(result: RunResult, summary: dict[str, Any]) -> list[str]:
+    """What belongs below the table: the fluid bound, and what the times are times of."""
+    lines = []
+    bound, reduction = summary["comparison"]["fluid_bound_s"], summary["comparison"]["fluid_bound_reduction"]
+    if bound is not None:
+        less = f", {percent(reduction)} below the baseline" if reduction is not None and reduction > 0 else ""
+        lines.append(f"Fluid bound: {duration(bound)} per iteration{less} (devices alone: all work over all speed).")
+    lines += _of_other_samples(summary)
+    lines += _of_few_values(summary)
+    lines.append(findings.device_speed(result))
+    return lines
+
+
+def _of_other_samples(summary: dict[str, Any]) -> list[str]:
+    """Policies whose iterations are not of as much work as the baseline's."""
+    baseline = summary["policies"].get(summary["comparison"]["baseline"], {}).get("samples_per_update")
+    return [
+        f"{policy_name(policy)}: an update is of {number(each['samples_per_update'])} samples, not {number(baseline)}."
+        for policy, each in summary["policies"].items()
+        if baseline is not None and each["samples_per_update"] not in (None, baseline)
+    ]
+
+
+def _of_few_values(summary: dict[str, Any]) -> list[str]:
+    """Which percentiles are not there, and why."""
+    counts = [p["iterations_counted"] for p in summary["policies"].values() if p["iterations_counted"]]
+    missing = [f"p{which}" for which in (50, 99) if counts and min(counts) < stats.values_for(which)]
+    if not missing:
+        return []
+    need = join([f"{name} takes {number(stats.values_for(int(name[1:])))} steps" for name in missing])
+    return [f"{need}, and {number(min(counts))} counted: – in its place."]
+
+
+def _overview(summary: dict[str, Any], baseline: str | None) -> Table:
+    """All policies, a row each."""
+    policies, comparison = summary["policies"], summary["comparison"]
+    is_trained = any(p["final_accuracy"] is not None for p in policies.values())
+    columns: list[tuple[str, Cell]] = [
+        ("mean", lambda _, p, __: duration(p["iteration_time_s"]["mean"])),
+        ("longest", lambda _, p, __: duration(p["iteration_time_s"]["max"])),
+        (AGAINST, _against),
+    ]
+    if is_trained:
+        goal = percent(summary["target_accuracy"])
+        columns.append(("accuracy", lambda _, p, __: _accuracy(p["final_accuracy"])))
+        columns.append((f"to {goal}", lambda _, p, __: duration(p["time_to_accuracy_s"])))
+    else:
+        columns.append(("waiting", lambda _, p, __: percent(p["time_share"].get("wait"))))
+        columns.append(("helping", lambda _, p, __: percent(p["time_share"].get("help"))))
+    columns.append(("checked", lambda _, p, __: number(p["sums_checked"])))
+    columns.append(("wrong", lambda _, p, __: number(p["sums_wrong"])))
+    made = Table(box=None, padding=(0, 1, 0, 0), show_edge=False, pad_edge=False, header_style="bold")
+    made.add_column("Iteration time")
+    for label, _ in columns:
+        made.add_column(label, justify="right", min_width=len(label), no_wrap=True)
+    for policy, each in policies.items():
+        name = Text(policy_name(policy))
+        if policy == baseline:
+            name.append(" (baseline)", style="dim")
+        made.add_row(name, *(_emphasis(label, cell(policy, each, comparison)) for label, cell in columns))
+    return made
+
+
+def _table(summary: dict[str, Any], policies: Sequence[str], baseline: str | None) -> Table:
+    made = Table(box=None, padding=(0, 1, 0, 1), show_edge=False, pad_edge=False, header_style="bold")
+    made.add_column("")
+    for policy in policies:
+        made.add_column(policy_name(policy), justify="right", min_width=COLUMN_WIDTH)
+    if baseline in policies:
+        made.add_row("", *(Text("baseline", style="dim") if p == baseline else "" for p in policies))
+    for heading, lines in rows(summary):
+        made.add_row(Text(heading, style="bold cyan"))
+        for label, cell in lines:
+            cells = [cell(p, summary["policies"][p], summary["comparison"]) for p in policies]
+            made.add_row(Padding(label, (0, 0, 0, 2)), *(_emphasis(label, text) for text in cells))
+    return made
+
+
+def _emphasis(label: str, text: str) -> Text:
+    if label == "wrong" and text != "0":
+        return Text(text, style="bold red")
+    return Text(text, style="bold" if label in (AGAINST, "speed-up") else "")
+
+
+def _against(policy: str, _: dict[str, Any], comparison: dict[str, Any]) -> str:
+    """How much shorter or longer iterations are than the baseline's; empty for the baseline itself."""
+    reduction = comparison["iteration_time_reduction"].get(policy)
+    if reduction is None:
+        return "" if policy == comparison["baseline"] else "–"
+    verdict: comparing.Verdict = comparison["verdict"][policy]
+    return comparing.Comparison(verdict, reduction).in_words()
+
+
+def _of(values: dict[str, Any], policy: str, write: Callable[[Any], str]) -> str:
+    """A comparison with the baseline; empty for the baseline itself."""
+    return write(values[policy]) if policy in values else ""
+
+
+def _half(policy: dict[str, Any]) -> str:
+    interval = policy["iteration_time_s"]["mean_ci95"]
+    return duration((interval[1] - interval[0]) / 2) if interval else "–"
+
+
+def _half_percent(interval: list[float] | None) -> str:
+    return percent((interval[1] - interval[0]) / 2) if interval else "–"
+
+
+def _accuracy(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f}{NBSP}%"
+
+
+def _count(value: int | None) -> str:
+    return "–" if value is None else number(value)
+
+
+def _digits(value: float | None) -> str:
+    return "–" if value is None else digits(value)

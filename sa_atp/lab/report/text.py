@@ -1,0 +1,160 @@
+"""Numbers and circumstances in words: what every table, figure and page says in the same way."""
+
+import math
+from collections import defaultdict
+
+from sa_atp.lab import policies
+from sa_atp.lab.runs.records import RunResult
+
+NBSP = "\u00a0"  # between a number and its unit, so that they stay on one line
+
+_COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
+
+
+def policy_name(policy: str) -> str:
+    """What tables and figures call a policy."""
+    return policies.title(policy)
+
+
+def in_words(count: int) -> str:
+    """A small number as a word."""
+    return _COUNTS[count] if 0 <= count < len(_COUNTS) else number(count)
+
+
+def number(value: int) -> str:
+    """A whole number with its thousands apart: 14 400."""
+    return f"{value:,}".replace(",", NBSP)
+
+
+def digits(value: float, significant: int = 3) -> str:
+    """A number to so many significant digits, never in scientific notation: 0.0123, 1.23, 12.3, 123, 1230 -> 1230."""
+    value = float(f"{value:.{significant}g}")
+    if not math.isfinite(value):
+        return str(value)
+    if value == 0:
+        return "0"
+    places = max(0, significant - 1 - math.floor(math.log10(abs(value))))
+    return f"{value:.{min(places, 9)}f}"
+
+
+def duration(seconds: float | None, *, short: bool = False) -> str:
+    """A time with its unit: 157 ms, 1.50 s. Args: seconds: None is a dash. short: 1.5 s (what was set, not measured)."""
+    if seconds is None or not math.isfinite(seconds):
+        return "–"
+    if seconds == 0:
+        return f"0{NBSP}s"
+    for scale, unit in _UNITS:
+        # 0.99996 is a second, not 1000 ms
+        if float(f"{abs(seconds):.3g}") >= scale:
+            value = digits(seconds / scale)
+            return f"{value.rstrip('0').rstrip('.') if short and '.' in value else value}{NBSP}{unit}"
+    return f"{digits(seconds / 1e-6)}{NBSP}µs"
+
+
+def axis_unit(longest_s: float) -> tuple[float, str]:
+    """Unit for an axis that reaches so far: (seconds in one unit, its name)."""
+    if longest_s > 2.0:
+        return _UNITS[0]
+    return _UNITS[1] if longest_s > 2e-3 else _UNITS[2]
+
+
+def percent(share: float | None) -> str:
+    """A share in per cent: 68 %, 3.4 %, 0.07 %."""
+    if share is None or not math.isfinite(share):
+        return "–"
+    value = 100 * share
+    size = abs(value)
+    if size == 0 or 10 <= size < 90 or size >= 99.95:
+        text = f"{value:.0f}"
+    elif size >= 90:
+        text = f"{value:.1f}".removesuffix(".0")
+    else:
+        text = digits(value, 2 if size >= 0.01 else 1)
+    return f"{text}{NBSP}%"
+
+
+def factor(value: float | None) -> str:
+    """A ratio: 3.2×."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    return f"{digits(value, 3 if value >= 10 or 0.9 < value < 1.1 else 2)}×"
+
+
+def slower(slowdown: float, significant: int = 3) -> str:
+    """4× slower."""
+    return f"{_short(slowdown, significant)}× slower"
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{number(count)}{NBSP}{noun}{'' if count == 1 else 's'}"
+
+
+def situation(result: RunResult) -> str:
+    """Which stragglers there were, from what the steps recorded: "with one worker 4× slower"."""
+    straggler = result.plan.straggler
+    if straggler.by == "congestion" and straggler.pattern == "constant":
+        links = f"{in_words(len(straggler.workers))} congested link{'' if len(straggler.workers) == 1 else 's'}"
+        return f"with {links}, {slower(straggler.slowdown)}"
+    found = []
+    slow = _slow_workers(result)
+    patterns = [tuple(sorted(workers.items())) for workers in slow.values()]
+    if any(patterns):
+        found.append(_slow(patterns, result.plan.topology.workers))
+    paused = {i.worker for run in result.runs for i in run.intervals if i.kind == "pause"}
+    if paused and straggler.pattern == "random-pause":
+        low, high = (_short(length, 3) for length in straggler.pause_range)
+        found.append(f"pauses of {low} to {high} iterations in {percent(straggler.probability)} of all workers' steps")
+    elif paused:
+        often = "every step" if straggler.every == 1 else f"every {_ordinal(straggler.every)} step"
+        found.append(f"{_workers(len(paused))} pausing for {duration(straggler.pause_s, short=True)} in {often}")
+    if straggler.pattern == "contention" and straggler.workers:
+        links = f"{in_words(len(straggler.workers))} link{'' if len(straggler.workers) == 1 else 's'}"
+        found.append(f"{links} contended at times, {percent(straggler.share)} left")
+    return f"with {' and '.join(found)}" if found else "with no straggler"
+
+
+def _slow_workers(result: RunResult) -> dict[tuple[int, int], dict[int, float]]:
+    """(repetition, step) -> slow-down of every slow worker, from the first policy that ran; jobs have the same."""
+    found: dict[tuple[int, int], dict[int, float]] = defaultdict(dict)
+    reports: dict[tuple[int, int], int] = defaultdict(int)
+    first = result.runs[0].policy if result.runs else None
+    for run in result.runs:
+        if run.policy != first:
+            continue
+        for each in run.iterations:
+            slow = found[run.repetition, each.step]
+            reports[run.repetition, each.step] += 1
+            if each.slowdown > 1:
+                slow[each.worker] = each.slowdown
+    # where workers are not in step, slow ones have fewer: what is missing says nothing
+    whole = max(reports.values(), default=0)
+    return {step: slow for step, slow in found.items() if reports[step] == whole}
+
+
+def _slow(patterns: list[tuple[tuple[int, float], ...]], workers: int) -> str:
+    factors = [f for pattern in patterns for _, f in pattern]
+    low, high = min(factors), max(factors)
+    how = slower(low) if low == high else f"{_short(low, 2)}× to {slower(high, 2)}"
+    if len(set(patterns)) == 1:
+        everybody = len(patterns[0]) == workers and workers > 1
+        who = f"all {in_words(workers)} workers" if everybody else _workers(len(patterns[0]))
+        return f"{who} {how}"
+    if all(len(pattern) == 1 for pattern in patterns):
+        same = len({worker for pattern in patterns for worker, _ in pattern}) == 1
+        return f"one worker {how}" if same else f"one worker in each step {how}, not always the same one"
+    return f"some workers {how} at times"
+
+
+def _short(value: float, significant: int) -> str:
+    """As few digits as say it: 4, 2.5."""
+    return f"{float(f'{value:.{significant}g}'):g}"
+
+
+def _workers(number: int) -> str:
+    return f"{in_words(number)} worker{'' if number == 1 else 's'}"
+
+
+def _ordinal(number: int) -> str:
+    ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"

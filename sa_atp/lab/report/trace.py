@@ -1,0 +1,75 @@
+"""timeline.json: who did what when, in Chrome's trace-event format. It opens in Perfetto and in chrome://tracing.
+
+A process is one repetition of one policy, a thread is one worker. Viewers choose colours by name (Perfetto) or by
+`cname` (chrome://tracing), so names begin with the activity.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from sa_atp.lab.report.text import policy_name
+from sa_atp.lab.runs.records import Interval, PolicyRun, RunResult
+
+# The nearest to the figures' colours that the format has names for:
+# https://github.com/catapult-project/catapult/blob/main/tracing/tracing/base/color_scheme.html
+COLOURS = {
+    "compute": "rail_response",  # blue
+    "help": "thread_state_iowait",  # orange
+    "send": "rail_load",  # green
+    "wait": "grey",
+    "pause": "thread_state_uninterruptible",  # mauve
+}
+
+
+def trace(result: RunResult) -> dict[str, Any]:
+    """All repetitions of all policies as trace events; times in microseconds from the first step of each."""
+    events = [event for pid, run in enumerate(result.runs, start=1) for event in _process(result, pid, run)]
+    return {
+        "displayTimeUnit": "ms",
+        "otherData": {"plan": result.plan_path, "backend": result.backend, "switch": result.switch},
+        "traceEvents": events,
+    }
+
+
+def _process(result: RunResult, pid: int, run: PolicyRun) -> Iterator[dict[str, Any]]:
+    name = policy_name(run.policy)
+    if result.plan.run.repetitions > 1:
+        name += f", repetition {run.repetition + 1}"
+    if result.plan.job.jobs > 1:
+        name += f", job {run.job}"
+    yield _metadata(pid, 0, "process_name", {"name": name})
+    yield _metadata(pid, 0, "process_sort_index", {"sort_index": pid})
+    for worker in sorted({i.worker for i in run.intervals} | {i.worker for i in run.iterations}):
+        yield _metadata(pid, worker, "thread_name", {"name": f"worker {worker}"})
+        yield _metadata(pid, worker, "thread_sort_index", {"sort_index": worker})
+    starts: dict[int, int] = {}
+    for interval in run.intervals:
+        starts[interval.step] = min(interval.start_us, starts.get(interval.step, interval.start_us))
+    for step, start_us in sorted(starts.items()):
+        yield {"name": f"step {step}", "cat": "step", "ph": "i", "s": "p", "ts": start_us, "pid": pid, "tid": 0}
+    slow = {(i.worker, i.step): i.slowdown for i in run.iterations if i.slowdown > 1}
+    for interval in sorted(run.intervals, key=lambda i: (i.start_us, -i.end_us)):
+        yield _complete(pid, interval, slow.get((interval.worker, interval.step)))
+
+
+def _complete(pid: int, interval: Interval, slowdown: float | None) -> dict[str, Any]:
+    args: dict[str, Any] = {"step": interval.step}
+    if interval.label:
+        args["what"] = interval.label
+    if slowdown is not None:
+        args["slowdown"] = slowdown
+    return {
+        "name": f"help: {interval.label}" if interval.kind == "help" and interval.label else interval.kind,
+        "cat": interval.kind,
+        "ph": "X",
+        "ts": interval.start_us,
+        "dur": max(0, interval.end_us - interval.start_us),
+        "pid": pid,
+        "tid": interval.worker,
+        "cname": COLOURS[interval.kind],
+        "args": args,
+    }
+
+
+def _metadata(pid: int, tid: int, name: str, args: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "ph": "M", "pid": pid, "tid": tid, "args": args}

@@ -1,0 +1,1 @@
+"""The papers' headlines beside ours: `sa-atp reproduce`."""

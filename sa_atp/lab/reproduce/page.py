@@ -1,0 +1,311 @@
+"""The page of `sa-atp reproduce`: what the papers say, what was found, and why where it was not."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from sa_atp.basics.words import join, plural
+from sa_atp.lab.report.text import NBSP, digits, duration, percent, policy_name
+from sa_atp.lab.reproduce.points import Found, bound_ratio, limit, median, sums_wrong, value, values
+from sa_atp.lab.reproduce.settings import TARGET, Claim, Headline
+
+Findings = Mapping[str, Sequence[Sequence[Found]]]
+"""For each headline, for each claim, for each of its settings."""
+LEAST = 0.0005  # shorter by less than that is as long
+PLACES = 6  # of numbers in reproduce.json
+INNERMOST = re.compile(r"[\[{][^\[\]{}\"]*(?:\"[^\"]*\"[^\[\]{}\"]*)*[\]}]")
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def numbers(
+    headlines: Sequence[Headline], found: Findings, seed: int, seeds: Sequence[int], steps: int | None
+) -> dict[str, Any]:
+    """What reproduce.json holds."""
+    return {
+        "schema": 1,
+        "seed": seed,
+        "seeds": list(seeds),
+        "steps": steps,
+        "target_accuracy": TARGET,
+        "headlines": [
+            {
+                "name": headline.name,
+                "title": headline.title,
+                "source": headline.source,
+                "paper": headline.says,
+                "claims": [
+                    _claim(claim, settings)
+                    for claim, settings in zip(headline.claims, found[headline.name], strict=True)
+                ],
+                "differs": list(headline.differs),
+            }
+            for headline in headlines
+        ],
+        "sums_wrong": sum(sums_wrong(settings) for claims in found.values() for settings in claims),
+    }
+
+
+def _claim(claim: Claim, settings: Sequence[Found]) -> dict[str, Any]:
+    return {
+        "policy": claim.policy,
+        "baseline": claim.baseline,
+        "quantity": {"iteration": "iteration_time", "accuracy": "time_to_accuracy"}[claim.quantity],
+        "figure": "speedup" if claim.is_speedup else "reduction",
+        "paper": claim.paper,
+        "ours": _spread(values(claim, settings)),
+        "reached": _reached(claim, values(claim, settings)) if claim.paper is not None else None,
+        "settings": [
+            {
+                "name": each.setting.name,
+                "plan": {name: dict(table) for name, table in each.setting.tables.items()},
+                "learning_rates": dict(each.rates),
+                "ours": _spread(values(claim, [each])),
+                "at_fluid_bound": _round(limit(claim, each)),
+                "runs": [
+                    {
+                        "seed": sample.seed,
+                        "value": _round(None if (r := sample.ratio(claim.quantity)) is None else value(claim, r)),
+                        claim.policy: {key: _round(number) for key, number in sample.policy.items()},
+                        claim.baseline: {key: _round(number) for key, number in sample.baseline.items()},
+                    }
+                    for sample in each.samples
+                ],
+            }
+            for each in settings
+        ],
+    }
+
+
+def _spread(found: Sequence[float]) -> dict[str, Any]:
+    return {
+        "runs": len(found),
+        "min": _round(min(found, default=None)),
+        "median": _round(median(found)),
+        "max": _round(max(found, default=None)),
+    }
+
+
+def _round(number: Any) -> Any:
+    return round(number, PLACES) if isinstance(number, float) else number
+
+
+def _reached(claim: Claim, found: Sequence[float]) -> int:
+    """In how many runs."""
+    return sum(claim.paper is not None and number >= claim.paper for number in found)
+
+
+def as_text(found: Mapping[str, Any]) -> str:
+    """As JSON; lists and objects that hold no others have a line each."""
+    text = json.dumps(found, indent=1, allow_nan=False)
+    return INNERMOST.sub(lambda match: re.sub(r"\n *", " ", match[0]), text) + "\n"
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+
+def shown(claim: Claim, number: float | None, *, exact: bool = False) -> str:
+    """As the paper writes it. Args: exact: all of the paper's digits."""
+    if number is None:
+        return "–"
+    if claim.is_speedup:
+        return f"{number:.2f}×" if not exact else f"{number:g}×"
+    if exact:
+        return f"{100 * number:g}{NBSP}%"
+    if abs(number) < LEAST:
+        return f"0{NBSP}%"
+    return percent(number).replace("-", "−")
+
+
+def names(claim: Claim) -> str:
+    return f"{policy_name(claim.policy)} against {policy_name(claim.baseline)}"
+
+
+def quantity(claim: Claim) -> str:
+    what = "time of a step" if claim.quantity == "iteration" else f"time to {100 * TARGET:g} % accuracy"
+    return f"{what}, {'how many times shorter' if claim.is_speedup else 'by how much shorter'}"
+
+
+def page(
+    headlines: Sequence[Headline],
+    found: Findings,
+    seed: int,
+    seeds: Sequence[int],
+    steps: int | None,
+    figure: str,
+) -> str:
+    """The whole page, as Markdown."""
+    lines = [
+        "# Headlines of the papers, and what is found here",
+        "",
+        f"`sa-atp reproduce` writes this page, from runs in virtual time (the flow-level model, docs/flow-model.md). Seed "
+        f"{seed}; runs that count have the seeds {join(map(str, seeds))}"
+        + (f", and {plural(steps, 'step')} each, fewer than by default." if steps else ".")
+        + " The numbers behind it are in `reproduce.json`. A value is of one run: a policy and its baseline in one setting "
+        "with one seed. The spread is over all of them, the best and the others.",
+        "",
+        f"![Each headline: the paper's figure, and what is found here in each setting]({figure})",
+        "",
+        "| headline | | paper | ours: min | median | max | runs that reach it |",
+        "|---|---|--:|--:|--:|--:|--:|",
+    ]
+    for headline in headlines:
+        for claim, settings in zip(headline.claims, found[headline.name], strict=True):
+            lines.append(_summary_row(headline, claim, settings))
+    for headline in headlines:
+        lines += ["", *_section(headline, found[headline.name])]
+    return "\n".join(lines) + "\n"
+
+
+def _summary_row(headline: Headline, claim: Claim, settings: Sequence[Found]) -> str:
+    found = values(claim, settings)
+    paper = "–" if claim.paper is None else f"{'up to ' if claim.up_to else ''}{shown(claim, claim.paper, exact=True)}"
+    reached = "–" if claim.paper is None else f"{_reached(claim, found)} of {len(found)}"
+    cells = [shown(claim, n) for n in (min(found, default=None), median(found), max(found, default=None))]
+    return (
+        f"| [{headline.title}](#{headline.name}) | {names(claim)}: {quantity(claim)} | {paper} | "
+        f"{' | '.join(cells)} | {reached} |"
+    )
+
+
+def _section(headline: Headline, claims: Sequence[Sequence[Found]]) -> list[str]:
+    lines = [f"## {headline.title}", "", f"{headline.says} Source: {headline.source}.", ""]
+    for claim, settings in zip(headline.claims, claims, strict=True):
+        lines += [f"**{names(claim)}: {quantity(claim)}.** {verdict(claim, settings)}", "", *_rows(claim, settings), ""]
+        lines += [f"- {reason}" for each in settings if (reason := why(claim, each))]
+        if lines[-1]:
+            lines.append("")
+    return [*lines, "What differs from the paper:", "", *(f"- {sentence}" for sentence in headline.differs)]
+
+
+def verdict(claim: Claim, settings: Sequence[Found]) -> str:
+    """Whether the paper's figure is reached, and where."""
+    found = values(claim, settings)
+    gone = _gone(claim, settings)
+    if not found:
+        return f"No run got there.{gone}"
+    ours = f"{shown(claim, min(found))} to {shown(claim, max(found))}, median {shown(claim, median(found))}"
+    if claim.paper is None:
+        return f"No figure to hold it against. Ours: {ours}.{gone}"
+    paper = shown(claim, claim.paper, exact=True)
+    reached = _reached(claim, found)
+    if not reached:
+        return f"The paper's {paper} is not reached. Ours: {ours}.{gone}"
+    where = [each.setting.name for each in settings if _reached(claim, values(claim, [each]))]
+    in_all = "in all runs" if reached == len(found) else f"in {reached} of {len(found)} runs"
+    return f"The paper's {paper} is reached {in_all} ({'; '.join(where)}). Ours: {ours}.{gone}"
+
+
+def _gone(claim: Claim, settings: Sequence[Found]) -> str:
+    """Who did not get to the accuracy, and how often: such runs are in no spread."""
+    if claim.quantity == "iteration":
+        return ""
+    samples = [sample for each in settings for sample in each.samples]
+    late = {
+        policy_name(name): sum(side["time_to_accuracy_s"] is None for side in sides)
+        for name, sides in (
+            (claim.baseline, [sample.baseline for sample in samples]),
+            (claim.policy, [sample.policy for sample in samples]),
+        )
+    }
+    said = join(f"{name} in {count}" for name, count in late.items() if count)
+    return (
+        f" Of {plural(len(samples), 'run')}, {said} did not get there in the steps that it had; these are in no spread."
+        if said
+        else ""
+    )
+
+
+def _rows(claim: Claim, settings: Sequence[Found]) -> list[str]:
+    is_trained = claim.quantity == "accuracy"
+    head = ["setting", "runs", "min", "median", "max", "at the fluid bound",
+            f"a step: {policy_name(claim.baseline)}", policy_name(claim.policy)]  # fmt: skip
+    if is_trained:
+        head += [f"steps to {100 * TARGET:g} %: {policy_name(claim.baseline)}", policy_name(claim.policy)]
+    if settings and settings[0].rates:
+        head += [f"learning rate: {policy_name(claim.baseline)}", policy_name(claim.policy)]
+    if is_trained:
+        head.remove("at the fluid bound")
+    rows = [f"| {' | '.join(head)} |", f"|---|{'--:|' * (len(head) - 1)}"]
+    for each in settings:
+        found = values(claim, [each])
+        cells = [each.setting.name, str(len(found))]
+        cells += [shown(claim, n) for n in (min(found, default=None), median(found), max(found, default=None))]
+        if not is_trained:
+            cells.append(shown(claim, limit(claim, each)))
+        cells += [duration(median(m["iteration_s"] for m in side)) for side in _sides(each)]
+        if is_trained:
+            cells += [_count(median(m["steps_to_accuracy"] for m in side)) for side in _sides(each)]
+        if each.rates:
+            cells += [f"{each.rates[policy]:g}" for policy in (claim.baseline, claim.policy)]
+        rows.append(f"| {' | '.join(cells)} |")
+    return rows
+
+
+def _sides(each: Found) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
+    return [s.baseline for s in each.samples], [s.policy for s in each.samples]
+
+
+def _count(number: float | None) -> str:
+    return "–" if number is None else f"{number:g}"
+
+
+def why(claim: Claim, each: Found) -> str | None:
+    """Why the paper's figure is not reached in a setting, from its numbers; None: the median reaches it."""
+    found = values(claim, [each])
+    middle = median(found)
+    if claim.paper is None or middle is None or middle >= claim.paper:
+        return None
+    head = f"{each.setting.name[0].upper()}{each.setting.name[1:]}: {shown(claim, middle)}"
+    paper = shown(claim, claim.paper, exact=True)
+    if claim.quantity == "iteration":
+        return f"{head}. {_about_bound(claim, each, paper)}"
+    step, steps = median(s.ratio("iteration") for s in each.samples), median(s.of_steps() for s in each.samples)
+    if step is None or steps is None:
+        return None
+    parts = f"its steps take {digits(step, 2)} times as long, and it needs {digits(steps, 2)} times as many (medians)"
+    needed = 1 / claim.paper if claim.is_speedup else 1 - claim.paper
+    if step > needed:
+        bound = bound_ratio(each)
+        at_bound = "" if bound is None else f"; the fluid bound is {digits(bound, 2)} times the baseline's step"
+        return f"{head}: {parts}. {paper} would take steps of {digits(needed, 2)} at as many steps{at_bound}."
+    return f"{head}: {parts}. Shorter steps alone would reach {paper}; what it loses are steps to the accuracy."
+
+
+def _about_bound(claim: Claim, each: Found, paper: str) -> str:
+    bound = limit(claim, each)
+    if bound is None or claim.paper is None:
+        return ""
+    if bound < claim.paper:
+        return (
+            f"Nothing could reach {paper} here: with all work shared by speed (the fluid bound) it would be "
+            f"{shown(claim, bound)}."
+        )
+    took = median(s.policy["iteration_s"] / s.policy["fluid_bound_s"] for s in each.samples)
+    over = "" if took is None else f", but a step takes {digits(took, 3)} times the bound"
+    return f"With all work shared by speed (the fluid bound) it would be {shown(claim, bound)}{over}."
+
+
+def table(found: Mapping[str, Any]) -> Table:
+    """For a terminal. Args: found: of `numbers`."""
+    made = Table(box=None, pad_edge=False)
+    for name in ("headline", "policies", "figure"):
+        made.add_column(name)
+    for name in ("paper", "min", "median", "max", "reached"):
+        made.add_column(name, justify="right")
+    for headline in found["headlines"]:
+        for claim in headline["claims"]:
+            is_speedup = claim["figure"] == "speedup"
+            ours = claim["ours"]
+            cells = [
+                "–" if n is None else f"{n:.2f}×" if is_speedup else percent(n if abs(n) >= LEAST else 0.0)
+                for n in (claim["paper"], ours["min"], ours["median"], ours["max"])
+            ]
+            reached = "–" if claim["reached"] is None else f"{claim['reached']} of {ours['runs']}"
+            who = f"{policy_name(claim['policy'])} : {policy_name(claim['baseline'])}"
+            made.add_row(headline["title"], who, claim["quantity"].replace("_", " "), *cells, reached)
+    return made

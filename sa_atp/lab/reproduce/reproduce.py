@@ -1,0 +1,120 @@
+"""`sa-atp reproduce`: the papers' headlines beside what is found here, in virtual time, on one page.
+
+Nothing of it depends on the machine: the same release and seed make the same page, byte for byte. A committed one is
+docs/reproduce.md.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from sa_atp.basics.errors import UserError
+from sa_atp.basics.words import plural
+from sa_atp.lab.backends import runner
+from sa_atp.lab.report import style
+from sa_atp.lab.report.files import write_text
+from sa_atp.lab.reproduce import page as reproduce_page
+from sa_atp.lab.reproduce.points import Found, find, policies_of, settings_of
+from sa_atp.lab.reproduce.settings import Headline, headlines
+from sa_atp.lab.runs import run_folder
+from sa_atp.lab.runs.points import Kept, Point
+
+SEED = 1
+SEEDS = 3
+LEAST_STEPS = 4
+MOST_SEEDS = 100
+PACKAGES = ("sa_atp", "numpy", "scipy", "torch", "scikit-learn")
+SPACE_BYTES = 20_000_000
+PAGE, NUMBERS, FIGURE = "reproduce.md", "reproduce.json", "reproduce.png"
+POINTS = "points"  # the folder of finished runs
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    headlines: tuple[Headline, ...]
+    seed: int = SEED
+    """Of tuning; those that count are the next ones."""
+    seeds: int = SEEDS
+    steps: int | None = None
+    """Of each run, in place of those of its setting."""
+
+    @property
+    def counted(self) -> list[int]:
+        return [self.seed + 1 + n for n in range(self.seeds)]
+
+
+def wanted(only: str | None, seed: int, seeds: int, steps: int | None) -> Wanted:
+    """Raises: UserError."""
+    known = headlines()
+    chosen = tuple(each for each in known if only in (None, each.name))
+    if not chosen:
+        raise UserError(f"--only {only}: expected one of {', '.join(each.name for each in known)}")
+    if not 0 <= seed <= 2**30:
+        raise UserError(f"--seed {seed}: expected 0 to {2**30}")
+    if not 1 <= seeds <= MOST_SEEDS:
+        raise UserError(f"--seeds {seeds}: expected 1 to {MOST_SEEDS}")
+    if steps is not None and steps < LEAST_STEPS:
+        raise UserError(f"--steps {steps}: expected at least {LEAST_STEPS}")
+    return Wanted(chosen, seed, seeds, steps)
+
+
+def run(
+    asked: Wanted, folder: Path, say: Say, *, jobs: int = 1, scheduler: str | None = None
+) -> tuple[dict[str, Any], list[Path]]:
+    """Runs what the folder does not have yet, and writes the page.
+
+    Returns: the numbers, as in reproduce.json, and what was written. Raises: UserError, MissingPartError, SaAtpError.
+    """
+    if jobs < 1:
+        raise UserError(f"--jobs {jobs}: expected at least 1")
+    style.require_matplotlib()
+    for headline in asked.headlines:
+        for setting in settings_of(headline):
+            runner.check(setting.plan(policies_of(headline, setting), asked.seed, asked.steps), "reproduce")
+    with run_folder.claimed(folder, SPACE_BYTES):
+        kept = Kept(folder / POINTS, stamp())
+        found = {}
+        for number, headline in enumerate(asked.headlines, 1):
+            at = f"{headline.name} ({number} of {len(asked.headlines)})"
+
+            def compute(points: Sequence[Point], at: str = at) -> dict[str, Any]:
+                return dict(_computed(kept, points, at, say, jobs, scheduler))
+
+            found[headline.name] = find(headline, asked.counted, asked.seed, asked.steps, compute)
+        return write(asked, found, folder)
+
+
+def _computed(
+    kept: Kept, points: Sequence[Point], at: str, say: Say, jobs: int, scheduler: str | None
+) -> Iterator[tuple[str, Any]]:
+    say(f"{at}: {plural(len(points), 'run')}")
+    for done, (point, result) in enumerate(kept.run(points, jobs=jobs, scheduler=scheduler), 1):
+        say(f"{at}: {done} of {len(points)}: {point.name.partition(': ')[2]}")
+        yield point.name, result
+
+
+def stamp() -> str:
+    """What results depend on besides plans: a point that another release computed does not count."""
+    root = Path(__file__).resolve().parents[3]
+    versions = []
+    for package in PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions.append(f"{package} {metadata.version(package)}")
+    return ", ".join([str(runner.commit_of(root)), *versions])
+
+
+def write(asked: Wanted, found: dict[str, list[list[Found]]], folder: Path) -> tuple[dict[str, Any], list[Path]]:
+    """Page, numbers and figure. Raises: UserError, MissingPartError."""
+    from sa_atp.lab.reproduce import figure as reproduce_figure
+
+    numbers = reproduce_page.numbers(asked.headlines, found, asked.seed, asked.counted, asked.steps)
+    page = reproduce_page.page(asked.headlines, found, asked.seed, asked.counted, asked.steps, FIGURE)
+    return numbers, [
+        write_text(folder / PAGE, page),
+        write_text(folder / NUMBERS, reproduce_page.as_text(numbers)),
+        reproduce_figure.draw(asked.headlines, found, folder / FIGURE),
+    ]

@@ -1,0 +1,87 @@
+"""Staying in the foreground: until Ctrl-C, or until a command has ended, or until a process that must live has died."""
+
+import os
+import selectors
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from sa_atp.lab.runs.processes import LOOK_S, Process, wait_for
+
+PATIENCE_S = 10.0  # for a command that was asked to end
+
+
+def stay(processes: Sequence[Process]) -> None:
+    """Until KeyboardInterrupt. Raises: ProcessError: one of the processes ended."""
+    while True:
+        for process in wait_for(processes, 3600.0):
+            process.pump()
+
+
+def run_command(command: Sequence[str], environment: Mapping[str, str], processes: Sequence[Process]) -> int:
+    """Runs a command with additions to the environment, on our standard streams.
+
+    Returns: its exit status; 128 + the signal's number if one ended it, as shells do.
+    Raises: ProcessError: one of the processes ended before the command did. Then, and on KeyboardInterrupt, the command
+    has been ended too.
+    """
+    child: subprocess.Popen[bytes] | None = None
+    try:
+        with _held_back():
+            child = subprocess.Popen(command, env={**os.environ, **environment})
+        _until_it_ends(child, processes)
+    except BaseException as error:
+        if child is not None:
+            if not isinstance(error, KeyboardInterrupt):
+                child.terminate()
+            _end(child)
+        raise
+    status = child.wait()
+    return status if status >= 0 else 128 - status
+
+
+@contextmanager
+def _held_back() -> Iterator[None]:
+    """Signals that would end us come at the end of this, so that no child is started that nobody knows of."""
+    came: list[int] = []
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handled = {number: handler for number, handler in before.items() if callable(handler)}
+    for number in handled:
+        signal.signal(number, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in handled.items():
+            signal.signal(number, handler)
+        for late in came:
+            signal.raise_signal(late)
+
+
+def _until_it_ends(child: "subprocess.Popen[bytes]", processes: Sequence[Process]) -> None:
+    ended = os.pidfd_open(child.pid)
+    try:
+        with selectors.DefaultSelector() as selector:
+            selector.register(ended, selectors.EVENT_READ, None)
+            for process in processes:
+                selector.register(process, selectors.EVENT_READ, process)
+            while True:
+                for process in processes:
+                    process.look()
+                for key, _ in selector.select(LOOK_S):
+                    if key.data is None:
+                        return
+                    key.data.pump()
+    finally:
+        os.close(ended)
+
+
+def _end(child: "subprocess.Popen[bytes]") -> None:
+    """Ctrl-C has reached the command itself; who sent us SIGTERM has not: after a moment, we do."""
+    for after_s, number in ((1.0, signal.SIGTERM), (PATIENCE_S, signal.SIGKILL)):
+        try:
+            child.wait(after_s)
+            return
+        except subprocess.TimeoutExpired:
+            child.send_signal(number)
+    child.wait()

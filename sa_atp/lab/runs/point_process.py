@@ -1,0 +1,42 @@
+"""Computes points (see points), as a process that takes them on standard input, and as a function that a cluster calls."""
+
+import contextlib
+import importlib
+import json
+import sys
+import threading
+import traceback
+from typing import Any
+
+from sa_atp.basics.errors import SaAtpError
+
+Answer = dict[str, Any]
+"""{"result"}, or {"error", "kind"}: what went wrong, in words, and the name of its class."""
+
+_one_at_a_time = threading.Lock()
+
+
+def answer(work: str, arguments: Any) -> Answer:
+    """Computes a point. Args: work: "package.module:function"; arguments: what it is called with."""
+    module, _, function = work.partition(":")
+    with _one_at_a_time:
+        try:
+            return {"result": getattr(importlib.import_module(module), function)(arguments)}
+        except SaAtpError as error:
+            return {"error": str(error), "kind": type(error).__name__}
+        except Exception:
+            return {"error": traceback.format_exc(), "kind": "Exception"}
+
+
+def main() -> int:
+    """One point a line, one answer a line. What a point prints goes to standard error, which is the log."""
+    answers = sys.stdout
+    with contextlib.redirect_stdout(sys.stderr):
+        for line in sys.stdin:
+            point = json.loads(line)
+            print(json.dumps(answer(point["work"], point["arguments"])), file=answers, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

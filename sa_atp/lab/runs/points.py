@@ -1,0 +1,211 @@
+"""Points of a sweep or a table, side by side: in processes on this machine's cores, or on a Dask cluster.
+
+A point is a function of its arguments alone, so it does not matter where it runs, how often, or beside what. Whoever asks
+gets results as they come. A process that dies, or a worker of the cluster, costs its point another try and nothing else.
+What a folder keeps of finished points is not computed again.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sa_atp.basics import needs
+from sa_atp.basics.errors import MissingPartError, SaAtpError, UserError
+from sa_atp.basics.words import plural
+from sa_atp.lab.runs.point_process import Answer, answer
+from sa_atp.lab.runs.processes import Group, Process, ProcessError, wait_for
+
+TRIES = 2  # of a point whose process dies; a cluster has a setting of its own (distributed.scheduler.allowed-failures)
+CONNECT_S = 10.0  # to a scheduler
+WORKERS_S = 60.0  # for it to have a worker
+WAIT_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    name: str
+    """For people, and for files; no other point's."""
+    work: str
+    """What computes it: "package.module:function", with one argument."""
+    arguments: Any
+    """JSON-able."""
+
+
+def run(
+    points: Sequence[Point], folder: Path, *, jobs: int = 1, scheduler: str | None = None
+) -> Iterator[tuple[Point, Any]]:
+    """Computes points. Gives each with its result, which is JSON-able, as soon as it is there.
+
+    Args:
+        folder: for logs.
+        jobs: processes on this machine.
+        scheduler: address of a Dask scheduler, as tcp://HOST:PORT; then its workers compute, and `jobs` does not count.
+
+    Raises: UserError: no such scheduler; MissingPartError; SaAtpError: what a point says, or that its process died again.
+    """
+    if jobs < 1:
+        raise UserError(f"--jobs {jobs}: expected at least 1")
+    return _on_cluster(points, scheduler) if scheduler else _on_cores(points, folder, jobs)
+
+
+class Kept:
+    """Finished points in a folder: whoever was interrupted goes on from there."""
+
+    def __init__(self, folder: Path, stamp: str) -> None:
+        """Args: stamp: what results depend on besides arguments: versions, the commit. Results of another do not count."""
+        self._folder = folder
+        self._stamp = stamp
+
+    def run(
+        self, points: Sequence[Point], *, jobs: int = 1, scheduler: str | None = None
+    ) -> Generator[tuple[Point, Any], None, None]:
+        """As `run`; those that are kept come first. Raises: see there; UserError: the folder cannot be written."""
+        left = []
+        for point in points:
+            found = self._read(point)
+            if found is None:
+                left.append(point)
+            else:
+                yield point, found[0]
+        if left:
+            self._make()
+            for point, result in run(left, self._folder, jobs=jobs, scheduler=scheduler):
+                self._write(point, result)
+                yield point, result
+
+    def _path(self, point: Point) -> Path:
+        legible = re.sub(r"[^A-Za-z0-9.+-]+", "-", point.name).strip("-")[:80]
+        return self._folder / f"{legible}-{hashlib.sha256(point.name.encode()).hexdigest()[:8]}.json"
+
+    def _said(self, point: Point) -> dict[str, Any]:
+        asked = {"name": point.name, "work": point.work, "arguments": point.arguments, "stamp": self._stamp}
+        said: dict[str, Any] = json.loads(json.dumps(asked))
+        return said
+
+    def _read(self, point: Point) -> tuple[Any] | None:
+        try:
+            kept = json.loads(self._path(point).read_text())
+        except (OSError, ValueError):  # not there, or cut off
+            return None
+        if not isinstance(kept, dict) or "result" not in kept:
+            return None
+        result = kept.pop("result")
+        return (result,) if kept == self._said(point) else None
+
+    def _make(self) -> None:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"{self._folder}: cannot be made: {error.strerror}") from None
+
+    def _write(self, point: Point, result: Any) -> None:
+        path = self._path(point)
+        part = path.with_suffix(".partial")
+        try:
+            part.write_text(json.dumps({**self._said(point), "result": result}))
+            os.replace(part, path)
+        except OSError as error:
+            raise UserError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def _outcome(point: Point, answered: Answer) -> Any:
+    """Raises: what the point said."""
+    if "error" not in answered:
+        return answered["result"]
+    kinds: dict[str, type[SaAtpError]] = {"UserError": UserError, "MissingPartError": MissingPartError}
+    raise kinds.get(str(answered.get("kind")), SaAtpError)(f"{point.name}: {answered['error']}")
+
+
+# --- this machine -----------------------------------------------------------------------------------------------------
+
+
+def _on_cores(points: Sequence[Point], folder: Path, jobs: int) -> Iterator[tuple[Point, Any]]:
+    waiting = deque((point, 1) for point in points)
+    at: dict[Process, tuple[Point, int]] = {}
+    started = 0
+    with Group() as group:
+
+        def begin(process: Process | None = None) -> None:
+            """Has a process compute the next point that waits, or a new process."""
+            nonlocal started
+            if process is None:
+                started += 1
+                process = group.start(
+                    f"process {started}", ["sa_atp.lab.runs.point_process"], folder / f"process-{started}.log",
+                    {"OMP_NUM_THREADS": "1"},
+                )  # fmt: skip
+            at[process] = point, _ = waiting.popleft()
+            with contextlib.suppress(ProcessError):  # that it has died is seen where its answer is waited for
+                process.tell({"work": point.work, "arguments": point.arguments})
+
+        while waiting and len(at) < jobs:
+            begin()
+        while at:
+            for process in wait_for(list(at), WAIT_S):
+                point, number = at[process]
+                try:
+                    process.pump()
+                    if not process.has_answer:
+                        continue
+                    answered = process.answer(0.0)
+                except ProcessError as error:
+                    if number == TRIES:
+                        raise SaAtpError(f"{point.name}: its process died {plural(TRIES, 'time')}: {error}") from None
+                    waiting.appendleft((point, number + 1))
+                    del at[process]
+                    begin()
+                    continue
+                del at[process]
+                if waiting:
+                    begin(process)
+                yield point, _outcome(point, answered)
+
+
+# --- a cluster --------------------------------------------------------------------------------------------------------
+
+
+def _on_cluster(points: Sequence[Point], scheduler: str) -> Iterator[tuple[Point, Any]]:
+    if not re.fullmatch(r"(\w+://)?[^:/\s]+:\d{1,5}", scheduler):
+        raise UserError(f"--scheduler {scheduler}: expected the address of a Dask scheduler, as tcp://HOST:PORT")
+    needs.require_modules("--scheduler needs", "distributed")
+    from distributed import CancelledError, Client, as_completed
+
+    try:
+        client = Client(scheduler, timeout=CONNECT_S, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise UserError(f"--scheduler {scheduler}: no Dask scheduler answers there ({_line(error)})") from None
+    with client:
+        try:
+            client.wait_for_workers(1, timeout=WORKERS_S)
+        except (OSError, TimeoutError):
+            raise UserError(f"--scheduler {scheduler}: it has no workers: start some with `dask worker`") from None
+        # `answer` does one at a time in a process, so that threads of one worker do not share PyTorch's generator
+        futures = client.map(answer, [p.work for p in points], [p.arguments for p in points], pure=False)
+        point_of = {future.key: point for future, point in zip(futures, points, strict=True)}
+        try:
+            yield from _gather(as_completed(futures, loop=client.loop), point_of)
+        except (CancelledError, OSError) as error:
+            raise SaAtpError(f"--scheduler {scheduler}: it has gone away ({_line(error)})") from None
+        finally:
+            with contextlib.suppress(Exception):  # it may be gone
+                client.cancel(futures)
+
+
+def _gather(futures: Iterable[Any], point_of: dict[str, Point]) -> Iterator[tuple[Point, Any]]:
+    for future in futures:
+        point = point_of[future.key]
+        if future.status == "error":  # not of the point's own making: those are answers
+            raise SaAtpError(f"{point.name}: on the cluster: {_line(future.exception())}")
+        yield point, _outcome(point, future.result())
+
+
+def _line(error: BaseException | None) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__

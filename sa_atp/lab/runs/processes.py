@@ -1,0 +1,367 @@
+"""Processes of a run: started, waited for until they are ready, talked to in lines of JSON, and ended without fail.
+
+Where all of a group are needed, whoever waits for one of them hears when any other has ended: what becomes of the others
+because of that comes later, and would be named after what they wait for.
+"""
+
+import contextlib
+import json
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from sa_atp.basics.errors import SaAtpError, shortage
+from sa_atp.basics.terminal import say
+
+END_TIMEOUT_S = 5.0
+LOOK_S = 0.5  # between two looks whether those that are needed are there
+STOPPED_S = 5.0  # after which that is said
+FULL_BYTES = 4096  # where there is less room, a log may end anywhere
+LOG_TAIL_LINES = 20
+TICK_S, TELL_EVERY_S = 1.0, 5.0  # whom we wait for
+LEAST_SHARE = 0.1  # of a processor, with which a process computes
+SAID = "sa-atp"  # what a line of a log begins with that says what a process of ours is doing
+
+
+class ProcessError(SaAtpError):
+    """A process of the run ended, or did not answer; the message holds its last words."""
+
+
+class Waiting:
+    """Tells people every few seconds whom we wait for, and what that one is doing."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._told = time.monotonic()
+
+    def on(self, process: "Process") -> None:
+        """We wait for this process."""
+        if time.monotonic() - self._told >= TELL_EVERY_S:
+            self._tell(f"waiting for {process.name}: {process.doing or 'it is starting'}")
+            self._told = time.monotonic()
+
+
+class Process:
+    """A child process with a log file; its standard output is a line of JSON an answer."""
+
+    def __init__(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+        *,
+        program: Sequence[str] = (sys.executable, "-m"),
+        inside: Sequence[str] = (),
+        talks: bool = True,
+        waiting: Waiting | None = None,
+    ) -> None:
+        """Args:
+        name: for messages.
+        arguments: of the program; by default the first is the Python module to run.
+        inside: what to put before the command, so that it runs in a namespace or a control group.
+        talks: whether it answers in lines of JSON; False: what it prints goes to the log.
+        waiting: is told while we wait for an answer; default: nobody is.
+        """
+        self.name = name
+        self._waiting = waiting
+        self.log = log
+        self.companions: Sequence[Process] = ()
+        """What is needed for as long as this process is waited for."""
+        self.is_over = False
+        """It has been ended from here."""
+        self._stopped_at: float | None = None  # since when it has been seen stopped
+        self._command = [*inside, *program, *arguments]
+        self._buffer = b""
+        with _open(log) as errors:
+            try:
+                self._process = subprocess.Popen(
+                    [*_tie_to_parent(), *self._command],
+                    stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
+                    stdout=subprocess.PIPE if talks else errors,
+                    stderr=errors,
+                    env={**os.environ, **(environment or {})},
+                    start_new_session=True,  # Ctrl-C is for us: we end our children in order
+                )
+            except OSError as error:
+                raise ProcessError(f"{name} cannot be started: {shortage(error) or error}") from None
+        if self._process.stdout is not None:
+            os.set_blocking(self._process.stdout.fileno(), False)
+
+    def tell(self, message: Mapping[str, Any]) -> None:
+        self.say(json.dumps(message))
+
+    def say(self, line: str) -> None:
+        """Writes a line, or several, to its standard input. Raises: ProcessError: it does not listen."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(line.encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise ProcessError(self._obituary("does not listen")) from None
+
+    def answer(self, timeout_s: float) -> dict[str, Any]:
+        """The next line of its output, which must be JSON. Raises: ProcessError: as `line`, or it is something else."""
+        line = self.line(timeout_s)
+        try:
+            found = json.loads(line)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise ProcessError(self._obituary(f"answered {line[:80]!r}"))
+        return found
+
+    def line(self, timeout_s: float) -> str:
+        """The next line of its output.
+
+        Args: timeout_s: a process that shares the processors with others, and computes meanwhile, has so much time of
+            its own, and ten times as long at most.
+
+        Raises: ProcessError: it ended, or said nothing in time.
+        """
+        deadline = time.monotonic() + timeout_s
+        before_s = seen_s = self.cpu_s()
+        looked, share = time.monotonic(), 0.0
+        while b"\n" not in self._buffer:
+            if wait_for([self], min(deadline - time.monotonic(), TICK_S)):
+                self.pump()
+                continue
+            if self._waiting is not None:
+                self._waiting.on(self)
+            now, used_s = time.monotonic(), self.cpu_s()
+            if now - looked >= TELL_EVERY_S:
+                share = (used_s - seen_s) / (now - looked)
+                looked, seen_s = now, used_s
+            if now >= deadline:
+                if share < LEAST_SHARE or used_s - before_s >= timeout_s:
+                    raise ProcessError(self._obituary(f"said nothing for {timeout_s:.0f} s"))
+                deadline = now + TELL_EVERY_S
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line.decode(errors="replace")
+
+    @property
+    def doing(self) -> str:
+        """What it has last said in its log that it is doing; "" where it has not."""
+        said = [line for line in self.log.read_text(errors="replace").splitlines() if line.startswith(SAID)]
+        return said[-1].partition(": ")[2] if said else ""
+
+    @property
+    def has_answer(self) -> bool:
+        return b"\n" in self._buffer
+
+    def pump(self) -> None:
+        """Takes what the process has written. Raises: ProcessError if it has ended."""
+        assert self._process.stdout is not None
+        try:
+            data = os.read(self._process.stdout.fileno(), 1 << 16)
+        except BlockingIOError:
+            return
+        if not data:
+            raise ProcessError(self._obituary("ended"))
+        self._buffer += data
+
+    def fileno(self) -> int:
+        assert self._process.stdout is not None
+        return self._process.stdout.fileno()
+
+    def cpu_s(self) -> float:
+        """CPU time that it has used, in seconds; 0 once it has ended."""
+        return sum(self.cpu_times_s())
+
+    def cpu_times_s(self) -> tuple[float, float]:
+        """The same in its own code, and in the kernel."""
+        try:
+            fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return 0.0, 0.0
+        ticks = float(os.sysconf("SC_CLK_TCK"))
+        return int(fields[11]) / ticks, int(fields[12]) / ticks
+
+    def check(self) -> None:
+        """Raises: ProcessError if it has ended."""
+        if self._process.poll() is not None:
+            raise ProcessError(self._obituary("ended"))
+
+    def is_stopped(self) -> bool:
+        """Whether it stands still, because of SIGSTOP or a debugger: it may go on, and does nothing until then."""
+        try:
+            return Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
+        except OSError:
+            return False
+
+    def look(self) -> None:
+        """Says once that it has been stopped for a while."""
+        if not self.is_stopped():
+            self._stopped_at = None
+        elif self._stopped_at is None:
+            self._stopped_at = time.monotonic()
+        elif time.monotonic() - self._stopped_at > STOPPED_S:
+            self._stopped_at = float("inf")
+            say(f"sa-atp: {self.how_it_goes_on()}")
+
+    def how_it_goes_on(self) -> str:
+        """In words, of a process that is stopped."""
+        return f"{self.name} is stopped: `kill -CONT {self._process.pid}` lets it go on"
+
+    def failure(self, what: str) -> ProcessError:
+        """An exception that says what the process did, with its command and the end of its log."""
+        return ProcessError(self._obituary(what))
+
+    def end(self) -> None:
+        """Asks it to end, then makes it."""
+        self.is_over = True
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            try:
+                self._process.wait(END_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+
+    def _obituary(self, what: str) -> str:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1.0 if what == "ended" else 0.0)  # its status comes a moment after its output ends
+        text = f"{self.name} {what}" + _status(self._process.poll())
+        notes = [self.how_it_goes_on()] if self.is_stopped() else []
+        notes += [f"there is no room left in {self.log.parent}, where its log is"] if _is_full(self.log.parent) else []
+        return "; ".join(
+            [text, *notes, f"command: {' '.join(self._command)}", f"its log {self.log} {self._last_words()}"]
+        )
+
+    def _last_words(self) -> str:
+        try:
+            lines = self.log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
+        except OSError as error:
+            return f"cannot be read: {error.strerror}"
+        return "ends with:\n" + ("\n".join(f"    {line}" for line in lines) or "    (nothing)")
+
+
+class Group:
+    """Processes that end together, whatever happens."""
+
+    def __init__(self, tell: Callable[[str], None] | None = None, *, together: bool = False) -> None:
+        """Args:
+        tell: is told whom we wait for while one of them keeps us waiting for an answer; default: nobody is.
+        together: all of them are needed: waiting for one fails when another one has ended.
+        """
+        self._processes: list[Process] = []
+        self.waiting = None if tell is None else Waiting(tell)
+        self._needed: list[Process] = []
+        self._together = together
+
+    def start(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+        *,
+        program: Sequence[str] = (sys.executable, "-m"),
+        inside: Sequence[str] = (),
+        talks: bool = True,
+    ) -> Process:
+        """Starts a process; see Process for the arguments."""
+        return self.add(
+            Process(
+                name, arguments, log, environment, program=program, inside=inside, talks=talks, waiting=self.waiting
+            )
+        )  # fmt: skip
+
+    def add(self, process: Process) -> Process:
+        """Has the group end a process that runs already."""
+        self._processes.append(process)
+        if self._together:
+            self.need(process)
+            process.companions = self._needed
+        return process
+
+    def need(self, process: Process) -> None:
+        """Waiting for one of the group fails when this process has ended, whoever ends it."""
+        self._needed.append(process)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for process in reversed(self._processes):
+            process.end()
+
+
+def wait_for(processes: Sequence[Process], timeout_s: float) -> list[Process]:
+    """The processes that have something to say within the time.
+
+    Raises: ProcessError: another one that is needed meanwhile has ended.
+    """
+    needed = [each for each in _needed_for(processes) if not each.is_over]
+    deadline = time.monotonic() + timeout_s
+    with selectors.DefaultSelector() as selector:
+        for process in processes:
+            selector.register(process, selectors.EVENT_READ, process)
+        heard: list[Process] = []
+        is_last = False
+        while True:  # what is heard may be what becomes of one that has lost another
+            for each in needed:
+                each.look()
+                if each not in processes:
+                    each.check()
+            if heard or is_last:
+                return heard
+            left_s = max(0.0, deadline - time.monotonic())
+            is_last = left_s <= LOOK_S
+            heard = [key.data for key, _ in selector.select(min(left_s, LOOK_S))]
+
+
+def stopped(processes: Sequence[Process]) -> str:
+    """What to add to an error: which processes of a run are stopped; "" if none is."""
+    return "".join(f"; {each.how_it_goes_on()}" for each in _needed_for(processes) if each.is_stopped())
+
+
+def _needed_for(processes: Sequence[Process]) -> list[Process]:
+    """These processes, and their companions, in the order in which they were started."""
+    companions = [each for process in processes for each in process.companions]
+    return list(dict.fromkeys([*companions, *processes]))
+
+
+def _status(status: int | None) -> str:
+    if status is None:
+        return ""
+    names = {number.value: number.name for number in signal.Signals}
+    return f" with status {status}" + (f" ({names[-status]})" if -status in names else "")
+
+
+def _is_full(folder: Path) -> bool:
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return False
+    return found.f_bavail * found.f_frsize < FULL_BYTES
+
+
+def _open(log: Path) -> IO[bytes]:
+    """Raises: ProcessError."""
+    try:
+        return log.open("wb")
+    except OSError as error:
+        raise ProcessError(f"{log}: cannot be written: {error.strerror}") from None
+
+
+@cache
+def _tie_to_parent() -> tuple[str, ...]:
+    """What to put before a command so that it ends when we are killed and cannot end it: setpriv of util-linux."""
+    tie = ("setpriv", "--pdeathsig", "TERM", "--")
+    works = shutil.which(tie[0]) and subprocess.run([*tie, "true"], capture_output=True, check=False).returncode == 0
+    return tie if works else ()

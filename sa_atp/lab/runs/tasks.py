@@ -1,0 +1,126 @@
+"""What a task of a worker means: which plan, which workload, which device; and how its steps are written down."""
+
+import math
+from typing import Any, Protocol
+
+import numpy as np
+
+from sa_atp.basics.arrays import Octets, Values
+from sa_atp.lab.plans.plan import Plan
+from sa_atp.lab.plans.plan_files import parse_tables
+from sa_atp.steps.device import CpuDevice, Device
+from sa_atp.steps.step import DealtWorkload
+from sa_atp.steps.step_record import StepRecord
+from sa_atp.steps.stragglers import LinkContention, StragglerPattern
+from sa_atp.steps.workloads.comm_models import CommModel
+from sa_atp.steps.workloads.digits import DigitsCnn, Score
+
+
+class JobWorkload(DealtWorkload, Protocol):
+    """A workload that can be evaluated after the run, and that needs no weights of its own."""
+
+    def initial(self) -> Values: ...
+    def gradient_at(self, weights: Values, step: int, shard: int, micro_batch: int) -> tuple[Values, float]: ...
+    def samples(self, step: int, shard: int, micro_batch: int) -> Octets: ...
+
+    def snapshot(self) -> Values: ...
+    def score(self, weights: Values) -> Score | None: ...
+
+
+def plan_of(task: dict[str, Any]) -> Plan:
+    return parse_tables(task["plan"], "task")
+
+
+def make_device(plan: Plan) -> Device:
+    """A worker's device. With a real CPU, a normal host's quota makes it as fast as an emulated one."""
+    if plan.job.device == "cpu":
+        share = min(1.0, plan.job.cpu_share)
+        return CpuDevice(round(plan.job.compute_us_per_sample * share), round(plan.job.compute_us_per_pass * share))
+    return Device(plan.job.compute_us_per_sample, plan.job.compute_us_per_pass)
+
+
+def straggler_pattern(plan: Plan) -> StragglerPattern:
+    """How slow workers compute; a congested link does not make them slow."""
+    return StragglerPattern(
+        kind=plan.straggler.pattern if plan.straggler.by != "congestion" else "none",
+        workers=plan.straggler.workers,
+        slowdown=plan.straggler.slowdown,
+        slowdown_range=(plan.straggler.slowdown_range[0], plan.straggler.slowdown_range[1]),
+        pause_us=int(plan.straggler.pause_s * 1e6),
+        every=plan.straggler.every,
+        seed=plan.run.seed,
+        world_size=plan.topology.workers,
+        speeds=plan.job.speeds,
+        probability=plan.straggler.probability,
+        pause_range=(plan.straggler.pause_range[0], plan.straggler.pause_range[1]),
+        typical_us=plan.job.shard_us,
+        trace=tuple((int(step), int(worker), float(slow)) for step, worker, slow in plan.straggler.rows),
+    )
+
+
+def device_slowdown(plan: Plan, pattern: StragglerPattern, step: int, rank: int) -> float:
+    """What a worker's device has to pretend: where something real makes workers slow, no more than its speed."""
+    return pattern.slowdown_of(step, rank) if plan.straggler.by == "device" else 1.0 / pattern.speed_of(rank)
+
+
+def link_contention(plan: Plan) -> LinkContention | None:
+    """Which links are contended, and when; None: none are."""
+    straggler = plan.straggler
+    if straggler.pattern != "contention":
+        return None
+    return LinkContention(
+        workers=straggler.workers,
+        share=straggler.share,
+        spell_us=(straggler.spell_s[0] * 1e6, straggler.spell_s[1] * 1e6),
+        calm_us=(straggler.calm_s[0] * 1e6, straggler.calm_s[1] * 1e6),
+        seed=plan.run.seed,
+    )
+
+
+def make_workload(plan: Plan, repetition: int) -> JobWorkload:
+    """What every worker trains; repetitions differ in the seed."""
+    if plan.job.model != "digits-cnn":
+        return CommModel(
+            plan.job.model,
+            seed=plan.run.seed + repetition,
+            world_size=plan.topology.workers,
+            batch_size=plan.job.batch_size,
+            micro_batches=plan.job.micro_batches,
+            scale=plan.job.model_scale,
+        )
+    return DigitsCnn(
+        seed=plan.run.seed + repetition,
+        world_size=plan.topology.workers,
+        batch_size=plan.job.batch_size,
+        micro_batches=plan.job.micro_batches,
+        learning_rate=plan.job.learning_rate,
+    )
+
+
+def describe_step(record: StepRecord, slowdown: float) -> dict[str, Any]:
+    """A step's record as JSON-able data; see collect."""
+    return {
+        "step": record.step,
+        "start_us": record.start_us,
+        "end_us": record.end_us,
+        "activities": [(a.kind, a.start_us, a.end_us, a.label) for a in record.activities],
+        "loss": float(np.mean(record.losses)) if record.losses else None,
+        "slowdown": slowdown,
+        "pieces": record.pieces,
+        "dropped": record.dropped,
+        "is_finished": record.is_finished,
+        "samples": record.samples,
+    }
+
+
+def evaluate(workload: JobWorkload, snapshots: list[tuple[int, Values]]) -> list[tuple[int, float, float]]:
+    """(step, loss, accuracy) on the held-out samples, after the run so that it costs no training time.
+
+    Args: snapshots: (step, weights after it).
+    """
+    found = []
+    for step, weights in snapshots:
+        score = workload.score(weights)
+        if score is not None:
+            found.append((step, score.loss if math.isfinite(score.loss) else math.nan, score.accuracy))
+    return found

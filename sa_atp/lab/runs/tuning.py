@@ -1,0 +1,61 @@
+"""Learning rates by one rule for all policies: those of a grid are tried in virtual time, and the first to be there wins.
+
+The rule: of the rates of `GRID`, the one whose run of the plan on the simulated backend reaches the plan's target accuracy
+soonest, mean over the plan's repetitions; of those that get there in all of them. If none does, the one with the highest
+accuracy at the end. Of equals the smaller rate.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from sa_atp.lab import policies
+from sa_atp.lab.plans.plan import Plan
+from sa_atp.lab.runs.records import PolicyRun
+
+GRID = (0.0125, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8)
+Simulate = Callable[[Plan], list[PolicyRun]]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What a learning rate led to."""
+
+    learning_rate: float
+    time_to_accuracy_s: float
+    """Mean over repetitions; infinite if one did not get there."""
+    accuracy: float
+    """At the end, mean over repetitions."""
+
+
+def with_rate(plan: Plan, policy: str, rate: float) -> Plan:
+    """The plan with another learning rate for a policy: its own one, or else that of the job."""
+    kind = policies.find(policy)
+    if kind.settings is None or not hasattr(kind.settings(), "learning_rate"):
+        return dataclasses.replace(plan, job=dataclasses.replace(plan.job, learning_rate=rate))
+    own = dataclasses.replace(kind.settings_in(plan), learning_rate=rate)
+    return dataclasses.replace(plan, settings={**plan.settings, kind.table or kind.name: own})
+
+
+def trials(plan: Plan, policy: str, simulate: Simulate, grid: Iterable[float] = GRID) -> list[Trial]:
+    """Tries each rate. Args: simulate: runs a plan on the simulated backend. Raises: SaAtpError."""
+    alone = dataclasses.replace(plan, run=dataclasses.replace(plan.run, policies=(policy,), backend="sim"))
+    return [trial(rate, simulate(with_rate(alone, policy, rate)), plan.run.target_accuracy) for rate in grid]
+
+
+def trial(rate: float, runs: Sequence[PolicyRun], target: float) -> Trial:
+    """What the repetitions of one rate come to."""
+    times = [next((e.time_s for e in run.evaluations if e.accuracy >= target), math.inf) for run in runs]
+    last = [run.evaluations[-1].accuracy for run in runs if run.evaluations]
+    return Trial(rate, sum(times) / len(times), sum(last) / len(last) if last else 0.0)
+
+
+def best(found: Iterable[Trial]) -> Trial:
+    """By the rule."""
+    return min(found, key=lambda t: (t.time_to_accuracy_s, -t.accuracy, t.learning_rate))
+
+
+def tune(plan: Plan, policy: str, simulate: Simulate, grid: Iterable[float] = GRID) -> float:
+    """The learning rate of a policy for a plan. The same plan gives the same rate. Args: see `trials`."""
+    return best(trials(plan, policy, simulate, grid)).learning_rate

@@ -1,0 +1,145 @@
+"""What is attached to the simulated network: switches that run the compiled program, and hosts that run connections."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from sa_atp.basics.arrays import ByteRows, Counts, Indices, Lengths
+from sa_atp.lab.simulator.network import Clock, Link
+from sa_atp.net.loop.send_pacer import SendPacer
+from sa_atp.protocol.packets.datagrams import Address, Burst
+from sa_atp.protocol.packets.frames import Endpoint, datagram, headers_for
+from sa_atp.switches.embedded.pipeline import PORTS, ROW_BYTES, Packets
+
+
+class Connection(Protocol):
+    """The sans-I/O side of a host; see sa_atp.protocol."""
+
+    def receive(self, bursts: Sequence[Burst], now_us: int) -> None: ...
+    def transmit(self, now_us: int, budget_bytes: int | None = None) -> list[Burst]: ...
+    def next_timer_us(self) -> int | None: ...
+    def handle_timer(self, now_us: int) -> None: ...
+
+
+class Forwarder(Protocol):
+    """What forwards packets in a switch: a `Pipeline`, or something else that runs the program; see there."""
+
+    def reset(self) -> None: ...
+    def process(
+        self, data: ByteRows, lengths: Lengths, ports: Indices, now_us: int, depths: Counts | None = None
+    ) -> Packets: ...
+
+
+class Switch:
+    """A forwarder between links. Processing takes no time; queues are those of the links."""
+
+    def __init__(self, clock: Clock, pipeline: Forwarder) -> None:
+        self.clock = clock
+        self.pipeline = pipeline
+        self.ports: dict[int, Link] = {}
+        self.up = True
+        self._row = np.zeros((1, ROW_BYTES), np.uint8)
+        self._length = np.zeros(1, np.int64)
+        self._port = np.zeros(1, np.int64)
+
+    def input(self, port: int) -> Callable[[bytes], None]:
+        """What a link calls that ends at this port."""
+        return lambda frame: self.receive(frame, port)
+
+    def receive(self, frame: bytes, port: int) -> None:
+        if not self.up or len(frame) > ROW_BYTES:
+            return
+        self._row[0, : len(frame)] = np.frombuffer(frame, np.uint8)
+        self._length[0], self._port[0] = len(frame), port
+        depths = np.zeros(PORTS, np.int64)
+        for number, link in self.ports.items():
+            depths[number] = link.queued
+        out = self.pipeline.process(self._row, self._length, self._port, self.clock.now_us, depths)
+        for i in range(len(out)):
+            exit_ = self.ports.get(int(out.ports[i]))
+            if exit_ is not None:
+                exit_.send(out.packet(i))
+
+
+class Host:
+    """Runs one connection: wakes it up when something arrives or its timer is due."""
+
+    def __init__(self, clock: Clock, ip: str, mac: int, udp_port: int) -> None:
+        self.clock = clock
+        self.endpoint = Endpoint(mac, (ip, udp_port))
+        self.uplink: Link | None = None
+        self.connection: Connection | None = None
+        self.after: Callable[[], None] = lambda: None  # called after the connection has been served
+        self.neighbours: dict[str, int] = {}  # MAC addresses by IP address
+        self.not_datagrams = 0
+        self.paused = False
+        self.gather_us = 0
+        """For so long packets wait for others, to be taken together; 0: each is taken by itself."""
+        self._gathered: list[Burst] = []
+        self._timer_us: int | None = None
+        self._pacer = SendPacer()
+
+    def receive(self, frame: bytes) -> None:
+        if self.paused or self.connection is None:
+            return
+        found = datagram(frame)
+        if found is None or found[1] != self.endpoint.address:
+            self.not_datagrams += 1
+            return
+        source, _, payload = found
+        self._gathered.append(Burst.of(source, payload))
+        if not self.gather_us:
+            self._take()
+        elif len(self._gathered) == 1:
+            self.clock.at(self.clock.now_us + self.gather_us, self._take)
+
+    def _take(self) -> None:
+        gathered, self._gathered = self._gathered, []
+        if not self.paused and self.connection is not None:
+            self.connection.receive(gathered, self.clock.now_us)
+            self.serve()
+
+    def serve(self) -> None:
+        """Sends what the connection has to send, and sets its timer."""
+        if self.paused or self.connection is None or self.uplink is None:
+            return
+        resume_us = self._send(self.connection, self.uplink)
+        self.after()
+        due = [t for t in (self.connection.next_timer_us(), resume_us) if t is not None]
+        when = min(due, default=None)
+        if when is not None and (
+            self._timer_us is None or when < self._timer_us or self._timer_us <= self.clock.now_us
+        ):
+            self._timer_us = max(when, self.clock.now_us + 1)
+            self.clock.at(self._timer_us, self._timer)
+
+    def _send(self, connection: Connection, uplink: Link) -> int | None:
+        """As net.driver does it; the queue of the host is that of its link.
+
+        Returns: when there will be room for what waits to be sent; None: nothing is held back.
+        """
+        now_us = self.clock.now_us
+        while True:
+            budget_bytes = self._pacer.budget_bytes(uplink.queued_bytes, now_us)
+            bursts = connection.transmit(now_us, budget_bytes)
+            if not bursts:
+                return None if budget_bytes is None else self._pacer.resume_us()
+            for burst in bursts:
+                target, size = self._target(burst.address), burst.data.shape[1]
+                head = headers_for(self.endpoint, target, size, urgent=burst.urgent).tobytes()
+                for row in burst.data:
+                    uplink.send(head + row.tobytes())
+            self._pacer.wrote(sum(burst.data.size for burst in bursts), uplink.queued_bytes, now_us)
+
+    def _timer(self) -> None:
+        if self.paused or self.connection is None or self._timer_us is None or self.clock.now_us < self._timer_us:
+            return
+        self._timer_us = None
+        due = self.connection.next_timer_us()
+        if due is not None and due <= self.clock.now_us:
+            self.connection.handle_timer(self.clock.now_us)
+        self.serve()
+
+    def _target(self, address: Address) -> Endpoint:
+        return Endpoint(self.neighbours.get(address[0], 0xFFFFFFFFFFFF), address)

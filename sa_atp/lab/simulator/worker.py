@@ -1,0 +1,136 @@
+"""A simulated worker: joins a job, and runs steps in virtual time."""
+
+import random
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import TypeVar
+
+from sa_atp.basics.arrays import Values
+from sa_atp.lab.simulator.network import Clock
+from sa_atp.lab.simulator.nodes import Host
+from sa_atp.net.helping import Helping
+from sa_atp.net.session import Asking, Session, Sum
+from sa_atp.protocol.job.errors import TransportError
+from sa_atp.protocol.job.membership import Joining, JoinRequest, Membership
+from sa_atp.protocol.packets.control import Reply, Request
+from sa_atp.protocol.packets.datagrams import Address
+from sa_atp.protocol.rank.compiled.common_case import Kernels
+from sa_atp.protocol.rank.events import WorkerLimits
+from sa_atp.protocol.rank.worker import Worker
+
+T = TypeVar("T")
+JOIN_TIMEOUT_US = 30_000_000
+
+
+class SimWorker(Asking):
+    """What net.communicator.Communicator is in real time, on a simulated host."""
+
+    def __init__(
+        self,
+        host: Host,
+        clock: Clock,
+        request: JoinRequest,
+        server: Address,
+        rng: random.Random,
+        *,
+        joined: Callable[["SimWorker"], None],
+        failed: Callable[["SimWorker"], None] = lambda worker: None,
+        limits: WorkerLimits | None = None,
+        kernels: Kernels | None = None,
+    ) -> None:
+        """Args:
+        joined: called once, when the job has been admitted.
+        failed: called once, when the connection has ended with an error, or was not made (`error`).
+        kernels: of the connection; None: it has only the rules.
+        """
+        self.host = host
+        self.clock = clock
+        self.membership: Membership  # after it has joined
+        self.worker: Worker
+        self._rng = rng
+        self._joined = joined
+        self._failed = failed
+        self._has_failed = False
+        self._limits = limits
+        self._kernels = kernels
+        self._session: Session
+        self._joining = Joining(
+            request, server, incarnation=rng.getrandbits(31), now_us=clock.now_us, timeout_us=JOIN_TIMEOUT_US
+        )
+        host.connection = self._joining
+        host.after = self._after_joining
+        clock.at(clock.now_us, host.serve)
+
+    # --- the Host of a step ---------------------------------------------------------------------------------------------
+
+    def now_us(self) -> int:
+        return self.clock.now_us
+
+    def begin(self, values: int, key: object | None = "gradient") -> Sum:
+        sum_ = self._session.new_sum(values, Future())
+        self._session.begin(sum_, key, self.clock.now_us)
+        self._serve_soon()
+        return sum_
+
+    def contribute(self, sum_: Sum, parts: Sequence[Values], bits: int, *, on_behalf: bool = False) -> None:
+        bits = self._session.checked(sum_, parts, bits, on_behalf=on_behalf)
+        self._session.contribute(sum_, parts, bits, self.clock.now_us, on_behalf=on_behalf)
+        self._serve_soon()
+
+    def probe(self, sum_: Sum) -> None:
+        self._session.probe(sum_)
+        self._serve_soon()
+
+    def ask(self, question: Request, understand: Callable[[Reply | None], T]) -> "Future[T]":
+        future: Future[T] = Future()
+        self._session.ask(question, understand, future, self.clock.now_us)
+        self._serve_soon()
+        return future
+
+    def leave(self) -> "Future[None]":
+        """Says that it will contribute no more; it has to stay until the future is done."""
+        future: Future[None] = Future()
+        self._session.leave(future, self.clock.now_us)
+        self._serve_soon()
+        return future
+
+    def _serve_soon(self) -> None:
+        self.clock.at(self.clock.now_us, self.host.serve)
+
+    # --- connection -------------------------------------------------------------------------------------------------------
+
+    def _after_joining(self) -> None:
+        if self._joining.membership is not None and not hasattr(self, "worker"):
+            self.membership = self._joining.membership
+            self.worker = Worker(
+                self.membership,
+                self.clock.now_us,
+                first_request=self._rng.getrandbits(32),
+                limits=self._limits,
+                kernels=self._kernels,
+            )
+            self._session = Session(self.worker)
+            self.helping = Helping(
+                self.membership, self.ask, now_us=self.now_us, answer_us=lambda: self.worker.answer_us
+            )
+            self._session.revoked = self.helping.on_revoked
+            self.host.connection = self.worker
+            self.host.after = self._serve
+            self.clock.at(self.clock.now_us, lambda: self._joined(self))
+            self._serve_soon()
+
+        self._tell_failure()
+
+    def _serve(self) -> None:
+        self._session.serve()
+        self._tell_failure()
+
+    def _tell_failure(self) -> None:
+        if not self._has_failed and self.error is not None:
+            self._has_failed = True
+            self.clock.at(self.clock.now_us, lambda: self._failed(self))
+
+    @property
+    def error(self) -> TransportError | None:
+        """What ended the connection, or kept it from being made."""
+        return self.worker.error if hasattr(self, "worker") else self._joining.error

@@ -1,0 +1,145 @@
+"""A world's description from a seed: most are small and quick, a few are large, slow, or both."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from sa_atp.lab.simulator.network import LinkSettings
+from sa_atp.lab.soak.scene import OF_SWITCHES, OF_WORKERS, Fault, JobScene, Kind, Scene
+from sa_atp.lab.soak.values import SHAPES
+from sa_atp.protocol.numbers.fragments import CHUNK_VALUES
+from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, LANE_BUILDS, MOST_RANKS, WIDE_BUILDS
+from sa_atp.switches.artefacts import most_contributions
+
+T = TypeVar("T")
+
+RATES_MBPS = (10.0, 100.0, 1000.0, 10_000.0, 100_000.0)
+DELAYS_US = (1, 5, 20, 20, 100, 1000, 10_000, 50_000)  # one way, of one link: from a rack to another continent
+LOSSES = (0.0, 0.0, 0.001, 0.01, 0.05, 0.1, 0.2, 0.3)
+MOST_TRUNK_LOSS = 0.1  # on each link of a way with several, beside what workers' links lose
+SLOTS = (1, 2, 4, 16, 64, 256, 1024)
+LENGTHS = (1, 2, 63, 64, 65, 127, 128, 129, 200, 500, 1000, 8000)
+CHUNK_EDGES = (CHUNK_VALUES - 1, CHUNK_VALUES, CHUNK_VALUES + 1)
+PACKETS = (20, 20, 50, 50, 100, 100, 200, 400)  # contributions' fragments of all sums and ranks, about
+MANY_PACKETS = 2000
+SHORT_US, LONG_US = (1, 2_000_000), (2_000_000, 20_000_000)
+SHORT = 0.93  # of faults
+SHORT_OF_SERVER = 0.6  # of its pauses: in longer ones questions to it run out of time
+
+
+def draw(seed: int) -> Scene:
+    rng = random.Random(seed)
+    leaves = _weighted(rng, ((0, 6), (1, 1), (2, 3), (3, 1)))
+    aggregates = bool(leaves) or rng.random() < 0.95
+    slots = rng.choice(SLOTS)
+    links = _links(rng, rng.choice(LOSSES))
+    trunk = links if rng.random() < 0.3 else _links(rng, rng.choice(LOSSES))
+    if trunk.loss > MOST_TRUNK_LOSS:
+        trunk = replace(trunk, loss=MOST_TRUNK_LOSS)
+    lanes = _weighted(rng, ((64, 8), *((lanes, 1) for lanes in LANE_BUILDS if lanes != 64)))
+    large = rng.random() < 0.01
+    contributions = CONTRIBUTION_BITS
+    if any(width == lanes for width, _ in WIDE_BUILDS) and seed % 2:
+        contributions = most_contributions(lanes)
+    jobs = tuple(_job(rng, large, lanes, contributions) for _ in range(_weighted(rng, ((1, 6), (2, 3), (3, 1)))))
+    return Scene(
+        seed=seed,
+        lanes=lanes,
+        contributions=contributions,
+        leaves=leaves,
+        aggregates=aggregates,
+        slots=slots,
+        quota=rng.choice([quota for quota in SLOTS if quota <= slots]),
+        ttl_ticks=rng.choice((1, 5, 50, 100)),
+        links=links,
+        trunk=trunk,
+        jobs=jobs,
+        faults=tuple(_fault(rng, leaves, jobs) for _ in range(_weighted(rng, ((0, 5), (1, 3), (2, 2), (4, 1))))),
+        compiled=rng.random() < 0.6,
+        gather_us=_weighted(rng, ((0, 2), (10, 1), (200, 1), (1000, 1))),
+    )
+
+
+def _weighted(rng: random.Random, choices: Sequence[tuple[T, int]]) -> T:
+    return rng.choices([choice for choice, _ in choices], [weight for _, weight in choices])[0]
+
+
+def _links(rng: random.Random, loss: float) -> LinkSettings:
+    delay_us = rng.choice(DELAYS_US)
+    return LinkSettings(
+        rate_mbps=rng.choice(RATES_MBPS),
+        delay_us=delay_us,
+        queue_packets=rng.choice((30, 100, 1000)),
+        loss=loss * rng.choice((1.0, rng.random())),
+        duplicate=rng.choice((0.0, 0.0, 0.01, 0.1)),
+        reorder=rng.choice((0.0, 0.0, 0.05, 0.2)),
+        reorder_by_us=rng.choice((50, 1000, 2 * delay_us + 1)),
+        jitter_us=rng.choice((0, 0, 30, delay_us)),
+        corrupt=rng.choice((0.0, 0.0, 0.001, 0.02)),
+    )
+
+
+def _job(rng: random.Random, large: bool, lanes: int, contributions: int) -> JobScene:
+    ranks = rng.randint(1, 4) if rng.random() < 0.7 else rng.randint(2, 10)
+    if large or rng.random() < 0.005:
+        ranks = rng.randint(13, MOST_RANKS)
+    most = contributions // ranks
+    pieces = (4, 8, 16) if contributions == CONTRIBUTION_BITS else (8, 64, 256)
+    micro_batches = 1 if rng.random() < 0.5 else rng.randint(1, min(most, rng.choice(pieces)))
+    grade = HelpMode.NONE
+    if ranks > 1 and rng.random() < 0.5:
+        grade = rng.choice((HelpMode.STEAL, HelpMode.STEAL, HelpMode.CLONE))
+    count = rng.randint(1, 6)
+    lengths = _lengths(rng, ranks, count, lanes, MANY_PACKETS if large else rng.choice(PACKETS))
+    if grade is not HelpMode.NONE or rng.random() < 0.5:
+        lengths = [min(lengths)] * count
+    magnitude, magnitudes = rng.randint(-30, 30), []
+    for _ in range(count):
+        magnitude = max(-120, min(100, magnitude + rng.choice((0, 0, 0, 1, -1, 6, -6, 20, -20))))
+        magnitudes.append(magnitude)
+    some = [rank for rank in range(ranks) if rng.random() < 0.3]
+    lossy = [rank for rank in range(ranks) if rng.random() < 0.3]
+    return JobScene(
+        ranks=ranks,
+        micro_batches=micro_batches,
+        help=grade,
+        lengths=tuple(lengths),
+        magnitudes=tuple(magnitudes),
+        shapes=tuple(_weighted(rng, SHAPES) for _ in range(count)),
+        keyed=grade is not HelpMode.NONE or rng.random() < 0.6,
+        ahead=1 if grade is not HelpMode.NONE else rng.choice((1, 1, 2, count)),
+        compute_us=rng.choice((0, 100, 1000, 10_000)),
+        slow=tuple(some),
+        slowdown=rng.choice((1, 3, 10)),
+        lossy=tuple(lossy) if rng.random() < 0.3 else (),
+        loss=(rng.choice(LOSSES), rng.choice(LOSSES)),
+        not_finite=(rng.randrange(count), rng.randrange(ranks)) if rng.random() < 0.03 else None,
+    )
+
+
+def _lengths(rng: random.Random, ranks: int, count: int, lanes: int, packets: int) -> list[int]:
+    if ranks <= 2 and rng.random() < 0.01:
+        return [rng.choice(CHUNK_EDGES) for _ in range(count)]
+    most = max(1, packets * lanes // (ranks * count))
+    return [min(most, rng.choice(LENGTHS)) for _ in range(count)]
+
+
+def _fault(rng: random.Random, leaves: int, jobs: Sequence[JobScene]) -> Fault:
+    kinds = [(Kind.RESTART_SWITCH, 6), (Kind.PAUSE_SWITCH, 3), (Kind.CUT_WORKER, 3), (Kind.PAUSE_WORKER, 4)]
+    kinds += [(Kind.PAUSE_SERVER, 3), (Kind.RESTART_SERVER, 2), (Kind.RESTART_WORKER, 3), (Kind.KILL_WORKER, 1)]
+    kinds += [(Kind.CUT_LEAF, 3)] if leaves else []
+    kind = _weighted(rng, kinds)
+    job = rng.randrange(len(jobs))
+    at_us = round(10 ** rng.uniform(1, 5.5))
+    short = SHORT_OF_SERVER if kind is Kind.PAUSE_SERVER else SHORT
+    low, high = SHORT_US if rng.random() < short else LONG_US
+    return Fault(
+        kind=kind,
+        at_us=at_us if rng.random() < 0.9 else -at_us,
+        for_us=0 if kind is Kind.KILL_WORKER else round(low * (high / low) ** rng.random()),
+        switch=(rng.randint(1, leaves) if kind is Kind.CUT_LEAF else rng.randint(0, leaves)) * (kind in OF_SWITCHES),
+        job=job * (kind in OF_WORKERS),
+        rank=rng.randrange(jobs[job].ranks) * (kind in OF_WORKERS),
+    )

@@ -1,0 +1,288 @@
+"""One rank's program in a world: joins, makes its sums, leaves; and joins again where its job says so."""
+
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+
+from sa_atp.basics.arrays import Exponents, Integers, Values
+from sa_atp.lab.simulator.nodes import Host
+from sa_atp.lab.simulator.virtual_time import Process
+from sa_atp.lab.simulator.worker import SimWorker
+from sa_atp.lab.simulator.world import World
+from sa_atp.lab.soak import invariants, values
+from sa_atp.lab.soak.invariants import Broken
+from sa_atp.lab.soak.scene import JobScene, Scene
+from sa_atp.net.loop.compiled import worker_kernels
+from sa_atp.net.session import Sum
+from sa_atp.protocol.job.errors import NonFiniteError, TransportError
+from sa_atp.protocol.job.membership import JoinRequest
+from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.steps.step import Compute, Stepper
+
+MOST_TRIES = 3  # of a rank, and one more for each fault; each may take it 30 s
+PATIENCE = 0.02
+AGAIN_US = 300_000  # within which a program joins again that has been told to
+
+
+class Surroundings(Protocol):
+    """What a rank tells the world that it is in, and asks of it."""
+
+    scene: Scene
+    network: World
+    left: list[SimWorker]
+
+    def progress(self) -> None: ...
+    def rank_joined(self) -> None: ...
+    def summed(self, worker: SimWorker) -> None: ...
+    def later(self, delay_us: int, action: Callable[[], None]) -> None: ...
+    def guarded(self, action: Callable[[], None]) -> None: ...
+
+
+class JobState:
+    """A job of a world: what its ranks contribute, and the sums that any of them has."""
+
+    def __init__(self, seed: int, number: int, scene: JobScene) -> None:
+        self.number = number
+        self.scene = scene
+        self.ranks: list[Rank] = []
+        self.away: set[int] = set()
+        """Ranks that have died, or were started again."""
+        self._seed = seed
+        self._parts: dict[int, list[Values]] = {}
+        self._first: dict[tuple[int, int, int, int], tuple[Integers, Exponents, Values]] = {}
+
+    def parts(self, step: int) -> list[Values]:
+        """What each contribution to a sum is."""
+        if step not in self._parts:
+            self._parts[step] = values.contributions(self._seed, self.number, self.scene, step)
+        return self._parts[step]
+
+    def check(self, worker: SimWorker, step: int, sum_: Sum) -> None:
+        """A rank has a sum: the first one is compared with what it must be, all others with the first. Raises: Broken."""
+        assert sum_.finished is not None
+        member = worker.membership
+        integers, exponents = sum_.finished.integers()
+        where = f"job {self.number}, sum {step}, rank {member.rank}"
+        course = (member.job, member.epoch, member.first_seq, step)  # of the epochs of a job each has its own
+        if course in self._first:
+            known = self._first[course]
+            for name, mine, others in zip(
+                ("integers", "exponents", "values"), (integers, exponents, sum_.out), known, strict=True
+            ):
+                if not np.array_equal(mine.view(np.uint8), others.view(np.uint8)):
+                    raise Broken("sum", f"{where}: other {name} than another rank has")
+            return
+        expected = values.reference(self.parts(step), exponents)
+        wrong = np.flatnonzero(integers != expected.integers)
+        if len(wrong):
+            at = int(wrong[0])
+            raise Broken(
+                "sum", f"{where}: {len(wrong)} of {len(integers)} integers are wrong, the first is value {at}: "
+                f"{integers[at]}, expected {expected.integers[at]}"
+            )  # fmt: skip
+        if not (np.abs(sum_.out - expected.exact) <= expected.bound).all():
+            raise Broken("sum", f"{where}: farther from the sum of the values than rounding can be")
+        self._first[course] = integers.copy(), exponents.copy(), sum_.out.copy()
+
+
+class _Workload:
+    """Of a rank with help: what `train.step` trains with."""
+
+    micro_batch_size = 1
+
+    def __init__(self, job: JobState) -> None:
+        self.values = job.scene.lengths[0]
+        self._job = job
+
+    def gradient(self, step: int, shard: int, micro_batch: int) -> tuple[Values, float]:
+        return self._job.parts(step)[shard * self._job.scene.micro_batches + micro_batch], 0.0
+
+    def apply(self, gradient: Values) -> None:
+        pass
+
+
+class Rank:
+    def __init__(self, world: Surroundings, job: JobState, rank: int, host: Host) -> None:
+        self.world = world
+        self.job = job
+        self.rank = rank
+        self.host = host
+        self.worker: SimWorker | None = None
+        self.has_joined = False
+        self.done = 0
+        """Sums that it has, of those of this connection."""
+        self.is_over = False
+        self.is_dead = False
+        self.errors: list[TransportError] = []
+        self._rng = random.Random(world.scene.seed * 4099 + job.number * 67 + rank)
+        self._begun = 0
+        self._busy_until_us = 0
+
+    @property
+    def has_all(self) -> bool:
+        return self.done == len(self.job.scene.lengths)
+
+    # --- life -----------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """A new connection on the host that is there."""
+        scene, world = self.job.scene, self.world.network
+        self._begun = self.done = 0
+        self._busy_until_us = 0
+        self.has_joined = False
+        self.worker = SimWorker(
+            self.host,
+            world.clock,
+            JoinRequest(
+                job=f"job {self.job.number}",
+                rank=self.rank,
+                world_size=scene.ranks,
+                micro_batches=scene.micro_batches,
+                help_mode=scene.help,
+            ),
+            world.server_address,
+            world.random,
+            joined=self._if_current(self._joined),
+            failed=self._if_current(self._failed),
+            kernels=worker_kernels() if self.world.scene.compiled else None,
+        )
+
+    def die(self, restart_us: int | None) -> None:
+        """Its process is gone. Args: restart_us: when there is another one; None: never."""
+        if self.is_over:
+            return
+        self.job.away.add(self.rank)
+        self._disconnect()
+        if restart_us is None:
+            self.is_dead = self.is_over = True
+            self.world.progress()
+        else:
+            self.world.later(restart_us, self._start_unless_over)
+
+    def _start_unless_over(self) -> None:
+        if not self.is_over and self.worker is None:
+            self.start()
+
+    def _disconnect(self) -> None:
+        self.worker = None
+        self.host.connection = None
+        self.host.after = lambda: None
+
+    def _if_current(self, action: Callable[[SimWorker], None]) -> Callable[[SimWorker], None]:
+        """What concerns a connection that is gone concerns nobody."""
+
+        def check_first(worker: SimWorker) -> None:
+            if worker is self.worker:
+                action(worker)
+
+        return check_first
+
+    def _failed(self, worker: SimWorker) -> None:
+        error = worker.error
+        assert error is not None
+        self.errors.append(error)
+        over = {each.rank for each in self.job.ranks if each.is_over}
+        left = {each.rank for each in self.job.ranks if each.is_over and each.has_all}
+        invariants.check_error(self.world.scene, self.job.number, error, self.job.away | over, left)
+        self._disconnect()
+        most_tries = MOST_TRIES + len(self.world.scene.faults)
+        if self.has_all or isinstance(error, NonFiniteError) or len(self.errors) >= most_tries:
+            self._end()
+        else:
+            self.world.later(self._rng.randrange(1, AGAIN_US), self._start_unless_over)
+        self.world.progress()
+
+    def _end(self) -> None:
+        self.is_over = True
+        self.world.progress()
+
+    # --- sums -----------------------------------------------------------------------------------------------------------
+
+    def _joined(self, worker: SimWorker) -> None:
+        self.has_joined = True
+        self.world.rank_joined()
+        self._go_on(worker)
+
+    def _go_on(self, worker: SimWorker) -> None:
+        """Begins what there is to begin, and leaves when there is no more."""
+        scene = self.job.scene
+        if self.has_all:
+            self._leave(worker)
+        elif scene.help is not HelpMode.NONE:
+            if self._begun == self.done:
+                self._step(worker)
+        else:
+            while self._begun < min(len(scene.lengths), self.done + scene.ahead):
+                self._begin(worker)
+
+    def _piece_us(self) -> int:
+        """What a micro-batch takes."""
+        scene = self.job.scene
+        return scene.compute_us * (scene.slowdown if self.rank in scene.slow else 1)
+
+    def _begin(self, worker: SimWorker) -> None:
+        """A sum without help."""
+        scene, clock = self.job.scene, self.world.network.clock
+        step, length = self._begun, self.job.scene.lengths[self._begun]
+        self._begun += 1
+        sum_ = worker.begin(length, f"tensor of {length}" if scene.keyed else None)
+        sum_.future.add_done_callback(lambda _: self.world.guarded(partial(self._take, worker, step, sum_)))
+        self._busy_until_us = max(self._busy_until_us, clock.now_us) + self._piece_us() * scene.micro_batches
+        clock.at(self._busy_until_us, partial(self._contribute, worker, step, sum_))
+
+    def _contribute(self, worker: SimWorker, step: int, sum_: Sum) -> None:
+        if worker is self.worker:
+            own = slice(self.rank * self.job.scene.micro_batches, (self.rank + 1) * self.job.scene.micro_batches)
+            worker.contribute(sum_, self.job.parts(step)[own], worker.membership.bits_of(self.rank))
+
+    def _step(self, worker: SimWorker) -> None:
+        """A sum with help."""
+        step = self._begun
+        self._begun += 1
+        if step == 0:
+            self._stepper = Stepper(worker, _Workload(self.job), helps=True, patience=PATIENCE)
+        workload = self._stepper.workload
+
+        def finished(outcome: Any) -> None:
+            if not isinstance(outcome, TransportError):
+                self._take(worker, step, outcome[1])
+
+        def gradient(work: Compute) -> tuple[Values, float]:
+            return workload.gradient(work.step, work.shard, work.micro_batch)
+
+        Process(
+            self.world.network.clock,
+            self._stepper.run(step),
+            duration_us=lambda _: self._piece_us(),
+            gradient=gradient,
+            finished=finished,
+        )
+
+    def _take(self, worker: SimWorker, step: int, sum_: Sum) -> None:
+        """A sum is over. Raises: Broken."""
+        if sum_.finished is None or worker is not self.worker:
+            return
+        if self.job.scene.not_finite is not None and self.job.scene.not_finite[0] == step:
+            raise Broken(
+                "sum", f"job {self.job.number}, sum {step}: there is one, with a NaN among what was contributed"
+            )
+        self.job.check(worker, step, sum_)
+        self.done += 1
+        self.world.summed(worker)
+        # not from within the callback, which runs in the middle of what completes the sum
+        self.world.later(0, lambda: self._if_current(self._go_on)(worker))
+
+    def _leave(self, worker: SimWorker) -> None:
+        def left(_: object) -> None:
+            self.world.later(0, lambda: self._if_current(self._has_left)(worker))
+
+        worker.leave().add_done_callback(left)
+
+    def _has_left(self, worker: SimWorker) -> None:
+        if worker.error is None:
+            self.world.left.append(worker)
+            self._disconnect()
+            self._end()

@@ -1,0 +1,333 @@
+"""Many worlds, one seed after the other, in one process or several; what failed, and what memory was taken."""
+
+import gc
+import os
+import resource
+import signal
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache, partial
+from itertools import islice
+from multiprocessing import get_context
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from sa_atp.basics.errors import UserError
+from sa_atp.basics.folders import cache_folder
+from sa_atp.lab.soak.draw import draw
+from sa_atp.lab.soak.invariants import Broken
+from sa_atp.lab.soak.scene import Scene
+from sa_atp.lab.soak.shrink import shrink
+from sa_atp.lab.soak.transcript import Transcript
+from sa_atp.lab.soak.world import Outcome, SoakWorld
+from sa_atp.switches import artefacts
+from sa_atp.switches.embedded.pipeline import Pipeline
+
+MOST_SEEDS = 10_000_000
+MOST_SEED = 2**63
+LOT = 20  # seeds that a process does before it says how it went
+WARM_LOTS = 10  # until which memory may grow: code is loaded, and large worlds have been
+MOST_GROWTH_MB = 150.0  # of a process after that, however many worlds there are
+MOST_FAILURES = 20  # that are shrunk and kept; after so many a run ends
+MOST_CPU_S = 600.0  # of a world: it does nothing but go round and round where it takes more
+ENDLESS = "endless"  # what is broken then
+SLOWEST = 5  # worlds that are named
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    seed: int
+    what: str
+    detail: str
+    scene: list[str]
+    """The shrunk world, in words."""
+    shrunk: dict[str, Any]
+    """The same as data."""
+    shrunk_detail: str
+    transcript: list[str]
+
+    @property
+    def again(self) -> str:
+        """The command that repeats it."""
+        return f"sa-atp soak --first {self.seed} --seeds 1"
+
+
+@dataclass(slots=True)
+class Lot:
+    """What came of some worlds."""
+
+    first: int
+    seeds: int
+    sums: int = 0
+    packets: int = 0
+    events: int = 0
+    ranks: int = 0
+    done: int = 0
+    errors: int = 0
+    virtual_us: int = 0
+    failures: list[Failure] = field(default_factory=list)
+    longest: list[tuple[int, int]] = field(default_factory=list)
+    """(microseconds without progress, seed), the longest first."""
+    process: int = 0
+    memory_mb: float = 0.0
+    """Of the process when they were over."""
+    alive: int = 0
+    """Worlds that are still in memory."""
+
+    def add(self, seed: int, outcome: Outcome) -> None:
+        self.sums += outcome.sums
+        self.packets += outcome.packets
+        self.events += outcome.events
+        self.ranks += outcome.ranks
+        self.done += outcome.done
+        self.errors += outcome.errors
+        self.virtual_us += outcome.virtual_us
+        self.longest = sorted([*self.longest, (outcome.longest_us, seed)], reverse=True)[:SLOWEST]
+
+
+@dataclass(slots=True)
+class Result:
+    """What came of all of them."""
+
+    first: int
+    seeds: int = 0
+    elapsed_s: float = 0.0
+    total: Lot = field(default_factory=lambda: Lot(0, 0))
+    memory_mb: dict[int, list[float]] = field(default_factory=dict)
+    """Of each process, lot by lot."""
+    worlds_alive: int = 0
+
+    def take(self, lot: Lot) -> None:
+        total = self.total
+        for name in ("sums", "packets", "events", "ranks", "done", "errors", "virtual_us"):
+            setattr(total, name, getattr(total, name) + getattr(lot, name))
+        total.failures += lot.failures
+        total.longest = sorted([*total.longest, *lot.longest], reverse=True)[:SLOWEST]
+        self.seeds += lot.seeds
+        self.memory_mb.setdefault(lot.process, []).append(lot.memory_mb)
+        self.worlds_alive = max(self.worlds_alive, lot.alive)
+
+    @property
+    def growth_mb(self) -> float | None:
+        """By how much the memory of a process has grown after it was warm, at most; None: none ran for so long."""
+        grown = [mb[-1] - mb[WARM_LOTS - 1] for mb in self.memory_mb.values() if len(mb) >= 2 * WARM_LOTS]
+        return max(grown, default=None)
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong with all of them together."""
+        found = []
+        if self.growth_mb is not None and self.growth_mb > MOST_GROWTH_MB:
+            found.append(f"memory has grown by {self.growth_mb:.0f} MB, more than {MOST_GROWTH_MB:.0f}")
+        if self.worlds_alive:
+            found.append(f"{self.worlds_alive} worlds that are over are still in memory")
+        return found
+
+    @property
+    def is_bad(self) -> bool:
+        return bool(self.total.failures or self.problems)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        total = self.total
+        ends = [mb[-1] for mb in self.memory_mb.values()]
+        return {
+            "first": self.first,
+            "seeds": self.seeds,
+            "elapsed_s": round(self.elapsed_s, 1),
+            "virtual_s": round(total.virtual_us / 1e6, 1),
+            "sums": total.sums,
+            "packets": total.packets,
+            "events": total.events,
+            "ranks": total.ranks,
+            "ranks_done": total.done,
+            "errors": total.errors,
+            "longest": [{"seed": seed, "without_progress_s": round(us / 1e6, 3)} for us, seed in total.longest],
+            "memory_mb": {
+                "first": round(max((mb[0] for mb in self.memory_mb.values()), default=0.0), 1),
+                "last": round(max(ends, default=0.0), 1),
+                "growth": None if self.growth_mb is None else round(self.growth_mb, 1),
+            },
+            "problems": self.problems,
+            "failures": [
+                {
+                    "seed": each.seed,
+                    "what": each.what,
+                    "detail": each.detail,
+                    "again": each.again,
+                    "shrunk": each.shrunk,
+                    "shrunk_detail": each.shrunk_detail,
+                    "words": each.scene,
+                    "transcript": each.transcript,
+                }
+                for each in total.failures
+            ],
+        }
+
+
+def check(first: int, seeds: int, minutes: float | None, jobs: int) -> None:
+    """Raises: UserError."""
+    if not 1 <= seeds <= MOST_SEEDS:
+        raise UserError(f"--seeds {seeds}: expected 1 to {MOST_SEEDS}")
+    if not 0 <= first < MOST_SEED - seeds:
+        raise UserError(f"--first {first}: expected 0 to {MOST_SEED - seeds - 1}")
+    if minutes is not None and not 0 < minutes < float("inf"):
+        raise UserError(f"--minutes {minutes:g}: expected a positive number")
+    if not 1 <= jobs <= 256:
+        raise UserError(f"--jobs {jobs}: expected 1 to 256")
+
+
+def soak(
+    first: int,
+    seeds: int,
+    *,
+    minutes: float | None = None,
+    jobs: int = 1,
+    shrinks: bool = True,
+    told: Callable[[Result], None] = lambda result: None,
+) -> Result:
+    """Runs the worlds of seeds `first`, `first + 1`, ...
+
+    Args:
+        minutes: after which no more are begun; None: until all are done.
+        jobs: processes.
+        shrinks: whether worlds that fail are made smaller.
+        told: called with what there is whenever there is more.
+
+    Raises: UserError.
+    """
+    check(first, seeds, minutes, jobs)
+    began = time.monotonic()
+    result = Result(first)
+    deadline = None if minutes is None else began + 60 * minutes
+    for lot in _lots(first, seeds, jobs, deadline, shrinks):
+        result.take(lot)
+        result.elapsed_s = time.monotonic() - began
+        told(result)
+        if len(result.total.failures) >= MOST_FAILURES:
+            break
+    return result
+
+
+def _lots(first: int, seeds: int, jobs: int, deadline: float | None, shrinks: bool) -> Iterator[Lot]:
+    wanted = iter([(at, min(LOT, first + seeds - at)) for at in range(first, first + seeds, LOT)])
+    work = partial(run_lot, deadline=deadline, shrinks=shrinks)
+    if jobs == 1:
+        for at, count in wanted:
+            lot = work(at, count)
+            yield lot
+            if lot.seeds < count:
+                return
+        return
+    with ProcessPoolExecutor(jobs, get_context("spawn"), _leave_ctrl_c_to_others) as pool:
+        under_way: list[Future[Lot]] = [pool.submit(work, *lot) for lot in islice(wanted, 2 * jobs)]
+        try:
+            while under_way:
+                yield under_way.pop(0).result()
+                if deadline is None or time.monotonic() < deadline:
+                    under_way += [pool.submit(work, *lot) for lot in islice(wanted, 1)]
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _leave_ctrl_c_to_others() -> None:
+    """In a process of the pool: whoever started it ends it, without a traceback of each."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def run_lot(first: int, count: int, deadline: float | None, shrinks: bool) -> Lot:
+    """Runs worlds one after the other; fewer if the time is up."""
+    lot = Lot(first, 0, process=os.getpid())
+    for seed in range(first, first + count):
+        if deadline is not None and time.monotonic() >= deadline:
+            break
+        lot.seeds += 1
+        scene = draw(seed)
+        try:
+            lot.add(seed, run_scene(scene))
+        except Broken as broken:
+            lot.failures.append(explain(seed, scene, broken, shrinks=shrinks))
+    gc.collect()
+    lot.alive = sum(issubclass(type(each), SoakWorld) for each in gc.get_objects())  # isinstance would ask them
+    lot.memory_mb = memory_mb()
+    return lot
+
+
+@cache
+def _pipelines(lanes: int, contributions: int) -> list[Pipeline]:
+    """Switches of this process: a world takes what it needs of them, one after the other."""
+    return []
+
+
+def pipelines(lanes: int, contributions: int, count: int) -> list[Pipeline]:
+    known = _pipelines(lanes, contributions)
+    while len(known) < count:
+        known.append(Pipeline.from_file(artefacts.program(lanes, contributions).json_path, cache=cache_folder()))
+    return known[:count]
+
+
+def run_scene(scene: Scene, transcript: Transcript | None = None) -> Outcome:
+    """Runs a world. Raises: Broken."""
+    switches = pipelines(scene.lanes, scene.contributions, 1 + scene.leaves)
+    with _bounded(MOST_CPU_S):
+        return SoakWorld(scene, switches, None if transcript is None else transcript.attach).run()
+
+
+@contextmanager
+def _bounded(cpu_s: float) -> Iterator[None]:
+    """Ends what takes so much of a processor's time, wherever it is. Called from the main thread. Raises: Broken."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise Broken(ENDLESS, f"{cpu_s:g} s of a processor, and it is here:\n{''.join(traceback.format_stack(frame))}")
+
+    before = signal.signal(signal.SIGVTALRM, end)
+    signal.setitimer(signal.ITIMER_VIRTUAL, cpu_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def broken_in(scene: Scene) -> Broken | None:
+    """What is broken in a world, if anything."""
+    try:
+        run_scene(scene)
+    except Broken as broken:
+        return broken.with_traceback(None)
+    return None
+
+
+def explain(seed: int, scene: Scene, broken: Broken, *, shrinks: bool = True) -> Failure:
+    """Shrinks a world that fails, and lets it fail once more, watched."""
+    if broken.what == ENDLESS:
+        return Failure(seed, broken.what, broken.detail, scene.words(), scene.as_dict(), str(broken), [])
+    small, small_broken = shrink(scene, broken, broken_in) if shrinks else (scene, broken)
+    transcript = Transcript()
+    try:
+        run_scene(small, transcript)
+    except Broken as again:
+        small_broken = again
+    return Failure(
+        seed=seed,
+        what=broken.what,
+        detail=broken.detail,
+        scene=small.words(),
+        shrunk=small.as_dict(),
+        shrunk_detail=str(small_broken),
+        transcript=transcript.lines(),
+    )
+
+
+def memory_mb() -> float:
+    """Of this process, as it is now."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return pages * resource.getpagesize() / 1e6

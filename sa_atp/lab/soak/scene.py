@@ -1,0 +1,238 @@
+"""What a world is, as plain data: the network, the jobs in it, and what goes wrong when."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from enum import Enum
+from typing import Any
+
+from sa_atp.basics.words import plural
+from sa_atp.lab.simulator.network import LinkSettings
+from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS
+from sa_atp.protocol.rank.server_link import LEAVE_TIMEOUT_US
+from sa_atp.protocol.server.server_events import ServerSettings
+
+BOUND_US = ServerSettings().dead_after_us  # who is not heard of for longer is lost (protocol section 11)
+# Time that faults keep hosts apart, after which no job has ended: the bound, less what signs of life need to come through.
+SILENCE_US = 7_000_000
+SILENCE_WITH_LOSS_US = 2_500_000
+# The same for those who leave: they go anyway when they have not been answered for so long (2 s, less the same).
+LEAVING_SILENCE_US = LEAVE_TIMEOUT_US // 2
+MUCH_LOSS = 0.05  # on one link; several are on a way
+PLAIN = LinkSettings()
+
+
+class Kind(Enum):
+    """What goes wrong; its value says it in words."""
+
+    RESTART_SWITCH = "a switch loses all state"
+    PAUSE_SWITCH = "a switch forwards nothing"
+    CUT_LEAF = "a leaf is cut off from the root"
+    CUT_WORKER = "a worker's link carries nothing"
+    PAUSE_WORKER = "a worker does nothing"
+    RESTART_WORKER = "a worker dies and is started again"
+    KILL_WORKER = "a worker dies for good"
+    PAUSE_SERVER = "the parameter server does nothing"
+    RESTART_SERVER = "the parameter server dies and is started again"
+
+
+OF_SWITCHES = (Kind.RESTART_SWITCH, Kind.PAUSE_SWITCH, Kind.CUT_LEAF)
+OF_WORKERS = (Kind.CUT_WORKER, Kind.PAUSE_WORKER, Kind.RESTART_WORKER, Kind.KILL_WORKER)
+END_JOBS = (Kind.RESTART_WORKER, Kind.KILL_WORKER, Kind.RESTART_SERVER)
+"""Faults after which jobs end with an error, however short they are."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fault:
+    kind: Kind
+    at_us: int
+    """Since the first rank has joined; below 0: so long after the world has begun."""
+    for_us: int
+    switch: int = 0
+    """0: the root; 1: the first leaf, ..."""
+    job: int = 0
+    rank: int = 0
+
+    def words(self) -> str:
+        when = f"{self.at_us} us after the first rank has joined"
+        if self.at_us < 0:
+            when = f"{-self.at_us} us after the beginning"
+        who = ""
+        if self.kind in OF_SWITCHES:
+            who = f", {_switch(self.switch)}"
+        elif self.kind in OF_WORKERS:
+            who = f", rank {self.rank} of job {self.job}"
+        lasting = "" if self.kind is Kind.KILL_WORKER else f", for {self.for_us} us"
+        return f"{when}: {self.kind.value}{who}{lasting}"
+
+
+def _switch(number: int) -> str:
+    return f"leaf {number - 1}" if number else "the root"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobScene:
+    """A job: its ranks, and the sums that they make one after the other."""
+
+    ranks: int = 1
+    micro_batches: int = 1
+    help: HelpMode = HelpMode.NONE
+    lengths: tuple[int, ...] = (1,)
+    """Values of each sum; with help, all are as long as the first."""
+    magnitudes: tuple[int, ...] = (0,)
+    """Of the values of each sum: about 2 to the power of this."""
+    shapes: tuple[str, ...] = ("normal",)
+    """What the values of each sum are like: see values.SHAPES."""
+    keyed: bool = False
+    """Sums of one length have one key, so that scales are predicted."""
+    ahead: int = 1
+    """Sums that a rank may have under way at once; with help, 1."""
+    compute_us: int = 0
+    """What a micro-batch takes a rank that is not slow."""
+    slow: tuple[int, ...] = ()
+    """Ranks that take longer,"""
+    slowdown: int = 1
+    """so many times."""
+    lossy: tuple[int, ...] = ()
+    """Ranks whose links lose packets otherwise than those of others,"""
+    loss: tuple[float, float] = (0.0, 0.0)
+    """up and down."""
+    not_finite: tuple[int, int] | None = None
+    """(sum, rank) where a NaN is among the values."""
+
+    @property
+    def contributions(self) -> int:
+        return self.ranks * self.micro_batches
+
+    @property
+    def step_us(self) -> int:
+        """What the slowest rank computes for a step, if nobody helps."""
+        return self.micro_batches * self.compute_us * (self.slowdown if self.slow else 1)
+
+    def words(self) -> str:
+        parts = [f"{plural(self.ranks, 'rank')} with {plural(self.micro_batches, 'contribution')} each"]
+        if self.help is not HelpMode.NONE:
+            parts.append(f"help: {self.help.value}")
+        sums = ", ".join(
+            f"{length} ({shape}, 2**{magnitude})"
+            for length, shape, magnitude in zip(self.lengths, self.shapes, self.magnitudes, strict=True)
+        )
+        parts.append(f"{plural(len(self.lengths), 'sum')} of values: {sums}")
+        parts.append(f"{'with' if self.keyed else 'without'} keys, {self.ahead} under way at once")
+        if self.compute_us:
+            parts.append(f"{self.compute_us} us to compute")
+        if self.slow and self.slowdown > 1:
+            parts.append(f"{self.slowdown} times that for {plural(len(self.slow), 'rank')}: {self.slow}")
+        if self.lossy:
+            parts.append(f"links of {self.lossy} lose {self.loss[0]:.3f} up and {self.loss[1]:.3f} down")
+        if self.not_finite is not None:
+            parts.append(f"NaN in sum {self.not_finite[0]} from rank {self.not_finite[1]}")
+        return "; ".join(parts)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scene:
+    seed: int
+    """Of everything random that happens in the world."""
+    lanes: int = 64
+    contributions: int = CONTRIBUTION_BITS
+    """Bits of the bitmap of the switches' program."""
+    leaves: int = 0
+    """0: one switch; else so many below a root."""
+    aggregates: bool = True
+    """False: no switch sums, the parameter server does."""
+    slots: int = 1024
+    quota: int = 1024
+    """Slots of a job."""
+    ttl_ticks: int = 50
+    compiled: bool = False
+    """Whether connections have kernels for the common case, as they have in real time."""
+    gather_us: int = 0
+    """For so long packets wait at hosts for others, to be taken together."""
+    links: LinkSettings = PLAIN
+    trunk: LinkSettings = PLAIN
+    """Between switches, and of the parameter server."""
+    jobs: tuple[JobScene, ...] = ()
+    faults: tuple[Fault, ...] = ()
+
+    @property
+    def apart_us(self) -> int:
+        """How long faults keep hosts apart, at most: one after the other."""
+        return sum(fault.for_us for fault in self.faults)
+
+    @property
+    def computing_us(self) -> int:
+        """How long everybody may have to wait for one that computes, at most."""
+        return max((job.step_us for job in self.jobs), default=0)
+
+    @property
+    def may_fail(self) -> bool:
+        """Whether any job may end with an error: a rank or the server is gone, or out of reach for too long."""
+        return any(self.has_end(number) or self.is_apart(number) for number in range(len(self.jobs)))
+
+    def faults_for(self, number: int) -> list[Fault]:
+        """Those that a job may notice: all but those of other jobs' workers."""
+        return [fault for fault in self.faults if fault.kind not in OF_WORKERS or fault.job == number]
+
+    def has_end(self, number: int, kinds: Sequence[Kind] = END_JOBS) -> bool:
+        """Whether one of these befalls a job, which ends it."""
+        return any(fault.kind in kinds for fault in self.faults_for(number))
+
+    def is_apart(self, number: int) -> bool:
+        """Whether a job's hosts may be out of reach for one another for longer than a bound."""
+        job = self.jobs[number]
+        loss = max(self.links.loss, self.trunk.loss, *(job.loss if job.lossy else ()))
+        silence_us = SILENCE_US if loss < MUCH_LOSS else SILENCE_WITH_LOSS_US
+        return self._apart_us(number) > silence_us
+
+    def may_leave_unheard(self, number: int) -> bool:
+        """Whether a rank may leave without the server's hearing of it, which then counts it as lost."""
+        return self._apart_us(number) > LEAVING_SILENCE_US
+
+    def _apart_us(self, number: int) -> int:
+        return sum(fault.for_us for fault in self.faults_for(number))
+
+    def words(self) -> list[str]:
+        """It, in lines for people."""
+        shape = f"a root and {plural(self.leaves, 'leaf', 'leaves')}" if self.leaves else "one switch"
+        sums = "" if self.aggregates else ", which only forwards: the parameter server sums"
+        lines = [
+            f"network: {shape}{sums}; {self.lanes} lanes, bitmaps of {self.contributions} bits, {self.slots} slots, "
+            f"{self.quota} a job, "
+            f"time to live {plural(self.ttl_ticks, 'tick')}",
+            f"hosts: {'with' if self.compiled else 'without'} kernels, packets wait {self.gather_us} us for others",
+            f"links: {_link(self.links)}",
+        ]
+        if self.trunk != self.links:
+            lines.append(f"between switches, and to the parameter server: {_link(self.trunk)}")
+        lines += [f"job {number}: {job.words()}" for number, job in enumerate(self.jobs)]
+        lines += [f"fault: {fault.words()}" for fault in self.faults] or ["faults: none"]
+        return lines
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        plain = _plain(self)
+        assert isinstance(plain, dict)
+        return plain
+
+
+def _link(link: LinkSettings) -> str:
+    parts = [f"{link.rate_mbps:g} Mbit/s", f"{link.delay_us} us", f"queues of {link.queue_packets}"]
+    for name, share in (("lost", link.loss), ("doubled", link.duplicate), ("damaged", link.corrupt)):
+        if share:
+            parts.append(f"{share:.3f} {name}")
+    if link.reorder:
+        parts.append(f"{link.reorder:.3f} held back by up to {link.reorder_by_us} us")
+    if link.jitter_us:
+        parts.append(f"jitter {link.jitter_us} us")
+    return ", ".join(parts)
+
+
+def _plain(thing: Any) -> Any:
+    if isinstance(thing, Enum):
+        return thing.name.lower()
+    if isinstance(thing, tuple):
+        return [_plain(each) for each in thing]
+    if hasattr(thing, "__dataclass_fields__"):
+        return {field.name: _plain(getattr(thing, field.name)) for field in fields(thing)}
+    return thing

@@ -1,0 +1,48 @@
+"""The last packets of a world, in words: where each left, and what became of it."""
+
+from collections import deque
+
+import numpy as np
+
+from sa_atp.lab.simulator.network import Clock, Watch
+from sa_atp.lab.simulator.world import World
+from sa_atp.net.captures.capture_file import SLACK, Batch
+from sa_atp.net.captures.dissect import Counts, dissect
+
+ETHERNET = 1  # the link's type in a capture
+LINES = 40
+
+
+class Transcript:
+    """Watches all links of a network; attach it before anything happens."""
+
+    def __init__(self, lines: int = LINES) -> None:
+        """Args: lines: how many of the last packets are kept."""
+        self._packets: deque[tuple[int, str, str, bytes]] = deque(maxlen=lines)
+
+    def attach(self, world: World) -> None:
+        for link in world.all_links:
+            link.watch = self._noting(world.clock, "")
+        for number, leaf in enumerate(world.leaves):
+            up, down = world.trunk_of(leaf)
+            up.watch, down.watch = (self._noting(world.clock, f"{way} leaf {number}") for way in ("up from", "down to"))
+        for ip, links in world.links_of.items():
+            for link, way in zip(links, ("from", "to"), strict=True):
+                link.watch = self._noting(world.clock, f"{way} {ip}")
+
+    def _noting(self, clock: Clock, where: str) -> Watch:
+        return lambda fate, frame: self._packets.append((clock.now_us, where, fate, frame))
+
+    def lines(self) -> list[str]:
+        """A line for each of the last packets: milliseconds, the link, its fate, and what is in it."""
+        return [
+            f"{now_us / 1000:12.3f} ms  {where:<20} {fate:<10} {_text(frame)}"
+            for now_us, where, fate, frame in self._packets
+        ]
+
+
+def _text(frame: bytes) -> str:
+    data = np.frombuffer(frame + bytes(SLACK), np.uint8)
+    batch = Batch(ETHERNET, 1, data, np.zeros(1, np.int64), np.array([len(frame)]), [0])
+    found = [packet.text for packet in dissect(batch, Counts())]
+    return found[0] if found else "not SA-ATP"

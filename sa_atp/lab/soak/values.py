@@ -1,0 +1,72 @@
+"""What ranks contribute, and what its sum must be, worked out value by value in 64 bits."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sa_atp.basics.arrays import Exponents, Values
+from sa_atp.lab.soak.invariants import Broken
+from sa_atp.lab.soak.scene import JobScene
+from sa_atp.protocol.numbers.fragments import CHUNK_VALUES
+from sa_atp.protocol.rank.sums.operation import UNKNOWN
+
+SHAPES = (("normal", 8), ("whole", 2), ("sparse", 2), ("spread", 2), ("opposite", 1), ("zeros", 1))
+"""Kinds of values, and how often each is drawn: opposite ones cancel one another; spread ones differ by powers of two."""
+MOST_MAGNITUDE = 120  # of a value: sums of 64 such are still float32
+FLOAT_ERROR = 2.0**-24  # of a sum that becomes float32, as a share of it
+LEAST = 2.0**-140  # and where that is less, the least of float32
+
+
+def contributions(seed: int, number: int, job: JobScene, step: int) -> list[Values]:
+    """float32[values] of each contribution to a sum. Args: seed: of the world; number: of the job in it."""
+    rng = np.random.default_rng([seed & 0xFFFFFFFF, seed >> 32, number, step])
+    count, length, shape = job.contributions, job.lengths[step], job.shapes[step]
+    values = rng.standard_normal((count, length))
+    if shape == "whole":
+        values = np.rint(16 * values)
+    elif shape == "sparse":
+        values *= rng.random((count, length)) < 0.1
+        values[rng.random(count) < 0.3] = 0
+    elif shape == "spread":
+        values = np.ldexp(values, rng.integers(-20, 20, (count, length)))
+    elif shape == "opposite":
+        values[1::2] = -values[: 2 * (count // 2) : 2]
+    elif shape == "zeros":
+        values[:] = 0
+    found = np.ldexp(values, min(job.magnitudes[step], MOST_MAGNITUDE - 24)).astype(np.float32)
+    if job.not_finite is not None and job.not_finite[0] == step:
+        found[job.not_finite[1] * job.micro_batches, length // 2] = np.nan
+    return list(found)
+
+
+@dataclass(slots=True)
+class Reference:
+    """The sum of quantised contributions with these exponents, and how far the sum of the values themselves may be away."""
+
+    integers: np.ndarray
+    """int64[values]"""
+    exact: np.ndarray
+    """float64[values]"""
+    bound: np.ndarray
+    """float64[values]"""
+
+
+def reference(parts: list[Values], exponents: Exponents) -> Reference:
+    """Raises: Broken: a value that does not fit was accepted. Args: exponents: of each chunk."""
+    values = parts[0].size
+    wide = np.array(parts, np.float64)
+    total, bound = np.zeros(values, np.int64), np.zeros(values)
+    limit = 2.0 ** (30 - (len(parts) - 1).bit_length())  # protocol section 6.1
+    for chunk, exponent in enumerate(exponents.tolist()):
+        span = slice(chunk * CHUNK_VALUES, min((chunk + 1) * CHUNK_VALUES, values))
+        if exponent == UNKNOWN:
+            if wide[:, span].any():
+                raise Broken("sum", f"chunk {chunk} was taken for zeros, and has other values")
+            continue
+        rounded = np.rint(wide[:, span] * 2.0**exponent)
+        if (np.abs(rounded) >= limit).any():
+            raise Broken("sum", f"a value of chunk {chunk} does not fit the exponent {exponent}, and was accepted")
+        bound[span] = len(parts) * 2.0 ** -(exponent + 1)
+        total[span] = rounded.astype(np.int64).sum(axis=0)
+    exact = wide.sum(axis=0)
+    return Reference(total, exact, bound + np.abs(exact) * FLOAT_ERROR + LEAST)

@@ -1,0 +1,291 @@
+"""Builds a world as its description says, runs it to its end, and watches it."""
+
+import logging
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from sa_atp.basics.words import plural
+from sa_atp.lab.simulator.network import Link
+from sa_atp.lab.simulator.worker import SimWorker
+from sa_atp.lab.simulator.world import World
+from sa_atp.lab.soak import invariants
+from sa_atp.lab.soak.invariants import Broken
+from sa_atp.lab.soak.rank import JobState, Rank
+from sa_atp.lab.soak.scene import Fault, Kind, Scene
+from sa_atp.net.loop.compiled import worker_kernels
+from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.server.server_events import ServerSettings
+from sa_atp.switches.embedded.pipeline import Pipeline
+
+LOOK_US = 5_000_000  # between two looks whether anything goes on
+QUIET_US = 110_000_000  # without any progress: longer than every bound of protocol section 11
+STALL_US = 20_000_000  # the same where no fault explains it: nothing is asked for more rarely than five times a second
+EVENTS = 30_000  # callbacks of a world, beside
+EVENTS_A_PACKET = 200  # for each fragment that a rank has to send, and
+EVENTS_A_SECOND = (
+    5_000  # for each second and rank: signs of life, probes, and offers to help, each 6 ms and over three links
+)
+DRAIN_US = 30_000_000  # in which all that is under way arrives, when all ranks are over
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a world in which nothing was broken."""
+
+    virtual_us: int
+    events: int
+    packets: int
+    sums: int
+    ranks: int
+    done: int
+    """Ranks that have all their sums."""
+    errors: int
+    """That ranks have heard, all of them justified."""
+    longest_us: int
+    """The longest time without any progress of any rank."""
+
+
+class SoakWorld:
+    """One world. It is used once."""
+
+    def __init__(
+        self, scene: Scene, pipelines: Sequence[Pipeline], watch: Callable[[World], None] | None = None
+    ) -> None:
+        """Args:
+        pipelines: one, and one more for each leaf, with the program for the scene's lanes and contributions.
+        watch: called with the network before anything has happened.
+        """
+        self.scene = scene
+        self.network = World(
+            seed=scene.seed,
+            pipelines=list(pipelines),
+            links=scene.links,
+            trunk=scene.trunk,
+            settings=ServerSettings(
+                lanes=scene.lanes,
+                contribution_bits=scene.contributions,
+                slots=scene.slots,
+                slots_per_job=scene.quota,
+                aggregates=scene.aggregates,
+            ),
+            ttl_ticks=scene.ttl_ticks,
+            kernels=worker_kernels() if scene.compiled else None,
+        )
+        self.left: list[SimWorker] = []
+        """Connections that ended as they should, with all sums."""
+        self.jobs = [JobState(scene.seed, number, job) for number, job in enumerate(scene.jobs)]
+        self.ranks = [self._rank(job, rank) for job in self.jobs for rank in range(job.scene.ranks)]
+        self._problem: Exception | None = None
+        self._sums = self._results = 0
+        self._progress_us = self._longest_us = self._over_us = 0
+        self._has_begun = self._are_over = False
+        fragments = sum(
+            job.ranks
+            * sum(length // scene.lanes + 2 for length in job.lengths)
+            * (1 if job.help is HelpMode.NONE else 2)
+            for job in scene.jobs
+        )
+        for host in self.network.hosts.values():
+            host.gather_us = scene.gather_us
+        self._most_events = EVENTS + EVENTS_A_PACKET * fragments
+        if watch is not None:
+            watch(self.network)
+
+    def _rank(self, job: JobState, rank: int) -> Rank:
+        loss = job.scene.loss if rank in job.scene.lossy else None
+        found = Rank(self, job, rank, self.network.add_worker(rank, job.number, loss=loss))
+        job.ranks.append(found)
+        return found
+
+    # --- what ranks tell --------------------------------------------------------------------------------------------------
+
+    def later(self, delay_us: int, action: Callable[[], None]) -> None:
+        self.network.clock.at(self.network.clock.now_us + delay_us, action)
+
+    def guarded(self, action: Callable[[], None]) -> None:
+        """For what is called where exceptions end in a log: by futures."""
+        try:
+            action()
+        except Exception as problem:
+            self._problem = self._problem or problem
+
+    def progress(self) -> None:
+        now_us = self.network.clock.now_us
+        self._longest_us = max(self._longest_us, now_us - self._progress_us)
+        self._progress_us = max(self._progress_us, now_us)
+        self._are_over = all(rank.is_over for rank in self.ranks)
+
+    def rank_joined(self) -> None:
+        self.progress()
+        if not self._has_begun:
+            self._has_begun = True
+            for fault in self.scene.faults:
+                if fault.at_us >= 0:
+                    self.later(fault.at_us, partial(self._strike, fault))
+
+    def summed(self, worker: SimWorker) -> None:
+        """A rank has a sum, which is right. Raises: Broken: something else is not."""
+        self._sums += 1
+        self.progress()
+        invariants.check_worker(worker)
+        if self._sums % len(self.ranks) == 0:
+            self._check_all()
+
+    def _check_all(self) -> None:
+        for rank in self.ranks:
+            if rank.worker is not None and rank.has_joined:
+                invariants.check_worker(rank.worker)
+        for rack in self.network.racks:
+            invariants.check_switch(rack)
+        invariants.check_server(self.network)
+
+    # --- faults -----------------------------------------------------------------------------------------------------------
+
+    def _strike(self, fault: Fault) -> None:
+        """A fault begins; not where another one has its place just then."""
+        network, rack = self.network, self.network.racks[fault.switch]
+        rank = self.jobs[fault.job].ranks[fault.rank]
+        match fault.kind:
+            case Kind.RESTART_SWITCH if rack.switch.up:
+                network.restart_switch(rack, fault.for_us)
+            case Kind.PAUSE_SWITCH if rack.switch.up:
+                network.pause_switch(rack, fault.for_us)
+            case Kind.CUT_LEAF:
+                self._cut(network.trunk_of(rack), fault.for_us)
+            case Kind.CUT_WORKER:
+                self._cut(network.links_of[rank.host.endpoint.address[0]], fault.for_us)
+            case Kind.PAUSE_WORKER if not rank.host.paused:
+                network.pause_host(rank.host, fault.for_us)
+            case Kind.PAUSE_SERVER if not network.server_host.paused:
+                network.pause_host(network.server_host, fault.for_us)
+            case Kind.RESTART_WORKER:
+                rank.die(fault.for_us)
+            case Kind.KILL_WORKER:
+                rank.die(None)
+            case Kind.RESTART_SERVER:
+                network.restart_server(fault.for_us)
+
+    def _cut(self, links: Sequence[Link], for_us: int) -> None:
+        if all(link.up for link in links):
+            self.network.cut(links, for_us)
+
+    # --- running ----------------------------------------------------------------------------------------------------------
+
+    def run(self) -> Outcome:
+        """Raises: Broken."""
+        logged = _Logged()
+        log = logging.getLogger("concurrent.futures")
+        log.addHandler(logged)
+        log.propagate = False
+        try:
+            self._run()
+            if logged.first is not None:
+                raise Broken("unhandled", logged.first)
+        except Broken:
+            raise
+        except Exception:
+            raise Broken("unhandled", traceback.format_exc().rstrip()) from None
+        finally:
+            log.removeHandler(logged)
+            log.propagate = True
+        links = self.network.all_links
+        return Outcome(
+            virtual_us=self._over_us,
+            events=self.network.clock.scheduled,
+            packets=sum(link.stats.carried for link in links),
+            sums=self._sums,
+            ranks=len(self.ranks),
+            done=sum(rank.has_all for rank in self.ranks),
+            errors=sum(len(rank.errors) for rank in self.ranks),
+            longest_us=self._longest_us,
+        )
+
+    def _run(self) -> None:
+        clock = self.network.clock
+        for rank in self.ranks:
+            clock.at(0, rank.start)
+        for fault in self.scene.faults:
+            if fault.at_us < 0:
+                clock.at(-fault.at_us, partial(self._strike, fault))
+        look_us, is_over = 0, False
+        bound_us = (QUIET_US if self.scene.may_fail else STALL_US) + self.scene.apart_us + self.scene.computing_us
+        while not is_over:
+            look_us += LOOK_US
+            is_over = clock.run(self._is_over, look_us)
+            self._raise_problem()
+            self._look_for_results(look_us)
+            if not is_over and (not clock.waiting or look_us - self._progress_us > bound_us):
+                waiting = "nothing is left to happen" if not clock.waiting else "no rank has come any further"
+                raise Broken("hang", f"{waiting} after {look_us / 1e6:.0f} s\n{self.describe()}")
+        self._over_us = clock.now_us
+        clock.run(lambda: self._problem is not None, clock.now_us + DRAIN_US + self.scene.apart_us)
+        self._raise_problem()
+        if clock.waiting:
+            raise Broken("left over", f"{plural(clock.waiting, 'event')} to come {DRAIN_US / 1e6:.0f} s after the end")
+        self._check_all()
+        self._check_ends()
+        orderly = all(fault.kind is not Kind.RESTART_SERVER for fault in self.scene.faults)
+        invariants.check_left(self.network, self.left, orderly=orderly)
+
+    def _is_over(self) -> bool:
+        if self._problem is not None or self._are_over:
+            return True
+        clock = self.network.clock
+        if clock.scheduled > self._most_events + EVENTS_A_SECOND * len(self.ranks) * clock.now_us / 1e6:
+            raise Broken("storm", f"{clock.scheduled} events in {clock.now_us / 1e6:.1f} s\n{self.describe()}")
+        return False
+
+    def _look_for_results(self, now_us: int) -> None:
+        """A rank that gets results of fragments makes progress, though a sum may take long."""
+        results = sum(rank.worker.worker.stats.results for rank in self.ranks if rank.worker and rank.has_joined)
+        if results != self._results:
+            self._results = results
+            self._progress_us = max(self._progress_us, now_us)
+
+    def _raise_problem(self) -> None:
+        if self._problem is not None:
+            raise self._problem
+
+    def _check_ends(self) -> None:
+        """Who does not have all its sums knows why, and the world has a reason for it. Raises: Broken."""
+        for job in self.jobs:
+            over = {rank.rank for rank in job.ranks if rank.has_all or rank.is_dead}
+            for rank in (rank for rank in job.ranks if rank.rank not in over):
+                if not rank.errors:
+                    raise Broken("end", f"job {job.number}, rank {rank.rank}: has neither its sums nor an error")
+                if not over and job.scene.not_finite is None:
+                    raise Broken(
+                        "end", f"job {job.number}: all ranks live, and after {plural(len(rank.errors), 'try', 'tries')} "
+                        f"none has its sums: {rank.errors[-1]}"
+                    )  # fmt: skip
+
+    def describe(self) -> str:
+        """The state of everybody, for people."""
+        lines = []
+        for job in self.jobs:
+            for rank in job.ranks:
+                state = "over" if rank.is_over else "away" if rank.worker is None else "joining"
+                if rank.worker is not None and rank.has_joined:
+                    state = rank.worker.worker.describe()
+                lines.append(f"job {job.number}, rank {rank.rank}, {rank.done} sums: {state}")
+                lines += [f"  heard: {error}" for error in rank.errors]
+        lines += [
+            f"at the server: {job.name}: {job.state.value}, {job.stats}" for job in self.network.server.jobs.values()
+        ]
+        return "\n".join(lines)
+
+
+class _Logged(logging.Handler):
+    """The first of what futures log: exceptions of those who wait for them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first: str | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self.first is None:
+            problem = record.exc_info[1] if record.exc_info else None
+            trace = "".join(traceback.format_exception(problem)).rstrip() if problem is not None else ""
+            self.first = f"{record.getMessage()}\n{trace}"

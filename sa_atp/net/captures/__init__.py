@@ -1,0 +1,1 @@
+"""Captures of packets: pcap files, and SA-ATP packets as text."""

@@ -1,0 +1,84 @@
+"""The parameter server as a process: its connection on a socket, and the switches that it controls."""
+
+from collections.abc import Callable, Sequence
+
+from sa_atp.net.clock import now_us
+from sa_atp.net.loop.compiled import socket_kernels, worker_kernels
+from sa_atp.net.loop.driver import LONGEST_PAUSE_US, Driver
+from sa_atp.net.parameter_server.admission import Installer
+from sa_atp.net.sockets import mtu
+from sa_atp.net.sockets.udp import UdpSocket
+from sa_atp.protocol.packets.datagrams import Address
+from sa_atp.protocol.packets.header import size_of
+from sa_atp.protocol.packets.spec import Kind
+from sa_atp.protocol.server.server import ParameterServer
+from sa_atp.protocol.server.server_events import Admit, ServerSettings
+from sa_atp.switches.control.fabric import Keeper, SwitchPlace
+
+# copies of results that nobody has asked for wait for one another, so that workers have the processor
+WORTH_IT, ENOUGH_BYTES = 2, 1 << 20
+UNASKED_PAUSE_US = 30_000  # ... longer where nobody is likely to want an answer meanwhile
+
+
+class ServerProcess:
+    def __init__(self, settings: ServerSettings, listen: Address, random_bits: Callable[[int], int]) -> None:
+        """Raises: UserError: the address cannot be had."""
+        self.settings = settings
+        self.server = ParameterServer(settings, random_bits, worker_kernels())
+        socket = UdpSocket(listen)
+        socket.use(socket_kernels())
+        self.address = socket.address
+        self.server.own_ip = self.address[0]
+        size = size_of(Kind.RESULT, settings.lanes, settings.contribution_bits)
+        enough = max(WORTH_IT, ENOUGH_BYTES // size)
+        self._driver = Driver(self.server, socket, self._take_events, worth_it=WORTH_IT, enough=enough)
+        self._driver.expect(size)
+        self._installer: Installer | None = None
+
+    def use_switches(self, places: Sequence[SwitchPlace]) -> None:
+        """Brings switches up, and has jobs installed on them.
+
+        Raises: UserError: there is no program of so many lanes for one; ControlError: one does not answer. The process is
+            over then.
+        """
+        try:
+            keepers = [
+                Keeper(place, place.program(self.settings.lanes, self.settings.contribution_bits)) for place in places
+            ]
+            for keeper in keepers:
+                keeper.bring_up()
+        except BaseException:
+            self._driver.close()
+            raise
+        self._installer = Installer(
+            keepers,
+            self.address,
+            admitted=lambda job, leaves: self._driver.call(lambda: self.server.admitted(job, now_us(), leaves)),
+            refused=lambda job, reason: self._driver.call(lambda: self.server.refused(job, reason)),
+        )
+
+    def run(self) -> None:
+        """Until `stop` is called from another thread or a signal handler."""
+        try:
+            self._driver.run()
+        finally:
+            if self._installer is not None:
+                self._installer.close()
+
+    def start(self) -> None:
+        """Runs in a thread of its own."""
+        self._driver.start("sa-atp-ps")
+
+    def stop(self) -> None:
+        self._driver.stop()
+
+    def _take_events(self) -> None:
+        self._driver.let_gather(UNASKED_PAUSE_US if self.server.is_unasked(now_us()) else LONGEST_PAUSE_US)
+        too_long = mtu.exceeded(self._driver.socket)
+        if too_long is not None:
+            self.server.path_narrowed(*too_long)
+        while (event := self.server.next_event()) is not None:
+            if self._installer is not None:
+                self._installer.submit(event)
+            elif isinstance(event, Admit):
+                self.server.admitted(event, now_us())

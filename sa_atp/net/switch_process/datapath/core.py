@@ -1,0 +1,152 @@
+"""What one core has of the compiled loop: memory for packets, a frame for the program, and the ports that it takes from."""
+
+import contextlib
+import os
+from collections.abc import Collection, Mapping
+
+from sa_atp.basics.arrays import AnyIntegers
+from sa_atp.net.sockets.ports import QUEUED_FRAME_BYTES, InterfacePort, UdpPort
+from sa_atp.net.switch_process.datapath import state
+from sa_atp.net.switch_process.datapath.code import ready
+from sa_atp.switches.embedded.device import Device
+from sa_atp.switches.embedded.frame import PLACES, Frame
+from sa_atp.switches.embedded.pipeline import ROW_BYTES, Pipeline
+from sa_atp.switches.embedded.translate.packets import HEAD_BYTES
+
+MOST_SEGMENTS = 1 << 16  # as many as `leaving` wants
+
+
+def fill_frame(frame: Frame, memory: Mapping[int, AnyIntegers]) -> None:
+    """Everything of a pipeline's frame that is the loop's, and not the program's."""
+    for name, place in {
+        "packets": state.IN_ROWS, "starts": state.IN_STARTS, "lengths": state.IN_LENGTHS, "ports": state.IN_PORTS,
+        "heads_in": state.IN_HEADS, "head_of": state.IN_HEAD_OF, "depths": state.DEPTHS, "kept": state.KEPT,
+        "out": state.OUT_BYTES, "heads": state.OUT_HEADS, "out_starts": state.OUT_STARTS,
+        "out_lengths": state.OUT_LENGTHS, "out_ports": state.OUT_PORTS, "out_sources": state.OUT_SOURCES,
+    }.items():  # fmt: skip
+        frame.array(PLACES[name], memory[place])
+    frame.number(PLACES["apart"], HEAD_BYTES)
+    frame.number(PLACES["row_bytes"], 0)
+
+
+class Core:
+    """Takes packets from its ports, and sends to all. One thread at a time calls it; `wake` may come from any."""
+
+    def __init__(
+        self,
+        device: Device,
+        ports: Mapping[int, InterfacePort | UdpPort],
+        mine: Collection[int],
+        started_us: int,
+    ) -> None:
+        """Compiles, or loads what is in the cache. Args: mine: port numbers to take packets from."""
+        self._device = device
+        self._started_us = started_us
+        self._of = list(ports.values())
+        kinds = [state.UDP if isinstance(port, UdpPort) else state.INTERFACE for port in self._of]
+        self._memory: dict[int, AnyIntegers] = {
+            **state.ports(
+                list(ports),
+                [port.fileno() for port in self._of],
+                kinds,
+                [MOST_SEGMENTS if port.joins else 0 for port in self._of],
+                [port.frame_target() if isinstance(port, UdpPort) else b"" for port in self._of],
+                [number in mine for number in ports],
+            ),
+            **state.arriving(),
+        }
+        self._memory[state.PORT_COSTS][:] = QUEUED_FRAME_BYTES * state.COST_UNITS
+        self._totals = self._memory[state.TOTALS]
+        self._state = Frame(state.PLACES, compiled=True)
+        self._frame: Frame | None = None
+        self._pipeline: Pipeline | None = None
+        self._program = 0
+        state.point_at_rows(self._memory)
+        self._new_output(state.LEAST_OUT, state.LEAST_OUT_BYTES)
+        self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._totals[state.EVENT_FD] = self._event
+        self._run_turn = ready(device.cache)
+
+    def listen(self) -> None:
+        """From here on, whoever calls `wake` ends the next `move`."""
+        self._totals[state.ATTENTION] = 0
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._event)
+
+    def wake(self) -> None:
+        """Makes what is under way end after its batch. From any thread."""
+        self._totals[state.ATTENTION] = 1
+        with contextlib.suppress(OSError):  # it has been closed
+            os.eventfd_write(self._event, 1)
+
+    def prepare(self, pipeline: Pipeline) -> None:
+        """Makes the frame show what the pipeline is now. Hold its lock."""
+        if pipeline is not self._pipeline:
+            self._pipeline, self._program = pipeline, pipeline.address
+            self._frame = pipeline.new_frame()
+            fill_frame(self._frame, self._memory)
+        frame = self._frame
+        assert frame is not None
+        if frame.version != pipeline.version:
+            pipeline.bring_up_to_date(frame)
+            needed = HEAD_BYTES + pipeline.most_copies * (ROW_BYTES + pipeline.most_added)
+            out, packets = self._memory[state.OUT_BYTES], self._memory[state.OUT_STARTS]
+            if needed > len(out) or pipeline.most_copies > len(packets):
+                self._new_output(max(state.LEAST_OUT, pipeline.most_copies), max(state.LEAST_OUT_BYTES, needed))
+                fill_frame(frame, self._memory)
+
+    def move(self, longest_s: float) -> int:
+        """Waits for packets and moves them, for so long, or until somebody wakes it or there is something for Python.
+
+        Hold the lock of the pipeline that was prepared, if one was. Returns: how many came.
+        """
+        frame = 0 if self._frame is None else self._frame.address  # without a program packets are dropped
+        cpu_port = -1 if self._device.cpu_port is None else self._device.cpu_port
+        longest_us = int(longest_s * 1e6)
+        return self._run_turn(
+            self._state.address, self._program, frame, self._started_us, ROW_BYTES, cpu_port, longest_us
+        )
+
+    def tell_counts(self) -> None:
+        """Adds to the pipeline's counters what packets were counted here. Hold its lock."""
+        if self._pipeline is not None and self._frame is not None:
+            self._pipeline.add_counts(self._frame)
+
+    def _new_output(self, packets: int, out_bytes: int) -> None:
+        self._memory.update(state.leaving(packets, out_bytes))
+        state.fill(self._state, self._memory)
+
+    def hand_over(self) -> None:
+        """Gives packets for the CPU port to who listens, and says what was dropped."""
+        self._device.dropped_without_pipeline += int(self._totals[state.WITHOUT_PIPELINE])
+        self._totals[state.WITHOUT_PIPELINE] = 0
+        self._device.punts_lost += int(self._totals[state.PUNTS_LOST])
+        self._totals[state.PUNTS_LOST] = 0
+        if not self._totals[state.PUNTED]:
+            return
+        end = int(self._totals[state.PUNTED_END])
+        data = self._memory[state.PUNTED_PACKETS][:end].tobytes()
+        self._totals[state.PUNTED] = self._totals[state.PUNTED_END] = 0
+        at = 0
+        while at < end:
+            length = int.from_bytes(data[at : at + 4], "big")
+            self._device.packet_in(data[at + 4 : at + 4 + length])
+            at += 4 + length
+
+    def close(self) -> None:
+        event, self._event = self._event, -1
+        os.close(event)
+
+    def counted(self) -> tuple[int, int, int]:
+        """Packets that arrived, left, and were for no port. Brings the ports' own counters up to date."""
+        for slot, port in enumerate(self._of):
+            found = self._memory[state.PORT_COUNTERS][slot].tolist()
+            port.oversized += found[state.OVERSIZED]
+            if isinstance(port, UdpPort):
+                port.not_datagrams += found[state.NOT_DATAGRAMS]
+                port.refused_in_loop += found[state.REFUSED]
+            else:
+                port.refused += found[state.REFUSED]
+        self._memory[state.PORT_COUNTERS][:] = 0
+        totals = self._totals.tolist()
+        return totals[state.PACKETS_IN], totals[state.PACKETS_OUT], totals[state.TO_NOWHERE]

@@ -1,0 +1,394 @@
+"""What comes out of the pipeline, as messages to the kernel.
+
+Packets of one flow (a port, and the receiver's address) go together, in order: an answer that overtook a result would look
+like a loss. Neighbours of one size become one message, whose parts are heads, and bodies where the pipeline left them: a
+body that many receivers get is there once.
+"""
+
+from typing import TYPE_CHECKING
+
+from sa_atp.net.switch_process.datapath.state import (
+    CONTROL,
+    CONTROL_LENGTH,
+    CONTROL_ROW,
+    COST_UNITS,
+    FLAGS,
+    FLOW_FIRSTS,
+    FLOW_KEYS,
+    FLOW_LASTS,
+    FLOW_TABLE,
+    INTERFACE,
+    IOV,
+    IOV_COUNT,
+    MESSAGE_COUNTS,
+    MESSAGE_PACKETS,
+    MESSAGE_WORDS,
+    MESSAGES,
+    NAME,
+    NAME_BYTES,
+    NAME_ROW,
+    NEXT_FLOW_OF,
+    NEXT_PACKET,
+    NOT_DATAGRAMS,
+    OUT_BYTES,
+    OUT_CONTROLS,
+    OUT_HEADS,
+    OUT_LENGTHS,
+    OUT_MESSAGES,
+    OUT_NAMES,
+    OUT_PARTS,
+    OUT_PORTS,
+    OUT_STARTS,
+    PACKETS_OUT,
+    PARTS,
+    PORT_COSTS,
+    PORT_COUNTERS,
+    PORT_FDS,
+    PORT_FIRST_FLOW,
+    PORT_HOLDS,
+    PORT_JOINS,
+    PORT_KINDS,
+    PORT_LAST_FLOW,
+    PORT_PROVED,
+    PORT_SLOTS,
+    PUNTED,
+    PUNTED_END,
+    PUNTED_PACKETS,
+    PUNTS_LOST,
+    REFUSED,
+    SCRATCH,
+    TO_NOWHERE,
+    TOTALS,
+)
+from sa_atp.switches.embedded.translate.packets import HEAD_AT, HEAD_BYTES, HEAD_ROW
+
+if TYPE_CHECKING:
+    from sa_atp.net.switch_process.datapath.arriving import be16, is_plain_udp, put_le16
+    from sa_atp.net.switch_process.datapath.operations import (
+        address_in,
+        array_i64_1,
+        array_i64_2,
+        array_u8_1,
+        copy_bytes,
+        errno,
+        i64,
+        inner,
+        load2,
+        load4,
+        monotonic_us,
+        sendmmsg,
+        store2,
+        store4,
+        u64,
+        wait_until_writable,
+    )
+    from sa_atp.net.switch_process.datapath.super_packets import may_join, same_head, single_head, super_head
+
+MOST_SEGMENTS = 128  # of one message: UDP_MAX_SEGMENTS, and what it was before Linux 6.9
+FEWER_SEGMENTS = 64
+MOST_BYTES = 65_000  # below the limit of an IPv4 packet
+QUEUED_FRAME_BYTES, ORDINARY_BYTES, QUEUED_PACKET_BYTES = 2304, 1514, 3072  # see `ports`
+FULL_US, FULL_WAIT_MS = 50_000, 10
+AGAIN = (11, 105)  # EAGAIN, ENOBUFS
+NO_SEGMENTS = (5, 22, 92)  # EIO, EINVAL, ENOPROTOOPT: the kernel or the route cannot cut
+
+
+@inner
+def punt(s: int, k: int) -> None:
+    """Keeps a packet for Python."""
+    out_bytes = array_u8_1(s, OUT_BYTES)
+    out_heads = array_u8_1(s, OUT_HEADS)
+    out_lengths = array_i64_1(s, OUT_LENGTHS)
+    out_starts = array_i64_1(s, OUT_STARTS)
+    punted = array_u8_1(s, PUNTED_PACKETS)
+    totals = array_i64_1(s, TOTALS)
+    length = out_lengths[k]
+    end = totals[PUNTED_END]
+    if end + 4 + length > len(punted):
+        totals[PUNTS_LOST] += 1
+        return
+    store4(punted, end, u64(length))
+    head = min(length, HEAD_BYTES)
+    copy_bytes(punted, end + 4, out_heads, k * HEAD_ROW + HEAD_AT, head)
+    copy_bytes(punted, end + 4 + head, out_bytes, out_starts[k], length - head)
+    totals[PUNTED_END] = end + 4 + length
+    totals[PUNTED] += 1
+
+
+@inner
+def sort_out(s: int, count: int, cpu_port: int) -> int:
+    """Chains packets of each flow, and the flows of each port. Returns: how many flows."""
+    flow_firsts = array_i64_1(s, FLOW_FIRSTS)
+    flow_keys = array_i64_1(s, FLOW_KEYS)
+    flow_lasts = array_i64_1(s, FLOW_LASTS)
+    flow_table = array_i64_1(s, FLOW_TABLE)
+    next_flow_of = array_i64_1(s, NEXT_FLOW_OF)
+    next_packet = array_i64_1(s, NEXT_PACKET)
+    out_heads = array_u8_1(s, OUT_HEADS)
+    out_lengths = array_i64_1(s, OUT_LENGTHS)
+    out_ports = array_i64_1(s, OUT_PORTS)
+    port_counters = array_i64_2(s, PORT_COUNTERS)
+    port_first_flow = array_i64_1(s, PORT_FIRST_FLOW)
+    port_kinds = array_i64_1(s, PORT_KINDS)
+    port_last_flow = array_i64_1(s, PORT_LAST_FLOW)
+    port_slots = array_i64_1(s, PORT_SLOTS)
+    totals = array_i64_1(s, TOTALS)
+    flows = 0
+    last_key, flow = i64(-1), 0
+    mask = len(flow_table) - 1
+    for k in range(count):
+        number = out_ports[k]
+        if number == cpu_port:
+            punt(s, k)
+            continue
+        slot = port_slots[number]
+        if slot < 0:
+            totals[TO_NOWHERE] += 1
+            continue
+        at = k * HEAD_ROW + HEAD_AT
+        length = out_lengths[k]
+        key = slot << 48
+        is_datagram = length >= HEAD_BYTES and is_plain_udp(out_heads, at)
+        if is_datagram:
+            key |= i64(load4(out_heads, at + 30)) << 16 | be16(out_heads, at + 36)
+        if port_kinds[slot] != INTERFACE:
+            udp_bytes = be16(out_heads, at + 38)
+            if not is_datagram or udp_bytes < 8 or udp_bytes > length - 34:
+                port_counters[slot, NOT_DATAGRAMS] += 1
+                continue
+        next_packet[k] = -1
+        if key == last_key:
+            next_packet[flow_lasts[flow]] = k
+            flow_lasts[flow] = k
+            continue
+        place = (key ^ key >> 13 ^ key >> 29 ^ key >> 45) & mask
+        while flow_table[place] != 0 and flow_keys[flow_table[place] - 1] != key:
+            place = (place + 1) & mask
+        last_key = key
+        if flow_table[place] != 0:
+            flow = flow_table[place] - 1
+            next_packet[flow_lasts[flow]] = k
+            flow_lasts[flow] = k
+            continue
+        flow = flows
+        flows += 1
+        flow_table[place] = flows
+        flow_keys[flow] = key
+        flow_firsts[flow] = k
+        flow_lasts[flow] = k
+        next_flow_of[flow] = -1
+        if port_first_flow[slot] < 0:
+            port_first_flow[slot] = flow
+        else:
+            next_flow_of[port_last_flow[slot]] = flow
+        port_last_flow[slot] = flow
+    for flow in range(flows):  # the table is empty again
+        key = flow_keys[flow]
+        place = (key ^ key >> 13 ^ key >> 29 ^ key >> 45) & mask
+        while flow_table[place] != 0:
+            flow_table[place] = 0
+            place = (place + 1) & mask
+    return flows
+
+
+@inner
+def make_messages(s: int, slot: int, flow: int, k: int) -> tuple[int, int, int]:
+    """Makes as many messages for a port as there is room for, from packet k of a flow on.
+
+    Returns: messages, and the flow and the packet to go on with; flow -1: these were all.
+    """
+    flow_firsts = array_i64_1(s, FLOW_FIRSTS)
+    message_counts = array_i64_1(s, MESSAGE_COUNTS)
+    message_packets = array_i64_1(s, MESSAGE_PACKETS)
+    next_flow_of = array_i64_1(s, NEXT_FLOW_OF)
+    next_packet = array_i64_1(s, NEXT_PACKET)
+    out_controls = array_u8_1(s, OUT_CONTROLS)
+    out_heads = array_u8_1(s, OUT_HEADS)
+    out_lengths = array_i64_1(s, OUT_LENGTHS)
+    out_messages = array_i64_1(s, OUT_MESSAGES)
+    out_names = array_u8_1(s, OUT_NAMES)
+    out_parts = array_i64_1(s, OUT_PARTS)
+    out_starts = array_i64_1(s, OUT_STARTS)
+    port_joins = array_i64_1(s, PORT_JOINS)
+    port_kinds = array_i64_1(s, PORT_KINDS)
+    joins = port_joins[slot]
+    is_udp = port_kinds[slot] != INTERFACE
+    made, used = 0, 0
+    while flow >= 0:
+        while k >= 0:
+            if made == MESSAGES or used + MOST_SEGMENTS + 1 > PARTS:
+                return made, flow, k
+            head = k * HEAD_ROW + HEAD_AT
+            length = out_lengths[k]
+            payload = length - HEAD_BYTES
+            first, count, first_part = k, 1, used
+            joinable = joins > 1 and payload > 0 and (is_udp or may_join(s, k))
+            most = min(joins, MOST_SEGMENTS, MOST_BYTES // payload) if joinable else 1
+            if not is_udp:
+                out_parts[2 * used] = address_in(s, OUT_HEADS) + head - 10
+                out_parts[2 * used + 1] = 10 + min(length, HEAD_BYTES)
+                used += 1
+            end = out_starts[k] + max(payload, 0)
+            if payload > 0 or is_udp:
+                out_parts[2 * used] = address_in(s, OUT_BYTES) + out_starts[k]
+                out_parts[2 * used + 1] = payload
+                used += 1
+            k = next_packet[k]
+            while k >= 0 and count < most and out_lengths[k] == length:
+                if not is_udp and not (same_head(out_heads, head, k * HEAD_ROW + HEAD_AT) and may_join(s, k)):
+                    break
+                if out_starts[k] == end:  # right behind the last one
+                    out_parts[2 * used - 1] += payload
+                else:
+                    out_parts[2 * used] = address_in(s, OUT_BYTES) + out_starts[k]
+                    out_parts[2 * used + 1] = payload
+                    used += 1
+                end = out_starts[k] + payload
+                count += 1
+                k = next_packet[k]
+            words = made * MESSAGE_WORDS
+            out_messages[words + NAME] = 0
+            out_messages[words + NAME_BYTES] = 0
+            out_messages[words + IOV] = address_in(s, OUT_PARTS) + 16 * first_part
+            out_messages[words + IOV_COUNT] = used - first_part
+            out_messages[words + CONTROL] = 0
+            out_messages[words + CONTROL_LENGTH] = 0
+            out_messages[words + FLAGS] = 0
+            message_packets[made] = first
+            message_counts[made] = count
+            if is_udp:
+                name = made * NAME_ROW
+                out_messages[words + NAME] = address_in(s, OUT_NAMES) + name
+                out_messages[words + NAME_BYTES] = 16
+                put_le16(out_names, name, 2)  # AF_INET
+                store2(out_names, name + 2, load2(out_heads, head + 36))
+                store4(out_names, name + 4, load4(out_heads, head + 30))
+                if count > 1:
+                    out_messages[words + CONTROL] = address_in(s, OUT_CONTROLS) + made * CONTROL_ROW
+                    out_messages[words + CONTROL_LENGTH] = 24
+                    put_le16(out_controls, made * CONTROL_ROW, 18)
+                    put_le16(out_controls, made * CONTROL_ROW + 8, 17)  # SOL_UDP, UDP_SEGMENT
+                    put_le16(out_controls, made * CONTROL_ROW + 12, 103)
+                    put_le16(out_controls, made * CONTROL_ROW + 16, payload)
+            elif count > 1:
+                super_head(out_heads, head, payload, count)
+            else:
+                single_head(out_heads, head, False)
+            made += 1
+        flow = next_flow_of[flow]
+        if flow >= 0:
+            k = flow_firsts[flow]
+    return made, -1, -1
+
+
+@inner
+def flow_of(s: int, slot: int, k: int) -> int:
+    """The flow of a packet, which is at this port."""
+    flow_firsts = array_i64_1(s, FLOW_FIRSTS)
+    next_flow_of = array_i64_1(s, NEXT_FLOW_OF)
+    next_packet = array_i64_1(s, NEXT_PACKET)
+    port_first_flow = array_i64_1(s, PORT_FIRST_FLOW)
+    flow = port_first_flow[slot]
+    while flow >= 0:
+        at = flow_firsts[flow]
+        while at >= 0:
+            if at == k:
+                return i64(flow)
+            at = next_packet[at]
+        flow = next_flow_of[flow]
+    return -1
+
+
+@inner
+def note_cost(s: int, slot: int, made: int) -> None:
+    """What a waiting frame costs the socket, as an average: what waits is not told apart."""
+    message_counts = array_i64_1(s, MESSAGE_COUNTS)
+    message_packets = array_i64_1(s, MESSAGE_PACKETS)
+    out_lengths = array_i64_1(s, OUT_LENGTHS)
+    port_costs = array_i64_1(s, PORT_COSTS)
+    frames, size = 0, 0
+    for m in range(made):
+        frames += message_counts[m]
+        size += out_lengths[message_packets[m]] * message_counts[m]
+    if frames > 0:
+        alone = QUEUED_FRAME_BYTES + max(0, size // frames - ORDINARY_BYTES)
+        average = min((QUEUED_PACKET_BYTES * made + size) * COST_UNITS // frames, alone * COST_UNITS)
+        port_costs[slot] = max(COST_UNITS, port_costs[slot] + (average - port_costs[slot]) // 4)
+
+
+@inner
+def send_port(s: int, slot: int) -> None:
+    """Sends what there is for a port. What its queue does not take is lost, as on any switch."""
+    flow_firsts = array_i64_1(s, FLOW_FIRSTS)
+    message_counts = array_i64_1(s, MESSAGE_COUNTS)
+    message_packets = array_i64_1(s, MESSAGE_PACKETS)
+    out_heads = array_u8_1(s, OUT_HEADS)
+    port_counters = array_i64_2(s, PORT_COUNTERS)
+    port_fds = array_i64_1(s, PORT_FDS)
+    port_first_flow = array_i64_1(s, PORT_FIRST_FLOW)
+    port_holds = array_i64_1(s, PORT_HOLDS)
+    port_joins = array_i64_1(s, PORT_JOINS)
+    port_kinds = array_i64_1(s, PORT_KINDS)
+    port_last_flow = array_i64_1(s, PORT_LAST_FLOW)
+    port_proved = array_i64_1(s, PORT_PROVED)
+    totals = array_i64_1(s, TOTALS)
+    port_holds[slot] = 1
+    is_udp = port_kinds[slot] != INTERFACE
+    flow = port_first_flow[slot]
+    k = flow_firsts[flow]
+    full_until = i64(0)
+    while flow >= 0:
+        made, next_flow, next_k = make_messages(s, slot, flow, k)
+        if not is_udp:
+            note_cost(s, slot, made)
+        m, retries = 0, 0
+        redo = -1
+        while m < made:
+            sent = sendmmsg(port_fds[slot], address_in(s, OUT_MESSAGES) + 8 * m * MESSAGE_WORDS, made - m)
+            if sent > 0:
+                for i in range(m, min(m + sent, made)):
+                    totals[PACKETS_OUT] += message_counts[i]
+                    if message_counts[i] > 1:
+                        port_proved[slot] = 1
+                m += sent
+                continue
+            code = errno()
+            if is_udp and code in AGAIN:
+                now = monotonic_us(address_in(s, SCRATCH))
+                if full_until == 0:
+                    full_until = now + FULL_US
+                if now < full_until:
+                    wait_until_writable(port_fds[slot], address_in(s, SCRATCH), FULL_WAIT_MS)
+                    continue
+            elif is_udp and code in (32, 103, 104, 111) and retries < 16:
+                retries += 1  # the error belongs to an earlier datagram: this one has not been sent yet
+                continue
+            elif message_counts[m] > 1 and code in NO_SEGMENTS and (is_udp or port_proved[slot] == 0):
+                port_joins[slot] = FEWER_SEGMENTS if message_counts[m] > FEWER_SEGMENTS else 0
+                redo = m
+                break
+            lost_until = made if code in AGAIN else m + 1
+            for i in range(m, lost_until):
+                port_counters[slot, REFUSED] += message_counts[i]
+            m = lost_until
+        if redo >= 0:  # one by one, from this message on
+            for i in range(redo, made):
+                if not is_udp and message_counts[i] > 1:
+                    single_head(out_heads, message_packets[i] * HEAD_ROW + HEAD_AT, True)
+            next_k = message_packets[redo]
+            next_flow = flow_of(s, slot, next_k)
+        flow, k = next_flow, next_k
+    port_first_flow[slot] = -1
+    port_last_flow[slot] = -1
+
+
+@inner
+def send_all(s: int, count: int, cpu_port: int) -> None:
+    """Hands `count` packets that the pipeline has made to the kernel."""
+    port_fds = array_i64_1(s, PORT_FDS)
+    port_first_flow = array_i64_1(s, PORT_FIRST_FLOW)
+    if sort_out(s, count, cpu_port) == 0:
+        return
+    for slot in range(len(port_fds)):
+        if port_first_flow[slot] >= 0:
+            send_port(s, slot)

@@ -1,0 +1,88 @@
+"""The compiled loop as Python sees it: one call moves packets for as long as there are some, on one core or several.
+
+Each core takes what arrives at some of the ports, and may send to all. The pipeline's lock is held for all of them, so
+tables change while none of them runs; whose turn it is with a slot they agree on among themselves (`embedded.holding`).
+"""
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
+
+from sa_atp.net.sockets.ports import InterfacePort, UdpPort
+from sa_atp.net.switch_process.datapath.core import Core
+from sa_atp.switches.embedded.device import Device
+from sa_atp.switches.embedded.pipeline import Pipeline
+
+GIVE_WAY_S = 0.0005  # to whoever wants the pipeline, between turns
+
+
+class CompiledLoop:
+    """Ports, a device's pipeline, and the memory between them. One thread calls `turn`."""
+
+    def __init__(self, device: Device, ports: Mapping[int, InterfacePort | UdpPort], started_us: int) -> None:
+        """Compiles, or loads what is in the cache. Ports are dealt to as many cores as the device has, in turn.
+
+        Args: started_us: when the switch's own time began.
+        """
+        self._device = device
+        numbers = list(ports)
+        cores = max(1, min(device.cores, len(numbers)))
+        self._cores = [Core(device, ports, numbers[i::cores], started_us) for i in range(cores)]
+        # of the others; the first core's is the thread that calls `turn`
+        self._threads = ThreadPoolExecutor(cores - 1, "sa-atp-core") if cores > 1 else None
+        device.changed = self.wake
+
+    def turn(self, longest_s: float) -> int:
+        """Waits for packets and moves them, for so long, or until somebody wants the pipeline. Returns: how many came."""
+        for core in self._cores:
+            core.listen()
+        pipeline = self._device.pipeline
+        arrived = self._on_all(longest_s) if pipeline is None else self._with(pipeline, longest_s)
+        for core in self._cores:
+            core.hand_over()
+        return arrived
+
+    def _with(self, pipeline: Pipeline, longest_s: float) -> int:
+        pipeline.lock.wake = self.wake
+        if pipeline.lock.waiting:
+            time.sleep(GIVE_WAY_S)
+        with pipeline.lock:  # tables change between batches
+            for core in self._cores:
+                core.prepare(pipeline)
+            arrived = self._on_all(longest_s)
+            for core in self._cores:
+                core.tell_counts()
+        return arrived
+
+    def _on_all(self, longest_s: float) -> int:
+        if self._threads is None:
+            return self._cores[0].move(longest_s)
+        others = [self._threads.submit(self._move, core, longest_s) for core in self._cores[1:]]
+        try:
+            arrived = self._move(self._cores[0], longest_s)
+        finally:
+            wait(others)  # whatever happens, nobody touches tables who does not hold the lock
+        return arrived + sum(other.result() for other in others)
+
+    def _move(self, core: Core, longest_s: float) -> int:
+        try:
+            return core.move(longest_s)
+        finally:
+            self.wake()  # whatever has ended it ends the turn
+
+    def wake(self) -> None:
+        """Makes a turn that is under way end after its batch. From any thread."""
+        for core in self._cores:
+            core.wake()
+
+    def close(self) -> None:
+        self._device.changed = None
+        if self._threads is not None:
+            self._threads.shutdown()
+        for core in self._cores:
+            core.close()
+
+    def counted(self) -> tuple[int, int, int]:
+        """Packets that arrived, left, and were for no port. Brings the ports' own counters up to date."""
+        found = [core.counted() for core in self._cores]
+        return sum(each[0] for each in found), sum(each[1] for each in found), sum(each[2] for each in found)

@@ -1,0 +1,170 @@
+"""The memory of the compiled loop, and what its numbers mean.
+
+Compiled code gets it as a frame (see `embedded.frame`): one number, and the places of arrays in what that points to.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from sa_atp.basics.arrays import AnyIntegers
+from sa_atp.switches.embedded.frame import Frame
+from sa_atp.switches.embedded.pipeline import PORTS
+from sa_atp.switches.embedded.translate.expressions import FRAME_WORDS
+from sa_atp.switches.embedded.translate.packets import HEAD_ROW
+
+INTERFACE, UDP = range(2)  # kinds of ports
+
+ROWS = 64  # messages of the kernel that are taken before the pipeline runs
+FEW_ROWS, LARGE_BYTES = 8, 16_384  # where they are as large as this, so that they stay in the processor's cache
+ROW_AT = 64  # where a message begins in its row: before it there is room for a frame's head
+ROW_BYTES = ROW_AT + 65_600 + 64  # the largest IPv4 packet with what stands before it; no power of two, for the caches
+FRAMES_IN = 2048  # that the pipeline is given at once
+LEAST_OUT = 4096  # packets that may come out of it at once, and their bytes
+LEAST_OUT_BYTES = 4 << 20
+MESSAGES = 256  # that leave in one call
+PARTS = 4096  # of these messages
+PUNTED_BYTES = 2 << 20  # of packets for the CPU port, until Python has taken them
+COST_UNITS = 256  # of PORT_COSTS in a byte
+
+MESSAGE_WORDS = 8  # of struct mmsghdr: name, its length, iov, parts, control, its length, flags, bytes
+NAME, NAME_BYTES, IOV, IOV_COUNT, CONTROL, CONTROL_LENGTH, FLAGS, SENT = range(MESSAGE_WORDS)
+NAME_ROW = 16  # struct sockaddr_in
+CONTROL_ROW = 64  # room for the control messages of one message
+
+# PORT_COUNTERS, by port
+OVERSIZED, REFUSED, NOT_DATAGRAMS = range(3)
+# TOTALS
+(
+    PACKETS_IN,
+    PACKETS_OUT,
+    TO_NOWHERE,
+    WITHOUT_PIPELINE,
+    PUNTED,
+    PUNTED_END,
+    PUNTS_LOST,
+    CALLS,
+    IS_LARGE,
+    ATTENTION,
+    EVENT_FD,
+) = range(11)
+
+# --- places ---------------------------------------------------------------------------------------------------------
+
+# An item a port. MINE: 16 bytes, MAC address, IP address and port number of frames that arrive at a UDP port. JOINS:
+# how many packets of one flow leave as one, until the kernel refuses; PROVED: it has taken one. POLLS: struct pollfd,
+# and one of who wants to be let in. COSTS: bytes that a frame costs an interface's socket while it waits. SLOTS: which
+# port, by its number; -1: none. TAKES: whether this loop takes what arrives there; others may, on other cores. HOLDS:
+# whether something may wait at an interface, because it did at the last look, or was sent since.
+(
+    PORT_NUMBERS, PORT_FDS, PORT_KINDS, PORT_JOINS, PORT_PROVED, PORT_SLOTS, PORT_MINE, PORT_POLLS, PORT_COUNTERS,
+    PORT_COSTS, PORT_FIRST_FLOW, PORT_LAST_FLOW,
+) = range(0, 12 * FRAME_WORDS, FRAME_WORDS)  # fmt: skip
+# Messages that arrive, a row each (SLOTS: at which port), and the frames in them, as the pipeline takes them.
+(
+    IN_ROWS, IN_MESSAGES, IN_PARTS, IN_NAMES, IN_CONTROLS, IN_SLOTS, IN_STARTS, IN_LENGTHS, IN_PORTS, IN_HEAD_OF,
+    IN_HEADS,
+) = range(12 * FRAME_WORDS, 23 * FRAME_WORDS, FRAME_WORDS)  # fmt: skip
+# Packets that come out of the pipeline, as it gives them, and the next one of the same flow (-1: none).
+(
+    OUT_BYTES, OUT_HEADS, OUT_STARTS, OUT_LENGTHS, OUT_PORTS, OUT_SOURCES, NEXT_PACKET,
+) = range(23 * FRAME_WORDS, 30 * FRAME_WORDS, FRAME_WORDS)  # fmt: skip
+# Flows of a batch, the next one at the same port, and a hash table (flow + 1; 0: free). Messages that leave: the first
+# packet of each, and how many it stands for. PUNTED_PACKETS: for the CPU port, each its length (4 bytes) and its bytes.
+(
+    FLOW_KEYS, FLOW_FIRSTS, FLOW_LASTS, NEXT_FLOW_OF, FLOW_TABLE, OUT_MESSAGES, OUT_PARTS, OUT_NAMES, OUT_CONTROLS,
+    MESSAGE_PACKETS, MESSAGE_COUNTS, PUNTED_PACKETS, TOTALS, DEPTHS, SCRATCH, KEPT, PORT_TAKES,
+    PORT_HOLDS,
+) = range(30 * FRAME_WORDS, 48 * FRAME_WORDS, FRAME_WORDS)  # fmt: skip
+PLACES = 48
+
+
+def _numbers(count: int, value: int = 0) -> AnyIntegers:
+    return np.full(count, value, np.int64)
+
+
+def _bytes(count: int) -> AnyIntegers:
+    return np.zeros(count, np.uint8)
+
+
+def ports(
+    numbers: Sequence[int],
+    fds: Sequence[int],
+    kinds: Sequence[int],
+    joins: Sequence[int],
+    mine: Sequence[bytes],
+    takes: Sequence[bool] | None = None,
+) -> Mapping[int, AnyIntegers]:
+    """Args: an item a port; takes: None: all. Returns: what is kept of them, by place."""
+    count = len(numbers)
+    slots = _numbers(PORTS, -1)
+    slots[list(numbers)] = np.arange(count)
+    return {
+        PORT_NUMBERS: np.array(numbers, np.int64),
+        PORT_FDS: np.array(fds, np.int64),
+        PORT_KINDS: np.array(kinds, np.int64),
+        PORT_JOINS: np.array(joins, np.int64),
+        PORT_PROVED: _numbers(count),
+        PORT_SLOTS: slots,
+        PORT_MINE: np.frombuffer(b"".join(each.ljust(16, b"\0") for each in mine), np.uint8).copy(),
+        PORT_POLLS: _numbers(count + 1),
+        PORT_TAKES: np.array([1] * count if takes is None else takes, np.int64),
+        PORT_HOLDS: _numbers(count, 1),
+        PORT_COUNTERS: np.zeros((count, 3), np.int64),
+        PORT_COSTS: _numbers(count, COST_UNITS),
+        PORT_FIRST_FLOW: _numbers(count, -1),
+        PORT_LAST_FLOW: _numbers(count, -1),
+        TOTALS: _numbers(16),
+        DEPTHS: _numbers(PORTS),
+        SCRATCH: _numbers(8),
+        KEPT: _bytes(HEAD_ROW),
+    }
+
+
+def arriving(rows: int = ROWS, frames: int = FRAMES_IN) -> Mapping[int, AnyIntegers]:
+    """Room for so many messages, and so many frames in them."""
+    return {
+        IN_ROWS: _bytes(rows * ROW_BYTES),
+        IN_MESSAGES: _numbers(rows * MESSAGE_WORDS),
+        IN_PARTS: _numbers(rows * 2),
+        IN_NAMES: _bytes(rows * NAME_ROW),
+        IN_CONTROLS: _bytes(rows * CONTROL_ROW),
+        IN_SLOTS: _numbers(rows),
+        IN_STARTS: _numbers(frames),
+        IN_LENGTHS: _numbers(frames),
+        IN_PORTS: _numbers(frames),
+        IN_HEAD_OF: _numbers(frames),
+        IN_HEADS: _bytes(2 * rows * HEAD_ROW),
+    }
+
+
+def leaving(packets: int = LEAST_OUT, out_bytes: int = LEAST_OUT_BYTES) -> Mapping[int, AnyIntegers]:
+    """Room for so many packets with so many bytes."""
+    of_packets = (
+        OUT_STARTS, OUT_LENGTHS, OUT_PORTS, OUT_SOURCES, NEXT_PACKET, FLOW_KEYS, FLOW_FIRSTS, FLOW_LASTS, NEXT_FLOW_OF,
+    )  # fmt: skip
+    return {
+        OUT_BYTES: _bytes(out_bytes),
+        OUT_HEADS: _bytes(packets * HEAD_ROW),
+        **{place: _numbers(packets) for place in of_packets},
+        FLOW_TABLE: _numbers(1 << (2 * packets - 1).bit_length()),
+        OUT_MESSAGES: _numbers(MESSAGES * MESSAGE_WORDS),
+        OUT_PARTS: _numbers(PARTS * 2),
+        OUT_NAMES: _bytes(MESSAGES * NAME_ROW),
+        OUT_CONTROLS: _bytes(MESSAGES * CONTROL_ROW),
+        MESSAGE_PACKETS: _numbers(MESSAGES),
+        MESSAGE_COUNTS: _numbers(MESSAGES),
+        PUNTED_PACKETS: _bytes(PUNTED_BYTES),
+    }
+
+
+def point_at_rows(memory: Mapping[int, AnyIntegers]) -> None:
+    """Writes what never changes of messages that arrive."""
+    words = memory[IN_MESSAGES].reshape(-1, MESSAGE_WORDS)
+    words[:, IOV] = memory[IN_PARTS].ctypes.data + 16 * np.arange(len(words))
+    words[:, IOV_COUNT] = 1
+
+
+def fill(frame: Frame, memory: Mapping[int, AnyIntegers]) -> None:
+    for place, array in memory.items():
+        frame.array(place, array)

@@ -1,0 +1,166 @@
+"""One turn of the loop: what ports have goes through the pipeline, and where it goes then."""
+
+from typing import TYPE_CHECKING
+
+from sa_atp.net.switch_process.datapath.state import (
+    ATTENTION,
+    CALLS,
+    COST_UNITS,
+    DEPTHS,
+    EVENT_FD,
+    FEW_ROWS,
+    IN_MESSAGES,
+    IN_SLOTS,
+    INTERFACE,
+    IS_LARGE,
+    LARGE_BYTES,
+    MESSAGE_WORDS,
+    PACKETS_IN,
+    PORT_COSTS,
+    PORT_FDS,
+    PORT_HOLDS,
+    PORT_KINDS,
+    PORT_NUMBERS,
+    PORT_POLLS,
+    PORT_TAKES,
+    PUNTED,
+    SCRATCH,
+    SENT,
+    TOTALS,
+    WITHOUT_PIPELINE,
+)
+
+if TYPE_CHECKING:
+    from sa_atp.net.switch_process.datapath.arriving import find_frames, take_rows
+    from sa_atp.net.switch_process.datapath.leaving import send_all
+    from sa_atp.net.switch_process.datapath.operations import (
+        address_in,
+        array_i64_1,
+        call_program,
+        compiled,
+        frame_word,
+        inner,
+        monotonic_us,
+        poll,
+        queued_bytes,
+        set_frame_word,
+    )
+
+
+@inner
+def look(s: int, timeout_ms: int) -> int:
+    """Asks which ports have something. Returns: how many, and 1 for somebody who waits to be let in; -1: a signal."""
+    port_fds = array_i64_1(s, PORT_FDS)
+    port_polls = array_i64_1(s, PORT_POLLS)
+    port_takes = array_i64_1(s, PORT_TAKES)
+    totals = array_i64_1(s, TOTALS)
+    count = len(port_fds)
+    for slot in range(count):
+        fd = port_fds[slot] if port_takes[slot] != 0 else 0xFFFFFFFF  # -1: poll leaves it out
+        port_polls[slot] = fd | 1 << 32  # POLLIN
+    port_polls[count] = totals[EVENT_FD] | 1 << 32
+    found = poll(address_in(s, PORT_POLLS), count + 1, timeout_ms)
+    if found > 0 and port_polls[count] >> 48 != 0:
+        totals[ATTENTION] = 1
+    return found
+
+
+@inner
+def take(s: int, has_looked: bool) -> int:
+    """Fills rows with what ports have: with one it tries, of several it takes from those where a look has found something.
+
+    Returns: how many.
+    """
+    in_slots = array_i64_1(s, IN_SLOTS)
+    port_fds = array_i64_1(s, PORT_FDS)
+    port_polls = array_i64_1(s, PORT_POLLS)
+    totals = array_i64_1(s, TOTALS)
+    count = len(port_fds)
+    room = FEW_ROWS if totals[IS_LARGE] != 0 else len(in_slots)
+    if count == 1:  # there is nothing to choose
+        return take_rows(s, 0, 0, room)
+    if not has_looked:
+        return 0
+    readable = 0
+    for slot in range(count):
+        if port_polls[slot] >> 48 != 0:
+            readable += 1
+    each = max(1, room // max(readable, 1))
+    taken = 0
+    for i in range(count):
+        slot = (i + totals[CALLS]) % count  # everybody is first once
+        if port_polls[slot] >> 48 != 0 and taken < room:
+            taken += take_rows(s, slot, taken, min(each, room - taken))
+    return taken
+
+
+@inner
+def look_at_queues(s: int) -> None:
+    """How many frames wait at each interface, as its socket knows. Where none did, and none was sent since, none do."""
+    depths = array_i64_1(s, DEPTHS)
+    port_costs = array_i64_1(s, PORT_COSTS)
+    port_fds = array_i64_1(s, PORT_FDS)
+    port_kinds = array_i64_1(s, PORT_KINDS)
+    port_numbers = array_i64_1(s, PORT_NUMBERS)
+    port_holds = array_i64_1(s, PORT_HOLDS)
+    port_takes = array_i64_1(s, PORT_TAKES)
+    sends_alone = True  # other cores send there as well, and do not tell
+    for slot in range(len(port_takes)):
+        sends_alone = sends_alone and port_takes[slot] != 0
+    for slot in range(len(port_fds)):
+        if port_kinds[slot] == INTERFACE and port_holds[slot] != 0:
+            waiting = queued_bytes(port_fds[slot], address_in(s, SCRATCH)) * COST_UNITS
+            depths[port_numbers[slot]] = waiting // port_costs[slot]
+            port_holds[slot] = 0 if sends_alone and waiting == 0 else 1
+
+
+@compiled
+def run_turn(s: int, program: int, frame: int, started_us: int, most_bytes: int, cpu_port: int, longest_us: int) -> int:
+    """Waits for packets and moves them, until somebody wants to be let in, there is something for Python, or it is time.
+
+    Args: program, frame: addresses, see `embedded.frame`; program 0: there is none, packets are dropped.
+
+    Returns: packets that arrived.
+    """
+    totals = array_i64_1(s, TOTALS)
+    in_messages = array_i64_1(s, IN_MESSAGES)
+    begun = monotonic_us(address_in(s, SCRATCH))
+    now = begun
+    arrived = 0
+    has_looked = False
+    while totals[ATTENTION] == 0 and totals[PUNTED] == 0:  # others may change the first at any time
+        taken = take(s, has_looked)
+        has_looked = False
+        if taken == 0:
+            now = monotonic_us(address_in(s, SCRATCH))
+            left_ms = (longest_us - (now - begun)) // 1000
+            if left_ms <= 0 or look(s, left_ms) <= 0:
+                break
+            has_looked = True
+            continue
+        totals[CALLS] += 1
+        row, done = 0, 0
+        received = 0
+        for i in range(taken):
+            received += in_messages[i * MESSAGE_WORDS + SENT] & 0xFFFFFFFF
+        totals[IS_LARGE] = 1 if received > LARGE_BYTES * taken else 0
+        now = monotonic_us(address_in(s, SCRATCH))
+        while row < taken:
+            row, done, count = find_frames(s, row, taken, done, 0, most_bytes)
+            arrived += count
+            totals[PACKETS_IN] += count
+            if program == 0:
+                totals[WITHOUT_PIPELINE] += count
+                continue
+            look_at_queues(s)
+            first = 0
+            while first < count:
+                set_frame_word(frame, 0, first)
+                set_frame_word(frame, 3, count)
+                set_frame_word(frame, 6, now - started_us)
+                call_program(program, frame)
+                first = frame_word(frame, 0)
+                send_all(s, frame_word(frame, 3), cpu_port)
+        if now - begun >= longest_us:
+            break
+    return arrived

@@ -1,0 +1,181 @@
+"""The embedded target as a process: ports, the loop between them, and P4Runtime beside it."""
+
+import selectors
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from sa_atp.basics.arrays import ByteRows, Indices, Lengths
+from sa_atp.basics.folders import make_folder
+from sa_atp.net import drops
+from sa_atp.net.clock import now_us
+from sa_atp.net.drops import Drops
+from sa_atp.net.sockets.ports import Capture, InterfacePort, Port, UdpPort
+from sa_atp.net.switch_process.datapath.loop import CompiledLoop
+from sa_atp.net.switch_process.impair import ImpairedPort
+from sa_atp.switches.embedded.device import Device
+from sa_atp.switches.embedded.pipeline import PORTS, Packets
+
+LONGEST_WAIT_S = 0.2
+
+
+class SwitchLoop:
+    """Moves frames from ports through a device's pipeline to ports, a batch at a time.
+
+    In compiled code (`datapath`), unless somebody wants to see single frames: a link that is made worse, captures, or a
+    program that runs as plain Python. Then each batch goes through NumPy arrays here.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        ports: Mapping[int, Port],
+        captures: Path | None = None,
+        *,
+        say: Callable[[str], None] | None = None,
+        packet_ins_dropped: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """Args:
+        captures: folder for a pcap file of each port; default: none are written.
+        say: is told once of each kind of packets that are dropped and what to do about it, when that begins.
+        packet_ins_dropped: by P4Runtime, so far.
+        """
+        self.device = device
+        self.ports = dict(ports)
+        self.packets_in = 0
+        self.packets_out = 0
+        self.to_nowhere = 0  # packets for ports that are not attached
+        self._say = say
+        self._said: set[tuple[str, str]] = set()
+        self._packet_ins_dropped = packet_ins_dropped
+        self._impaired = {number: port for number, port in self.ports.items() if isinstance(port, ImpairedPort)}
+        # epoll counts milliseconds; delays of links are finer
+        self._selector: selectors.BaseSelector = (
+            selectors.SelectSelector() if self._impaired else selectors.DefaultSelector()
+        )
+        self._stop = False
+        self._captures: dict[int, Capture] = {}
+        # Programs measure time from when the switch started.
+        self._started_us = now_us()
+        self._depths = np.zeros(PORTS, np.int64)
+        self._sending = threading.Lock()  # packet-outs are sent from the control plane's threads
+        for number, port in self.ports.items():
+            self._selector.register(port, selectors.EVENT_READ, number)
+            if captures is not None:
+                make_folder(captures)
+                self._captures[number] = Capture(captures / f"port{number}.pcap")
+        plain = {n: port for n, port in self.ports.items() if isinstance(port, InterfacePort | UdpPort)}
+        self._compiled = (
+            CompiledLoop(device, plain, self._started_us)
+            if device.compiled and plain and len(plain) == len(self.ports) and captures is None
+            else None
+        )
+        device.emit = self.send
+
+    def now_us(self) -> int:
+        """The switch's own time."""
+        return now_us() - self._started_us
+
+    def run(self) -> None:
+        """Until `stop` is called from another thread or a signal handler."""
+        while not self._stop:
+            self.turn(LONGEST_WAIT_S)
+            self._tell_drops()
+
+    def stop(self) -> None:
+        self._stop = True
+        if self._compiled is not None:
+            self._compiled.wake()
+
+    def turn(self, longest_s: float) -> None:
+        """Waits for packets, and takes what all ports have through the pipeline at once."""
+        if self._compiled is not None:
+            self._compiled.turn(longest_s)
+            return
+        readable = {key.data for key, _ in self._selector.select(self._wait_s(longest_s))}
+        batches = []
+        for number in readable | self._overdue():
+            found = self.ports[number].receive()
+            if found is not None:
+                self._capture(number, *found)
+                batches.append((np.full(len(found[1]), number), *found))
+        for port in self._impaired.values():
+            port.flush()
+        if batches:
+            self._process(batches)
+
+    def _process(self, batches: list[tuple[Indices, ByteRows, Lengths]]) -> None:
+        """Args: port numbers, frames and lengths of each batch."""
+        numbers, data, lengths = batches[0] if len(batches) == 1 else map(np.concatenate, zip(*batches, strict=True))
+        self.packets_in += len(lengths)
+        for number, port in self.ports.items():
+            self._depths[number] = port.waiting()
+        self.send(self.device.process(data, lengths, numbers, self.now_us(), self._depths))
+
+    def _wait_s(self, longest_s: float) -> float:
+        due = min((d for port in self._impaired.values() if (d := port.due_us) is not None), default=None)
+        return longest_s if due is None else min(longest_s, max(0.0, (due - now_us()) / 1e6))
+
+    def _overdue(self) -> set[int]:
+        """Ports at which packets have arrived that were on their way."""
+        now = now_us()
+        return {number for number, port in self._impaired.items() if (due := port.due_us) is not None and due <= now}
+
+    def send(self, out: Packets) -> None:
+        """Hands packets to their ports, each port's in order."""
+        with self._sending:
+            self._send(out)
+
+    def _send(self, out: Packets) -> None:
+        for number in np.unique(out.ports).tolist():
+            rows = np.flatnonzero(out.ports == number)
+            port = self.ports.get(number)
+            if port is None:
+                self.to_nowhere += len(rows)
+                continue
+            data, lengths = out.data[rows], out.lengths[rows]
+            self._capture(number, data, lengths)
+            port.send(data, lengths)
+            self.packets_out += len(rows)
+
+    def _capture(self, number: int, data: ByteRows, lengths: Lengths) -> None:
+        if number in self._captures:
+            self._captures[number].write(data, lengths, time.time_ns() // 1000)
+
+    def counted(self) -> tuple[int, int, int]:
+        """Packets that arrived, left, and were for ports that are not attached."""
+        found = self._compiled.counted() if self._compiled is not None else (0, 0, 0)
+        return found[0] + self.packets_in, found[1] + self.packets_out, found[2] + self.to_nowhere
+
+    def drops(self) -> list[Drops]:
+        """What has been dropped so far, by port and cause; packets for ports that are not attached are in `counted`."""
+        self.counted()
+        found = [
+            *drops.of_ports(self.ports),
+            *drops.of_switch(
+                without_program=self.device.dropped_without_pipeline,
+                punts=self.device.punts_lost,
+                packet_ins=self._packet_ins_dropped(),
+            ),
+        ]
+        return [each for each in found if each.count]
+
+    def _tell_drops(self) -> None:
+        for each in self.drops() if self._say is not None else ():
+            if each.mend and (each.where, each.what) not in self._said:
+                self._said.add((each.where, each.what))
+                assert self._say is not None
+                self._say(each.warning())
+
+    def close(self) -> None:
+        self.device.emit = None
+        if self._compiled is not None:
+            self._compiled.close()
+        self._selector.close()
+        for port in self.ports.values():
+            port.close()
+        for capture in self._captures.values():
+            capture.close()

@@ -1,0 +1,197 @@
+"""Decides the batch sizes of the next step from what everybody's last steps took.
+
+Every rank has one, and gives it the same measurements in the same order: so all have the same sizes without asking. Where
+many ranks are in one process, as in a simulation, what follows from the same measurements is worked out once.
+"""
+
+import copy
+import weakref
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from sa_atp.basics.errors import UserError
+from sa_atp.protocol.batches.program import Share, makespan_s, solve
+from sa_atp.protocol.batches.speed import Speed, SpeedModel
+
+LEAST_MEASUREMENTS = 3  # of each worker, before its speed is believed: one may be out of the ordinary
+LEAST_GAIN = 0.02  # of the makespan; new sizes cost something, if only caches
+ERRORS = 3.0  # standard errors that a gain must exceed
+SLOW = 1.2  # times the median worker's time: a static straggler
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a worker computed in a step."""
+
+    samples: int
+    seconds: float
+
+
+class _Known:
+    """What is known after a step, and what was decided: it does not change. It knows what came after it."""
+
+    def __init__(self, models: Sequence[SpeedModel], sizes: tuple[int, ...]) -> None:
+        self.models = models
+        self.sizes = sizes
+        self._name: Hashable = None
+        self._after: weakref.ref[_Known] | None = None
+
+    def after(self, name: Hashable) -> "_Known | None":
+        return self._after() if self._after is not None and self._name == name else None
+
+    def keep(self, name: Hashable, after: "_Known") -> "_Known":
+        self._name, self._after = name, weakref.ref(after)
+        return after
+
+
+@lru_cache(maxsize=8)
+def _equal(bounds: tuple[tuple[int, int], ...], batch: int, granularity: int) -> tuple[int, ...]:
+    """Sizes that are as equal as the bounds allow. Raises: UserError: none fit them."""
+    return solve([Share(Speed(1.0), low, high) for low, high in bounds], batch, granularity)
+
+
+@lru_cache(maxsize=8)
+def _at_first(sizes: tuple[int, ...], prior_beta_s: float, settings: Hashable) -> _Known:
+    """Args: settings: whatever else decisions depend on."""
+    return _Known([SpeedModel(prior_beta_s=prior_beta_s) for _ in sizes], sizes)
+
+
+class Orchestrator:
+    """Begins with sizes that are as equal as the bounds allow."""
+
+    def __init__(
+        self,
+        workers: int,
+        batch: int,
+        *,
+        bounds: Sequence[tuple[int, int]] | None = None,
+        granularity: int = 1,
+        offsets_s: Sequence[float] | None = None,
+        prior_beta_s: float = 0.0,
+        least_measurements: int = LEAST_MEASUREMENTS,
+        least_gain: float = LEAST_GAIN,
+    ) -> None:
+        """Args:
+        batch: samples of a step, of all workers together.
+        bounds: least and most samples of each worker; default: 1 or more.
+        granularity: sizes are multiples of this.
+        offsets_s: c_i, what each worker's step takes besides computing; default: nothing.
+        prior_beta_s: see SpeedModel.
+        least_measurements: of each worker before sizes change for the first time.
+        least_gain: share of the makespan that a change must be expected to save, besides the error of the models.
+
+        Raises: UserError: no sizes fit the bounds.
+        """
+        if workers < 1:
+            raise UserError(f"workers = {workers}: expected 1 or more")
+        self.workers = workers
+        self.batch = batch
+        self.changes = 0
+        """How often sizes have changed."""
+        self._bounds = list(bounds) if bounds is not None else [(1, batch)] * workers
+        self._offsets_s = list(offsets_s) if offsets_s is not None else [0.0] * workers
+        if len(self._bounds) != workers or len(self._offsets_s) != workers:
+            raise UserError(f"bounds and offsets of batch sizes: expected one for each of {workers} workers")
+        self._least_measurements = least_measurements
+        self._least_gain = least_gain
+        self.granularity = granularity
+        limits = tuple(self._bounds)
+        settings = (batch, limits, granularity, tuple(self._offsets_s), least_measurements, least_gain)
+        self._known = _at_first(_equal(limits, batch, granularity), prior_beta_s, settings)
+
+    def measured(self, step: Sequence[Measured | None]) -> tuple[int, ...]:
+        """Takes what each worker did in a step (None: it was not measured), and decides the sizes of the next one.
+
+        Returns: samples of each worker. Sizes stay what they are unless the models say that others are clearly better.
+        """
+        if len(step) != self.workers:
+            raise UserError(f"measurements of {len(step)} workers: expected {self.workers}")
+        return self.told(tuple(step), lambda: step)
+
+    def told(self, name: Hashable, measurements: Callable[[], Sequence[Measured | None]]) -> tuple[int, ...]:
+        """As `measured`, where others may have worked out already what follows.
+
+        Args: name: whoever gives the same one has the same measurements; measurements: gives them.
+        """
+        before = self._known
+        after = before.after(name)
+        if after is None:
+            after = before.keep(name, self._next(before, measurements()))
+        self.changes += after.sizes != before.sizes
+        self._known = after
+        return after.sizes
+
+    def _next(self, before: "_Known", step: Sequence[Measured | None]) -> "_Known":
+        models = []
+        for model, found in zip(before.models, step, strict=True):
+            if found is not None:
+                model = copy.copy(model)
+                model.add(found.samples, found.seconds)
+            models.append(model)
+        sizes = before.sizes
+        if all(m.measurements >= self._least_measurements for m in models):
+            known = [model.speed for model in models if model.speed is not None]
+            best = self._best(known)
+            now_s, then_s = self._makespan_s(known, sizes), self._makespan_s(known, best)
+            error = max(speed.error for speed in known)
+            if best != sizes and now_s - then_s > now_s * max(self._least_gain, ERRORS * error):
+                sizes = best
+        return _Known(models, sizes)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Samples of each worker in the next step."""
+        return self._known.sizes
+
+    @property
+    def _models(self) -> Sequence[SpeedModel]:
+        return self._known.models
+
+    # --- what is known ------------------------------------------------------------------------------------------------
+
+    @property
+    def speeds(self) -> list[Speed | None]:
+        """Of each worker, as far as it was measured."""
+        return [model.speed for model in self._models]
+
+    @property
+    def expected_s(self) -> float | None:
+        """When the last worker should be done with the current sizes; None: not all speeds are known."""
+        speeds = self.speeds
+        return None if None in speeds else self._makespan_s([s for s in speeds if s is not None], self.sizes)
+
+    @property
+    def static_stragglers(self) -> list[int]:
+        """Workers whose own speed is clearly below the median's: smaller batches are made for them."""
+        speeds = self.speeds
+        if None in speeds:
+            return []
+        equal = max(1, self.batch // self.workers)
+        times = [speed.seconds(equal) for speed in speeds if speed is not None]
+        median = sorted(times)[(self.workers - 1) // 2]
+        return [worker for worker, seconds in enumerate(times) if seconds > SLOW * median]
+
+    @property
+    def dynamic_stragglers(self) -> list[int]:
+        """Workers that were slow by their own measure when they were last measured: batch sizes do not follow them."""
+        return [worker for worker, model in enumerate(self._models) if model.is_slow_now]
+
+    @property
+    def slow_shares(self) -> list[float]:
+        """How often each worker was slow by its own measure, of the steps that are remembered."""
+        return [model.slow_share for model in self._models]
+
+    # --- the program --------------------------------------------------------------------------------------------------
+
+    def _shares(self, speeds: Sequence[Speed]) -> list[Share]:
+        return [
+            Share(speed, low, high, offset_s)
+            for speed, (low, high), offset_s in zip(speeds, self._bounds, self._offsets_s, strict=True)
+        ]
+
+    def _best(self, speeds: Sequence[Speed]) -> tuple[int, ...]:
+        return solve(self._shares(speeds), self.batch, self.granularity)
+
+    def _makespan_s(self, speeds: Sequence[Speed], sizes: Sequence[int]) -> float:
+        return makespan_s(self._shares(speeds), sizes)

@@ -1,0 +1,168 @@
+"""The integer program of batch sizes: min max_i (c_i + t_i(b_i)) subject to sum b_i = B and low_i <= b_i <= high_i.
+
+Two methods solve it. `solve` hands out samples in the order in which they would be done: all that are done before a level
+of time, which is found by bisection, then one by one from a heap. t_i never falls with b_i, so whoever finishes the next
+unit first should have it: an exchange of two units cannot make the last one finish sooner. It is exact in the floats in
+which times are computed, and takes microseconds. `solve_highs` gives the program to HiGHS (Q. Huangfu, J. Hall 2018) as it
+is written; its tolerance is 1e-6 of the time. Tests hold one against the other, and both against trying everything.
+"""
+
+import heapq
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sa_atp.basics.errors import MissingPartError, SaAtpError, UserError
+from sa_atp.protocol.batches.speed import Speed
+
+BISECTIONS = 100  # the heap takes the rest, however much it is
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One worker's side of the program."""
+
+    speed: Speed
+    low: int
+    """Samples that it must have at least; 0: it may have none."""
+    high: int
+    """... and at most: its memory."""
+    offset_s: float = 0.0
+    """c_i: what its step takes besides computing, seconds."""
+
+    def finish_s(self, samples: int) -> float:
+        return self.offset_s + self.speed.seconds(samples)
+
+
+def makespan_s(shares: Sequence[Share], sizes: Sequence[int]) -> float:
+    """When the last worker is done with these sizes, seconds."""
+    return max(share.finish_s(size) for share, size in zip(shares, sizes, strict=True))
+
+
+def check(bounds: Sequence[tuple[int, int]], batch: int, granularity: int = 1) -> list[tuple[int, int]]:
+    """Bounds in units. Args: bounds: (low, high) of each worker, in samples; granularity: samples of a unit.
+
+    Raises: UserError: no batch sizes fit them.
+    """
+    if granularity < 1:
+        raise UserError(f"granularity = {granularity}: expected 1 or more")
+    if batch < 1 or batch % granularity:
+        raise UserError(f"a global batch of {batch} samples cannot be dealt in units of {granularity}")
+    units = []
+    for worker, (low, high) in enumerate(bounds):
+        if low < 0 or high < low:
+            raise UserError(f"worker {worker}: batch sizes from {low} to {high}: expected 0 <= least <= most")
+        units.append((-(-low // granularity), high // granularity))
+        if units[-1][0] > units[-1][1]:
+            raise UserError(f"worker {worker}: no multiple of {granularity} is from {low} to {high}")
+    least, most = (granularity * sum(unit[side] for unit in units) for side in (0, 1))
+    if not least <= batch <= most:
+        raise UserError(
+            f"a global batch of {batch} samples cannot be dealt: with their bounds, {len(bounds)} workers take "
+            f"{least} to {most}" + (f" in units of {granularity}" if granularity > 1 else "")
+        )
+    return units
+
+
+def solve(shares: Sequence[Share], batch: int, granularity: int = 1) -> tuple[int, ...]:
+    """Batch sizes, multiples of `granularity`, that sum to `batch` and minimise the makespan.
+
+    Among those it gives the ones that are also best for the second to last worker, and so on; the lower rank gets what is
+    left. Raises: UserError: no sizes fit the bounds.
+    """
+    bounds = check([(share.low, share.high) for share in shares], batch, granularity)
+    wanted = batch // granularity
+    sizes = [low for low, _ in bounds]
+    # Invariant: all that is done at `below` is less than what is wanted; at `above`, it is enough.
+    below = min(share.offset_s for share in shares)
+    above = max(s.finish_s(granularity * high) for s, (_, high) in zip(shares, bounds, strict=True))
+    for _ in range(BISECTIONS):
+        if wanted - sum(sizes) <= len(shares):
+            break
+        level = below + (above - below) / 2
+        if not below < level < above:
+            break
+        done = [
+            _done_by(level, share, low, high, granularity) for share, (low, high) in zip(shares, bounds, strict=True)
+        ]
+        if sum(done) < wanted:
+            below, sizes = level, done
+        else:
+            above = level
+    heap = [
+        (share.finish_s(granularity * (size + 1)), worker)
+        for worker, (share, size, (_, high)) in enumerate(zip(shares, sizes, bounds, strict=True))
+        if size < high
+    ]
+    heapq.heapify(heap)
+    for _ in range(wanted - sum(sizes)):
+        _, worker = heap[0]
+        sizes[worker] += 1
+        if sizes[worker] < bounds[worker][1]:
+            heapq.heapreplace(heap, (shares[worker].finish_s(granularity * (sizes[worker] + 1)), worker))
+        else:
+            heapq.heappop(heap)
+    return tuple(granularity * size for size in sizes)
+
+
+def _done_by(level_s: float, share: Share, low: int, high: int, granularity: int) -> int:
+    """How many units, from low to high, a worker has done by a time: exact, whatever the division rounds to."""
+    speed = share.speed
+    rough = (level_s - share.offset_s - speed.beta_s) / (speed.alpha_s * granularity)
+    units = max(low, min(high, math.floor(min(max(rough, low), high))))
+    while units > low and share.finish_s(granularity * units) > level_s:
+        units -= 1
+    while units < high and share.finish_s(granularity * (units + 1)) <= level_s:
+        units += 1
+    return units
+
+
+def solve_highs(shares: Sequence[Share], batch: int, granularity: int = 1) -> tuple[int, ...]:
+    """The same by HiGHS: a mixed-integer linear program.
+
+    Variables are the units u_i, whether a worker has any (z_i: without samples no fixed cost), and the makespan T.
+
+    Returns: sizes that are optimal to 1e-6; others than those of `solve` where several are.
+    Raises: UserError: no sizes fit the bounds; MissingPartError: SciPy is not installed.
+    """
+    try:
+        import numpy as np
+        from scipy.optimize import Bounds, LinearConstraint, milp
+    except ImportError:
+        from sa_atp.basics import needs
+
+        raise MissingPartError(f"HiGHS comes with SciPy: {needs.how_to_install('scipy')}") from None
+    bounds = check([(share.low, share.high) for share in shares], batch, granularity)
+    n = len(shares)
+    lows, highs = [low for low, _ in bounds], [high for _, high in bounds]
+    # Times in units of the makespan of equal shares: tolerances are absolute.
+    unit_s = max(s.finish_s(max(1, batch // n)) for s in shares)
+    lines, least = [], []
+    for i, share in enumerate(shares):  # T - alpha_i m u_i - beta_i z_i >= c_i
+        row = np.zeros(2 * n + 1)
+        row[i] = -share.speed.alpha_s * granularity / unit_s
+        row[n + i] = -share.speed.beta_s / unit_s
+        row[-1] = 1.0
+        lines.append(row)
+        least.append(share.offset_s / unit_s)
+    for i in range(n):  # high_i z_i - u_i >= 0
+        row = np.zeros(2 * n + 1)
+        row[i], row[n + i] = -1.0, max(1.0, highs[i])
+        lines.append(row)
+        least.append(0.0)
+    everything = np.zeros(2 * n + 1)
+    everything[:n] = 1.0
+    wanted = batch // granularity
+    found = milp(
+        c=np.eye(2 * n + 1)[-1],
+        integrality=[1] * (2 * n) + [0],
+        bounds=Bounds([*lows, *[0.0] * n, 0.0], [*highs, *[1.0] * n, np.inf]),
+        constraints=[
+            LinearConstraint(np.array(lines), np.array(least), np.inf),
+            LinearConstraint(everything, wanted, wanted),
+        ],
+        options={"mip_rel_gap": 0.0},
+    )
+    if not found.success:
+        raise SaAtpError(f"HiGHS found no batch sizes: {found.message}")
+    return tuple(granularity * round(units) for units in found.x[:n])

@@ -1,0 +1,147 @@
+"""How long a worker takes for a batch of b samples: t(b) = alpha b + beta, fitted to what was measured.
+
+The fit is by medians (H. Theil 1950, P. K. Sen 1968: the slope is the median of the slopes of all pairs; of two in the
+middle the lower one), so that steps in which a worker was slow for a reason that has passed do not move it, be they half
+of all. What does not pass moves it at once: when the
+newest measurements all lie on one side, those before them are forgotten.
+"""
+
+import math
+import statistics
+from collections import deque
+from dataclasses import dataclass
+
+from sa_atp.basics.errors import UserError
+
+WINDOW = 16  # measurements that are kept
+PERSISTENT = 5  # so many in a row on one side are a new speed; below half a window, or medians would have moved already
+DRIFTED, DRIFTED_SIGMAS = 0.1, 3.0  # what is on a side: relative, and in deviations of the noise
+OUTLIER, OUTLIER_SIGMAS = 0.25, 4.0  # the same for a single measurement that is out of the ordinary
+SPREAD = 0.05  # batch sizes that are closer, relatively, say nothing about a slope
+FEW = 8  # of so few measurements the median of deviations may be small by chance: the upper quartile counts
+TO_SIGMA, QUARTILE_TO_SIGMA = 1.4826, 0.869  # from those to a standard deviation, of normal noise
+OF_MEDIAN = 1.2533  # standard error of a median over that of a mean: sqrt(pi / 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """A worker's time for a batch. Without samples there is no pass, and no fixed cost."""
+
+    alpha_s: float
+    """Seconds a sample; more than 0."""
+    beta_s: float = 0.0
+    """Fixed cost of a batch, seconds."""
+    error: float = 0.0
+    """Standard error of the times that it gives, relative."""
+
+    def seconds(self, samples: int) -> float:
+        return self.alpha_s * samples + self.beta_s if samples else 0.0
+
+
+class SpeedModel:
+    """Fits one worker's speed online; a function of the measurements alone."""
+
+    def __init__(self, *, prior_beta_s: float = 0.0, window: int = WINDOW) -> None:
+        """Args:
+        prior_beta_s: the fixed cost as long as batches of one size only were seen, seconds.
+        window: measurements that are kept.
+        """
+        if window < 2 * PERSISTENT + 1:
+            raise UserError(f"window = {window}: expected {2 * PERSISTENT + 1} or more")
+        self.prior_beta_s = prior_beta_s
+        self.drifts = 0
+        """How often a new speed was found."""
+        self._points: deque[tuple[int, float]] = deque(maxlen=window)
+        self._speed: Speed | None = None
+        self._sigma = 0.0
+
+    def __copy__(self) -> "SpeedModel":
+        """One that may learn more without this one."""
+        other = object.__new__(SpeedModel)
+        vars(other).update(vars(self))
+        other._points = self._points.copy()
+        return other
+
+    def add(self, samples: int, seconds: float) -> None:
+        """What was measured. Args: samples: 1 or more; seconds: that they took, more than 0. Others say nothing."""
+        if samples < 1 or not 0.0 < seconds < math.inf:
+            return
+        self._points.append((samples, seconds))
+        self._fit()
+        if self._has_drifted():
+            self.drifts += 1
+            for _ in range(len(self._points) - PERSISTENT):
+                self._points.popleft()
+            self._fit()
+
+    @property
+    def measurements(self) -> int:
+        """How many the fit stands on."""
+        return len(self._points)
+
+    @property
+    def speed(self) -> Speed | None:
+        """The fit; None before anything was measured."""
+        return self._speed
+
+    @property
+    def is_slow_now(self) -> bool:
+        """A dynamic straggler: it took clearly longer than its own model says when it was measured last."""
+        return bool(self._points) and self._residual(*self._points[-1]) > self._limit(OUTLIER, OUTLIER_SIGMAS)
+
+    @property
+    def slow_share(self) -> float:
+        """Share of the measurements kept in which it was slow by its own model: what comes and goes, from 0 to 1."""
+        limit = self._limit(OUTLIER, OUTLIER_SIGMAS)
+        return sum(self._residual(b, t) > limit for b, t in self._points) / max(1, len(self._points))
+
+    def _residual(self, samples: int, seconds: float) -> float:
+        """How much longer than expected, relative to what was expected."""
+        assert self._speed is not None
+        return seconds / self._speed.seconds(samples) - 1.0
+
+    def _limit(self, least: float, sigmas: float) -> float:
+        return max(least, sigmas * self._sigma)
+
+    def _has_drifted(self) -> bool:
+        if len(self._points) <= 2 * PERSISTENT:
+            return False  # the medians follow by themselves
+        newest = [self._residual(b, t) for b, t in list(self._points)[-PERSISTENT:]]
+        limit = self._limit(DRIFTED, DRIFTED_SIGMAS)
+        return min(newest) > limit or max(newest) < -limit
+
+    def _fit(self) -> None:
+        alpha, beta = self._line()
+        count = len(self._points)
+        self._speed = Speed(alpha, beta, 1.0)
+        self._sigma = self._noise()
+        self._speed = Speed(alpha, beta, OF_MEDIAN * self._sigma / math.sqrt(count) if count > 1 else 1.0)
+
+    def _noise(self) -> float:
+        """Standard deviation of the residuals, without those steps in which it was slow or fast for another reason."""
+        residuals = [self._residual(b, t) for b, t in self._points]
+        deviations = sorted(abs(r) for r in residuals)
+        if len(residuals) <= FEW:
+            return QUARTILE_TO_SIGMA * deviations[math.ceil(0.75 * len(deviations)) - 1]
+        # Often slow, seldom fast: then what lies below the line is noise, even where half of the steps are slow.
+        below = [-r for r in residuals if r <= 0.0] or deviations
+        return TO_SIGMA * min(statistics.median(deviations), statistics.median(below))
+
+    def _line(self) -> tuple[float, float]:
+        points = list(self._points)
+        slopes = [
+            (t - other_t) / (b - other_b)
+            for n, (b, t) in enumerate(points)
+            for other_b, other_t in points[:n]
+            if abs(b - other_b) > SPREAD * max(b, other_b)
+        ]
+        if slopes:
+            alpha = statistics.median_low(slopes)
+            beta = statistics.median_low([t - alpha * b for b, t in points])
+            if alpha > 0.0 and beta >= 0.0:
+                return alpha, beta
+            if alpha > 0.0:  # noise: the line goes through 0
+                return statistics.median_low([t / b for b, t in points]), 0.0
+        # one size only, or noise that hides the slope
+        beta = min(self.prior_beta_s, 0.5 * min(t for _, t in points))
+        return statistics.median_low([(t - beta) / b for b, t in points]), beta

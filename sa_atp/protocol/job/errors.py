@@ -1,0 +1,119 @@
+"""How a job can fail. Each message names who or what is missing, and reaches every rank."""
+
+from collections.abc import Iterable
+
+from sa_atp.basics.errors import SaAtpError
+
+
+class TransportError(SaAtpError):
+    """A collective operation, or the whole job, cannot finish."""
+
+
+class WorkerLostError(TransportError):
+    """Ranks that have not been heard of for longer than the bound."""
+
+    def __init__(self, ranks: Iterable[int], detail: str = "") -> None:
+        self.ranks = tuple(sorted(ranks))
+        super().__init__(f"lost {describe_ranks(self.ranks)}{': ' + detail if detail else ''}")
+
+
+class OperationTimeoutError(TransportError):
+    """An operation made no progress for longer than the bound."""
+
+    def __init__(
+        self,
+        operation: int,
+        waited_s: float,
+        ranks: Iterable[int] | None,
+        *,
+        switch: str | None = None,
+        unheard: str | None = None,
+    ) -> None:
+        """Args:
+        ranks: whose contributions it waits for; None: not known; empty: all have contributed.
+        switch: the switch's address, if its host says that nobody has that any more.
+        unheard: the switch's address, where it has answered nobody.
+        """
+        self.operation = operation
+        self.switch = switch
+        self.waited_s = waited_s
+        self.ranks = None if ranks is None else tuple(sorted(ranks))
+        why = "waiting for unknown contributions"
+        if self.ranks is not None:
+            why = "though every rank has contributed: packets are lost on the way"
+            if unheard is not None:
+                why = f"though every rank has contributed: {no_answer(unheard)}"
+            if self.ranks:
+                why = f"waiting for contributions of {describe_ranks(self.ranks)}"
+        if switch is not None:
+            why = f"because the switch at {switch} is gone: its process has ended"
+        super().__init__(f"operation {operation} made no progress for {waited_s:.1f} s, {why}")
+
+
+class NonFiniteError(TransportError):
+    """A contribution holds NaN or infinity. Reported, never summed."""
+
+    def __init__(self, operation: int, ranks: Iterable[int], first_value: int, last_value: int) -> None:
+        self.operation = operation
+        self.ranks = tuple(sorted(ranks))
+        self.first_value, self.last_value = first_value, last_value
+        super().__init__(
+            f"operation {operation}: {describe_ranks(self.ranks)} contributed NaN or infinity "
+            f"between values {first_value} and {last_value}"
+        )
+
+
+class ValuesChangedError(TransportError):
+    """Values that do not fit the magnitude that was told of them twice, so that their sum would be wrong."""
+
+    def __init__(self, operation: int, ranks: Iterable[int], first_value: int, last_value: int) -> None:
+        self.operation = operation
+        self.ranks = tuple(sorted(ranks))
+        self.first_value, self.last_value = first_value, last_value
+        super().__init__(
+            f"operation {operation}: between values {first_value} and {last_value}, contributions of "
+            f"{describe_ranks(self.ranks)} are larger than what was told of them before: an array must stay as it is until "
+            "its sum is done, and a helper must compute the same values"
+        )
+
+
+class MismatchError(TransportError):
+    """Ranks disagree about what they are summing: another order of operations, or another size."""
+
+
+class NarrowPathError(TransportError):
+    """A way does not carry packets as long as the job's any more: an MTU has been lowered."""
+
+    def __init__(self, text: str, *, needed: int = 0, mtu: int = 0, to: str = "") -> None:
+        """Args: needed, mtu: bytes of an IP packet, and what the way carries; to: the address, for those that notice it."""
+        self.needed, self.mtu, self.to = needed, mtu, to
+        super().__init__(text)
+
+
+class JobRestartedError(TransportError):
+    """A worker came back, so the job goes on in a new epoch: connect again."""
+
+
+class RefusedError(TransportError):
+    """The parameter server does not admit this worker; the message says why."""
+
+
+class ParameterServerLostError(TransportError):
+    """The parameter server does not answer."""
+
+
+def narrow_path(who: str, needed: int, to: str, mtu: int) -> str:
+    """What is wrong, in words, where somebody's packets do not leave any more."""
+    return f"{who} cannot send packets of {needed} bytes to {to}: the way carries {mtu} now; has an MTU been lowered?"
+
+
+def no_answer(switch: str) -> str:
+    """What is wrong, in words, where no rank hears of the switch that it sends to. Args: switch: its address."""
+    return f"no rank has had an answer about it of the switch at {switch}: is it there, and is that its address?"
+
+
+def describe_ranks(ranks: Iterable[int]) -> str:
+    ordered = sorted(ranks)
+    if not ordered:
+        return "unknown ranks"
+    return f"rank{'' if len(ordered) == 1 else 's'} {', '.join(map(str, ordered))}"

@@ -1,0 +1,328 @@
+"""What a worker is told when its job is admitted, and the asking for it. (protocol section 7.1)"""
+
+import operator
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sa_atp.basics.errors import UserError
+from sa_atp.protocol.job.errors import ParameterServerLostError, RefusedError, TransportError
+from sa_atp.protocol.job.failures import error_of
+from sa_atp.protocol.job.requests import Requests
+from sa_atp.protocol.job.standstill import stood_still_us
+from sa_atp.protocol.job.terms import Value, stated
+from sa_atp.protocol.packets.contributions import ContributionMap
+from sa_atp.protocol.packets.control import (
+    Failure,
+    Join,
+    MalformedError,
+    Refused,
+    Reply,
+    Waiting,
+    Welcome,
+    decode_reply,
+    type_of,
+)
+from sa_atp.protocol.packets.datagrams import Address, Burst
+from sa_atp.protocol.packets.header import headers
+from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.mtu import MOST_MTU
+from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, HEADER_BYTES, MOST_CONTRIBUTIONS, MOST_RANKS, Kind
+
+REPEAT_US = 200_000  # between two questions while other ranks are still missing
+GONE_US = 10 * REPEAT_US  # a rank that has not been heard of for so long gives its place to one that asks for it
+SIGNS_MISSED = 2  # in a row: whoever is silent for longer may have ended, and its host is believed
+SERVER_TIMEOUT_US = 10_000_000  # as for a job that runs
+OCCUPIED_US = 2 * GONE_US  # who is told for so long that its rank is there already stops asking
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JoinRequest:
+    """What a worker asks for.
+
+    Raises: UserError, naming the field and what would be accepted.
+    """
+
+    job: str
+    rank: int
+    world_size: int
+    micro_batches: int = 1
+    """Contributions of each rank. All ranks of a job must name the same number."""
+    help_mode: HelpMode = HelpMode.NONE
+    """How leaders may help stragglers. All ranks of a job must name the same."""
+    seats: int = 0
+    """How many ranks are in a sum: the first that ask for a seat. 0: all are. All ranks must name the same number."""
+    agree: Mapping[str, Value] = field(default_factory=dict)
+    """What else all ranks must state alike, by name: text, numbers, True, False or None."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.job, str) or not 0 < len(self.job) <= 64 or not self.job.isprintable():
+            raise UserError(f"job = {self.job!r}: expected a name of 1 to 64 printable characters")
+        for name in ("rank", "world_size", "micro_batches", "seats"):
+            value = getattr(self, name)
+            try:
+                object.__setattr__(self, name, operator.index(value))  # NumPy's integers, too
+            except TypeError:
+                raise UserError(f"{name} = {value!r}: expected a whole number") from None
+        if not 0 <= self.seats <= max(0, self.world_size):
+            raise UserError(f"seats = {self.seats}: expected 0 to world_size = {self.world_size}")
+        if self.seats and self.help_mode is not HelpMode.NONE:
+            raise UserError(f"seats = {self.seats} with help {self.help_mode.value!r}: expected one or the other")
+        if not ContributionMap(self.world_size, self.micro_batches, self.seats).fits:
+            raise UserError(
+                f"world_size = {self.world_size} with {self.micro_batches} contributions each: "
+                f"expected at least 1 of both, at most {MOST_RANKS} ranks, "
+                f"and at most {MOST_CONTRIBUTIONS} contributions in all"
+            )
+        if not 0 <= self.rank < self.world_size:
+            raise UserError(f"rank = {self.rank}: expected 0 to {self.world_size - 1}")
+        stated(self.agree)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Membership:
+    """A worker's place in an admitted job."""
+
+    job: int
+    epoch: int
+    rank: int
+    world_size: int
+    micro_batches: int
+    lanes: int
+    slot_base: int
+    slot_count: int
+    first_seq: int
+    data_address: Address
+    """Where contributions go: the switch, or the parameter server if the switch lies on the way to it."""
+    server_address: Address
+    alive_every_us: int
+    help_mode: HelpMode = HelpMode.NONE
+    levels: int = 1
+    """Switches that aggregate between a worker and the parameter server; 0: it sums alone."""
+    leaf_ranks: int = 0
+    """Ranks whose contributions the first of two switches sums, as a bitmap; 0: there is no such switch."""
+    seats: int = 0
+    """How many ranks are in a sum: the first that ask for a seat; 0: all are."""
+    contribution_bits: int = CONTRIBUTION_BITS
+    """How many the bitmaps of packets have."""
+
+    @property
+    def map(self) -> ContributionMap:
+        """Which contribution is whose."""
+        return ContributionMap(self.world_size, self.micro_batches, self.seats)
+
+    @property
+    def contributions(self) -> int:
+        return self.map.contributions
+
+    @property
+    def fan_in(self) -> int:
+        """Bitmap of a complete sum."""
+        return self.map.fan_in
+
+    def bits_of(self, rank: int) -> int:
+        """Contributions of a rank, as a bitmap; in a job with seats none are a rank's."""
+        return self.map.bits_of(rank)
+
+    def bit(self, rank: int, micro_batch: int) -> int:
+        return self.map.bit(rank, micro_batch)
+
+    @property
+    def leaf_bits(self) -> int:
+        """Contributions that are summed below the root, as a bitmap; 0: none."""
+        return sum(self.bits_of(rank) for rank in range(self.world_size) if self.leaf_ranks >> rank & 1)
+
+    @classmethod
+    def of(cls, welcome: Welcome, server_address: Address) -> "Membership":
+        """Args: server_address: whose welcome it is. Without a data address, the switch is on the way to it."""
+        return cls(
+            job=welcome.job,
+            epoch=welcome.epoch,
+            rank=welcome.rank,
+            world_size=welcome.world_size,
+            micro_batches=welcome.micro_batches,
+            lanes=welcome.lanes,
+            slot_base=welcome.slot_base,
+            slot_count=welcome.slot_count,
+            first_seq=welcome.first_seq,
+            data_address=(welcome.data_ip, welcome.data_port) if welcome.data_ip else server_address,
+            server_address=server_address,
+            alive_every_us=welcome.alive_every_us,
+            help_mode=welcome.help_mode,
+            levels=welcome.levels,
+            leaf_ranks=welcome.leaf_ranks,
+            seats=welcome.seats,
+            contribution_bits=welcome.contribution_bits,
+        )
+
+
+class Joining:
+    """Asks for admission until all ranks are there. Sans-I/O, like the connection that follows it."""
+
+    def __init__(
+        self,
+        request: JoinRequest,
+        server: Address,
+        *,
+        incarnation: int,
+        now_us: int,
+        timeout_us: int,
+        mtu: int = MOST_MTU,
+        answer_timeout_us: int | None = None,
+        server_timeout_us: int = SERVER_TIMEOUT_US,
+    ) -> None:
+        """Args:
+        incarnation: 31 random bits; tells a restarted worker from a repeated question.
+        timeout_us: for all ranks to be there.
+        answer_timeout_us: a server that is silent for so long is not there; None: as long as for the ranks.
+        server_timeout_us: the same of one that has answered before.
+        mtu: of the way to the server, as far as this host knows it.
+        """
+        self.request = request
+        self.server = server
+        self.membership: Membership | None = None
+        self.error: TransportError | None = None
+        self.waiting_for: Sequence[int] | None = None  # ranks that have not joined, as the server last said
+        self.refusal: str | None = None  # why it could not admit the job, the last time that it tried
+        self.differs: str | None = None  # why it has refused a rank that is missing, the last time that it did
+        self._occupied: str | None = None  # where another worker has our rank
+        self._occupied_us = now_us  # since when we have heard that
+        self._question = Join(
+            name=request.job,
+            rank=request.rank,
+            world_size=request.world_size,
+            micro_batches=request.micro_batches,
+            help_mode=request.help_mode,
+            seats=request.seats,
+            incarnation=incarnation,
+            mtu=mtu,
+            agree=stated(request.agree),
+        )
+        self._requests = Requests(first_number=incarnation)
+        self._heard_us = now_us
+        self._server_timeout_us = server_timeout_us
+        self._deadline_us = now_us + timeout_us
+        self._looked_us = now_us  # at the clock
+        self._answer_timeout_us = timeout_us if answer_timeout_us is None else min(timeout_us, answer_timeout_us)
+        self._timeout_us = timeout_us
+        self._ask_again_us: int | None = None
+        self._requests.ask(self._question, now_us, timeout_us=timeout_us)
+
+    @property
+    def finished(self) -> bool:
+        return self.membership is not None or self.error is not None
+
+    def _look_at_clock(self, now_us: int) -> None:
+        """Before anything follows from the time: what passed while we did not run nobody else has taken."""
+        due_us = self.next_timer_us()
+        stood_us = 0 if due_us is None else stood_still_us(max(due_us, self._looked_us), now_us)
+        self._looked_us = now_us
+        if stood_us:
+            self._deadline_us += stood_us
+            self._occupied_us += stood_us
+            self._heard_us = min(now_us, self._heard_us + stood_us)
+            self._requests.stood_still(stood_us)
+
+    def receive(self, bursts: Sequence[Burst], now_us: int) -> None:
+        self._look_at_clock(now_us)
+        for burst in bursts:
+            if burst.address != self.server or burst.data.shape[1] < HEADER_BYTES:
+                continue
+            for row, header in zip(burst.data, headers(burst.data), strict=True):
+                if (
+                    int(header["first"]) & 15 == Kind.CONTROL
+                    and self._requests.answered(int(header["seq"]), now_us) is not None
+                ):
+                    self._heard_us = now_us
+                    try:
+                        self._reply(decode_reply(row.tobytes()), now_us)
+                    except MalformedError as error:
+                        self.error = TransportError(f"the parameter server's answer cannot be understood: {error}")
+
+    def _reply(self, reply: Reply, now_us: int) -> None:
+        self._heard_us = now_us
+        match reply:
+            case Welcome():
+                self.membership = Membership.of(reply, self.server)
+            case Waiting():
+                self.waiting_for, self.refusal, self.differs = reply.missing, reply.refusal, reply.differs
+                if self._occupied is None:
+                    self._occupied_us = now_us
+                self._occupied = reply.occupied
+                self._ask_again_us = now_us + REPEAT_US
+            case Failure():
+                self.error = error_of(reply)
+            case Refused(reason=reason):
+                self.error = RefusedError(f"the parameter server refuses: {reason}")
+            case _:
+                self.error = RefusedError(f"the parameter server refuses: {type_of(reply)}")
+
+    def transmit(self, now_us: int, budget_bytes: int | None = None) -> list[Burst]:
+        return [Burst.of(self.server, packet) for packet in self._requests.due(now_us)]
+
+    @property
+    def has_more(self) -> bool:
+        """Nothing is held back: `transmit` gives all that there is."""
+        return False
+
+    def may_gather(self) -> int:
+        """How many datagrams may wait for us: none, the answer is urgent."""
+        return 0
+
+    def doubts(self, now_us: int) -> bool:
+        """Whether to tell us of hosts that refuse: no, a parameter server that is not there may be started until our time
+        is up.
+        """
+        return False
+
+    def ports_closed(self, addresses: Collection[Address], now_us: int) -> None:
+        """See `doubts`."""
+
+    def next_timer_us(self) -> int | None:
+        silent_us = self._heard_us + self._answer_timeout_us
+        due = (self._requests.next_timer_us(), self._ask_again_us, self._deadline_us, silent_us)
+        times = [t for t in due if t is not None]
+        return None if self.finished else min(times)
+
+    def handle_timer(self, now_us: int) -> None:
+        self._look_at_clock(now_us)
+        if self.finished:
+            return
+        silent_us = now_us - self._heard_us
+        longest_us = GONE_US if now_us >= self._deadline_us else self._server_timeout_us
+        if self.waiting_for is not None and silent_us > longest_us:  # which it knows of, others may be there by now
+            host, port = self.server
+            self.error = ParameterServerLostError(
+                f"the parameter server at {host}:{port} has not answered for {silent_us / 1e6:.1f} s"
+            )
+        elif self._occupied is not None and now_us >= min(self._deadline_us, self._occupied_us + OCCUPIED_US):
+            self.error = RefusedError(
+                f"job {self.request.job!r}: rank {self.request.rank} is there already, from {self._occupied}; "
+                "every rank is started once"
+            )
+        elif now_us >= self._deadline_us:
+            waited = self._timeout_us / 1e6
+            if self.refusal is not None:
+                self.error = RefusedError(f"job {self.request.job!r}: after {waited:.1f} s: {self.refusal}")
+            elif self.waiting_for:
+                ranks = ", ".join(map(str, self.waiting_for))
+                self.error = TransportError(
+                    f"job {self.request.job!r}: after {waited:.1f} s these ranks have not joined: {ranks}"
+                    + (f"; one was refused: {self.differs}" if self.differs else "")
+                )
+            elif self.waiting_for is not None:
+                self.error = TransportError(
+                    f"job {self.request.job!r}: all ranks are here, but after {waited:.1f} s no switch knows the job"
+                )
+            else:
+                self.error = self._silence(self._timeout_us)
+        elif silent_us > self._answer_timeout_us:
+            self.error = self._silence(self._answer_timeout_us)
+        elif self._ask_again_us is not None and now_us >= self._ask_again_us:
+            self._ask_again_us = None
+            self._requests.ask(self._question, now_us, timeout_us=self._deadline_us - now_us)
+
+    def _silence(self, longest_us: int) -> ParameterServerLostError:
+        host, port = self.server
+        return ParameterServerLostError(
+            f"no parameter server answers at {host}:{port} after {longest_us / 1e6:.1f} s: is `sa-atp up` running there?"
+        )

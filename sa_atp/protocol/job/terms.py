@@ -1,0 +1,73 @@
+"""What all ranks of a job must say alike when they ask to join, and where they differ. (protocol section 7.1)"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+
+from sa_atp.basics.errors import UserError
+from sa_atp.protocol.job.errors import describe_ranks
+from sa_atp.protocol.packets.control import LONGEST_STATED_NAME, LONGEST_STATED_VALUE, MOST_STATED, MOST_STATED_BYTES
+from sa_atp.protocol.packets.message_fields import HelpMode
+
+Stated = Mapping[str, str]
+Value = str | int | float | bool | None
+NOTHING = "not stated"
+OWN_NAMES = ("world_size", "micro_batches", "help", "seats")  # of what every rank states, under fields of their own
+
+
+def stated(values: Mapping[str, Value]) -> dict[str, str]:
+    """What a program states, as it travels. Text that is too long for that is cut, and ends with its digest.
+
+    Raises: UserError: names or values that cannot be stated.
+    """
+    found: dict[str, str] = {}
+    for name, value in values.items():
+        if (
+            not isinstance(name, str)
+            or not 0 < len(name) <= LONGEST_STATED_NAME
+            or not (name.isascii() and name.isprintable())
+            or name in OWN_NAMES
+        ):
+            raise UserError(
+                f"agree: the name {name!r}: expected 1 to {LONGEST_STATED_NAME} printable ASCII characters, "
+                f"and none of {', '.join(OWN_NAMES)}"
+            )
+        if not isinstance(value, Value):
+            raise UserError(
+                f"agree[{name!r}] is a {type(value).__name__}: expected text, a number, True, False or None"
+            )
+        found[name] = _short(ascii(value))
+    size = len(json.dumps(found))
+    if len(found) > MOST_STATED or size > MOST_STATED_BYTES:
+        raise UserError(
+            f"agree has {len(found)} names, and {size} characters in all: expected at most {MOST_STATED} names, "
+            f"and {MOST_STATED_BYTES} characters"
+        )
+    return found
+
+
+def _short(text: str) -> str:
+    if len(text) <= LONGEST_STATED_VALUE:
+        return text
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return f"{text[: LONGEST_STATED_VALUE - len(digest) - 4]}... {digest}"
+
+
+def terms(world_size: int, micro_batches: int, help_mode: HelpMode, seats: int, agree: Stated) -> dict[str, str]:
+    """Everything that ranks must say alike: name and value."""
+    own = (str(world_size), str(micro_batches), ascii(help_mode.value), str(seats))
+    return {**dict(zip(OWN_NAMES, own, strict=True)), **agree}
+
+
+def difference(theirs: Stated, rank: int, ours: Stated, others: Sequence[int]) -> str | None:
+    """In words: where the terms of a rank that asks are not those of the ranks that are there; None: nowhere."""
+    names = [name for name in {**ours, **theirs} if theirs.get(name) != ours.get(name)]
+    if not names:
+        return None
+    there = [other for other in others if other != rank] or [rank]
+    whose = describe_ranks(there) + (", who is there already" if there == [rank] else "")
+    found = ", ".join(
+        f"{name} is {theirs.get(name, NOTHING)} for rank {rank} and {ours.get(name, NOTHING)} for {whose}"
+        for name in names
+    )
+    return f"{found}: all ranks of a job must say the same"

@@ -1,0 +1,147 @@
+"""How an operation's values are cut into chunks and fragments, and what numbers those get. (protocol section 5.1)
+
+An operation owns a contiguous range of sequence numbers, the same on every rank, laid out as
+
+    | scale 0 | data 0 | scale 1 | data 1 |
+
+`data` has one fragment for each packet's worth of values; `scale` has the fragments in which exponents are gathered. The
+second pair serves chunks that are done again. Numbers that are not needed are skipped; they cost nothing.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from sa_atp.basics.arrays import Indices, Numbers
+from sa_atp.protocol.numbers.scaling import CODE_BITS, CODES_PER_LANE
+from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS
+
+CHUNK_VALUES = 16384  # values that share an exponent
+
+
+class Run(NamedTuple):
+    """Consecutive fragments that belong together: of one chunk, or one scale fragment, in one attempt."""
+
+    first: int  # places in the operation
+    end: int
+    attempt: int
+    chunk: int  # of data; -1 for a scale fragment
+    fragment: int  # place of the first among the data fragments, or among the scale fragments
+
+    def __len__(self) -> int:
+        return self.end - self.first
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The cut of `values` values into packets of `lanes` lanes, where bitmaps have bits for `contributions`."""
+
+    values: int
+    lanes: int
+    contributions: int = CONTRIBUTION_BITS
+
+    def __post_init__(self) -> None:
+        if self.values < 1:
+            raise ValueError("an operation has at least one value")
+        if not self.chunks_per_scale_fragment:
+            raise ValueError(f"{self.lanes} lanes: too few for the magnitudes of {self.contributions} contributions")
+
+    @cached_property
+    def chunks(self) -> int:
+        return -(-self.values // CHUNK_VALUES)
+
+    @cached_property
+    def chunk_fragments(self) -> int:
+        """Fragments of a full chunk."""
+        return CHUNK_VALUES // self.lanes
+
+    @cached_property
+    def data_fragments(self) -> int:
+        return -(-self.values // self.lanes)
+
+    @cached_property
+    def chunks_per_scale_fragment(self) -> int:
+        if self.lanes >= self.contributions:
+            return self.lanes // self.contributions * CODES_PER_LANE
+        return CODES_PER_LANE // -(-self.contributions // self.lanes)
+
+    @cached_property
+    def scale_fragments(self) -> int:
+        return -(-self.chunks // self.chunks_per_scale_fragment)
+
+    @cached_property
+    def attempt_fragments(self) -> int:
+        return self.scale_fragments + self.data_fragments
+
+    @cached_property
+    def span(self) -> int:
+        """Sequence numbers that the operation owns."""
+        return 2 * self.attempt_fragments
+
+    def scale_start(self, attempt: int) -> int:
+        return attempt * self.attempt_fragments
+
+    def data_start(self, attempt: int) -> int:
+        return attempt * self.attempt_fragments + self.scale_fragments
+
+    def fragments_of(self, chunk: int) -> tuple[int, int]:
+        """(first, end) among the data fragments."""
+        first = chunk * self.chunk_fragments
+        return first, min(first + self.chunk_fragments, self.data_fragments)
+
+    def values_of(self, chunk: int) -> tuple[int, int]:
+        """(first, end) among the values."""
+        first = chunk * CHUNK_VALUES
+        return first, min(first + CHUNK_VALUES, self.values)
+
+    def scale_fragment_of(self, chunk: int) -> int:
+        """The scale fragment in which the chunk's exponents are gathered."""
+        return chunk // self.chunks_per_scale_fragment
+
+    def scale_place(self, chunk: int) -> tuple[int, Indices, Numbers]:
+        """(scale fragment, lanes, shifts): contribution c's code is in lane lanes[c], shifts[c] bits up.
+
+        The codes of a chunk lie side by side, and those of the next chunks above them. Where there are fewer lanes than
+        contributions, those that find no lane lie above the first ones.
+        """
+        fragment, within = divmod(chunk, self.chunks_per_scale_fragment)
+        return fragment, *_code_places(within, self.lanes, self.contributions)
+
+    def chunks_of_scale(self, fragment: int) -> range:
+        """Those whose exponents are gathered in a scale fragment."""
+        first = fragment * self.chunks_per_scale_fragment
+        return range(first, min(first + self.chunks_per_scale_fragment, self.chunks))
+
+    def runs(self, first: int, end: int) -> Iterator[Run]:
+        """Cuts consecutive fragments, first to end - 1, into runs."""
+        while first < end:
+            attempt, within = divmod(first, self.attempt_fragments)
+            if within < self.scale_fragments:
+                yield Run(first, first + 1, attempt, -1, within)
+                first += 1
+                continue
+            fragment = within - self.scale_fragments
+            chunk = fragment // self.chunk_fragments
+            stop = min(end, first + self.fragments_of(chunk)[1] - fragment)
+            yield Run(first, stop, attempt, chunk, fragment)
+            first = stop
+
+
+@lru_cache
+def _code_places(within: int, lanes: int, contributions: int) -> tuple[Indices, Numbers]:
+    """Lanes and shifts of a chunk's codes, see `Plan.scale_place`. Args: within: the chunk's place in its fragment."""
+    group, position = divmod(within, CODES_PER_LANE)
+    row, lane = np.divmod(np.arange(contributions), min(lanes, contributions))
+    places = group * contributions + lane, (position + row) * CODE_BITS
+    for array in places:
+        array.flags.writeable = False
+    return places
+
+
+@lru_cache(maxsize=1024)
+def plan_of(values: int, lanes: int, contributions: int = CONTRIBUTION_BITS) -> Plan:
+    """The plan; operations of one size share it, with all that has been worked out of it."""
+    return Plan(values, lanes, contributions)

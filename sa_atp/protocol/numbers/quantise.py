@@ -1,0 +1,80 @@
+"""float32 to int32 and back, by a power of two. (protocol section 6.1)
+
+Scaling by a power of two is exact, so the only error is the rounding of each contribution to an integer: at most half a
+unit, 2**-(e+1), for each; the sum of n contributions is off by at most n * 2**-(e+1), and not at all where every x * 2**e
+is an integer. Sums of integers do not depend on their order or grouping.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sa_atp.basics.arrays import Integers, Mask, Values
+from sa_atp.protocol.numbers.scaling import POISON, SUM_LIMIT, limit_bits
+
+
+def quantise(parts: Sequence[Values], exponent: int, contributions: int, out: Integers) -> int:
+    """Rounds each part to integers and writes their sum.
+
+    Args:
+        parts: one float32[n] for each contribution that goes into this packet. They are rounded one by one, so that it
+            makes no difference which worker adds up which contributions.
+        exponent: every value is multiplied by 2**exponent.
+        contributions: how many contributions the complete sum will have; decides the limit of each value.
+        out: int32[n], or more: lanes beyond n are set to zero.
+
+    Returns: how many lanes were poisoned because a value is too large for the exponent, or not finite.
+    """
+    n = parts[0].size
+    scale = np.float32(2.0**exponent)
+    limit = np.float32(1 << limit_bits(contributions))
+    bad: Mask | None = None
+    for k, part in enumerate(parts):
+        with np.errstate(over="ignore", invalid="ignore"):
+            scaled = part * scale
+        np.rint(scaled, out=scaled)
+        fits = np.abs(scaled) < limit  # False for NaN
+        if not fits.all():
+            bad = ~fits if bad is None else bad | ~fits
+            scaled[~fits] = 0
+        if k == 0:
+            out[:n] = scaled
+        else:
+            out[:n] += scaled.astype(np.int32)
+    out[n:] = 0
+    if bad is None:
+        return 0
+    out[:n][bad] = POISON
+    return int(bad.sum())
+
+
+def dequantise(sums: Integers, exponent: int, out: Values) -> None:
+    """Writes the values that integers stand for.
+
+    Args:
+        sums: as many as there are values.
+        out: the values. An integer beyond 2**24 is rounded to the nearest float32; the scaling is exact. A sum that
+            float32 cannot hold becomes infinite, as it does in float32 arithmetic.
+    """
+    with np.errstate(over="ignore"):
+        np.multiply(sums, np.float64(2.0**-exponent), out=out, casting="unsafe")
+
+
+def largest(sums: Integers) -> int:
+    """The largest absolute value; 0 if there is none."""
+    if sums.size == 0:
+        return 0
+    return max(int(sums.max()), -int(sums.min()))
+
+
+def poisoned(largest_value: int) -> bool:
+    """True if a sum with this largest absolute value has a poisoned lane."""
+    return largest_value >= SUM_LIMIT
+
+
+def saturating_add(sums: Integers, more: Integers) -> Integers:
+    """Addition that stops at the ends of the range, as the switch adds."""
+    wide = sums.astype(np.int64) + more
+    np.clip(wide, -(1 << 31), (1 << 31) - 1, out=wide)
+    narrow: Integers = wide.astype(np.int32)
+    return narrow

@@ -1,0 +1,47 @@
+"""Datagrams in batches: what transport connections take and give, whoever carries them."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from sa_atp.basics.arrays import ByteRows
+
+Address = tuple[str, int]  # IPv4 address and UDP port
+
+
+@dataclass(frozen=True, slots=True)
+class Burst:
+    """Datagrams of one size, from or to one address.
+
+    data: uint8[n, size], C-contiguous; a row is the payload of one datagram.
+    urgent: it asks networks to let it go before contributions and results. (protocol section 9)
+    """
+
+    address: Address
+    data: ByteRows
+    urgent: bool = False
+
+    @classmethod
+    def of(cls, address: Address, payload: bytes) -> "Burst":
+        """A single datagram, which someone waits for: a control message."""
+        return cls(address, np.frombuffer(payload, np.uint8).reshape(1, -1), urgent=True)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+
+def merged(bursts: Iterable[Burst]) -> Iterator[Burst]:
+    """The same datagrams in fewer bursts: neighbours with one address and size become one. Costs a copy of those."""
+    run: list[Burst] = []
+    for burst in bursts:
+        if run and (burst.address != run[0].address or burst.data.shape[1] != run[0].data.shape[1]):
+            yield _joined(run)
+            run = []
+        run.append(burst)
+    if run:
+        yield _joined(run)
+
+
+def _joined(run: list[Burst]) -> Burst:
+    return run[0] if len(run) == 1 else Burst(run[0].address, np.concatenate([burst.data for burst in run]))

@@ -1,0 +1,36 @@
+"""Answers that are no longer than their questions: nobody can have the server send a third party more than it was sent.
+
+(protocol section 9.1)
+"""
+
+import msgspec
+from msgspec.structs import replace
+
+from sa_atp.protocol.packets.control import Failure, Refused, Reply, Waiting, encode, plain
+
+
+def fitted(reply: Reply, room: int) -> Reply | None:
+    """As much of an answer as fits into so many bytes, its header among them: texts for people are cut, then lists.
+
+    Returns: None: not even the least of it fits.
+    """
+    too_many = len(encode(reply, request=0, reply=True)) - room
+    if too_many <= 0:
+        return reply
+    match reply:
+        case Refused(reason=text) if text:
+            return fitted(replace(reply, reason=_cut(text, too_many)), room)
+        case Failure(detail=text) if text:
+            return fitted(replace(reply, detail=_cut(text, too_many)), room)
+        case Failure() if reply != Failure(reason=reply.reason):
+            return fitted(Failure(reason=reply.reason), room)
+        case Waiting(refusal=str(text)):
+            return fitted(replace(reply, refusal=_cut(text, too_many) or None), room)
+        case Waiting(missing=[*first, _]):
+            return fitted(replace(reply, missing=first), room)
+    return None
+
+
+def _cut(text: str, too_many: int) -> str:
+    """A text without its last bytes, as JSON has them."""
+    return plain(text, max(0, len(msgspec.json.encode(text)) - 2 - too_many))

@@ -1,0 +1,96 @@
+"""What a worker's connection is told, counts and reports: its limits, counters and events."""
+
+from dataclasses import dataclass, fields
+
+from sa_atp.protocol.help.progress import SendProgress
+from sa_atp.protocol.job.errors import TransportError
+from sa_atp.protocol.packets.control import Reply
+
+
+@dataclass(kw_only=True, slots=True)
+class WorkerLimits:
+    """Bounds of every wait."""
+
+    operation_timeout_us: int = 60_000_000
+    """Without any progress for so long, an operation fails."""
+    server_timeout_us: int = 10_000_000
+    """The parameter server counts as lost when it has not answered for so long."""
+
+
+@dataclass(slots=True)
+class WorkerStats:
+    """Counters of one connection, since it was made."""
+
+    fragments_sent: int = 0
+    """Data and scale fragments sent for the first time."""
+    retransmitted: int = 0
+    resends: int = 0
+    """Retransmissions that asked for a hand-over."""
+    on_behalf: int = 0
+    """Fragments sent for other ranks."""
+    results: int = 0
+    """Fragments whose sum arrived."""
+    results_from_server: int = 0
+    """... of which the parameter server finished the sum: the slot was taken, or handed over."""
+    results_fetched: int = 0
+    """... of which the parameter server sent a stored copy."""
+    duplicates: int = 0
+    congested: int = 0
+    lost_by_order: int = 0
+    """Fragments given up because later ones were complete."""
+    lost_by_probe: int = 0
+    """... because the switch, when asked, did not have them."""
+    probes: int = 0
+    probe_replies: int = 0
+    malformed: int = 0
+    foreign: int = 0
+    stale: int = 0
+    """Packets of another epoch, and answers to what is not asked any more."""
+    poisoned: int = 0
+    """Fragments sent with a value that did not fit."""
+    chunks_redone: int = 0
+
+    def as_dict(self) -> dict[str, int]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class OperationDone:
+    operation: int
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingFor:
+    """All of this worker's fragments are in, and the oldest sum lacks these contributions: it leads, others straggle."""
+
+    operation: int
+    missing_bits: int
+    progress: SendProgress
+    """Of our own fragments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The parameter server's to `Worker.ask`; None: it did not come in time."""
+
+    number: int
+    reply: Reply | None
+
+
+@dataclass(frozen=True, slots=True)
+class Revoked:
+    """The parameter server asks how far we are in a step, and for what we need not hold of our own shard."""
+
+    step: int
+    held: int
+    """What it thinks that we hold; 0: that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The connection is over: every operation, open or future, fails with this."""
+
+    error: TransportError
+
+
+Event = OperationDone | WaitingFor | Answer | Revoked | Failed

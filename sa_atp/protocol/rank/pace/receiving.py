@@ -1,0 +1,246 @@
+"""What becomes of results: sums for their operations, and what they tell of the network. (protocol sections 5.2 to 5.7)"""
+
+from collections import deque
+
+import numpy as np
+
+from sa_atp.basics.arrays import AnyIntegers, ByteRows, Headers, Lanes
+from sa_atp.protocol.job.errors import NonFiniteError, ValuesChangedError
+from sa_atp.protocol.job.failures import Reportable
+from sa_atp.protocol.job.membership import Membership
+from sa_atp.protocol.job.serial import SEQ_MASK, serial_distance
+from sa_atp.protocol.packets.header import bitmaps, headers, lanes_of, words_of
+from sa_atp.protocol.packets.spec import Flag
+from sa_atp.protocol.rank.compiled.common_case import CommonCase, Taken
+from sa_atp.protocol.rank.compiled.kernels import ROW_COLLIDED, ROW_END, ROW_MARKED, ROW_SEQ, ROW_START, ROW_TAG
+from sa_atp.protocol.rank.events import Event, OperationDone, WorkerStats
+from sa_atp.protocol.rank.pace.probe_timer import ProbeTimer
+from sa_atp.protocol.rank.pace.timing import RoundTrip
+from sa_atp.protocol.rank.pace.window import Window
+from sa_atp.protocol.rank.recovery.fetching import Fetching
+from sa_atp.protocol.rank.recovery.recovery import Recovery
+from sa_atp.protocol.rank.sums.contribution_group import NEVER
+from sa_atp.protocol.rank.sums.operation import Changed, NotFinite, Operation
+from sa_atp.protocol.rank.sums.operations import Operations
+
+# flags as plain integers: arithmetic on enum members is slow
+_CONGESTION, _COLLISION = int(Flag.CONGESTION), int(Flag.COLLISION)
+_FROM_PS, _FINISHED_AT_PS = int(Flag.FROM_PS), int(Flag.FROM_PS | Flag.FAN_OUT)
+
+
+class Receiver:
+    """Shares the connection's operations, round trip, window, silence, recovery, fetching, counters and events."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        operations: Operations,
+        round_trip: RoundTrip,
+        window: Window,
+        probe_timer: ProbeTimer,
+        recovery: Recovery,
+        fetching: Fetching,
+        stats: WorkerStats,
+        events: deque[Event],
+        common: CommonCase | None,
+    ) -> None:
+        """Args: common: takes what it can; None: nothing is compiled here."""
+        self._common = common
+        self.problem: Reportable | None = None
+        """Why there is no going on: the first sum that says so."""
+        self._member = membership
+        self._fan_in = words_of(membership.fan_in, membership.contribution_bits)
+        self._operations = operations
+        self._under_way = operations.under_way
+        self._round_trip = round_trip
+        self._window = window
+        self._probe_timer = probe_timer
+        self._recovery = recovery
+        self._fetching = fetching
+        self._stats = stats
+        self._events = events
+        self._ahead_to = membership.first_seq  # the end of what was complete before we began it
+
+    def on_begun(self, first_seq: int) -> bool:
+        """We begin an operation. Returns: whether others have done some of it without us."""
+        if serial_distance(first_seq, self._ahead_to) > 0:
+            return True
+        self._ahead_to = first_seq  # or it would seem to be ahead when half of all numbers have passed
+        return False
+
+    def take_common(self, packets: ByteRows, now_us: int) -> bool:
+        """What `take` does, if all of these packets are complete results of this job. Returns: whether they are."""
+        streams = None if self._common is None else self._common.results.find(packets)
+        if streams is None or self._common is None:
+            return False
+        for stream in streams.tolist():
+            start, end, seq = stream[ROW_START], stream[ROW_END], stream[ROW_SEQ]
+            operation, following = self._operations.reach(seq)
+            taken, out = None, self._under_way.out
+            if (
+                operation is not None
+                and stream[ROW_TAG] == operation.tag
+                and following >= end - start
+                and not operation.is_done()
+            ):
+                local = (seq - operation.first_seq) & SEQ_MASK
+                try:
+                    taken = self._common.take(packets, stream, operation, local)
+                except (NotFinite, Changed) as problem:
+                    self.problem = self.problem or self._explained(operation, problem)
+                    self._stats.duplicates += end - start
+                    continue
+            if operation is None or taken is None:
+                rows = packets[start:end]
+                self._take_complete(headers(rows), rows, now_us)
+                continue
+            self._after_stream(operation, taken, out, stream, now_us)
+        return True
+
+    def _after_stream(self, operation: Operation, taken: Taken, out: int, stream: list[int], now_us: int) -> None:
+        """Args: out: `UnderWay.out` as it was before; stream: a row of ResultStreams."""
+        self._after_part(operation, taken.newest_us, now_us)
+        self._stats.duplicates += stream[ROW_END] - stream[ROW_START] - taken.fresh
+        left = self._under_way.out - out
+        self._count_news(taken.fresh, stream[ROW_MARKED], stream[ROW_COLLIDED], left, now_us)
+
+    def follow(
+        self, operation: Operation, stream: list[int], found: AnyIntegers, done: AnyIntegers, now_us: int
+    ) -> None:
+        """What take_common does with a stream, where a kernel has taken it. Args: found, done: see kernels.take."""
+        count, out = stream[ROW_END] - stream[ROW_START], self._under_way.out
+        last = ((stream[ROW_SEQ] - operation.first_seq) & SEQ_MASK) + count - 1
+        try:
+            taken = Taken(*operation.after_taken(last, found, done))
+        except (NotFinite, Changed) as problem:
+            self.problem = self.problem or self._explained(operation, problem)
+            self._stats.duplicates += count
+            return
+        self._after_stream(operation, taken, out, stream, now_us)
+
+    def take(self, head: Headers, packets: ByteRows, now_us: int) -> None:
+        """Takes results of this job. Args: HEADER[n]; uint8[n, size]."""
+        complete = (bitmaps(packets, self._member.contribution_bits) == self._fan_in).all(axis=1)
+        if not complete.all():
+            self._stats.malformed += int((~complete).sum())
+            head, packets = head[complete], packets[complete]
+        self._take_complete(head, packets, now_us)
+
+    def _take_complete(self, head: Headers, packets: ByteRows, now_us: int) -> None:
+        # Consecutive fragments with one exponent and tag go together.
+        seqs = head["seq"].astype(np.int64)
+        streams = head["exponent"].astype(np.int64) << 8 | head["tag"]
+        breaks = np.flatnonzero((np.diff(seqs) != 1) | (np.diff(streams) != 0)) + 1
+        news = 0
+        for start, end in zip([0, *breaks.tolist()], [*breaks.tolist(), len(seqs)], strict=True):
+            if start == end:
+                continue
+            out = self._under_way.out
+            fresh = self._take_stream(
+                int(seqs[start]), head[start], lanes_of(packets[start:end], self._member.contribution_bits), now_us
+            )
+            if fresh:
+                news += fresh
+                self._count(head[start:end], fresh, self._under_way.out - out, now_us)
+            elif not self._operations.has_begun(int(seqs[start])):
+                self._ahead_to = (int(seqs[start]) + 1) & SEQ_MASK
+            if not fresh and self._after_stored(head[start:end], now_us):
+                self._probe_timer.on_known(now_us)
+        self._stats.duplicates += len(head) - news
+
+    # --- sums ---------------------------------------------------------------------------------------------------------
+
+    def _take_stream(self, seq: int, head: np.void, lanes: Lanes, now_us: int) -> int:
+        """Sums of consecutive fragments; returns how many were news."""
+        news = start = 0
+        while start < len(lanes):
+            operation, following = self._operations.reach((seq + start) & SEQ_MASK)
+            # rows of this operation; one that follows it may have the same tag
+            end = min(len(lanes), start + following)
+            if operation is not None and head["tag"] == operation.tag and not operation.is_done():
+                local = (seq + start - operation.first_seq) & SEQ_MASK
+                news += self._take_part(operation, local, int(head["exponent"]), lanes[start:end], now_us)
+            start = end
+        return news
+
+    def _take_part(self, operation: Operation, local: int, exponent: int, lanes: Lanes, now_us: int) -> int:
+        try:
+            fresh, sent_us = operation.on_results(local, exponent, lanes)
+        except (NotFinite, Changed) as problem:
+            self.problem = self.problem or self._explained(operation, problem)
+            return 0
+        self._after_part(operation, sent_us, now_us)
+        return fresh
+
+    def _after_part(self, operation: Operation, sent_us: int, now_us: int) -> None:
+        if sent_us != NEVER:
+            self._round_trip.result(now_us - sent_us)
+        if operation.is_done():
+            self._finish(operation)
+
+    def _explained(self, operation: Operation, problem: NotFinite | Changed) -> Reportable:
+        ranks = {self._member.map.rank_of(c) for c in problem.contributions}
+        if isinstance(problem, Changed):
+            return ValuesChangedError(operation.index, ranks, problem.first_value, problem.end_value - 1)
+        start, end = operation.plan.values_of(problem.chunk)
+        return NonFiniteError(operation.index, ranks, start, end - 1)
+
+    def _finish(self, operation: Operation) -> None:
+        self._operations.finish(operation)
+        self._recovery.forget(operation)
+        self._stats.chunks_redone += int(np.count_nonzero(operation.attempt))
+        self._events.append(OperationDone(operation.index))
+        self._operations.open_waiting()
+
+    # --- what they tell of the network --------------------------------------------------------------------------------
+
+    def _count(self, head: Headers, news: int, left: int, now_us: int) -> None:
+        """Args: left: fragments of which is known by these results that they are not in the network any more."""
+        flags = head["flags"]
+        union = int(np.bitwise_or.reduce(flags))
+        marked, collided, at_server = (
+            int(np.count_nonzero(flags & flag)) if union & flag else 0 for flag in (_CONGESTION, _COLLISION, _FROM_PS)
+        )
+        finished = int(np.count_nonzero(flags & _FINISHED_AT_PS == _FINISHED_AT_PS)) if at_server else 0
+        stored = at_server - finished
+        if finished:
+            last = np.flatnonzero(flags & _FINISHED_AT_PS == _FINISHED_AT_PS)[-1]
+            self._time_ps_round_trip(int(head["seq"][last]), now_us)
+        self._stats.results_from_server += finished
+        self._stats.results_fetched += stored
+        self._count_news(news, marked, collided, left, now_us)
+        if stored:
+            # the parameter server has results that we missed, and probably more of them
+            self._after_stored(head, now_us)
+            self._fetching.ask(self._operations.active(), now_us)
+
+    def _after_stored(self, head: Headers, now_us: int) -> bool:
+        """Results that we have asked for tell how long that takes, even those that we have by now.
+
+        Returns: whether there were some.
+        """
+        stored = np.flatnonzero(head["flags"] & _FINISHED_AT_PS == _FROM_PS)
+        if len(stored):
+            self._fetching.is_coming(int(head["seq"][stored[-1]]), now_us)
+        return bool(len(stored))
+
+    def _count_news(self, news: int, marked: int, collided: int, left: int, now_us: int) -> None:
+        self._stats.results += news
+        self._stats.congested += marked
+        self._probe_timer.on_news(now_us)
+        self._recovery.on_results(now_us)
+        self._window.on_results(news, marked, collided, now_us, self._round_trip.smoothed_us, left)
+
+    def _time_ps_round_trip(self, seq: int, now_us: int) -> None:
+        """How long a sum took that the parameter server has finished."""
+        operation = self._operations.find(seq)
+        if operation is None:
+            return
+        local = (seq - operation.first_seq) & SEQ_MASK
+        for group in operation.groups[:1]:
+            # one that overlapped was not waited for, and its tries tell what it has to ask of the slot
+            if group.tries[local] and local not in group.excluded:
+                # each time it was sent again it had been waited for
+                again_us = self._round_trip.smoothed_us + self._round_trip.reordering_us(now_us)
+                before_us = (int(group.tries[local]) - 1) * again_us
+                self._round_trip.ps_round_trip(now_us - int(group.sent_us[local]) + before_us, now_us)

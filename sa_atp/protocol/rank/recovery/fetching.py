@@ -1,0 +1,170 @@
+"""Results that others have: asking the parameter server for those that we missed, and giving ours to it. (section 5.6)"""
+
+from bisect import bisect_left, bisect_right, insort
+from collections import deque
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from sa_atp.basics.arrays import Mask
+from sa_atp.protocol.job.membership import Membership
+from sa_atp.protocol.job.serial import SEQ_MASK, serial_distance
+from sa_atp.protocol.packets.control import Fetch, MalformedError, Recall, encode
+from sa_atp.protocol.packets.datagrams import Burst
+from sa_atp.protocol.rank.pace.timing import MAX_TIMEOUT_US, MIN_TIMEOUT_US
+from sa_atp.protocol.rank.sums.operation import Operation
+from sa_atp.protocol.rank.sums.stamp import known_results
+
+FETCH_FRAGMENTS = 256  # results asked of the parameter server at once
+MAX_PATIENCE_US = 1_000_000  # for a batch that takes long to come down a slow link
+QUICK_TRIES = 2  # of a batch of which nothing comes, before silence decides when the next one is
+GAP = 8  # of the time that a batch takes to come, so much may be between two of its results
+SMOOTHING = 0.25  # weight of the newest measurement of that
+
+
+def runs_of(pending: Mask) -> list[tuple[int, int]]:
+    """Where runs of missing fragments begin and end, from the first of these on. Two with one between them are one:
+    another question costs about as much as a result that is known already.
+    """
+    missing = np.flatnonzero(pending)
+    breaks = np.flatnonzero(np.diff(missing) > 2) + 1
+    return [(int(run[0]), int(run[-1]) + 1) for run in np.split(missing, breaks) if len(run)]
+
+
+class Fetching:
+    def __init__(self, membership: Membership, answer_us: Callable[[], int]) -> None:
+        """Args: answer_us: how long the parameter server's answers take to come; 0: not known."""
+        self.packets: deque[Burst] = deque()
+        """Questions and results, for the parameter server."""
+        self._member = membership
+        self._answer_us = answer_us
+        self._kept: list[Operation] = []  # over for us, but others may still miss results of them; in order
+        self._until_us = 0  # a batch that was asked for may come until then
+        self._there_us = 0  # the first of it should have come by then
+        self._asked_to = membership.first_seq  # where it ends
+        self._asked_us: int | None = None  # when it was asked for first; None: how long it takes has been measured
+        self._again_to = membership.first_seq  # what is before this was asked for again since
+        self._takes_us = 0  # how long batches take to come; 0: not known
+        self._batch = FETCH_FRAGMENTS  # how many are asked for the next time
+        self._tries = 0  # since something of it has come
+        self._is_again = False  # whether any of it was asked for again
+        self._is_through = False  # whether its last one has come
+        self._asked_of: int | None = None  # the operation's first sequence number
+
+    def ask(self, active: Iterable[Operation], now_us: int) -> None:
+        """Asks once for a batch from the oldest fragment that is missing, unless one may still be coming.
+
+        Args: active: the operations that are not done, in order.
+        """
+        for question in self._questions(active, now_us):
+            packet = encode(question, request=0, job=self._member.job, epoch=self._member.epoch)
+            self.packets.append(Burst.of(self._member.server_address, packet))
+
+    def _questions(self, active: Iterable[Operation], now_us: int) -> list[Fetch]:
+        """One for each run of missing fragments."""
+        for operation in active:
+            oldest = operation.oldest_pending()
+            if oldest is None:
+                continue
+            first = (operation.first_seq + oldest) & SEQ_MASK
+            is_new = serial_distance(first, self._asked_to) <= 0  # all of the last one has come
+            if is_new:
+                self._batch, self._asked_us, self._again_to = FETCH_FRAGMENTS, now_us, first
+                self._tries, self._is_again, self._is_through = 0, False, False
+            elif now_us < self._until_us:
+                return []
+            runs = runs_of(operation.pending[oldest : oldest + self._batch])
+            end = (first + runs[-1][1]) & SEQ_MASK
+            if is_new or serial_distance(self._asked_to, end) > 0:
+                self._asked_to = end
+            if not is_new:
+                self._is_again = True
+                if serial_distance(self._again_to, end) > 0:
+                    self._again_to = end
+            self._tries += 1
+            self._asked_of = operation.first_seq
+            self._until_us = now_us + min(max(2 * self._takes_us, self._patience_us), MAX_PATIENCE_US)
+            self._there_us = now_us + self._takes_us if self._takes_us else self._until_us
+            # The batch may wait in a long queue, which asking for all of it again would make longer. It may also be lost,
+            # so we must not ask rarely: half of it, a quarter, ... one fragment together cost no more than one batch.
+            self._batch = max(self._batch // 2, 1)
+            return [Fetch(first=(first + start) & SEQ_MASK, count=end - start) for start, end in runs]
+        return []
+
+    def due_us(self, operation: Operation) -> int | None:
+        """When to ask again for what is missing of an operation's batch. None: nothing was asked for, or nothing comes: how
+        long that lasts decides then, as the path or the parameter server may be gone.
+        """
+        is_due = self._asked_of == operation.first_seq and self._tries <= QUICK_TRIES
+        return self._until_us if is_due and operation.oldest_pending() is not None else None
+
+    def is_coming(self, newest: int, now_us: int) -> None:
+        """Some of a batch has come: another one may be asked for when it all has, or when no more of it does.
+
+        Args: newest: the last of these fragments.
+        """
+        self._batch, self._tries = FETCH_FRAGMENTS, 0
+        left = serial_distance(newest, self._asked_to) - 1
+        # what was asked for once tells how long that takes
+        if self._asked_us is not None and serial_distance(self._again_to, newest) >= 0 and left >= 0:
+            took_us, self._asked_us = now_us - self._asked_us, None
+            took_us = min(took_us, MAX_PATIENCE_US)
+            self._takes_us += int((SMOOTHING if self._takes_us else 1) * (took_us - self._takes_us))
+        # They come in order: behind the last one nothing is to be waited for, nor behind the last of those that were
+        # asked for again, unless it follows at once. What comes late and slowly may have been asked for by probes.
+        self._is_through |= left <= 0
+        is_last_again = serial_distance(newest, self._again_to) == 1
+        if (is_last_again and self._is_through) or (left <= 0 and not self._is_again):
+            self._until_us = now_us
+            return
+        if left <= 0 or is_last_again or now_us >= self._there_us:
+            at_once_us = max(self._answer_us() // 2, MIN_TIMEOUT_US) if self._answer_us() else self._patience_us
+            self._until_us = now_us + max(self._takes_us // GAP, at_once_us)
+        else:  # of what was asked for before
+            self._until_us = now_us + max(self._takes_us, self._patience_us)
+
+    @property
+    def _patience_us(self) -> int:
+        """For which what has been asked for, or the rest of it, is waited for on a path without a queue."""
+        answer_us = self._answer_us()
+        return min(max(2 * answer_us, MIN_TIMEOUT_US), MAX_TIMEOUT_US) if answer_us else MAX_TIMEOUT_US
+
+    # --- the other way ------------------------------------------------------------------------------------------------
+
+    def keep(self, operation: Operation) -> None:
+        """Keeps the sums of an operation that is over for us."""
+        insort(self._kept, operation, key=lambda kept: kept.index)  # the others may be over in another order
+
+    def forget_passed(self, seq: int) -> None:
+        """Every rank has passed this sequence number."""
+        passed = 0
+        for operation in self._kept:
+            if serial_distance(operation.first_seq + operation.plan.span, seq) < 0:
+                break
+            operation.release()
+            passed += 1
+        del self._kept[:passed]
+
+    def recall(self, asked: Recall, overlapping: Callable[[int, int], list[Operation]]) -> None:
+        """Sends results that the parameter server asks for, because it missed them itself and another worker did too.
+
+        Args: overlapping: those that are not over and have some of these numbers: the first one, and how many.
+        Raises: MalformedError.
+        """
+        if asked.count > FETCH_FRAGMENTS:
+            raise MalformedError(f"count must be at most {FETCH_FRAGMENTS}")
+        first, count = asked.first, asked.count
+        operations = self._kept_between(first, count) + overlapping(first, count)
+        packets = known_results(self._member, operations, first, count)
+        if packets is not None:
+            self.packets.append(Burst(self._member.server_address, packets))
+
+    def _kept_between(self, first: int, count: int) -> list[Operation]:
+        """Those kept that have some of these consecutive numbers."""
+        if not self._kept:
+            return []
+        front = self._kept[0].first_seq
+        low = serial_distance(front, first)
+        start = bisect_right(self._kept, low, key=lambda kept: serial_distance(front, kept.first_seq))
+        end = bisect_left(self._kept, low + count, key=lambda kept: serial_distance(front, kept.first_seq))
+        return self._kept[max(0, start - 1) : end]

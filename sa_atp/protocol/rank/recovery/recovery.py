@@ -1,0 +1,428 @@
+"""What became of fragments whose sum does not come: lost, still waiting for others, or in the way. (sections 5.3 to 5.6)
+
+The switch is asked by probes. Behind data, while no results come: what has left the network, so that more may leave. For a
+fragment of which one sent later is complete: it may be lost, or wait for another worker's. After a silence. If the switch
+holds a fragment without our contributions, they are lost. If it holds some of them and not others, someone else has
+contributed a part of what we wanted to add, so we add the rest by itself.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from sa_atp.basics.arrays import Indices
+from sa_atp.protocol.help.progress import SendProgress
+from sa_atp.protocol.job.membership import Membership
+from sa_atp.protocol.job.serial import SEQ_MASK
+from sa_atp.protocol.packets.datagrams import Burst
+from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.question_numbers import question_number
+from sa_atp.protocol.packets.spec import Flag
+from sa_atp.protocol.rank.events import WaitingFor, WorkerStats
+from sa_atp.protocol.rank.pace.probe_timer import ProbeTimer
+from sa_atp.protocol.rank.pace.timing import MIN_TIMEOUT_US, RoundTrip
+from sa_atp.protocol.rank.pace.window import Window
+from sa_atp.protocol.rank.recovery.leaf_bypass import LeafBypass
+from sa_atp.protocol.rank.recovery.questions import Question, Questions
+from sa_atp.protocol.rank.sums.contribution_group import NEVER, ContributionGroup
+from sa_atp.protocol.rank.sums.operation import Operation
+from sa_atp.protocol.rank.sums.stamp import probes
+from sa_atp.protocol.rank.sums.under_way import UnderWay
+
+MAX_PROBES = 256  # asked at once, where each fragment may be in a different state
+MAX_QUESTIONS = 64  # asked for one silence: when the oldest are known those behind them have their turn
+QUESTIONS_A_WINDOW, LEAST_BETWEEN = 4, 2  # questions that ride behind a window's fragments, and fragments between two
+LEAST_QUESTIONS = 32  # about late fragments may be on their way, or as many as the window has fragments
+LOSSY_TRANSMISSIONS = 4096  # after a loss, in which more of them are expected
+MEASURE_EVERY_US = 10_000  # the round trip, where questions have no other use
+FOR_EVER = 1 << 62
+
+
+class Recovery:
+    """Finds what must be sent again; shares the connection's windows, round trip, silence and counters."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        leaf: LeafBypass,
+        round_trip: RoundTrip,
+        window: Window,
+        probe_timer: ProbeTimer,
+        stats: WorkerStats,
+        under_way: UnderWay,
+    ) -> None:
+        self.packets: deque[Burst] = deque()
+        """Probes to send."""
+        self._member = membership
+        self._leaf = leaf
+        self._round_trip = round_trip
+        self._window = window
+        self._probe_timer = probe_timer
+        self._stats = stats
+        self._under_way = under_way
+        self._questions = Questions()
+        self._newest: tuple[Operation, int] | None = None  # the fragment that left last
+        self._results_us = NEVER  # when results last came
+        self._asked_us = NEVER  # when the newest question left
+        self._lossy_until = NEVER  # transmission up to which more losses are expected
+
+    # --- by order -----------------------------------------------------------------------------------------------------
+
+    def on_results(self, now_us: int) -> None:
+        """Results show what has left the network: nobody has to be asked for that."""
+        self._results_us = now_us
+
+    def results_flow(self, now_us: int) -> bool:
+        """Whether results come so often that they show what leaves the network; on slow links there is time between two."""
+        return now_us - self._results_us <= max(self._round_trip.smoothed_us // 2, MIN_TIMEOUT_US)
+
+    @property
+    def is_lossy(self) -> bool:
+        """Something was lost among the latest transmissions."""
+        return self._under_way.sent < self._lossy_until
+
+    def find_losses(self, operations: Iterable[Operation], now_us: int) -> None:
+        """Asks for fragments that should be known by now: one sent sufficiently later is complete (after RFC 8985), or an
+        answer has shown that something was lost, and these have left the network as well. (section 5.3)
+
+        Only within a group: that a helper's late fragments are complete says nothing of its own earlier ones.
+        """
+        reordering_us = self._round_trip.reordering_us(now_us)
+        for operation in operations:
+            for group in operation.groups:
+                before_us = max(group.newest_done_us - reordering_us, group.asked_before_us)
+                news = before_us > group.asked_before_us or group.late_up_to > group.asked_up_to
+                if group.in_flight and news:
+                    self._ask_for_late(operation, group, before_us, now_us)
+
+    def _ask_for_late(self, operation: Operation, group: ContributionGroup, before_us: int, now_us: int) -> None:
+        room = max(int(self._window.network), LEAST_QUESTIONS) - len(self._questions)
+        if room <= 0:
+            return
+        oldest = operation.oldest_pending() or 0
+        late = group.unknown(operation.pending, oldest, before_us, group.late_up_to, now_us)
+        if len(late) <= room:
+            group.asked_before_us, group.asked_up_to = before_us, group.late_up_to
+        if len(late) == 0:
+            return
+        if self._leaf.hides(group):
+            # our leaf would answer, past which these were sent
+            self._on_loss(self._lose_by_order(group, late), now_us)
+            return
+        if self.results_flow(now_us) and not group.has_work:
+            # They would not take anybody's place on the link, and the end is waited for.
+            at_once = (group.sent_us[late] < before_us) & (group.tries[late] == 1) & ~group.held[late]
+            self._lose_by_order(group, late[at_once])
+            late = late[~at_once]
+        if len(late):
+            self._ask_for(operation, late[:room].tolist(), now_us)
+
+    def _lose_by_order(self, group: ContributionGroup, late: Indices) -> int:
+        lost = group.mark_lost(late)
+        self._stats.lost_by_order += lost
+        if lost:
+            self._expect_losses()
+        return lost
+
+    def _expect_losses(self) -> None:
+        self._lossy_until = self._under_way.sent + LOSSY_TRANSMISSIONS
+
+    def _on_loss(self, lost: int, now_us: int) -> None:
+        if lost:
+            self._expect_losses()
+            self._window.on_loss(lost, self._round_trip.empty_share, now_us, self._round_trip.smoothed_us)
+
+    # --- by asking ----------------------------------------------------------------------------------------------------
+
+    def ask(self, operation: Operation, local: int, now_us: int) -> None:
+        """Asks what is held of a fragment, and whom its sum waits for."""
+        self._ask_for(operation, [local], now_us, tells=True)
+
+    def _ask_for(self, operation: Operation, locals_: Sequence[int], now_us: int, *, tells: bool = False) -> None:
+        sent, since_us = self._under_way.sent, now_us - self._round_trip.longest_answer_us
+        numbers = [
+            self._questions.ask(operation, local, now_us, sent, tells=tells, since_us=since_us) for local in locals_
+        ]
+        for group in operation.groups:
+            group.ask_again_us[locals_] = now_us + self._round_trip.answer_us
+        self._asked_us = now_us
+        self._stats.probes += len(locals_)
+        self.packets.append(Burst(self._member.data_address, probes(self._member, operation, locals_, numbers)))
+
+    def until_question(self, now_us: int) -> int | None:
+        """How many fragments may leave until a question has to ride behind them; None: results show what arrives."""
+        if self.results_flow(now_us):
+            return None
+        return max(1, self._question_every - self._unasked)
+
+    @property
+    def _question_every(self) -> int:
+        return max(LEAST_BETWEEN, int(self._window.network) // QUESTIONS_A_WINDOW)
+
+    @property
+    def _unasked(self) -> int:
+        """Transmissions in the network behind which no question has left."""
+        return self._under_way.sent - max(self._questions.behind, self._under_way.out)
+
+    def on_sent(self, operation: Operation, local: int, now_us: int) -> None:
+        """Fragments have left, this one the last of them. Where results do not come, a question rides behind them."""
+        self._newest = operation, local
+        under_way = self._under_way
+        if self.results_flow(now_us):
+            due = self._questions.behind <= under_way.out and under_way.in_network >= int(self._window.network)
+            # with the slots full as well, nothing more may leave whatever has arrived
+            if due and not self.is_lossy and under_way.in_flight >= max(int(self._window.slots), LEAST_QUESTIONS):
+                due = now_us - self._asked_us >= MEASURE_EVERY_US
+        else:
+            due = self._unasked >= self._question_every
+        if not self._ask_when_left(operation, local, now_us) and due:
+            self._ask_behind(now_us)
+
+    def _ask_when_left(self, operation: Operation, local: int, now_us: int) -> bool:
+        """Asks once behind the first that we contribute to an operation, when all of it has left, unless results show when
+        it arrives: those who help count on how long that takes. Returns: whether it asked.
+        """
+        if operation.has_left or self._member.help_mode is HelpMode.NONE or not operation.groups:
+            return False
+        operation.has_left = not any(group.has_work for group in operation.groups)
+        if not operation.has_left or self.results_flow(now_us) or not operation.pending[local]:
+            return False
+        self.ask(operation, local, now_us)
+        return True
+
+    def on_full_window(self, operations: Iterable[Operation], now_us: int) -> None:
+        """Nothing can leave until some of it is known to have arrived. The question behind it may be lost, and results of
+        others keep silence from asking again.
+
+        Args: operations: those that are not done, in order.
+        """
+        if now_us - self._asked_us <= self._round_trip.answer_us:
+            return
+        for operation in operations:
+            oldest = operation.oldest_pending()
+            if oldest is not None:
+                self._ask_for(operation, [oldest], now_us)
+                return
+
+    def on_nothing_to_send(self, now_us: int) -> None:
+        """What was sent last is asked for where something is lost: no later fragment will tell what became of it. Also
+        where kernels have sent it, and nobody has asked when it has left.
+        """
+        if self._newest is None:
+            return
+        operation, local = self._newest
+        self._ask_when_left(operation, local, now_us)
+        ends = not self.results_flow(now_us) or not any(group.has_work for group in operation.groups)
+        if self.is_lossy and self._unasked > 0 and ends:
+            self._ask_behind(now_us)
+
+    def _ask_behind(self, now_us: int) -> None:
+        """Asks for the fragment that has left last, unless an answer about it may be on its way."""
+        assert self._newest is not None
+        operation, local = self._newest
+        if operation.pending[local] and all(group.ask_again_us[local] <= now_us for group in operation.groups):
+            self._ask_for(operation, [local], now_us)
+
+    @property
+    def waits_for_answers(self) -> bool:
+        """Questions that have not been answered, and no results since they left."""
+        return self._asked_us > self._results_us and len(self._questions) > 0
+
+    def ask_around(self, operations: Iterable[Operation], now_us: int) -> None:
+        """After a silence: asks for the oldest fragment that is missing, and for what the oldest operations have sent.
+
+        Of an operation of which nothing is in flight there is nothing to be found out, unless it is the one that all
+        others wait for. Args: operations: those that are not done, in order.
+        """
+        left = MAX_QUESTIONS
+        for n, operation in enumerate(operations):
+            if n and not any(group.in_flight for group in operation.groups):
+                continue
+            oldest = operation.oldest_pending()
+            if oldest is None:
+                continue
+            asked = {oldest}
+            for group in operation.groups:
+                waiting = group.waiting(operation.pending, oldest, now_us + 1)
+                if len(waiting):
+                    asked.update((int(waiting[0]), int(waiting[-1])))
+            for local in asked:
+                self.ask(operation, local, now_us)
+            left -= len(asked)
+            if left <= 0:
+                return
+
+    def on_answer(self, head: np.void, bits: int, operation: Operation, now_us: int) -> WaitingFor | None:
+        """Takes what is held of a fragment of an operation. Args: bits: the contributions.
+
+        Returns: that we lead, if that was asked, and all that is missing is others' work.
+        """
+        local = (int(head["seq"]) - operation.first_seq) & SEQ_MASK
+        flags = int(head["flags"])
+        question = self._questions.answered(operation, local, question_number(flags))
+        if question is None:
+            return None
+        from_server = bool(flags & Flag.FROM_PS)
+        elapsed_us = now_us - question.asked_us
+        if from_server:
+            if not question.reused or elapsed_us >= self._round_trip.smoothed_us:
+                # where no switch aggregates, contributions go by the same path
+                path = self._round_trip
+                (path.answer_of_server if self._member.levels else path.answer)(elapsed_us)
+            if not self._member.levels and self._round_trip.is_queue:
+                self._window.on_queue()  # nothing on this path marks
+        elif not question.again or elapsed_us >= self._round_trip.smoothed_us:
+            self._round_trip.answer(elapsed_us)
+        left = self._under_way.has_left(question.behind)
+        heard = max(left, 1)
+        marked = heard if flags & Flag.CONGESTION else 0
+        self._window.on_left(left, heard, marked, now_us, self._round_trip.smoothed_us)
+        if not from_server and not question.again:
+            self._find_lost_questions(question, now_us)
+        if question.is_passed or (from_server and question.reused) or not operation.pending[local]:
+            return None
+        return self._on_held(operation, local, bits, question, from_server, now_us)
+
+    def _find_lost_questions(self, answered: Question, now_us: int) -> None:
+        """Questions are lost, too, or their answers: then those that were asked later are answered first.
+
+        Of a fragment whose sum is known that says nothing. Its slot may be another's by now: then the parameter server
+        answers, whose way is longer than a switch's.
+        """
+        for lost in self._questions.overdue(answered.asked_us - self._round_trip.reordering_us(now_us)):
+            operation = lost.operation
+            if not operation.pending[lost.local]:
+                continue
+            self._expect_losses()
+            if lost.tells:
+                self.ask(operation, lost.local, now_us)
+            for group in operation.groups:
+                group.ask_again_us[lost.local] = NEVER
+                group.late_up_to = max(group.late_up_to, int(group.order[lost.local]))
+                group.asked_up_to = NEVER
+
+    def _on_held(
+        self, operation: Operation, local: int, bits: int, question: Question, from_server: bool, now_us: int
+    ) -> WaitingFor | None:
+        lost = not_there = 0
+        flows = self.results_flow(now_us)  # then order tells which of the others are late
+        held = True
+        oldest = operation.oldest_pending() or 0
+        same_us = now_us - operation.held_since_us if bits == operation.held_bits else 0
+        in_leaf = not from_server and self._leaf.may_be_leaf(bits)
+        self._leaf.on_answer(in_leaf)
+        in_the_way = in_leaf and any(group.bypass_leaf for group in operation.groups)
+        for group in operation.groups:
+            if in_leaf and self._leaf.says_nothing_of(group, bits, self._probe_timer.timeouts):
+                continue
+            if not NEVER < group.order[local] <= question.behind:
+                held = False  # it was not there to be seen
+            elif bits & group.bits != group.bits or bits == self._member.fan_in:
+                held = False
+                if group.exclude(local, bits):
+                    group.resend_next(local)
+                    lost += group.mark_lost(np.array([local]))
+                    self._ask_each(operation, group, oldest, now_us)
+                    continue
+                if group.held[local] and bits != self._member.fan_in:
+                    group.forget_held()  # it was there: slots have been given up, or a switch has forgotten all
+                gone = np.array([local])
+                if self._leaf.hides(group):  # asking for the others would not tell what became of them
+                    gone = group.unknown(operation.pending, oldest, NEVER, question.behind, FOR_EVER)
+                lost += group.mark_lost(gone)
+                not_there += bits != self._member.fan_in
+                if not flows:  # what happened to it may have happened to others
+                    group.late_up_to = max(group.late_up_to, question.behind)
+            else:
+                group.held[local] = True
+                group.ask_again_us[local] = now_us + 2 * self._round_trip.answer_us
+                if self.is_lossy and not (flows and group.has_work):
+                    group.late_up_to = max(group.late_up_to, question.behind)
+                if in_leaf and self._leaf.must_flush(
+                    group, bits, self._probe_timer.timeouts, same_us=same_us, is_in_the_way=in_the_way
+                ):
+                    waiting = group.waiting(operation.pending, oldest, question.asked_us)
+                    group.flush_leaf(self._leaf.to_flush(group, waiting, self._probe_timer.timeouts))
+        if lost:
+            self._stats.lost_by_probe += lost
+            self._expect_losses()
+            self._on_loss(not_there, now_us)
+            self._probe_timer.on_loss()
+        if not question.tells:
+            return None
+        if bits != operation.held_bits:
+            operation.held_bits, operation.held_since_us = bits, now_us
+        missing = self._leaf.missing_of(bits)
+        if not held or not operation.groups or not missing:
+            return None
+        first = operation.groups[0]
+        sent_us = first.sent_us[(first.order != NEVER) & (first.order <= question.behind)]
+        total = operation.plan.data_fragments
+        # a few fragments tell no pace: the first of a chunk wait for what others have not computed yet
+        send_us = (now_us - int(sent_us.min())) * total // len(sent_us) if len(sent_us) > total // 8 else 0
+        return WaitingFor(operation.index, missing, SendProgress(operation.missing_share, send_us))
+
+    def forget(self, operation: Operation) -> None:
+        """The operation is over: answers that have not come are not waited for. Some were lost, or came as results."""
+        self._questions.forget(operation)
+        if self._newest is not None and self._newest[0] is operation:
+            self._newest = None
+
+    # --- for kernels (steady_kernels.py) ------------------------------------------------------------------------------
+
+    def is_calm(self, now_us: int) -> bool:
+        """Results come, nothing was lost lately, and nothing waits to be asked."""
+        return self.results_flow(now_us) and not self.is_lossy and not self.packets
+
+    def counted(self) -> tuple[int, int, int, int]:
+        """When results came, when the newest question left, behind which transmission, and how many wait for answers."""
+        return self._results_us, self._asked_us, self._questions.behind, len(self._questions)
+
+    def asked_of(self, operation: Operation) -> tuple[int, list[tuple[int, int, int]] | None]:
+        """The last fragment of an operation that has ever been asked for, -1: none; and `Questions.open_of` it."""
+        return self._questions.last_of(operation), self._questions.open_of(operation)
+
+    def has_asked(self, operation: Operation, asked: Sequence[Sequence[int]], known: int) -> None:
+        """Questions have left, or were answered, each the first about its fragment.
+
+        Args: asked: of each its place, when, the newest transmission then, and whether it has been answered; known: so many
+            of them, the first ones, had left before.
+        """
+        for n, (local, asked_us, behind, is_answered) in enumerate(asked):
+            if n >= known:
+                self._questions.ask(operation, local, asked_us, behind, tells=False)
+                self._asked_us = asked_us
+                self._stats.probes += 1
+            if is_answered:
+                self._questions.answered(operation, local, 0)
+
+    def has_sent(self, operation: Operation, local: int) -> None:
+        """Fragments have left, this one the last of them, behind which nothing is to be asked."""
+        self._newest = operation, local
+
+    # --- two levels (section 10.5) ------------------------------------------------------------------------------------
+
+    def leave_leaf(self, operation: Operation, now_us: int) -> None:
+        """Our leaf will not complete this operation: what is sent from now on passes it, and what it holds it must pass on.
+
+        Who has it do that follows from what it holds.
+        """
+        oldest = operation.oldest_pending()
+        for group in operation.groups:
+            if group.bypass_leaf or oldest is None:
+                continue
+            group.bypass_leaf = True
+            waiting = group.waiting(operation.pending, oldest, now_us + 1)
+            if len(waiting):
+                self.ask(operation, int(waiting[0]), now_us)
+
+    def _ask_each(self, operation: Operation, group: ContributionGroup, oldest: int, now_us: int) -> None:
+        """Where others contribute a part of what we do, fragments differ in whose came first: ask for each.
+
+        Only on news: answers that change nothing would otherwise bring on one another, for ever.
+        """
+        waiting = group.waiting(operation.pending, oldest, now_us + 1)[:MAX_PROBES]
+        waiting = waiting[group.ask_again_us[waiting] <= now_us]
+        if len(waiting):
+            self._ask_for(operation, waiting.tolist(), now_us)

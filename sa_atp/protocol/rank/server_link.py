@@ -1,0 +1,249 @@
+"""A worker's side of what it and the parameter server say to each other besides fragments. (protocol sections 7 and 9)
+
+Requests and their answers, signs of life, and how a connection ends: because the worker leaves, because it cannot go on,
+because the parameter server says so or is silent.
+"""
+
+import functools
+import operator
+from collections import deque
+from collections.abc import Iterator
+
+from sa_atp.protocol.job import failures, standstill
+from sa_atp.protocol.job.errors import ParameterServerLostError, TransportError, WorkerLostError
+from sa_atp.protocol.job.horizon import horizon
+from sa_atp.protocol.job.membership import SIGNS_MISSED, Membership
+from sa_atp.protocol.job.requests import Requests
+from sa_atp.protocol.packets.control import (
+    Alive,
+    Failure,
+    Leave,
+    Progress,
+    Recall,
+    Reply,
+    Report,
+    ReportNarrow,
+    Request,
+)
+from sa_atp.protocol.packets.help_messages import AboutHelp, AboutStep, Revoke
+from sa_atp.protocol.rank.events import Answer, Event, Failed, Revoked, WorkerLimits, WorkerStats
+from sa_atp.protocol.rank.recovery.fetching import Fetching
+from sa_atp.protocol.rank.recovery.leaf_bypass import LeafBypass
+from sa_atp.protocol.rank.recovery.recovery import Recovery
+from sa_atp.protocol.rank.sums.operations import Operations
+
+REQUEST_TIMEOUT_US = 5_000_000
+LEAVE_TIMEOUT_US = 2_000_000  # who leaves does not wait for a parameter server that has been silent for so long
+TELL_VALUES = 1 << 22  # after so many the parameter server hears that they are done: it need not keep them, nor we
+
+
+class ServerLink:
+    """Times are microseconds of the worker's clock."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        limits: WorkerLimits,
+        operations: Operations,
+        leaf: LeafBypass,
+        recovery: Recovery,
+        fetching: Fetching,
+        stats: WorkerStats,
+        events: deque[Event],
+        requests: Requests,
+        now_us: int,
+    ) -> None:
+        """Args: events: where what programs have to know is put."""
+        self.error: TransportError | None = None
+        """Why the connection has ended."""
+        self.giving_up: failures.Reportable | None = None
+        """What the parameter server is asked to tell all."""
+        self.alive_at_us = now_us
+        """When the next sign of life is due."""
+        self.said_place = 0
+        """How far we were when we last told."""
+        self.requests = requests
+        requests.job, requests.epoch = membership.job, membership.epoch
+        self._membership = membership
+        self._limits = limits
+        self._operations = operations
+        self._leaf = leaf
+        self._recovery = recovery
+        self._fetching = fetching
+        self._stats = stats
+        self._events = events
+        self._step = -1  # the newest that we have asked about
+        self._of_step: set[int] = set()  # numbers of the questions about it that are not answered
+        self._heard_us = now_us
+        self._stood_us = self._stood_until_us = 0  # for how long this process did not run the last time, and until when
+        self._leaving = 0  # number of the request to leave
+        self._leave_by_us = now_us
+
+    # --- asking -------------------------------------------------------------------------------------------------------
+
+    def ask(self, request: Request, now_us: int) -> int:
+        """See `Worker.ask`."""
+        if not isinstance(request, AboutStep):
+            return self.requests.ask(request, now_us, timeout_us=REQUEST_TIMEOUT_US)
+        if request.step > self._step:
+            self._step = request.step
+            self._leaf.set_begun(False)  # nobody has helped in this step, as far as is known
+            for number in self._of_step:
+                self.requests.bound(number, now_us + REQUEST_TIMEOUT_US)
+            self._of_step.clear()
+        if request.step < self._step:
+            return self.requests.ask(request, now_us, timeout_us=REQUEST_TIMEOUT_US)
+        # The ledger decides when it hears the question, however late that is; and what it decides we have to know.
+        number = self.requests.ask(request, now_us, timeout_us=None)
+        self._of_step.add(number)
+        return number
+
+    def leave(self, now_us: int) -> int:
+        """See `Worker.leave`."""
+        self._leave_by_us = now_us + self._limits.operation_timeout_us
+        timeout_us = min(LEAVE_TIMEOUT_US, self._limits.operation_timeout_us)
+        self._leaving = self.requests.ask(Leave(oldest=self._operations.oldest_seq()), now_us, timeout_us=timeout_us)
+        return self._leaving
+
+    def due(self, now_us: int) -> Iterator[bytes]:
+        """Datagrams to send now."""
+        if self.error is None and self._operations.oldest_place() - self.said_place > self.tell_after:
+            self._say_alive(now_us)
+        return self.requests.due(now_us)
+
+    # --- answers ------------------------------------------------------------------------------------------------------
+
+    def on_control(self, number: int, reply: Reply, now_us: int) -> None:
+        """Takes a message. Args: number: of the request that it answers."""
+        self._heard_us = now_us
+        request = self.requests.answered(number, now_us)
+        self._of_step.discard(number)
+        match reply:
+            case Failure():
+                self.fail(self._error_of(reply, now_us))
+            case Revoke(step=step, held=held):
+                self._events.append(Revoked(step, held))
+            case Recall():
+                self._fetching.recall(reply, self._operations.overlapping)
+            case Progress(passed=passed, ahead=ahead):
+                if ahead is not None:
+                    self._operations.are_complete(ahead)
+                # true whichever sign of life it answers: on a long way several are under way
+                self._fetching.forget_passed(passed)
+                self.requests.bound(self._leaving, min(now_us + LEAVE_TIMEOUT_US, self._leave_by_us))
+            case _ if request is None:
+                self._stats.stale += 1
+            case _ if not isinstance(request, Alive):
+                self._on_answer(number, request, reply, now_us)
+
+    def _on_answer(self, number: int, request: Request, reply: Reply | None, now_us: int) -> None:
+        """Args: reply: to a request of ours; None: it did not come in time."""
+        if isinstance(request, Report | ReportNarrow) and self.giving_up is not None:
+            self.fail(self.giving_up)  # nobody else will tell us
+            return
+        told = reply.bypass_leaf if isinstance(reply, AboutHelp) else None
+        if isinstance(request, AboutStep) and request.step < self._step:
+            told = None
+        if told is not None and self._leaf.set_begun(told):
+            for operation in self._operations.active():
+                self._recovery.leave_leaf(operation, now_us)
+        self._events.append(Answer(number, reply))
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    def fail(self, error: TransportError) -> None:
+        """See `Worker.fail`."""
+        if self.error is None:
+            self.error = error
+            self._events.append(Failed(error))
+
+    def give_up(self, error: failures.Reportable, now_us: int) -> None:
+        """We cannot go on, and every rank must hear why: the parameter server tells all of them, us as well.
+
+        Until then we answer the others as before. If the server does not answer, the connection ends all the same.
+        """
+        if self.giving_up is None:
+            self.giving_up = error
+            self.ask(failures.report(error), now_us)
+
+    def _error_of(self, failure: Failure, now_us: int) -> TransportError:
+        """What the parameter server tells; and where it is about us, what we know of that."""
+        if failure.reason == "lost" and self._membership.rank in failure.ranks:
+            return WorkerLostError(failure.ranks, failure.detail + self._why_silent(now_us))
+        return failures.error_of(failure)
+
+    def _why_silent(self, now_us: int) -> str:
+        """What people have to know where others have not heard of us, or we of them."""
+        is_recent = now_us - self._stood_until_us <= 2 * self._limits.server_timeout_us
+        return f"; {standstill.words(self._stood_us)}" if self._stood_us and is_recent else ""
+
+    # --- silence ----------------------------------------------------------------------------------------------------------
+
+    def is_doubted(self, now_us: int) -> bool:
+        """Whether the parameter server has been silent for so long that it may have ended. (section 7.4)"""
+        return now_us - self._heard_us > SIGNS_MISSED * self._membership.alive_every_us
+
+    def port_closed(self, now_us: int) -> None:
+        """Its host says that nobody has its port. If it is doubted anyway, it has ended."""
+        if self.is_doubted(now_us):
+            where = "{}:{}".format(*self._membership.server_address)
+            self.fail(ParameterServerLostError(f"the parameter server at {where} is gone: its process has ended"))
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def on_standstill(self, stood_us: int, now_us: int) -> None:
+        """The process did not run for so long, and could hear nobody."""
+        self._stood_us, self._stood_until_us = stood_us, now_us
+        self._heard_us = min(now_us, self._heard_us + stood_us)
+        self._leave_by_us += stood_us
+        self.requests.stood_still(stood_us)
+        self.alive_at_us = now_us
+
+    def next_timer_us(self) -> int:
+        """When `handle_timer` wants to be called."""
+        next_us = self.requests.next_timer_us()
+        return self.alive_at_us if next_us is None else min(self.alive_at_us, next_us)
+
+    def handle_timer(self, now_us: int) -> None:
+        """Ends requests whose time is up, and says that we live."""
+        for number, request in self.requests.expired(now_us):
+            if self.error is None and not isinstance(request, Alive):
+                self._on_answer(number, request, None, now_us)
+        if self.error is None and now_us >= self.alive_at_us:
+            self._say_alive(now_us)
+
+    @property
+    def tell_after(self) -> int:
+        """Fragments after which the parameter server is told that they are done, before it drops what follows."""
+        lanes = self._membership.lanes
+        return min(TELL_VALUES, horizon(lanes) * lanes // 2) // lanes
+
+    def _say_alive(self, now_us: int) -> None:
+        """Tells the server that we live and how far we are; its answers tell us the same of it."""
+        if now_us - self._heard_us > self._limits.server_timeout_us:
+            host, port = self._membership.server_address
+            waited = (
+                f"the parameter server at {host}:{port} has not answered for {(now_us - self._heard_us) / 1e6:.1f} s"
+            )
+            self.fail(ParameterServerLostError(waited + self._why_silent(now_us)))
+            return
+        self.alive_at_us = now_us + self._membership.alive_every_us
+        self.said_place = self._operations.oldest_place()
+        self.requests.ask(self._sign_of_life(), now_us, timeout_us=self._membership.alive_every_us)
+
+    def _sign_of_life(self) -> Alive:
+        """What of our state others may need, to know whom they wait for."""
+        first = self._operations.oldest()
+        oldest = self._operations.oldest_seq()
+        if first is None:
+            return Alive(oldest=oldest)
+        return Alive(
+            oldest=oldest,
+            waiting=True,
+            operation=first.index,
+            values=first.plan.values,
+            first=first.first_seq,
+            predicted=first.predicted,
+            given=functools.reduce(operator.or_, (group.bits for group in first.groups), 0),
+            held=first.held_bits,
+        )

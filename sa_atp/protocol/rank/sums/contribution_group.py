@@ -1,0 +1,456 @@
+"""What one sender adds to an operation: the values of some contributions, and how far they have got.
+
+A worker has one for its own contributions of an operation and, when it helps, one for each lot it sends on behalf of
+others. The values stay here until the operation is over, because any fragment may have to be sent again.
+"""
+
+from bisect import bisect
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+
+from sa_atp.basics.arrays import Bitmaps, Exponents, Indices, Lanes, Mask, Values
+from sa_atp.protocol.numbers.fragments import Plan, Run
+from sa_atp.protocol.numbers.quantise import quantise
+from sa_atp.protocol.numbers.scaling import POISON, magnitude_code
+from sa_atp.protocol.packets.header import LANE, WORD_BITS, words_of
+from sa_atp.protocol.rank.sums.under_way import UnderWay
+
+RESEND_AFTER_TRIES = 3  # transmissions through the switch before the slot is asked to hand over (section 5.5)
+NEVER = 0  # in sent_us: this fragment has not been sent
+NO_FRAGMENTS: Indices = np.zeros(0, np.int64)
+
+
+class ContributionGroup:
+    """Fragments are named by their place in the operation (`local`), from 0 to plan.span."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        bits: int,
+        parts: Sequence[Values],
+        contributions: int,
+        *,
+        on_behalf: bool,
+        under_way: UnderWay,
+    ) -> None:
+        """Args:
+        bits: the contributions that these values are, as a bitmap.
+        parts: float32[values] each, flat and contiguous; one for each contribution, lowest bit first, or one for all of
+            them. They must not change until the operation is over.
+        contributions: how many the complete sum has.
+        under_way: of all operations, which this counts itself in.
+        """
+        self.plan = plan
+        self.bits = bits
+        self.parts = tuple(parts)
+        self.contributions = contributions
+        self.on_behalf = on_behalf
+        self.bypass_leaf = on_behalf  # what is sent from now on passes the leaf, if there is one (section 10.5)
+        self.flush = np.zeros(plan.span, bool)  # the next transmission makes the leaf pass on what it holds
+        self.flushed = np.zeros(plan.span, bool)  # ... as one has done before
+        self.sent_us = np.zeros(plan.span, np.int64)
+        self.order = np.zeros(plan.span, np.int64)  # number of the latest transmission (`UnderWay`)
+        self.held = np.zeros(plan.span, bool)  # an answer has shown that they have arrived
+        self.ask_again_us = np.zeros(plan.span, np.int64)  # until then an answer is awaited, or is good
+        self.tries = np.zeros(plan.span, np.uint8)
+        self.in_flight = 0  # sent, neither answered nor given up
+        self._under_way = under_way
+        self.high = 0  # nothing at or above has been sent
+        self.in_order = True  # nothing was sent after what comes behind it: transmissions are in the order of fragments
+        self.newest_done_us = NEVER  # of the fragments that were sent once and are complete, when the latest was sent
+        self.asked_before_us = NEVER  # what was sent before, and is late by others' results, has been asked for
+        self.late_up_to = NEVER  # transmission up to which answers showed that what is not known has to be asked for
+        self.asked_up_to = NEVER  # ... up to which that has been done
+        self.sending: list[tuple[int, int]] = []  # when fragments left for the first time, gaps of the network included
+        self.marked_lost = np.zeros(plan.span, bool)  # sent, thought lost, and waiting in `retransmit_queue`
+        self.retransmit_queue: deque[int] = deque()
+        self.excluded: dict[int, int] = {}  # fragment: contributions of ours that someone else's packets have added
+        self._expected_overlap = 0
+        self.poisoned_chunks: set[tuple[int, int]] = set()  # (attempt, chunk)
+        self._fresh: list[tuple[int, int]] = []  # ranges that may be sent for the first time, in order, disjoint
+        self._exponents: dict[int, tuple[int, int]] = {}  # chunk: (attempt, exponent) of what may be sent
+        self._rounded: dict[int, tuple[int, Lanes]] = {}  # chunk: attempt, and its lanes while they may be needed
+        self._codes: dict[tuple[int, int], list[int]] = {}  # (attempt, chunk): the magnitude of each part
+        self.is_aligned = all(part.flags.aligned for part in self.parts)
+        self.fits = np.zeros((len(self.parts), plan.chunks), np.int8)  # of each part and chunk, see kernels.fill
+
+    # --- what may be sent -------------------------------------------------------------------------------------------
+
+    def may_send_scale(self, attempt: int, fragment: int) -> None:
+        first = self.plan.scale_start(attempt) + fragment
+        self._insert(first, first + 1)
+
+    def may_send_chunk(self, attempt: int, chunk: int, exponent: int) -> None:
+        """Lets a chunk go; it is rounded when its first fragment is taken."""
+        self._exponents[chunk] = (attempt, exponent)
+        base = self.plan.data_start(attempt)
+        first, last = self.plan.fragments_of(chunk)
+        self._insert(base + first, base + last)
+
+    def may_send_all(self, exponents: Exponents) -> None:
+        """What may_send_chunk does, of all chunks in attempt 0."""
+        self._exponents = {chunk: (0, exponent) for chunk, exponent in enumerate(exponents.tolist())}
+        base = self.plan.data_start(0)
+        self._insert(base, base + self.plan.data_fragments)
+
+    def forget_chunk(self, attempt: int, chunk: int) -> None:
+        """The chunk's sum is known, or is tried anew: nothing of this attempt needs to be sent any more."""
+        self._rounded.pop(chunk, None)
+        if not self._fresh:
+            return
+        base = self.plan.data_start(attempt)
+        first, last = (base + f for f in self.plan.fragments_of(chunk))
+        self._remove(first, last)
+
+    def forget_complete(self, accepted: Mask, end: int) -> None:
+        """What forget_chunk does in attempt 0, of chunks that a kernel has accepted. Args: end: of the last of them."""
+        if self._rounded or (self._fresh and self._fresh[0][0] < end):
+            for chunk in np.flatnonzero(accepted).tolist():
+                self.forget_chunk(0, chunk)
+
+    def _remove(self, first: int, last: int) -> None:
+        """These need not be sent for the first time any more."""
+        if not any(begin < last and first < end for begin, end in self._fresh):
+            return
+        self._fresh = [
+            piece
+            for begin, end in self._fresh
+            for piece in ((begin, min(end, first)), (max(begin, last), end))
+            if piece[0] < piece[1]
+        ]
+
+    def _insert(self, first: int, end: int) -> None:
+        """Adds a range, in order: a later range may have to wait for the sums of an earlier one."""
+        at = bisect(self._fresh, (first, end))
+        if at and self._fresh[at - 1][1] == first:
+            self._fresh[at - 1] = (self._fresh[at - 1][0], end)
+        else:
+            self._fresh.insert(at, (first, end))
+
+    def take(self, window: int, most: int, below: int, pending: Mask) -> list[tuple[int, int]]:
+        """Takes fragments to send now, those thought lost first.
+
+        Args:
+            window: how many may be in flight. Those that come after what is sent do not count: where ranks learn
+                exponents in different orders, each could have its window full of what another cannot send, for ever.
+            most: how many to take.
+            below: where new ones end.
+            pending: bool[span], fragments whose sum is not known yet: others need not be sent.
+
+        Returns: ranges of consecutive fragments, (first, end).
+        """
+        count = min(most, window - self.in_flight)
+        if count <= 0:
+            return self._take_older(window, most, below, pending)
+        ranges: list[tuple[int, int]] = []
+        while self.retransmit_queue and count > 0:
+            local = self.retransmit_queue.popleft()
+            if pending[local] and self.marked_lost[local]:
+                self.marked_lost[local] = False
+                count -= 1
+                if ranges and ranges[-1][1] == local:
+                    ranges[-1] = (ranges[-1][0], local + 1)
+                else:
+                    ranges.append((local, local + 1))
+        while self._fresh and count > 0:
+            first, end = self._fresh[0]
+            stop = min(end, first + count, below)
+            if stop <= first:
+                break
+            wanted = pending[first:stop]
+            if wanted.all():
+                ranges.append((first, stop))
+                count -= stop - first
+            else:
+                found = first + np.flatnonzero(wanted)
+                count -= len(found)
+                ranges.extend((local, local + 1) for local in found.tolist())
+            if stop == end:
+                self._fresh.pop(0)
+            else:
+                self._fresh[0] = (stop, end)
+        return ranges
+
+    def _take_older(self, window: int, most: int, below: int, pending: Mask) -> list[tuple[int, int]]:
+        """The same where the window is full: only what comes before fragments that are in flight."""
+        if not self.retransmit_queue and self._fresh[0][0] >= self.high:
+            return []
+        span = slice(0, self.high)
+        flying = np.flatnonzero(pending[span] & (self.sent_us[span] != NEVER) & ~self.marked_lost[span])
+        lost = [local for local in self.retransmit_queue if pending[local] and self.marked_lost[local]]
+        fresh = [
+            local for first, end in self._fresh for local in range(first, min(end, below, self.high)) if pending[local]
+        ]
+        waiting = np.unique(np.array(lost + fresh, np.int64))
+        older = np.searchsorted(flying, waiting) + np.arange(len(waiting))
+        chosen = waiting[older < window][:most].tolist()
+        self.marked_lost[chosen] = False
+        for local in chosen:
+            self._remove(local, local + 1)
+        return [(local, local + 1) for local in chosen]
+
+    def is_fresh(self, first: int, end: int) -> bool:
+        """Whether none of these has been sent."""
+        return first >= self.high or not self.tries[first:end].any()
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.retransmit_queue or self._fresh)
+
+    @property
+    def fresh(self) -> int:
+        """Fragments that could be sent, and have not been."""
+        return sum(end - first for first, end in self._fresh)
+
+    @property
+    def sent_share(self) -> float:
+        """How much of the data has been sent, of the first attempt."""
+        start, count = self.plan.data_start(0), self.plan.data_fragments
+        return np.count_nonzero(self.tries[start : start + count]) / count
+
+    # --- bookkeeping --------------------------------------------------------------------------------------------------
+
+    def on_sent(self, first: int, end: int, now_us: int, answer_us: int) -> None:
+        """Fragments first to end - 1 have left.
+
+        Args: answer_us: how long the network takes to answer. A gap between first transmissions that is longer was not
+            sending: the window was full of fragments that wait for other workers.
+        """
+        fresh = first >= self.high
+        self.in_order &= fresh
+        tries = self.tries[first:end]
+        if fresh or not tries.all():
+            if self.sending and now_us - self.sending[-1][1] <= answer_us:
+                self.sending[-1] = (self.sending[-1][0], now_us)
+            else:
+                self.sending.append((now_us, now_us))
+        self.sent_us[first:end] = now_us
+        number = self._under_way.sent
+        self.order[first:end] = np.arange(number + 1, number + 1 + end - first)
+        self._under_way.sent += end - first
+        if fresh:
+            tries[:] = 1
+        else:
+            tries[tries == 255] = 253  # however often: every second resend is another kind
+            tries += 1
+            self.flush[first:end] = self.held[first:end] = False
+        self._fly(end - first)
+        self.high = max(self.high, end)
+
+    def _fly(self, more: int) -> None:
+        self.in_flight += more
+        self._under_way.in_flight += more
+
+    def on_done(self, first: int, end: int) -> int:
+        """The sums of fragments first to end - 1, none counted before, are known.
+
+        Returns: when the last of them was sent, if that was its only time; else NEVER.
+        """
+        if first >= self.high:
+            return NEVER
+        sent = self.sent_us[first:end] != NEVER
+        marked_lost = self.marked_lost[first:end]
+        self._fly(-int(np.count_nonzero(sent & ~marked_lost)))
+        marked_lost[:] = False
+        if self.tries[end - 1] != 1:
+            return NEVER
+        self._under_way.has_left(int(self.order[end - 1]))
+        last_us = int(self.sent_us[end - 1])
+        self.newest_done_us = max(self.newest_done_us, last_us)
+        return last_us
+
+    def on_taken(self, last: int, flown: int, newest_us: int) -> None:
+        """What on_done does, where a kernel has marked the fragments.
+
+        Args: last: the last of them; flown: how many of them were in flight.
+        """
+        self._fly(-flown)
+        if last < self.high and self.tries[last] == 1:
+            self._under_way.has_left(int(self.order[last]))
+        self.newest_done_us = max(self.newest_done_us, newest_us)
+
+    # --- for kernels (steady_kernels.py) ------------------------------------------------------------------------------
+
+    @property
+    def is_steady(self) -> bool:
+        """Nothing was sent twice or has to be, and what may be sent for the first time is one range."""
+        return not (
+            self.retransmit_queue or self.excluded or self._rounded or len(self._fresh) > 1 or self.bypass_leaf
+        ) and (self.in_order and self.is_aligned and len(self.parts) == 1 and bool(self.sending))
+
+    @property
+    def fresh_range(self) -> tuple[int, int]:
+        """What may be sent for the first time, where that is one range."""
+        return self._fresh[0] if self._fresh else (self.plan.span, self.plan.span)
+
+    def set_fresh_range(self, first: int, end: int) -> None:
+        self._fresh = [(first, end)] if first < end else []
+
+    def counted(self) -> tuple[int, ...]:
+        """Where what was sent ends, when the newest that is complete was sent, and what has been asked for by order."""
+        return self.high, self.newest_done_us, self.asked_before_us, self.late_up_to, self.asked_up_to
+
+    def set_counted(self, counted: Sequence[int], in_flight: int) -> None:
+        """Args: as `counted` gave them, after what has happened since; how many are in flight now."""
+        self.high, self.newest_done_us, self.asked_before_us, self.late_up_to, self.asked_up_to = counted
+        self.in_flight = in_flight
+
+    def waiting(self, pending: Mask, oldest: int, sent_before_us: int) -> Indices:
+        """Fragments that were sent before a time and whose sum is not known. Args: oldest: none below is pending."""
+        span = slice(oldest, self.high)
+        sent = self.sent_us[span]
+        return oldest + np.flatnonzero(pending[span] & (sent != NEVER) & (sent < sent_before_us))
+
+    def unknown(self, pending: Mask, oldest: int, sent_before_us: int, up_to: int, now_us: int) -> Indices:
+        """Fragments that should be known by now, and of which nothing is known.
+
+        Args:
+            oldest: none below is pending.
+            sent_before_us: they were sent before; what is held may have been given up since.
+            up_to: ... or with this number or a lower one, and are not known to be held.
+            now_us: what has been asked, or answered, a short time ago is left out.
+        """
+        if (
+            self.in_order
+            and self.sent_us[oldest] >= sent_before_us
+            and self.order[oldest] > max(up_to, NEVER)  # it has been sent, and what comes behind it later
+        ):
+            return NO_FRAGMENTS
+        span = slice(oldest, self.high)
+        order = self.order[span]
+        late = (self.sent_us[span] < sent_before_us) | ((order <= up_to) & ~self.held[span])
+        late &= pending[span] & (order != NEVER) & ~self.marked_lost[span]
+        return oldest + np.flatnonzero(late & (self.ask_again_us[span] <= now_us))
+
+    def mark_lost(self, locals_: Indices) -> int:
+        """Counts fragments as lost, to be sent again; returns how many were not given up before."""
+        new = locals_[~self.marked_lost[locals_]]
+        self.marked_lost[new] = True
+        self._fly(-len(new))
+        self.retransmit_queue.extend(new.tolist())
+        return len(new)
+
+    def forget_held(self) -> None:
+        """What was held is not any more: each fragment has to be asked for again."""
+        self.ask_again_us[self.held] = NEVER
+        self.held[:] = False
+        self.asked_up_to = NEVER
+
+    def flush_leaf(self, locals_: Indices) -> None:
+        """Sends these again, in the way that makes a leaf pass on what it holds of them."""
+        self.flush[locals_] = self.flushed[locals_] = True
+        self.mark_lost(locals_)
+
+    def exclude(self, local: int, held: int) -> bool:
+        """Sees which contributions a fragment's sum has. Returns: whether it has some of ours, and not all, which is news.
+
+        Then it can never take all of ours together, and from now on gets those that it lacks. That needs a part for each
+        contribution; a group with one part for all can only be in a sum as a whole.
+        """
+        overlap = held & self.bits
+        if overlap in (0, self.bits) or len(self.parts) == 1:
+            self.excluded.pop(local, None)
+            return False
+        if self.excluded.get(local) == overlap:
+            return False
+        self.excluded[local] = overlap
+        if overlap != self._expected_overlap:  # what has not been sent will probably meet the same
+            self._expected_overlap = overlap
+            for first, end in self._fresh:
+                self.excluded.update(dict.fromkeys(range(first, end), overlap))
+        return True
+
+    def resend_next(self, local: int) -> None:
+        """What is sent next of a fragment makes the slot hand over: it would be refused there, having been offered before
+        (section 5.6).
+        """
+        self.tries[local] = max(self.tries[local], RESEND_AFTER_TRIES)
+
+    # --- contents -----------------------------------------------------------------------------------------------------
+
+    def write_lanes(self, run: Run, bits: Bitmaps, out: Lanes) -> None:
+        """Writes the bitmaps and lanes of a run. Args: a row of each for a fragment; out: big-endian."""
+        width = bits.shape[1] * WORD_BITS
+        bits[:] = words_of(self.bits, width)
+        if run.chunk < 0:
+            out[0] = self._scale_lanes(run.attempt, run.fragment, self.excluded.get(run.first, 0))
+            bits[0] = words_of(self.bits & ~self.excluded.get(run.first, 0), width)
+            return
+        first = run.fragment - self.plan.fragments_of(run.chunk)[0]
+        out[:] = self._lanes_of(run.chunk)[first : first + len(run)]
+        if not self.excluded:
+            return
+        for row in range(len(run)):
+            excluded = self.excluded.get(run.first + row, 0)
+            if excluded:
+                bits[row] = words_of(self.bits & ~excluded, width)
+                out[row] = self._lanes_without(run.chunk, first + row, excluded)
+
+    def is_poisoned(self, run: Run) -> bool:
+        """True if a lane of the run's chunk is poisoned in this attempt."""
+        return bool(self.poisoned_chunks) and (run.attempt, run.chunk) in self.poisoned_chunks
+
+    def _lanes_of(self, chunk: int) -> Lanes:
+        """A chunk as it travels, big-endian."""
+        attempt, exponent = self._exponents[chunk]
+        known = self._rounded.get(chunk)
+        if known is not None and known[0] == attempt:
+            return known[1]
+        start, end = self.plan.values_of(chunk)
+        first, last = self.plan.fragments_of(chunk)
+        rounded = np.empty((last - first) * self.plan.lanes, np.int32)
+        whole = rounded.reshape(last - first, self.plan.lanes)
+        parts = [part[start:end] for part in self.parts]
+        if quantise(parts, exponent, self.contributions, rounded):
+            self.poisoned_chunks.add((attempt, chunk))
+            self._sign_poison(whole, parts, self._owners(), exponent)
+        lanes = whole.astype(LANE)
+        self._rounded[chunk] = (attempt, lanes)
+        return lanes
+
+    def _lanes_without(self, chunk: int, fragment: int, excluded: int) -> Lanes:
+        """One of a chunk's fragments from the contributions that are not excluded. Args: fragment: place in the chunk."""
+        start, end = self.plan.values_of(chunk)
+        start = min(start + fragment * self.plan.lanes, end)
+        span = slice(start, min(start + self.plan.lanes, end))
+        rest = {c: part[span] for c, part in zip(self._owners(), self.parts, strict=True) if not excluded >> c & 1}
+        parts, exponent = list(rest.values()), self._exponents[chunk][1]
+        rounded = np.empty(self.plan.lanes, np.int32)
+        if quantise(parts, exponent, self.contributions, rounded):
+            self._sign_poison(rounded.reshape(1, -1), parts, list(rest), exponent)
+        return rounded.astype(LANE)
+
+    def _sign_poison(self, lanes: Lanes, parts: Sequence[Values], owners: Sequence[int], exponent: int) -> None:
+        """Says whose values it is that do not fit: contribution c's poison goes to lane c of a fragment. (section 6.3)
+
+        Args: lanes: quantised; parts: what they were made of; owners: the contributions that these are.
+        """
+        is_poison = lanes == POISON
+        lanes[is_poison] = 0
+        alone = np.empty(lanes.size, np.int32)
+        for n, part in enumerate(parts):
+            # all fragments of a part at once: where a tensor has grown every one of them is poisoned
+            if quantise([part], exponent, self.contributions, alone):
+                rows = np.flatnonzero((is_poison & (alone.reshape(lanes.shape) == POISON)).any(axis=1))
+                whose = owners if len(parts) == 1 else owners[n : n + 1]
+                lanes[np.ix_(rows, np.array(whose) % self.plan.lanes)] = POISON
+
+    def _scale_lanes(self, attempt: int, fragment: int, excluded: int) -> Lanes:
+        """Each contribution has a place for its magnitude of each chunk; everyone else writes zero there."""
+        lanes = np.zeros(self.plan.lanes, np.int32)
+        for chunk in self.plan.chunks_of_scale(fragment):
+            _, at, shifts = self.plan.scale_place(chunk)
+            codes = self._codes.get((attempt, chunk))
+            if codes is None:
+                start, end = self.plan.values_of(chunk)
+                codes = self._codes[attempt, chunk] = [magnitude_code(part[start:end]) for part in self.parts]
+            for place, c in enumerate(self._owners()):
+                if not excluded >> c & 1:
+                    lanes[at[c]] |= codes[place if len(codes) > 1 else 0] << int(shifts[c])
+        return lanes
+
+    def _owners(self) -> list[int]:
+        """The contributions that the parts are, lowest first."""
+        return [c for c in range(self.bits.bit_length()) if self.bits >> c & 1]

@@ -1,0 +1,484 @@
+"""One collective sum, from its first fragment to its values. (protocol sections 5.1 and 6)
+
+Each chunk goes through: exponent known (from history, or gathered) -> data sent -> sums back -> accepted, or done again
+once with an exponent that is gathered then. All decisions follow from sums, which are the same for every rank, so ranks
+never need to ask one another. A rank that is late may see the results of a later stage first; they tell it what it missed.
+"""
+
+from collections.abc import Callable, MutableMapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sa_atp.basics.arrays import Exponents, Integers, Lanes, Values
+from sa_atp.protocol.numbers.fragments import Plan, Run
+from sa_atp.protocol.numbers.quantise import dequantise, largest, poisoned
+from sa_atp.protocol.numbers.scaling import (
+    CODE_NOT_FINITE,
+    CODE_ZERO,
+    SUM_LIMIT,
+    ChunkHistory,
+    after_gather,
+    after_zeros,
+    gathered_exponent,
+)
+from sa_atp.protocol.rank.compiled.kernels import H_CHANGED
+from sa_atp.protocol.rank.sums.buffers import Buffers
+from sa_atp.protocol.rank.sums.contribution_group import NEVER, ContributionGroup
+from sa_atp.protocol.rank.sums.under_way import UnderWay
+
+UNKNOWN = -128  # an exponent that is not known yet
+CODE_MASK = 0xFF
+
+History = list[ChunkHistory | None]
+WriteValues = Callable[[Integers, Exponents, int, int, Values], bool]
+
+
+def tag_of(index: int, values: int) -> int:
+    """What fragments of an operation carry, so that sums of different operations are never mixed. (protocol section 2.2)
+
+    From its number and its size: ranks that disagree about either have different tags, where they agree about everything
+    else. Sizes that need the same fragments always differ in the tag, others in all cases but one of 256.
+    """
+    fragment, within = divmod(values - 1, 256)
+    return (index + within + (fragment * 0x9E3779B1 >> 24)) & 0xFF
+
+
+def _row(history: ChunkHistory | None) -> tuple[int, int, int, int]:
+    """A history as kernels have it."""
+    return (0, 0, 0, 0) if history is None else (history.exponent, history.finest, history.patience, 0)
+
+
+class NotFinite(Exception):
+    """Contributions to a chunk hold NaN or infinity."""
+
+    def __init__(self, contributions: list[int], chunk: int) -> None:
+        super().__init__()
+        self.contributions = contributions
+        self.chunk = chunk
+
+
+class Changed(Exception):
+    """Contributions to some values do not fit the magnitudes that were gathered for them."""
+
+    def __init__(self, contributions: list[int], first_value: int, end_value: int) -> None:
+        super().__init__()
+        self.contributions = contributions
+        self.first_value = first_value
+        self.end_value = end_value
+
+
+class Operation:
+    def __init__(
+        self,
+        *,
+        index: int,
+        plan: Plan,
+        first_seq: int,
+        contributions: int,
+        histories: MutableMapping[object, History],
+        key: object | None,
+        buffers: Buffers,
+        under_way: UnderWay,
+    ) -> None:
+        """Args:
+        index: number of the operation in the job.
+        first_seq: sequence number of its first fragment.
+        contributions: how many contributions a sum has.
+        histories: what is remembered between operations, by key.
+        key: names the tensor from step to step; None: no history, every chunk's exponent is gathered.
+        buffers: where large arrays come from, and go back to by `release`.
+        under_way: of all operations, which this counts itself in.
+        """
+        self.index = index
+        self.tag = tag_of(index, plan.values)
+        self.plan = plan
+        self.first_seq = first_seq
+        self.contributions = contributions
+        self.groups: list[ContributionGroup] = []
+        self.pending = np.zeros(plan.span, bool)  # fragments whose sum is needed and not known
+        self.missing = 0  # number of those
+        self.resolved = 0  # chunks whose sum is accepted
+        self.has_left = False  # the first that was contributed, as a whole
+        self.held_bits: int | None = None  # what the last probe saw of the oldest pending fragment
+        self.held_since_us = 0  # ... and when one first saw that
+        self.attempt = np.zeros(plan.chunks, np.int8)
+        self.exponent = np.full(plan.chunks, UNKNOWN, np.int16)
+        self._accepted = np.zeros(plan.chunks, bool)
+        self._waiting = np.zeros(plan.chunks, np.int32)  # data fragments missing in the current attempt
+        self._buffers = buffers
+        self._under_way = under_way
+        self._sums = buffers.take(plan.data_fragments * plan.lanes)
+        self._scales: dict[tuple[int, int], Lanes] = {}  # (attempt, scale fragment): its sum
+        self._superseded: dict[int, tuple[int, Integers]] = {}  # chunk done again: first exponent and sums
+        self._low = 0  # nothing below is pending
+        self.key = key
+        self._histories = histories
+        known = histories.get(key) if key is not None else None
+        # A copy: the next operation with this key must not see what this one has learned before it is over.
+        # Its items are shared, and replaced, not changed.
+        self._history: History = (
+            list(known) if known is not None and len(known) == plan.chunks else [None] * plan.chunks
+        )
+        self._from_history = np.array([h is not None for h in self._history])
+        self._table: NDArray[np.int16] | None = None  # the same for kernels, who change it
+        self.predicted = bool(self._from_history.any())
+        if self._from_history.all():
+            self._know_all()
+            return
+        for chunk, history in enumerate(self._history):
+            if history is None:
+                self._gather(chunk, 0)
+            else:
+                self._know(chunk, 0, history.exponent)
+
+    @property
+    def missing_share(self) -> float:
+        """Share of the data fragments whose sum is not known."""
+        # fragments of chunks whose exponent is not known cannot be sent yet, and are not counted as missing
+        gathering = np.count_nonzero((self.exponent == UNKNOWN) & ~self._accepted)
+        return min(1.0, (self.missing + gathering * self.plan.chunk_fragments) / self.plan.data_fragments)
+
+    # --- sending side -------------------------------------------------------------------------------------------------
+
+    def add(self, group: ContributionGroup) -> None:
+        """Gives the operation values to send; what is ready may leave at once."""
+        self.groups.append(group)
+        plan = self.plan
+        for attempt in (0, 1):
+            first = plan.scale_start(attempt)
+            for fragment in np.flatnonzero(self.pending[first : first + plan.scale_fragments]).tolist():
+                group.may_send_scale(attempt, fragment)
+        if not self.attempt.any() and not self._accepted.any() and (self.exponent != UNKNOWN).all():
+            group.may_send_all(self.exponent)
+            return
+        for chunk in range(plan.chunks):
+            if self.exponent[chunk] != UNKNOWN and not self._accepted[chunk]:
+                group.may_send_chunk(int(self.attempt[chunk]), chunk, int(self.exponent[chunk]))
+
+    def exponent_of(self, run: Run) -> int:
+        """The exponent of a run's lanes; 0 for scale fragments."""
+        return 0 if run.chunk < 0 else int(self.exponent[run.chunk])
+
+    def oldest_pending(self) -> int | None:
+        """The first fragment whose sum is needed and not known."""
+        if not self.missing:
+            return None
+        if not self.pending[self._low]:
+            self._low += int(self.pending[self._low :].argmax())
+        return self._low
+
+    def is_done(self) -> bool:
+        return self.resolved == self.plan.chunks
+
+    # --- receiving side -----------------------------------------------------------------------------------------------
+
+    def on_results(self, first: int, exponent: int, lanes: Lanes) -> tuple[int, int]:
+        """Takes complete sums of consecutive fragments.
+
+        Args: place of the first; exponent of all; their lanes, big-endian.
+        Returns: how many were news, and when the newest of them was sent (NEVER if not by us, or more than once).
+        Raises: NotFinite, Changed.
+        """
+        news, newest = 0, NEVER
+        for run in self.plan.runs(first, first + len(lanes)):
+            values = lanes[run.first - first : run.end - first]
+            fresh, sent_us = self._on_scale(run, values) if run.chunk < 0 else self._on_data(run, exponent, values)
+            news += fresh
+            newest = max(newest, sent_us)
+        return news, newest
+
+    def _on_scale(self, run: Run, lanes: Lanes) -> tuple[int, int]:
+        self._scales.setdefault((run.attempt, run.fragment), lanes[0].astype(np.int32))
+        if not self.pending[run.first]:
+            return 0, NEVER
+        sent_us = self._settle(run.first, run.end)
+        for chunk in self.plan.chunks_of_scale(run.fragment):
+            if self._waits_for_scale(chunk, run.attempt):
+                self._use_scale(run.attempt, run.fragment, chunk)
+        return 1, sent_us
+
+    def _on_data(self, run: Run, exponent: int, lanes: Lanes) -> tuple[int, int]:
+        chunk = run.chunk
+        if self._accepted[chunk] or run.attempt < self.attempt[chunk]:
+            return 0, NEVER
+        if run.attempt > self.attempt[chunk] or self.exponent[chunk] == UNKNOWN:
+            # A stage that this rank has not reached yet: the others have, so go there.
+            self._leave(chunk)
+            self._know(chunk, run.attempt, exponent)
+        if exponent != self.exponent[chunk]:
+            return 0, NEVER
+        pending = self.pending[run.first : run.end]
+        fresh = int(np.count_nonzero(pending))
+        if fresh == 0:
+            return 0, NEVER
+        sums = self._sums.reshape(-1, self.plan.lanes)[run.fragment : run.fragment + len(run)]
+        if fresh == len(run):
+            sums[:] = lanes
+            sent_us = self._settle(run.first, run.end)
+        else:
+            news = np.flatnonzero(pending)
+            sums[news] = lanes[news]
+            sent_us = max(self._settle(run.first + i, run.first + i + 1) for i in news.tolist())
+        self._waiting[chunk] -= fresh
+        if self._waiting[chunk] == 0:
+            self._chunk_complete(chunk, largest(self._sums_of(chunk)))
+        return fresh, sent_us
+
+    def take_stream(
+        self, kernels: Any, words: Any, start: int, end: int, what: Any, found: Any, done: Any
+    ) -> tuple[int, int] | None:
+        """What on_results does, where that is the common case: by a kernel. Args: see kernels.take.
+
+        Returns: as on_results; None if it is not common, and nothing has changed. Raises: NotFinite, Changed.
+        """
+        (group,) = self.groups
+        if not kernels.take(
+            words, start, end, what, *self.lent(), group.sent_us, group.tries, group.marked_lost, found, done
+        ):
+            return None
+        return self.after_taken(int(what[0]) + end - start - 1, found, done)
+
+    def lent(self) -> tuple[NDArray[Any], ...]:
+        """What kernels change of an operation: what is pending, and of each chunk; the sums; histories."""
+        if self._table is None:
+            self._table = np.array([_row(history) for history in self._history], np.int16)
+        return (
+            self.pending, self._waiting, self.exponent, self.attempt, self._accepted, self._sums, self._from_history,
+            self._table,
+        )  # fmt: skip
+
+    def after_taken(self, last: int, found: Any, done: Any) -> tuple[int, int]:
+        """What follows from what a kernel has taken. Args: last: the last fragment; found, done: see kernels.take.
+
+        Returns: as on_results. Raises: NotFinite, Changed.
+        """
+        (group,) = self.groups
+        fresh, newest_us, flown, complete, accepted, last_accepted = found.tolist()
+        self._miss(-fresh)
+        group.on_taken(last, flown, newest_us)
+        if accepted:
+            self.resolved += accepted
+            group.forget_complete(self._accepted, self.plan.data_start(0) + self.plan.fragments_of(last_accepted)[1])
+        for chunk, top in done[:complete].tolist():
+            self._chunk_complete(chunk, top)
+        return fresh, newest_us
+
+    @property
+    def is_foretold(self) -> bool:
+        """Whether a history says the exponent of each chunk, and nothing is done again."""
+        return bool(self._from_history.all() and not self.attempt.any())
+
+    def counted(self) -> tuple[int, int]:
+        """For kernels (steady_kernels.py): below what nothing is pending, and how many chunks are accepted."""
+        return self._low, self.resolved
+
+    def set_counted(self, low: int, resolved: int, *, missing: int) -> None:
+        """Args: as `counted` gave them, after what has happened since; fragments that are missing now."""
+        self._low, self.resolved, self.missing = low, resolved, missing
+
+    def histories(self) -> History:
+        """Of each chunk, what its next exponent follows from; None: nothing yet."""
+        if self._table is not None:
+            for chunk in np.flatnonzero(self._table[:, H_CHANGED]).tolist():
+                exponent, finest, patience, _ = self._table[chunk].tolist()
+                self._history[chunk] = ChunkHistory(exponent, finest, patience)
+        return self._history
+
+    def _settle(self, first: int, end: int) -> int:
+        """These pending fragments are known, or not needed any more. Returns: when the newest was sent."""
+        self.pending[first:end] = False
+        self._miss(first - end)
+        newest = NEVER
+        for group in self.groups:
+            newest = max(newest, group.on_done(first, end))
+        return newest
+
+    def result(self, out: Values, write: WriteValues | None = None) -> None:
+        """Writes the sums. Args: write: does it, if it can; see CommonCase.write_values."""
+        if write is not None and write(self._sums, self.exponent, 0, self.plan.chunks, out):
+            return
+        for chunk in range(self.plan.chunks):
+            start, end = self.plan.values_of(chunk)
+            if self.exponent[chunk] == UNKNOWN:
+                out[start:end] = 0.0  # every contribution was zero
+            else:
+                dequantise(self._sums[start:end], int(self.exponent[chunk]), out[start:end])
+
+    def release(self) -> None:
+        """Nobody needs the sums any more."""
+        self._buffers.give(self._sums)
+
+    def recall(self, local: int) -> tuple[int, Lanes] | None:
+        """A fragment's sum, for someone who missed it: exponent and lanes; None if it is not known here."""
+        attempt, within = divmod(local, self.plan.attempt_fragments)
+        if within < self.plan.scale_fragments:
+            scale = self._scales.get((attempt, within))
+            return None if scale is None else (0, scale)
+        fragment = within - self.plan.scale_fragments
+        chunk = fragment // self.plan.chunk_fragments
+        lanes = self.plan.lanes
+        if attempt < self.attempt[chunk]:
+            if chunk not in self._superseded:
+                return None
+            exponent, sums = self._superseded[chunk]
+            first = (fragment - self.plan.fragments_of(chunk)[0]) * lanes
+            return exponent, sums[first : first + lanes]
+        if attempt > self.attempt[chunk] or self.exponent[chunk] == UNKNOWN or self.pending[local]:
+            return None
+        return int(self.exponent[chunk]), self._sums[fragment * lanes : (fragment + 1) * lanes]
+
+    def integers(self) -> tuple[Integers, Exponents]:
+        """The sums as they were added, for checks, until the job has moved on.
+
+        Returns: them, and the exponent of each chunk; where that is UNKNOWN, every contribution was zero.
+        """
+        for chunk in np.flatnonzero(self.exponent == UNKNOWN).tolist():
+            start, end = self.plan.values_of(chunk)
+            self._sums[start:end] = 0
+        return self._sums[: self.plan.values], self.exponent
+
+    def save_history(self) -> None:
+        if self.key is not None:
+            self._histories[self.key] = self.histories()
+
+    # --- stages of a chunk --------------------------------------------------------------------------------------------
+
+    def _want(self, first: int, end: int) -> None:
+        span = self.pending[first:end]
+        self._miss(int((~span).sum()))
+        span[:] = True
+        self._low = min(self._low, first)
+
+    def _miss(self, more: int) -> None:
+        self.missing += more
+        self._under_way.missing += more
+
+    def _unwant(self, first: int, end: int) -> None:
+        """These fragments are not needed any more."""
+        for local in (first + np.flatnonzero(self.pending[first:end])).tolist():
+            self._settle(local, local + 1)
+
+    def _gather(self, chunk: int, attempt: int) -> None:
+        """Asks for the magnitudes of a chunk, unless they are known."""
+        self.attempt[chunk] = attempt
+        self.exponent[chunk] = UNKNOWN
+        fragment = self.plan.scale_fragment_of(chunk)
+        if (attempt, fragment) in self._scales:
+            self._use_scale(attempt, fragment, chunk)
+            return
+        local = self.plan.scale_start(attempt) + fragment
+        if not self.pending[local]:
+            self._want(local, local + 1)
+            for group in self.groups:
+                group.may_send_scale(attempt, fragment)
+
+    def _know(self, chunk: int, attempt: int, exponent: int) -> None:
+        """The exponent is known: the chunk's data may travel."""
+        self.attempt[chunk] = attempt
+        self.exponent[chunk] = exponent
+        base = self.plan.data_start(attempt)
+        first, end = self.plan.fragments_of(chunk)
+        self._waiting[chunk] = end - first
+        self._want(base + first, base + end)
+        for group in self.groups:
+            group.may_send_chunk(attempt, chunk, exponent)
+
+    def _know_all(self) -> None:
+        """What _know does in attempt 0, of all chunks of an operation that nobody has contributed to yet."""
+        plan = self.plan
+        self.exponent[:] = [history.exponent for history in self._history if history is not None]
+        self._waiting[:] = plan.chunk_fragments
+        self._waiting[-1] = plan.data_fragments - plan.fragments_of(plan.chunks - 1)[0]
+        self._want(plan.data_start(0), plan.data_start(0) + plan.data_fragments)
+
+    def _waits_for_scale(self, chunk: int, attempt: int) -> bool:
+        return bool(self.attempt[chunk] == attempt and self.exponent[chunk] == UNKNOWN and not self._accepted[chunk])
+
+    def _use_scale(self, attempt: int, fragment: int, chunk: int) -> None:
+        _, at, shifts = self.plan.scale_place(chunk)
+        codes = (self._scales[attempt, fragment][at] >> shifts) & CODE_MASK
+        bad = np.flatnonzero(codes == CODE_NOT_FINITE)
+        if len(bad):
+            raise NotFinite(bad.tolist(), chunk)
+        code = int(codes.max())
+        if code == CODE_ZERO:
+            self._history[chunk] = after_zeros()
+            self._accept(chunk)
+        else:
+            self._know(chunk, attempt, gathered_exponent(code, self.contributions))
+
+    def _leave(self, chunk: int) -> None:
+        """Gives up what the chunk still waits for in its current attempt."""
+        attempt = int(self.attempt[chunk])
+        if self.exponent[chunk] != UNKNOWN:
+            base = self.plan.data_start(attempt)
+            first, end = self.plan.fragments_of(chunk)
+            self._unwant(base + first, base + end)
+            for group in self.groups:
+                group.forget_chunk(attempt, chunk)
+            return
+        fragment = self.plan.scale_fragment_of(chunk)
+        if not any(c != chunk and self._waits_for_scale(c, attempt) for c in self.plan.chunks_of_scale(fragment)):
+            local = self.plan.scale_start(attempt) + fragment
+            self._unwant(local, local + 1)
+
+    def _sums_of(self, chunk: int) -> Integers:
+        """All lanes of a chunk's fragments."""
+        first, end = self.plan.fragments_of(chunk)
+        return self._sums[first * self.plan.lanes : end * self.plan.lanes]
+
+    def _chunk_complete(self, chunk: int, top: int) -> None:
+        """All data of the attempt is back: accept the sum, or do it again. Args: top: the largest absolute value."""
+        attempt, used = int(self.attempt[chunk]), int(self.exponent[chunk])
+        # what fits its exponent by construction is poisoned all the same where values change, or two copies of them differ
+        bad = poisoned(top)
+        predicted = self._history[chunk] if attempt == 0 and self._from_history[chunk] else None
+        if attempt == 0 and (bad or (predicted and predicted.too_coarse(used, top, self.contributions))):
+            self._superseded[chunk] = (used, self._sums_of(chunk).copy())
+            for group in self.groups:
+                group.forget_chunk(attempt, chunk)
+            self._gather(chunk, 1)
+            return
+        if bad:
+            raise self._changed(chunk, self._sums_of(chunk))
+        if predicted:
+            self._history[chunk] = after = ChunkHistory(predicted.exponent, predicted.finest, predicted.patience)
+            after.after_sum(used, top, self.contributions)
+        else:
+            self._history[chunk] = after_gather(used, top, self.contributions)
+        self._accept(chunk)
+
+    def _changed(self, chunk: int, sums: Integers) -> Changed:
+        """Whose values do not fit, and where. Args: sums: of the chunk, with poison in some, or what no sum can be."""
+        lanes = self.plan.lanes
+        found = sums.reshape(-1, lanes) <= -SUM_LIMIT
+        rows = np.flatnonzero((found | (sums.reshape(-1, lanes) >= SUM_LIMIT)).any(axis=1))
+        first, end = self.plan.values_of(chunk)
+        return Changed(
+            [c for c in range(self.contributions) if found[:, c % lanes].any()],
+            first + int(rows[0]) * lanes,
+            min(first + (int(rows[-1]) + 1) * lanes, end),
+        )
+
+    def _accept(self, chunk: int) -> None:
+        self._accepted[chunk] = True
+        self.resolved += 1
+        for group in self.groups:
+            group.forget_chunk(int(self.attempt[chunk]), chunk)
+
+    # --- for people ---------------------------------------------------------------------------------------------------
+
+    def describe(self) -> str:
+        """What waits, for people who wonder why."""
+        oldest = self.oldest_pending()
+        held = "unknown" if self.held_bits is None else f"{self.held_bits:x}"
+        lines = [
+            f"  operation {self.index}: {self.missing} fragments missing, the oldest is {oldest}, whose slot holds {held}",
+            f"    exponents {self.exponent.tolist()}, attempts {self.attempt.tolist()}",
+        ]
+        for group in self.groups:
+            tries = "" if oldest is None else f", the oldest sent {group.tries[oldest]} times"
+            lines.append(f"    contributions {group.bits:x}: {group.in_flight} in flight, {group.fresh} to send{tries}")
+        return "\n".join(lines)

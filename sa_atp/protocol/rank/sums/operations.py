@@ -1,0 +1,226 @@
+"""The operations of a job in their order: begun, open, done, taken. (protocol section 5.1)
+
+A program may begin thousands at once. Those that are so far ahead that nothing of them may be sent yet only wait: they are
+numbers in a queue, and nothing looks at them until their turn comes.
+"""
+
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from sa_atp.basics.arrays import Values
+from sa_atp.protocol.job.membership import Membership
+from sa_atp.protocol.job.serial import SEQ_MASK, serial_distance
+from sa_atp.protocol.numbers.fragments import Plan, plan_of
+from sa_atp.protocol.rank.sums.buffers import Buffers
+from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup
+from sa_atp.protocol.rank.sums.operation import History, Operation, WriteValues
+from sa_atp.protocol.rank.sums.under_way import UnderWay
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """An operation whose turn has not come: it is too far ahead, or waits for another one with its key."""
+
+    index: int
+    plan: Plan
+    place: int
+    key: object
+    groups: list[ContributionGroup] = field(default_factory=list)
+
+
+class Operations:
+    """Gives each operation its number and its sequence numbers, the same on every rank, since all begin the same ones.
+
+    Inside, sequence numbers are *places*: counted from the job's first one, without wrapping around.
+    """
+
+    def __init__(self, membership: Membership) -> None:
+        self.under_way = UnderWay()
+        self._member = membership
+        self._begun = 0  # operations
+        self._opened = 0
+        self._next_place = 0  # of the next operation
+        self._waiting: dict[int, _Waiting] = {}
+        self._open: OrderedDict[int, Operation] = OrderedDict()  # those that are done and not taken, too
+        self._active: OrderedDict[int, Operation] = OrderedDict()  # those that are not done, in order
+        self._starts: list[int] = []  # places where operations begin: of number `_first`, and those that follow
+        self._first = 0
+        self._open_keys: set[object] = set()
+        self._histories: dict[object, History] = {}
+        self._buffers = Buffers()
+        self._complete = 0  # what is before this place somebody has all sums of
+
+    def begin(self, values: int, key: object | None) -> tuple[int, int]:
+        """Returns: number and first sequence number. Opens nothing yet, see `open_waiting`."""
+        waiting = _Waiting(
+            self._begun, plan_of(values, self._member.lanes, self._member.contribution_bits), self._next_place, key
+        )
+        self._begun += 1
+        self._next_place += waiting.plan.span
+        self._starts.append(waiting.place)
+        self._waiting[waiting.index] = waiting
+        return waiting.index, self._seq(waiting.place)
+
+    def open_waiting(self) -> bool:
+        """Opens operations in order, as far as something of them may be sent, and up to one whose key is in use.
+
+        Returns: whether there was one to open.
+        """
+        if not self._waiting:
+            return False
+        # A slot serves the fragments whose numbers differ by the quota: the older must be done first.
+        return self._open_until(self.oldest_place() + self._member.slot_count)
+
+    def _open_until(self, place: int) -> bool:
+        opened = self._opened
+        while (waiting := self._waiting.get(self._opened)) is not None and waiting.place < place:
+            if waiting.key is not None:
+                if waiting.key in self._open_keys:
+                    break
+                self._open_keys.add(waiting.key)
+            del self._waiting[waiting.index]
+            operation = Operation(
+                index=waiting.index,
+                plan=waiting.plan,
+                first_seq=self._seq(waiting.place),
+                contributions=self._member.contributions,
+                histories=self._histories,
+                key=waiting.key,
+                buffers=self._buffers,
+                under_way=self.under_way,
+            )
+            self._opened += 1
+            self._open[waiting.index] = self._active[waiting.index] = operation
+            for group in waiting.groups:
+                operation.add(group)
+        return self._opened > opened
+
+    def add(self, index: int, group: ContributionGroup) -> None:
+        """Adds values to an operation, open or waiting."""
+        if index in self._open:
+            self._open[index].add(group)
+        elif index in self._waiting:
+            self._waiting[index].groups.append(group)
+
+    def finish(self, operation: Operation) -> None:
+        """Its sum is complete: the key is free for the next operation."""
+        del self._active[operation.index]
+        operation.save_history()
+        self._open_keys.discard(operation.key)
+
+    def take(self, index: int, out: Values, write: WriteValues | None = None) -> Operation:
+        """Writes the sums of a done operation into float32[values], and drops it from the book."""
+        done = self._open.pop(index)
+        done.groups.clear()
+        done.result(out, write)
+        gone = next(iter(self._open), self._opened) - self._first
+        if 2 * gone > len(self._starts):
+            del self._starts[:gone]
+            self._first += gone
+        return done
+
+    # --- what there is ------------------------------------------------------------------------------------------------
+
+    def __getitem__(self, index: int) -> Operation:
+        return self._open[index]
+
+    def get(self, index: int) -> Operation | None:
+        return self._open.get(index)
+
+    def active(self) -> Collection[Operation]:
+        """Those that are open and not done, in order."""
+        return self._active.values()
+
+    def are_complete(self, seq: int) -> None:
+        """Some rank has all sums before this number, and gives them to whoever asks: our contributions are not needed."""
+        self._complete = max(self._complete, self._place(seq))
+
+    def is_complete(self, operation: Operation) -> bool:
+        """Whether some rank has all its sums, as far as we have heard."""
+        return self._start(operation.index) + operation.plan.span <= self._complete
+
+    def wanting(self) -> Collection[Operation]:
+        """Those of the active ones to which we may still have to contribute, in order."""
+        first = self.oldest()
+        if first is None or not self.is_complete(first):
+            return self.active()
+        return [operation for operation in self.active() if not self.is_complete(operation)]
+
+    def oldest(self) -> Operation | None:
+        """The first of those."""
+        return next(iter(self._active.values()), None)
+
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    def plan_of(self, index: int) -> Plan | None:
+        """None if the operation is done."""
+        known = self._active.get(index) or self._waiting.get(index)
+        return None if known is None else known.plan
+
+    def oldest_place(self) -> int:
+        operation = self.oldest()
+        if operation is None:
+            waiting = self._waiting.get(self._opened)
+            return self._next_place if waiting is None else waiting.place
+        return self._start(operation.index) + (operation.oldest_pending() or 0)
+
+    def place_of(self, operation: Operation) -> int:
+        """Where it begins."""
+        return self._start(operation.index)
+
+    def oldest_seq(self) -> int:
+        """No result before this one will be asked for again."""
+        return self._seq(self.oldest_place())
+
+    def reach(self, seq: int) -> tuple[Operation | None, int]:
+        """The operation that a result with this number belongs to, opened if its turn has not come: others have done
+        without us what it waits for.
+
+        Returns: the operation, None if it is over, not begun, or waits for its key; and how many numbers from this one on
+        the same is true of.
+        """
+        place = self._place(seq)
+        self._open_until(place + 1)
+        return self._at(place)
+
+    def find(self, seq: int) -> Operation | None:
+        """The open operation that has this number."""
+        return self._at(self._place(seq))[0]
+
+    def overlapping(self, seq: int, count: int) -> list[Operation]:
+        """Those open that have some of these consecutive numbers."""
+        found: list[Operation] = []
+        first = self._place(seq)
+        place = first
+        while place < min(first + count, self._next_place):
+            operation, following = self._at(place)
+            found += [] if operation is None else [operation]
+            place += following
+        return found
+
+    def _at(self, place: int) -> tuple[Operation | None, int]:
+        if place >= self._next_place:
+            return None, SEQ_MASK
+        at = bisect_right(self._starts, place) - 1
+        if at < 0:
+            return None, (self._starts[0] if self._starts else self._next_place) - place
+        end = self._starts[at + 1] if at + 1 < len(self._starts) else self._next_place
+        return self._open.get(self._first + at), end - place
+
+    def has_begun(self, seq: int) -> bool:
+        return self._place(seq) < self._next_place
+
+    def _start(self, index: int) -> int:
+        return self._starts[index - self._first]
+
+    def _seq(self, place: int) -> int:
+        return (self._member.first_seq + place) & SEQ_MASK
+
+    def _place(self, seq: int) -> int:
+        """The nearest to where we are of all places that a number of 32 bits can mean."""
+        operation = self.oldest()
+        here = self.oldest_place() if operation is None else self._start(operation.index)
+        return here + serial_distance(self._seq(here), seq)

@@ -1,0 +1,84 @@
+"""Writes the headers of packets: which fragments of which operation they are. (protocol section 3)"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sa_atp.basics.arrays import ByteRows, Headers, Lanes
+from sa_atp.protocol.job.membership import Membership
+from sa_atp.protocol.job.serial import SEQ_MASK, serial_distance
+from sa_atp.protocol.numbers.fragments import Run
+from sa_atp.protocol.packets.header import bitmaps, first_byte, header_bytes, headers, lanes_of, size_of, words_of
+from sa_atp.protocol.packets.question_numbers import FLAGS_OF_NUMBER
+from sa_atp.protocol.packets.spec import Kind
+from sa_atp.protocol.rank.sums.operation import Operation
+
+
+class Stamp:
+    """Fills the fields that name fragments. Its columns are looked up once for all runs of a burst."""
+
+    def __init__(self, head: Headers, member: Membership) -> None:
+        """Args: head: of type HEADER."""
+        self._head = head
+        self._member = member
+        self._seq, self._exponent, self._tag = head["seq"], head["exponent"], head["tag"]
+
+    def name(self, at: int, operation: Operation, run: Run) -> None:
+        """The fragments of a run, in the rows from `at` on."""
+        end = at + len(run)
+        self._seq[at:end] = (operation.first_seq + np.arange(run.first, run.end)) & SEQ_MASK
+        self._exponent[at:end] = operation.exponent_of(run)
+        self._tag[at:end] = operation.tag
+
+    def finish(self) -> None:
+        """What is the same for all, or follows from the rest."""
+        self._head["slot"] = self._member.slot_base + self._seq % self._member.slot_count
+        self._head["job"] = self._member.job
+        self._head["epoch"] = self._member.epoch
+
+
+def probes(member: Membership, operation: Operation, locals_: Sequence[int], numbers: Sequence[int]) -> ByteRows:
+    """Packets that ask what is held of fragments, one in each row.
+
+    Nothing of a probe is added to a sum: its bitmap names who asks, for an answer from the parameter server.
+
+    Args: numbers: of the questions, below QUESTION_NUMBERS.
+    """
+    packets = np.zeros((len(locals_), header_bytes(member.contribution_bits)), np.uint8)
+    head = headers(packets)
+    head["first"] = first_byte(Kind.PROBE)
+    head["flags"] = [FLAGS_OF_NUMBER[number] for number in numbers]
+    stamp = Stamp(head, member)
+    for at, local in enumerate(locals_):
+        stamp.name(at, operation, next(operation.plan.runs(local, local + 1)))
+    stamp.finish()
+    head["bits"] = member.rank  # in the first word
+    return packets
+
+
+def known_results(member: Membership, operations: Sequence[Operation], first: int, count: int) -> ByteRows | None:
+    """Sums of consecutive sequence numbers, as far as these operations know them; or None."""
+    rows: list[tuple[int, Operation, int, Lanes]] = []
+    for operation in operations:
+        begin = serial_distance(operation.first_seq, first)
+        for local in range(max(0, begin), min(begin + count, operation.plan.span)):
+            found = operation.recall(local)
+            if found is not None:
+                rows.append(((operation.first_seq + local) & SEQ_MASK, operation, *found))
+    if not rows:
+        return None
+    width = member.contribution_bits
+    packets = np.empty((len(rows), size_of(Kind.RESULT, member.lanes, width)), np.uint8)
+    head = headers(packets)
+    head["first"] = first_byte(Kind.RESULT)
+    head["flags"] = 0
+    head["job"], head["epoch"] = member.job, member.epoch
+    bitmaps(packets, width)[:] = words_of(member.fan_in, width)
+    values = lanes_of(packets, width)
+    for i, (seq, operation, exponent, lanes) in enumerate(rows):
+        head["seq"][i] = seq
+        head["slot"][i] = member.slot_base + seq % member.slot_count
+        head["exponent"][i] = exponent
+        head["tag"][i] = operation.tag
+        values[i] = lanes
+    return packets

@@ -1,0 +1,485 @@
+"""A worker's connection: contributions out, sums in. (protocol section 5)
+
+It looks at what arrives and gives it to whom it concerns: results to receiving.py, answers to probes to recovery.py, and
+messages of the parameter server to server_link.py. Which operations there are is in operations.py, what leaves when in
+sending.py, and how long is too long in probe_timer.py. It knows neither sockets nor clocks.
+"""
+
+import itertools
+from collections import deque
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from sa_atp.basics.arrays import ByteRows, Headers, Values
+from sa_atp.protocol.job.errors import (
+    NarrowPathError,
+    OperationTimeoutError,
+    TransportError,
+    describe_ranks,
+    narrow_path,
+)
+from sa_atp.protocol.job.membership import Membership
+from sa_atp.protocol.job.requests import Requests
+from sa_atp.protocol.job.standstill import stood_still_us
+from sa_atp.protocol.packets.control import MalformedError, Request, decode_reply
+from sa_atp.protocol.packets.datagrams import Address, Burst, merged
+from sa_atp.protocol.packets.header import bitmaps, first_byte, headers, number_of, size_of
+from sa_atp.protocol.packets.spec import HEADER_BYTES, Kind
+from sa_atp.protocol.rank.compiled.common_case import CommonCase, Kernels
+from sa_atp.protocol.rank.compiled.steady import Steady
+from sa_atp.protocol.rank.events import Event, WorkerLimits, WorkerStats
+from sa_atp.protocol.rank.pace.probe_timer import ProbeTimer
+from sa_atp.protocol.rank.pace.receiving import Receiver
+from sa_atp.protocol.rank.pace.sending import MAX_BURST, Sender
+from sa_atp.protocol.rank.pace.timing import RoundTrip
+from sa_atp.protocol.rank.pace.window import Window
+from sa_atp.protocol.rank.recovery.fetching import Fetching
+from sa_atp.protocol.rank.recovery.leaf_bypass import LeafBypass
+from sa_atp.protocol.rank.recovery.recovery import Recovery
+from sa_atp.protocol.rank.server_link import ServerLink
+from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup
+from sa_atp.protocol.rank.sums.operation import Operation
+from sa_atp.protocol.rank.sums.operations import Operations
+
+TIMEOUTS_BEFORE_FETCH = 2  # unanswered waits before the parameter server is asked for results
+MOST_DESCRIBED = 8  # operations of which people are told; the others wait for these
+
+
+class Worker:
+    """Calls and order: see the package's docstring. All times are microseconds of one clock that never goes back."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        now_us: int,
+        *,
+        first_request: int,
+        limits: WorkerLimits | None = None,
+        kernels: Kernels | None = None,
+    ) -> None:
+        """Args:
+        first_request: 32 random bits, so that replies to an earlier connection match nothing.
+        kernels: do the common case of packets; None: the rules do that as well, as they do everything else.
+        """
+        self._common = None if kernels is None else CommonCase(kernels, membership)
+        self.membership = membership
+        self.limits = replace(limits or WorkerLimits())  # of our own: they may change
+        self.stats = WorkerStats()
+        self.round_trip = RoundTrip()
+        self.window = Window(membership.slot_count)
+        self._operations = Operations(membership)
+        self._events: deque[Event] = deque()
+        self._leaf = LeafBypass(membership)
+        self._probe_timer = ProbeTimer(
+            self.round_trip,
+            self.limits.operation_timeout_us,
+            now_us,
+            longest_refused_us=self.limits.server_timeout_us,
+        )
+        under_way = self._operations.under_way
+        self._recovery = Recovery(
+            membership, self._leaf, self.round_trip, self.window, self._probe_timer, self.stats, under_way
+        )
+        requests = Requests(first_number=first_request)
+        self._fetching = Fetching(membership, lambda: requests.answer_us)
+        self._receiver = Receiver(
+            membership,
+            self._operations,
+            self.round_trip,
+            self.window,
+            self._probe_timer,
+            self._recovery,
+            self._fetching,
+            self.stats,
+            self._events,
+            self._common,
+        )
+        self._sender = Sender(
+            membership, self._leaf, self.round_trip, self.window, self._recovery, self.stats, self._common, under_way
+        )
+        self._steady = None if self._common is None else Steady(
+            membership, self._operations, self.round_trip, self.window, self._probe_timer, self._recovery, self._receiver,
+            self.stats, self._common,
+        )  # fmt: skip
+        self._server = ServerLink(
+            membership, self.limits, self._operations, self._leaf, self._recovery, self._fetching, self.stats, self._events,
+            requests, now_us,
+        )  # fmt: skip
+        self._to_probe: list[int] = []  # operations that are asked for behind what is sent next
+
+    @property
+    def error(self) -> TransportError | None:
+        """Why the connection has ended; None: it has not."""
+        return self._server.error
+
+    # --- operations ---------------------------------------------------------------------------------------------------
+
+    def begin(self, values: int, key: object | None, now_us: int) -> int:
+        """Starts an operation; every rank must start the same ones in the same order.
+
+        Args:
+            values: length of the tensor.
+            key: names the tensor from step to step, so that its scale can be predicted; None: it is gathered.
+
+        Returns: the operation's number, for `contribute`.
+        """
+        if not self._operations.active():
+            self._leaf.set_begun(False)  # what was known was of another step
+        index, first_seq = self._operations.begin(values, key)
+        self._open_waiting(now_us)
+        if self._receiver.on_begun(first_seq):
+            self._fetching.ask(self._operations.active(), now_us)
+        return index
+
+    def limit_operations(self, timeout_us: int) -> None:
+        """From now on an operation fails that makes no progress for so long."""
+        self.limits.operation_timeout_us = self._probe_timer.longest_us = timeout_us
+
+    def write_over(self, at_once: int = MAX_BURST) -> None:
+        """From now on a burst of contributions is written where the one before was: for callers that keep none of them.
+
+        Args: at_once: how many may be in one.
+        """
+        self._sender.room = np.empty((at_once, self._size_of(Kind.DATA)), np.uint8)
+
+    def contribute(
+        self, operation: int, parts: Sequence[Values], bits: int, now_us: int, *, on_behalf: bool = False
+    ) -> None:
+        """Adds values to an operation. Args: see ContributionGroup; the arrays must stay as they are until it is done."""
+        plan = self._operations.plan_of(operation)
+        if plan is None:
+            return  # done already: others have sent these contributions
+        group = ContributionGroup(
+            plan,
+            bits,
+            parts,
+            self.membership.contributions,
+            on_behalf=on_behalf,
+            under_way=self._operations.under_way,
+        )
+        group.bypass_leaf = self._leaf.applies_to(bits, on_behalf=on_behalf)
+        group.sending.append((now_us, now_us))
+        self._probe_timer.on_values(now_us)
+        self._operations.add(operation, group)
+
+    def probe(self, operation: int) -> None:
+        """Asks what the switch holds of an operation's oldest fragment, without waiting for silence, and behind what can be
+        sent of it now.
+
+        The answer comes as a WaitingFor event, if all of our own contributions are there and others are missing.
+        """
+        self._to_probe.append(operation)
+
+    def sending(self, operation: int) -> tuple[tuple[int, int], ...]:
+        """From when to when our first contribution to an operation left for the first time.
+
+        Nothing that was sent again is in it, nor what was waited for other workers in between (`Contribution.on_sent`).
+        """
+        groups = self._operations[operation].groups
+        return tuple(groups[0].sending) if groups else ()
+
+    def sent_share(self, operation: int) -> float:
+        """How much of our first contribution to an operation has left: others may have done the rest."""
+        groups = self._operations[operation].groups
+        return groups[0].sent_share if groups else 0.0
+
+    def is_overtaken(self, operation: int) -> bool:
+        """Whether others do our part of an operation: some rank has all of its sums, or sums of it come although we have
+        contributed nothing.
+        """
+        begun = self._operations.get(operation)
+        if begun is None:
+            return False
+        return self._operations.is_complete(begun) or (not begun.groups and begun.missing_share < 1)
+
+    def result(self, operation: int, out: Values) -> Operation:
+        """Writes the sums of a done operation into float32[values]."""
+        done = self._operations.take(operation, out, None if self._common is None else self._common.write_values)
+        self._fetching.keep(done)
+        if self._steady is not None:
+            self._steady.forget(done)
+        return done
+
+    def _open_waiting(self, now_us: int) -> None:
+        if self._operations.open_waiting():
+            self._probe_timer.on_progress(now_us)
+
+    # --- receiving ----------------------------------------------------------------------------------------------------
+
+    def receive(self, bursts: Sequence[Burst], now_us: int) -> None:
+        """Takes datagrams; anything that does not belong here is counted and dropped.
+
+        After a failure nothing that arrives has an effect.
+        """
+        self._look_at_clock(now_us)
+        for burst in merged(bursts):
+            if self.error is not None:
+                return
+            if burst.address not in (self.membership.data_address, self.membership.server_address):
+                self.stats.foreign += len(burst)
+            elif burst.data.shape[1] < HEADER_BYTES:
+                self.stats.malformed += len(burst)
+            else:
+                self._receive(burst, now_us)
+
+    def _receive(self, burst: Burst, now_us: int) -> None:
+        if self._receiver.take_common(burst.data, now_us):
+            self._after_results(now_us)
+            return
+        size = burst.data.shape[1]
+        head = headers(burst.data)
+        is_result = (head["first"] == first_byte(Kind.RESULT)) & (size == self._size_of(Kind.RESULT))
+        ours = (head["job"] == self.membership.job) & (head["epoch"] == self.membership.epoch)
+        results = is_result & ours
+        if results.all():
+            self._on_results(head, burst.data, now_us)
+            return
+        if results.any():
+            self._on_results(head[results], burst.data[results], now_us)
+        self.stats.stale += int((is_result & ~ours).sum())
+        for i in np.flatnonzero(~is_result):
+            self._on_other(head[i], burst, int(i), bool(ours[i]), now_us)
+
+    def _bits_of(self, burst: Burst, row: int) -> int:
+        return number_of(bitmaps(burst.data[row : row + 1], self.membership.contribution_bits)[0])
+
+    def _size_of(self, kind: Kind) -> int:
+        return size_of(kind, self.membership.lanes, self.membership.contribution_bits)
+
+    def _on_other(self, head: np.void, burst: Burst, row: int, ours: bool, now_us: int) -> None:
+        first = int(head["first"])
+        if first == first_byte(Kind.PROBE_REPLY) and burst.data.shape[1] == self._size_of(Kind.PROBE_REPLY):
+            if ours:
+                self.stats.probe_replies += 1
+                operation = self._operations.find(int(head["seq"]))
+                lead = (
+                    None
+                    if operation is None
+                    else self._recovery.on_answer(head, self._bits_of(burst, row), operation, now_us)
+                )
+                if lead is not None:
+                    self._events.append(lead)
+            else:
+                self.stats.stale += 1
+        elif first == first_byte(Kind.CONTROL) and burst.address == self.membership.server_address:
+            if not ours:
+                self.stats.stale += 1
+                return
+            try:
+                self._server.on_control(int(head["seq"]), decode_reply(burst.data[row].tobytes()), now_us)
+            except MalformedError:
+                self.stats.malformed += 1
+        else:
+            self.stats.malformed += 1
+
+    def _on_results(self, head: Headers, packets: ByteRows, now_us: int) -> None:
+        self._receiver.take(head, packets, now_us)
+        self._after_results(now_us)
+
+    def _after_results(self, now_us: int) -> None:
+        if self._receiver.problem is not None:
+            self._server.give_up(self._receiver.problem, now_us)
+
+    # --- control ------------------------------------------------------------------------------------------------------
+
+    def ask(self, request: Request, now_us: int) -> int:
+        """Sends a request to the parameter server until it answers; the answer comes as an Answer event.
+
+        There is one without an answer after 5 s, but for questions about help in the newest step. (protocol section 9.1)
+
+        Returns: the number by which the event names it.
+        """
+        return self._server.ask(request, now_us)
+
+    def leave(self, now_us: int) -> int:
+        """Says that this worker will contribute no more. Until that is answered it has to stay: others may need its sums.
+
+        Returns: number of the request, as `ask` does. There is no answer if the parameter server is silent, or another rank
+        is behind for longer than an operation may wait. (protocol section 7.6)
+        """
+        return self._server.leave(now_us)
+
+    def fail(self, error: TransportError) -> None:
+        """Ends the connection with an error, which is reported once."""
+        self._server.fail(error)
+
+    def path_narrowed(self, to: Address, needed: int, mtu: int, now_us: int) -> None:
+        """Our packets do not leave for there any more.
+
+        Args: needed, mtu: bytes of an IP packet, and what the way carries.
+        """
+        where = "{}:{}".format(*to)
+        text = narrow_path(describe_ranks([self.membership.rank]), needed, where, mtu)
+        self._server.give_up(NarrowPathError(text, needed=needed, mtu=mtu, to=where), now_us)
+
+    @property
+    def answer_us(self) -> int:
+        """How long answers of the parameter server take to come; 0: not known."""
+        return self._server.requests.answer_us
+
+    # --- streams that flow --------------------------------------------------------------------------------------------
+
+    def steady(self, now_us: int) -> Steady | None:
+        """Lends what kernels need to go on with a stream, if one flows. Until `resume` nothing else may be called."""
+        due_us = self._server.next_timer_us()
+        if (
+            self._steady is None or self.error is not None or self._server.giving_up is not None or self._to_probe
+            or self._events or self._fetching.packets or due_us <= now_us
+            or not self._steady.enter(due_us, self._server.said_place, self._server.tell_after, now_us)
+        ):  # fmt: skip
+            return None
+        return self._steady
+
+    def resume(self, now_us: int) -> None:
+        """Takes back what `steady` has lent. Args: when the last of what kernels took came."""
+        assert self._steady is not None
+        self._steady.leave(now_us)
+        self._after_results(now_us)
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def next_timer_us(self) -> int | None:
+        """When `handle_timer` wants to be called; None: never."""
+        if self.error is not None:
+            return None
+        due_us = self._server.next_timer_us()
+        if not self._operations.active():
+            return due_us
+        fetch_us = self._fetch_us
+        due_us = due_us if fetch_us is None else min(due_us, fetch_us)
+        return min(due_us, self._probe_timer.until_us(self._awaited))
+
+    @property
+    def _fetch_us(self) -> int | None:
+        """When to go on asking for a sum that others have, and of which we have asked for results."""
+        first = self._operations.oldest()
+        return self._fetching.due_us(first) if first is not None and self._operations.is_complete(first) else None
+
+    def _look_at_clock(self, now_us: int) -> None:
+        """Before anything follows from the time: whether we have not run, which counts for nobody."""
+        stood_us = stood_still_us(self._server.alive_at_us, now_us)
+        if stood_us:
+            self._server.on_standstill(stood_us, now_us)
+            self._probe_timer.on_standstill(stood_us, now_us)
+
+    def handle_timer(self, now_us: int) -> None:
+        self._look_at_clock(now_us)
+        if self.error is None:
+            self._server.handle_timer(now_us)
+        if self.error is None:
+            self._look_after_operations(now_us)
+
+    def _look_after_operations(self, now_us: int) -> None:
+        """Asks what became of fragments when nothing has come for long; gives up in the end."""
+        active = self._operations.active()
+        if not active:
+            self._probe_timer.on_progress(now_us)
+            return
+        stuck_us = self._probe_timer.stuck_us(now_us)
+        if stuck_us is not None:
+            # whose fault it is the parameter server knows: what a slot holds may be a late copy of ours
+            first = self._operations.oldest()
+            assert first is not None
+            switch = "{}:{}".format(*self.membership.data_address) if self._probe_timer.is_refused(now_us) else None
+            self._server.give_up(OperationTimeoutError(first.index, stuck_us / 1e6, None, switch=switch), now_us)
+        fetch_us = self._fetch_us
+        if fetch_us is not None and now_us >= fetch_us:
+            self._fetching.ask(active, now_us)
+        if self._probe_timer.is_over(self._awaited, now_us):
+            self._recovery.ask_around(active, now_us)
+            others_go_on = self._awaited and not self._operations.under_way.in_flight
+            if self._probe_timer.timeouts >= TIMEOUTS_BEFORE_FETCH or others_go_on:
+                # A slot can hold a fragment that is complete elsewhere, claimed anew by a late copy: it would never end.
+                self._fetching.ask(active, now_us)
+
+    @property
+    def _awaited(self) -> int:
+        """Fragments that somebody should have answered: ours, or the rest of a sum that others have begun to complete
+        without us. No answer shows what of that is lost.
+        """
+        first = self._operations.oldest()
+        in_flight = self._operations.under_way.in_flight
+        return in_flight or (first.missing if first is not None and first.missing_share < 1 else 0)
+
+    def doubts(self, now_us: int) -> bool:
+        """Whether to tell us of hosts that refuse what is sent there: parameter server or switch do not answer."""
+        is_silent = self._probe_timer.timeouts >= TIMEOUTS_BEFORE_FETCH
+        return self.error is None and (is_silent or self._server.is_doubted(now_us))
+
+    def ports_closed(self, addresses: Collection[Address], now_us: int) -> None:
+        """Nobody has these ports any more, their hosts say. (section 7.4)"""
+        if self.membership.server_address in addresses:
+            self._server.port_closed(now_us)
+        elif self.membership.data_address in addresses:
+            self._probe_timer.on_refused(now_us)
+
+    def may_gather(self) -> int:
+        """How many datagrams may wait for us: a part of what is under way, so that the network does not run dry, and of
+        what is missing, so that the end does not come late.
+        """
+        under_way = self._operations.under_way
+        return 0 if self._recovery.waits_for_answers else min(under_way.in_flight // 2, under_way.missing // 8)
+
+    # --- sending ------------------------------------------------------------------------------------------------------
+
+    @property
+    def room(self) -> ByteRows | None:
+        """Where bursts of contributions are written, see `write_over`."""
+        return self._sender.room
+
+    def transmit(self, now_us: int, budget_bytes: int | None = None) -> list[Burst]:
+        """Datagrams to send now. Call again until it returns nothing: each call gives a bounded amount.
+
+        Args: budget_bytes: of contributions that may be sent now; None: as many as the windows allow. Control messages are
+            always given.
+        """
+        if self.error is None:
+            self._open_waiting(now_us)
+        # requests are few and small, and someone waits for the answer: they go first
+        out = [Burst.of(self.membership.server_address, packet) for packet in self._server.due(now_us)]
+        if self.error is None:
+            burst = self._sender.contributions(
+                self._operations.wanting(), self._operations.oldest_seq(), budget_bytes, now_us
+            )
+            if burst is not None:
+                self._probe_timer.on_sent(now_us)
+                out.append(burst)
+        # what asks after fragments leaves behind them
+        self._probe_now(now_us)
+        out.extend(self._recovery.packets)
+        out.extend(self._fetching.packets)
+        self._recovery.packets.clear()
+        self._fetching.packets.clear()
+        return out
+
+    def _probe_now(self, now_us: int) -> None:
+        for number in self._to_probe:
+            operation = self._operations.get(number)
+            oldest = None if operation is None or operation.is_done() else operation.oldest_pending()
+            if operation is not None and oldest is not None:
+                self._recovery.ask(operation, oldest, now_us)
+        self._to_probe.clear()
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there may be more to send at once than `transmit` has just given."""
+        return self._sender.has_more
+
+    def describe(self) -> str:
+        """The state of everything that waits, for people who wonder why."""
+        oldest, waiting = self._operations.oldest_seq(), self._operations.waiting()
+        active = len(self._operations.active())
+        head = (
+            f"rank {self.membership.rank}: window {self.window.limit}, round trip {self.round_trip.smoothed_us} us, "
+            f"{self._probe_timer.timeouts} probe time-outs, oldest {oldest}, {active} operations open, {waiting} queued"
+        )
+        counted = ", ".join(f"{name} {value}" for name, value in self.stats.as_dict().items() if value)
+        first = [operation.describe() for operation in itertools.islice(self._operations.active(), MOST_DESCRIBED)]
+        return "\n".join([head, *first, f"  {counted}"])
+
+    # --- events -------------------------------------------------------------------------------------------------------
+
+    def next_event(self) -> Event | None:
+        return self._events.popleft() if self._events else None

@@ -1,0 +1,182 @@
+"""How ranks come to be in a job, and a job to be on the switches. (protocol section 7.1)
+
+A rank asks until it has an answer that ends its asking: a welcome, or why there is none. When all ranks of a job have
+asked, an event has the control plane install it; when that is done the ranks are welcome.
+"""
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from sa_atp.protocol.job.errors import describe_ranks
+from sa_atp.protocol.job.membership import GONE_US
+from sa_atp.protocol.job.terms import difference, terms
+from sa_atp.protocol.packets.control import JOIN_BYTES, Failure, Join, Refused, Waiting, Welcome, least_bytes, plain
+from sa_atp.protocol.packets.datagrams import Address
+from sa_atp.protocol.packets.fitting import fitted
+from sa_atp.protocol.packets.mtu import IP_UDP_BYTES, needed_mtu
+from sa_atp.protocol.server.job import Job, Member, State
+from sa_atp.protocol.server.registry import MAX_JOBS, OVER, Registry
+from sa_atp.protocol.server.server_events import Admit, Retire, ServerEvent, ServerSettings
+
+JOIN_MTU = IP_UDP_BYTES + JOIN_BYTES
+MOST_WAITING = 32  # jobs that one host has asked to join and that have not begun
+
+
+class Admission:
+    """Shares the server's events, and its way to fail a job."""
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        random_bits: Callable[[int], int],
+        events: deque[ServerEvent],
+        fail: Callable[[Job, str, Sequence[int], str], None],
+    ) -> None:
+        """Args: fail: ends a job for everybody, with a reason, the ranks that it is about, and details for people."""
+        self._settings = settings
+        self._registry = Registry(
+            lanes=settings.lanes,
+            contribution_bits=settings.contribution_bits,
+            slots=settings.slots,
+            slots_per_job=settings.slots_per_job,
+            random_bits=random_bits,
+        )
+        self._events = events
+        self._fail = fail
+
+    @property
+    def jobs(self) -> dict[int, Job]:
+        """By number."""
+        return self._registry.jobs
+
+    def join(
+        self, asked: Join, address: Address, now_us: int, *, room: int = JOIN_BYTES
+    ) -> Welcome | Waiting | Refused | Failure:
+        """Args: room: bytes of the question, and so of the answer at the most."""
+        if room < least_bytes(asked):
+            return Refused(reason=f"a question to join must have {least_bytes(asked)} bytes")
+        lanes = self._settings.lanes
+        needed = needed_mtu(lanes, self._settings.contribution_bits)
+        if needed > asked.mtu:
+            return Refused(
+                reason=f"packets of {lanes} lanes are {needed} bytes long, and the way from "
+                f"{describe_ranks([asked.rank])} carries {asked.mtu}: raise the MTU of its interface, or use fewer lanes"
+            )
+        wanted = (asked.world_size, asked.micro_batches, asked.help_mode, asked.seats, asked.agree)
+        bits, sharers = self._settings.contribution_bits, asked.seats or asked.world_size
+        if sharers * asked.micro_batches > bits:
+            return Refused(
+                reason=f"{sharers} times {asked.micro_batches} contributions are more than the {bits} that the switches' "
+                f"program has bits for: at most {bits // sharers} each, or start switch and server with --contributions"
+            )
+        job = self._registry.named(asked.name)
+        if (job is None or job.state in OVER) and self._waiting_from(address[0], now_us) >= MOST_WAITING:
+            return _not_yet(
+                asked, f"{MOST_WAITING} jobs with ranks at {address[0]} have not begun yet, and more must wait"
+            )
+        job = job or self._registry.add(asked.name, *wanted)
+        if job is None:
+            return _not_yet(asked, f"the parameter server has {MAX_JOBS} jobs already")
+        failure = job.missed_failure(asked.incarnation)
+        if failure is not None:
+            return failure
+        if job.is_late(asked.incarnation):
+            return Failure(reason="restarted")  # which nobody waits for any more
+        rank = asked.rank
+        problem = difference(terms(*wanted), rank, job.terms, sorted(job.members))
+        if problem is not None:
+            if job.state is State.RUNNING and not job.is_anybody_there(now_us):
+                self._fail(job, "restarted", (), f"{describe_ranks([rank])} has begun the job anew: connect anew")
+            if job.state not in OVER:
+                reason = plain(f"job {asked.name!r}: {problem}")
+                job.differs = rank, reason
+                return Refused(reason=reason)
+            job.world_size, job.micro_batches, job.help_mode, job.seats, job.agree = wanted
+            job.next_epoch()
+        if job.differs is not None and job.differs[0] == rank:
+            job.differs = None
+        member = job.members.get(rank)
+        if member is not None and member.incarnation == asked.incarnation:
+            member.heard_us = now_us
+            if job.state is State.RUNNING:
+                settings = self._settings
+                levels = settings.levels if settings.aggregates else 0
+                welcome = job.welcome(rank, settings.switch_address, settings.alive_every_us, levels)
+                return welcome if fitted(welcome, room) else _too_narrow(asked)
+        elif member is not None and job.state not in OVER and member.is_there(address, now_us):
+            return Waiting(missing=job.missing, occupied=f"{member.address[0]}:{member.address[1]}")
+        elif job.state in (State.RUNNING, State.ADMITTING):
+            self._fail(job, "restarted", (rank,), f"{describe_ranks([rank])} joined again: connect anew")
+        if job.state in OVER:
+            job.next_epoch()
+        if job.state is State.GATHERING:
+            job.members[rank] = Member(
+                rank=rank, address=address, incarnation=asked.incarnation, heard_us=now_us, moved_us=now_us
+            )
+            if not job.missing:
+                job.state = State.ADMITTING
+                self._events.append(_admission(job))
+        differs = None if job.differs is None else job.differs[1]
+        return Waiting(missing=job.missing, refusal=job.refusal, differs=differs)
+
+    def _waiting_from(self, ip: str, now_us: int) -> int:
+        """In how many jobs a host has ranks that have asked to join a short while ago, and said nothing since."""
+
+        def waits(m: Member) -> bool:
+            return m.address[0] == ip and not m.has_spoken and now_us - m.heard_us < GONE_US
+
+        return sum(any(map(waits, job.members.values())) for job in self.jobs.values() if job.state not in OVER)
+
+    def answered(self, asked: Join, address: Address, spare_bytes: int) -> None:
+        """A question has its answer. Args: spare_bytes: by which the answer is shorter."""
+        job = self._registry.named(asked.name)
+        member = None if job is None else job.member_at(address)
+        if member is not None:
+            member.spare_bytes = spare_bytes
+
+    def drop(self, job: Job, ranks: Collection[int]) -> None:
+        """These ranks do not wait to be admitted any more, before the job runs."""
+        if job.state is State.ADMITTING:
+            self._events.append(Retire(job.number, job.epoch))
+        job.drop(ranks)
+
+    # --- the control plane --------------------------------------------------------------------------------------------
+
+    def admitted(self, event: Admit, now_us: int, leaves: Iterable[Iterable[int]] | None) -> None:
+        """See ParameterServer."""
+        job = self.jobs[event.number]
+        if job.state is not State.ADMITTING or job.epoch != event.epoch:
+            return
+        job.attach(None if leaves is None else tuple(frozenset(leaf) for leaf in leaves))
+        job.state = State.RUNNING
+        job.refusal = None
+        for member in job.members.values():
+            member.heard_us = now_us
+
+    def refused(self, event: Admit, reason: str) -> None:
+        """The job could not be installed."""
+        job = self.jobs[event.number]
+        if job.state is not State.ADMITTING or job.epoch != event.epoch:
+            return
+        job.refusal = f"the switch cannot take the job: {plain(reason)}"
+        self._fail(job, "refused", (), job.refusal)
+
+
+def _too_narrow(asked: Join) -> Refused:
+    return Refused(reason=f"the way from {describe_ranks([asked.rank])} carries {asked.mtu} bytes: expected {JOIN_MTU}")
+
+
+def _not_yet(asked: Join, reason: str) -> Waiting:
+    """Nothing is kept of the question: it may be asked again."""
+    return Waiting(missing=list(range(asked.world_size)), refusal=reason)
+
+
+def _admission(job: Job) -> Admit:
+    return Admit(
+        number=job.number,
+        epoch=job.epoch,
+        addresses={member.rank: member.address for member in job.members.values()},
+        map=job.map,
+        slot_base=job.slot_base,
+        slot_count=job.slot_count,
+    )

@@ -1,0 +1,400 @@
+"""One job as the parameter server sees it: who is in it, how far they are, what it sums. (protocol section 7.1)
+
+GATHERING ──all ranks joined──> ADMITTING ──control plane is done──> RUNNING ──all left──> ENDED
+    ^                                                                   │
+    └───────────── a rank joins again: next epoch ───────────── FAILED <┘ a rank is lost, or disagrees
+
+A rank that falls silent before the job runs is dropped: ADMITTING goes back to GATHERING in the next epoch, and a job that
+nobody wants to join any more is ENDED.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+
+from sa_atp.protocol.help.ledger import Ledger
+from sa_atp.protocol.help.seats import Seats
+from sa_atp.protocol.job.errors import describe_ranks
+from sa_atp.protocol.job.horizon import HORIZON
+from sa_atp.protocol.job.membership import GONE_US
+from sa_atp.protocol.job.serial import SEQ_MASK, serial_distance
+from sa_atp.protocol.job.terms import Stated, terms
+from sa_atp.protocol.numbers.fragments import Plan
+from sa_atp.protocol.packets.contributions import ContributionMap
+from sa_atp.protocol.packets.control import Alive, Failure, JobCounters, Welcome
+from sa_atp.protocol.packets.datagrams import Address
+from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, MOST_RANKS
+from sa_atp.protocol.server.sums import SumStore
+
+FAILURES_KEPT = 8  # the last ones, for those who have not heard
+GO_ON = ("restarted", "refused")  # failures after which those who still ask to join begin the next epoch
+SPOKEN_KEPT = 8 * MOST_RANKS  # connections of earlier epochs
+REPLIES_KEPT = 64  # for each rank: a repeated request gets the same answer, not another decision
+
+
+class State(Enum):
+    GATHERING = "gathering"
+    ADMITTING = "admitting"
+    RUNNING = "running"
+    FAILED = "failed"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The operation that a rank is at."""
+
+    rank: int
+    operation: int
+    first: int  # sequence number of its first fragment
+    values: int
+    predicted: bool  # its scale follows from an earlier sum with its key
+
+    def disagreement(self, other: "Position", lanes: int, contribution_bits: int) -> str | None:
+        """Why two ranks at these operations cannot be summing the same; None if they may be."""
+        if self.operation > other.operation:
+            return other.disagreement(self, lanes, contribution_bits)
+        if self.operation == other.operation:
+            if self.values != other.values:
+                return (
+                    f"operation {self.operation} has {self.values} values for rank {self.rank} "
+                    f"and {other.values} for rank {other.rank}"
+                )
+            if self.first != other.first:
+                return f"before operation {self.operation} they summed something else"
+            if self.predicted != other.predicted:
+                known, new = (self, other) if self.predicted else (other, self)
+                return (
+                    f"operation {self.operation} has a key that it had before for rank {known.rank}, "
+                    f"and for rank {new.rank} it has none, or a new one"
+                )
+            return None
+        ends = (self.first + Plan(self.values, lanes, contribution_bits).span) & SEQ_MASK
+        if other.operation == self.operation + 1 and other.first != ends:
+            return (
+                f"operation {self.operation} has {self.values} values for rank {self.rank} "
+                f"and had another size for rank {other.rank}"
+            )
+        return None
+
+
+@dataclass(slots=True)
+class Member:
+    rank: int
+    address: Address
+    incarnation: int
+    heard_us: int
+    has_spoken: bool = False  # in this epoch, so it has its welcome, and does not ask to join any more
+    spare_bytes: int = 0  # by which its last question to join was longer than what has been said to it since
+    oldest: int | None = None  # no result before this one will be asked for by this rank
+    left_at: int | None = None  # `oldest` when it asked to leave: it contributes no more
+    leaving: int = 0  # number of that request while it is not answered: it stays for those who may need its sums
+    at: Position | None = None  # the oldest operation that it last said to be at
+    waits_us: int | None = None  # since when it has said again and again that it waits for `oldest`
+    # to tell people why a job is stuck; no rule of the protocol depends on it
+    moved_us: int = 0  # when `oldest` last changed
+    waiting: bool = False  # it has sums under way
+    given: int = 0  # contributions to the oldest of them that it has handed to its transport
+    held: int | None = None  # contributions that the switch held of its oldest fragment when it last asked
+    replies: dict[int, bytes] = field(default_factory=dict)
+    helping: int | None = None  # the number of its newest question about help
+
+    def is_there(self, address: Address, now_us: int) -> bool:
+        """Whether somebody who asks for its rank from this address is too many: it is heard of, and has not left."""
+        has_left = self.left_at is not None and not self.leaving
+        # at its own address somebody else can only be when it is gone
+        return address != self.address and not has_left and now_us - self.heard_us < GONE_US
+
+
+class Job:
+    def __init__(
+        self,
+        *,
+        name: str,
+        number: int,
+        epoch: int,
+        world_size: int,
+        micro_batches: int,
+        lanes: int,
+        slot_base: int,
+        slot_count: int,
+        first_seq: int,
+        help_mode: HelpMode,
+        seats: int = 0,
+        contribution_bits: int = CONTRIBUTION_BITS,
+        agree: Stated | None = None,
+    ) -> None:
+        """Args:
+        contribution_bits: how many the bitmaps of packets have.
+        agree: what else all ranks must state.
+        """
+        self.name = name
+        self.number = number
+        self.epoch = epoch
+        self.world_size = world_size
+        self.micro_batches = micro_batches
+        self.lanes = lanes
+        self.contribution_bits = contribution_bits
+        self.slot_base = slot_base
+        self.slot_count = slot_count
+        self.help_mode = help_mode
+        self.seats = seats
+        self.agree: Stated = agree or {}
+        self.differs: tuple[int, str] | None = (
+            None  # the rank that was refused last because its terms are others, and why
+        )
+        self.stats = JobCounters()
+        self.state = State.GATHERING
+        self.members: dict[int, Member] = {}
+        self.failure: Failure | None = None
+        self._failures: dict[int, tuple[Failure, tuple[Member, ...]]] = {}  # epoch: why it failed, and who was in it
+        self._spoken: dict[int, None] = {}  # incarnations that had their welcome in earlier epochs, the oldest first
+        self.refusal: str | None = None  # why the switches did not take it the last time
+        self.leaves: tuple[frozenset[int], ...] | None = None  # the ranks below each leaf; None: not known
+        self.recalled: dict[int, set[int]] = {}  # results that we miss ourselves: the ranks that wait for them
+        self._start(first_seq)
+
+    def _start(self, first_seq: int) -> None:
+        self.first_seq = first_seq
+        self.recalled.clear()
+        self.sums = SumStore(self.lanes, self.fan_in, first_seq, self.contribution_bits)
+        self.ledger = Ledger(self.world_size, self.micro_batches, self.help_mode)
+        self.seating = Seats(self.seats)
+
+    def next_epoch(self) -> None:
+        """Everything of the epoch that ends is forgotten, but why it failed; its numbers are not used again."""
+        self.epoch = (self.epoch + 1) & 0xFF
+        self.state = State.GATHERING
+        self._spoken.update((member.incarnation, None) for member in self.members.values() if member.has_spoken)
+        for incarnation in list(self._spoken)[:-SPOKEN_KEPT]:
+            del self._spoken[incarnation]
+        self.members = {}
+        self.failure = None
+        self.differs = None
+        self._start((self.sums.oldest_seq + HORIZON) & SEQ_MASK)
+
+    def end(self, state: State) -> None:
+        """The epoch is over, ENDED or FAILED: what takes much memory goes, nobody will ask for it any more.
+
+        Members and counters stay for those who ask what happened, and how far everyone was for the next epoch.
+        """
+        self.state = state
+        self.sums.clear()
+        self.recalled.clear()
+        for member in self.members.values():
+            member.replies.clear()
+
+    def fail(self, failure: Failure) -> None:
+        """The epoch has failed."""
+        self.end(State.FAILED)
+        self.failure = failure
+        self._failures[self.epoch] = failure, tuple(self.members.values())
+        if len(self._failures) > FAILURES_KEPT:
+            del self._failures[next(iter(self._failures))]
+
+    def is_late(self, incarnation: int) -> bool:
+        """Whether a question to join was doubled or overtaken on its way: who has asked it was in an epoch that is over."""
+        if incarnation in self._spoken:
+            return True
+        is_over = self.state in (State.FAILED, State.ENDED)
+        return is_over and any(m.has_spoken and m.incarnation == incarnation for m in self.members.values())
+
+    def missed_failure(self, incarnation: int) -> Failure | None:
+        """Why the epoch has failed of somebody who has not heard of its beginning yet; None: it may be in the next."""
+        if not self._failures:
+            return None
+        failure, members = self._failures[next(reversed(self._failures))]
+        was_in_it = any(member.incarnation == incarnation for member in members)
+        return failure if was_in_it and failure.reason not in GO_ON else None
+
+    def failure_of(self, epoch: int, address: Address) -> tuple[Failure | None, bool]:
+        """Why an earlier epoch has failed, for one who was in it, and was away when that was told.
+
+        Returns: the reason, and whether a message of that epoch has come from there, so that it is known who is there.
+        """
+        failure, members = self._failures.get(epoch, (None, ()))
+        member = next((member for member in members if member.address == address), None)
+        return (None, False) if member is None else (failure, member.has_spoken)
+
+    def drop(self, ranks: Collection[int]) -> None:
+        """These ranks do not wait to be admitted any more, before the job runs."""
+        members = {rank: member for rank, member in self.members.items() if rank not in ranks}
+        if self.state is State.ADMITTING:
+            self.next_epoch()  # the switches are being told of the ranks as they were
+        self.members = members
+        if not members:
+            self.refusal = None  # of what somebody else wanted
+            self.end(State.ENDED)
+
+    def stood_still(self, stood_us: int, now_us: int) -> None:
+        """For so long nobody could be heard."""
+        for member in self.members.values():
+            member.heard_us = min(now_us, member.heard_us + stood_us)
+            if member.waits_us is not None:
+                member.waits_us = min(now_us, member.waits_us + stood_us)
+
+    @property
+    def terms(self) -> dict[str, str]:
+        """What all ranks say alike."""
+        return terms(self.world_size, self.micro_batches, self.help_mode, self.seats, self.agree)
+
+    @property
+    def map(self) -> ContributionMap:
+        """Which contribution is whose."""
+        return ContributionMap(self.world_size, self.micro_batches, self.seats)
+
+    @property
+    def fan_in(self) -> int:
+        return self.map.fan_in
+
+    @property
+    def missing(self) -> list[int]:
+        """Ranks that have not joined."""
+        return [rank for rank in range(self.world_size) if rank not in self.members]
+
+    def attach(self, leaves: tuple[frozenset[int], ...] | None) -> None:
+        """The control plane says which ranks are below which leaf, of which some have other jobs' only; None: it does not
+        know.
+        """
+        self.leaves = None if leaves is None else tuple(leaf for leaf in leaves if leaf)
+        self.ledger.racks.leaves = self.leaves or ()
+
+    def below_leaf_of(self, rank: int) -> frozenset[int]:
+        """The ranks that are attached to the same leaf; none if the rank is attached to the root."""
+        if self.leaves is None:
+            return frozenset(range(self.world_size))
+        return next((leaf for leaf in self.leaves if rank in leaf), frozenset())
+
+    def is_anybody_there(self, now_us: int) -> bool:
+        """Whether any member has been heard of a short while ago."""
+        return any(now_us - member.heard_us < GONE_US for member in self.members.values())
+
+    def member_at(self, address: Address) -> Member | None:
+        return next((m for m in self.members.values() if m.address == address), None)
+
+    def welcome(self, rank: int, data_address: Address | None, alive_every_us: int, levels: int) -> Welcome:
+        """The welcome of a rank. data_address: None if the switch lies on the way to the server."""
+        ip, port = data_address or ("", 0)
+        return Welcome(
+            job=self.number,
+            epoch=self.epoch,
+            rank=rank,
+            world_size=self.world_size,
+            micro_batches=self.micro_batches,
+            lanes=self.lanes,
+            slot_base=self.slot_base,
+            slot_count=self.slot_count,
+            first_seq=self.first_seq,
+            data_ip=ip,
+            data_port=port,
+            alive_every_us=alive_every_us,
+            help_mode=self.help_mode,
+            levels=levels,
+            leaf_ranks=sum(1 << other for other in self.below_leaf_of(rank)) if levels > 1 else 0,
+            seats=self.seats,
+            contribution_bits=self.contribution_bits,
+        )
+
+    def progress(self, rank: int, oldest: int) -> None:
+        """A rank reports the oldest result that it may still ask for; results that nobody needs are dropped."""
+        self.members[rank].oldest = oldest
+        known = [m.oldest for m in self.members.values()]
+        if len(known) == self.world_size:
+            behind = [serial_distance(self.sums.oldest_seq, o) for o in known if o is not None]
+            if len(behind) == self.world_size and min(behind) > 0:
+                self.sums.release((self.sums.oldest_seq + min(behind)) & SEQ_MASK)
+
+    @property
+    def ahead(self) -> int:
+        """What is before this number is complete: the rank that is furthest has all of it."""
+        passed = self.sums.oldest_seq
+        known = [serial_distance(passed, m.oldest) for m in self.members.values() if m.oldest is not None]
+        return (passed + max(known, default=0)) & SEQ_MASK
+
+    def disagreement(self, member: Member, sign: Alive) -> tuple[list[int], str] | None:
+        """Notes at which operation a rank is. Returns: which ranks sum different things, and what; None: nobody does."""
+        if sign.operation is None or sign.first is None or sign.values is None:
+            return None
+        at = member.at = Position(
+            rank=member.rank,
+            operation=sign.operation,
+            first=sign.first,
+            values=sign.values,
+            predicted=sign.predicted,
+        )
+        for other in self.members.values():
+            problem = (
+                None
+                if other.at is None or other is member
+                else at.disagreement(other.at, self.lanes, self.contribution_bits)
+            )
+            if problem is not None:
+                ranks = sorted((member.rank, other.rank))
+                return ranks, (
+                    f"{describe_ranks(ranks)} disagree about what they sum: {problem}; "
+                    "every rank must run the same operations, with the same sizes and keys, in the same order"
+                )
+        return None
+
+    def owing(self, waiting: Member) -> list[int]:
+        """Ranks that have not contributed to what a rank waits for, as far as all have said."""
+        if waiting.at is None or waiting.oldest is None:
+            return []
+        given = 0
+        behind = set()  # they wait for something before that themselves
+        for member in self.members.values():
+            if member.oldest is not None and serial_distance(waiting.oldest, member.oldest) > 0:
+                return []  # it has the sum: everybody has contributed
+            if member.at is not None and member.waiting:
+                if member.at.operation == waiting.at.operation:
+                    given |= member.given
+                elif member.at.operation < waiting.at.operation:
+                    behind.add(member.rank)
+        if self.seats:
+            return [rank for rank in self._owing_seats(given) if rank not in behind]
+        return [rank for rank in range(self.world_size) if self.map.bits_of(rank) & ~given and rank not in behind]
+
+    def _owing_seats(self, given: int) -> list[int]:
+        """Ranks that have a seat and have not contributed and, if there are free ones, those that have none."""
+        holders = self.seating.newest
+        owing = {rank for seat, rank in enumerate(holders) if self.map.bits_of_seat(seat) & ~given}
+        if len(holders) < self.seats:
+            owing.update(rank for rank in range(self.world_size) if rank not in holders)
+        return sorted(owing)
+
+    def whose(self, numbers: Iterable[int]) -> list[int]:
+        """The ranks behind what a worker takes for ranks: in a job with seats it only knows these."""
+        return self.seating.ranks_of(numbers) if self.seats else list(numbers)
+
+    def may_go(self, leaver: Member) -> bool:
+        """Whether those who stay have everything that a rank has which has asked to leave."""
+        staying = [m for m in self.members.values() if m.left_at is None]
+        return leaver.left_at is None or all(
+            serial_distance(leaver.left_at, self.first_seq if m.oldest is None else m.oldest) >= 0 for m in staying
+        )
+
+    def waits_for_the_gone(self, waiting: Member, now_us: int, bound_us: int) -> list[int]:
+        """Ranks that alone have what another waits for, and have not been heard of for so long; none: there are no such.
+
+        To be asked with each sign of life that says that the rank waits. It must have said so for as long: what it has not
+        asked for yet it may find in the switch.
+        """
+        if waiting.waits_us is None:
+            waiting.waits_us = now_us
+        if now_us - waiting.waits_us <= bound_us or waiting.oldest is None:
+            return []
+        if len(self.sums.complete(np.array([waiting.oldest])).seqs):
+            return []
+        ahead = [
+            m for m in self.members.values() if m.oldest is not None and serial_distance(waiting.oldest, m.oldest) > 0
+        ]
+        return [] if any(now_us - m.heard_us <= bound_us for m in ahead) else [m.rank for m in ahead]
+
+    def behind_the_departed(self, oldest: int) -> list[int]:
+        """Ranks that left before the operation that a waiting rank is at."""
+        return [
+            m.rank for m in self.members.values() if m.left_at is not None and serial_distance(m.left_at, oldest) >= 0
+        ]

@@ -1,0 +1,198 @@
+"""What the parameter server tells about its jobs to whoever looks for the reason why one is stuck. (protocol section 9.3)
+
+An answer tells of one job: the first whose number is not below the one asked for, and as many of its members as fit.
+`next` is what to ask for the rest. The question changes nothing. It is answered to programs on the same host, and on
+hosts from which a worker has joined; others are refused. It must be as long as the longest answer: so a forged one cannot
+make the server send more than the forger did.
+"""
+
+import ipaddress
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from sa_atp.protocol.job.errors import TransportError
+from sa_atp.protocol.job.serial import serial_distance
+from sa_atp.protocol.packets.control import (
+    MAX_BYTES,
+    Alive,
+    Describe,
+    Description,
+    FailureSummary,
+    MalformedError,
+    MemberStatus,
+    Refused,
+    Reply,
+    encode,
+    plain,
+    type_of,
+)
+from sa_atp.protocol.packets.datagrams import Address
+from sa_atp.protocol.packets.spec import MOST_RANKS
+from sa_atp.protocol.server.job import Job, Member, State
+
+MAX_DETAIL = 160  # characters of a failure's explanation
+LONGEST_MEMBER = 90  # bytes of what tells of one, without its two bitmaps
+
+
+# --- the server's side ----------------------------------------------------------------------------------------------------
+
+
+def may_ask(jobs: Mapping[int, Job], own_ip: str | None, address: Address) -> bool:
+    """Whether somebody at this address gets an answer."""
+    ip = address[0]
+    if ip == own_ip or ipaddress.ip_address(ip).is_loopback:
+        return True
+    return any(member.address[0] == ip for job in jobs.values() for member in job.members.values())
+
+
+def question(job: int, rank: int) -> Describe:
+    """What to send, as long as the answer may be."""
+    bare = Describe(job=job, rank=rank, pad=".")
+    return replace(bare, pad="." * (MAX_BYTES - len(encode(bare, request=0)) + 1))
+
+
+def answer(
+    jobs: Mapping[int, Job], asked: Describe, packet_bytes: int, now_us: int, *, known: bool = True, switch: str = ""
+) -> Description | Refused:
+    """Args: known: who asks may know. switch: where contributions go, if that is not here. Raises: MalformedError."""
+    if packet_bytes < MAX_BYTES:
+        raise MalformedError(f"a describe message must have {MAX_BYTES} bytes")
+    if not known:
+        return Refused(reason="it tells that on its own host, and on those of workers that have joined")
+    found = min((n for n in jobs if n >= asked.job), default=None)
+    if found is None:
+        return Description()
+    job = jobs[found]
+    ranks = [r for r in sorted(job.members) if r >= asked.rank or found != asked.job]
+    reply = replace(_of_job(job), switch=switch)
+    room = MAX_BYTES - LONGEST_MEMBER - 2 * len(str(1 << job.contribution_bits))
+    for rank in ranks:
+        status = _of_member(job, job.members[rank], now_us)
+        reply = replace(reply, members=[*reply.members, status], next=(found, rank + 1))
+        longest = replace(reply, next=(255, MOST_RANKS))
+        if len(encode(longest, request=0, reply=True)) > room:
+            break
+    if not ranks or reply.next is None or reply.next[1] > ranks[-1]:
+        reply = replace(reply, next=(found + 1, 0) if any(n > found for n in jobs) else None)
+    return reply
+
+
+def note(member: Member, sign: Alive, now_us: int) -> None:
+    """Takes from a worker's sign of life what a description needs."""
+    if sign.oldest != member.oldest:
+        member.moved_us = now_us
+    member.waiting, member.given, member.held = sign.waiting, sign.given, sign.held
+
+
+def _of_job(job: Job) -> Description:
+    failure = None
+    if job.failure is not None:
+        failure = FailureSummary(
+            reason=job.failure.reason,
+            ranks=_bitmap(job.failure.ranks),
+            detail=plain(job.failure.detail, MAX_DETAIL),
+        )
+    return Description(
+        job=job.number,
+        name=job.name,
+        epoch=job.epoch,
+        state=job.state.value,
+        world_size=job.world_size,
+        micro_batches=job.micro_batches,
+        seats=job.seats,
+        joined=_bitmap(job.members),
+        oldest=job.sums.oldest_seq,
+        failure=failure,
+    )
+
+
+def _of_member(job: Job, member: Member, now_us: int) -> MemberStatus:
+    return MemberStatus(
+        rank=member.rank,
+        ip=member.address[0],
+        port=member.address[1],
+        heard_ms=(now_us - member.heard_us) // 1000,
+        still_ms=(now_us - member.moved_us) // 1000,
+        ahead=None if member.oldest is None else serial_distance(job.sums.oldest_seq, member.oldest),
+        waiting=member.waiting,
+        given=member.given,
+        held=member.held,
+        left=member.left_at is not None,
+    )
+
+
+def _bitmap(ranks: Iterable[int]) -> int:
+    return sum(1 << rank for rank in ranks)
+
+
+# --- the side that asks ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    number: int
+    name: str
+    epoch: int
+    state: State
+    world_size: int
+    micro_batches: int
+    seats: int
+    """How many ranks are in a sum, the first that come; 0: all are."""
+    missing: tuple[int, ...]
+    """Ranks that have not joined."""
+    oldest: int
+    """Sequence number of the oldest fragment that somebody may still need."""
+    failure: str | None
+    failed_ranks: tuple[int, ...]
+    members: tuple[MemberStatus, ...]
+    switch: str = ""
+    """Where contributions go, HOST:PORT; "": the switch is on the way to the parameter server."""
+
+
+class JobStatusQuery:
+    """Puts the answers together: ask for `position` until it is None."""
+
+    def __init__(self) -> None:
+        self.position: tuple[int, int] | None = (0, 0)
+        self.jobs: dict[int, JobStatus] = {}
+
+    def receive(self, reply: Reply) -> None:
+        """Takes the answer to the question for `position`. Raises: TransportError: a refusal; MalformedError."""
+        if isinstance(reply, Refused):
+            raise TransportError(f"the parameter server does not tell about its jobs: {reply.reason}")
+        if not isinstance(reply, Description):
+            raise MalformedError(f"the answer is of type {type_of(reply)!r}")
+        asked, self.position = self.position, reply.next
+        if self.position is not None and asked is not None and self.position <= asked:
+            raise MalformedError("next does not lead on")
+        if reply.job is not None:
+            before = self.jobs[reply.job].members if reply.job in self.jobs else ()
+            self.jobs[reply.job] = _status(reply, reply.job, before)
+
+
+def _status(told: Description, number: int, before: tuple[MemberStatus, ...]) -> JobStatus:
+    try:
+        state = State(told.state)
+    except ValueError:
+        raise MalformedError(f"a job cannot be {told.state!r}") from None
+    return JobStatus(
+        number=number,
+        name=told.name,
+        epoch=told.epoch,
+        state=state,
+        world_size=told.world_size,
+        micro_batches=told.micro_batches,
+        seats=told.seats,
+        missing=tuple(rank for rank in range(told.world_size) if not told.joined >> rank & 1),
+        oldest=told.oldest,
+        failure=None if told.failure is None else told.failure.detail,
+        failed_ranks=() if told.failure is None else _ranks(told.failure.ranks),
+        members=(*before, *told.members),
+        switch=told.switch,
+    )
+
+
+def _ranks(bits: int) -> tuple[int, ...]:
+    return tuple(rank for rank in range(MOST_RANKS) if bits >> rank & 1)

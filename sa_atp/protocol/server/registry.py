@@ -1,0 +1,61 @@
+"""The parameter server's jobs: their names, numbers and shares of the switches' slots. (protocol section 7.1)"""
+
+from collections.abc import Callable
+
+from sa_atp.protocol.job.terms import Stated
+from sa_atp.protocol.packets.message_fields import MOST_SLOTS, HelpMode
+from sa_atp.protocol.server.job import Job, State
+
+MAX_JOBS = 255  # 0 is no job's number
+OVER = (State.ENDED, State.FAILED)
+
+
+class Registry:
+    def __init__(
+        self, *, lanes: int, contribution_bits: int, slots: int, slots_per_job: int, random_bits: Callable[[int], int]
+    ) -> None:
+        """Args: see ServerSettings and ParameterServer."""
+        self.jobs: dict[int, Job] = {}
+        self._lanes = lanes
+        self._contribution_bits = contribution_bits
+        self._slots = min(slots, MOST_SLOTS)
+        self._quota = min(slots_per_job, slots)
+        self._random_bits = random_bits
+
+    def named(self, name: str) -> Job | None:
+        return next((job for job in self.jobs.values() if job.name == name), None)
+
+    def add(
+        self, name: str, world_size: int, micro_batches: int, help_mode: HelpMode, seats: int, agree: Stated
+    ) -> Job | None:
+        """A new job; None if there are as many as there can be. One that is over gives its number away."""
+        number = next((n for n in range(1, MAX_JOBS + 1) if n not in self.jobs), None)
+        epoch = self._random_bits(8)
+        if number is None:
+            number = next((n for n, job in self.jobs.items() if job.state in OVER), None)
+            if number is None:
+                return None
+            # packets and events of the job that had the number are of another epoch then
+            epoch = (self.jobs.pop(number).epoch + 1) & 0xFF
+        job = Job(
+            name=name,
+            number=number,
+            epoch=epoch,
+            world_size=world_size,
+            micro_batches=micro_batches,
+            lanes=self._lanes,
+            slot_base=self._free_quota(),
+            slot_count=self._quota,
+            first_seq=self._random_bits(32),
+            help_mode=help_mode,
+            seats=seats,
+            contribution_bits=self._contribution_bits,
+            agree=agree,
+        )
+        self.jobs[number] = job
+        return job
+
+    def _free_quota(self) -> int:
+        """First slot of the quota that the fewest jobs use."""
+        live = [job.slot_base for job in self.jobs.values() if job.state not in OVER]
+        return min(range(0, self._slots, self._quota), key=lambda base: (live.count(base), base))

@@ -1,0 +1,113 @@
+"""Results going out: to everyone, to those who ask, and from those who are ahead. (protocol section 5.7)"""
+
+import numpy as np
+
+from sa_atp.basics.arrays import ByteRows, Seqs
+from sa_atp.protocol.job.serial import serial_distance
+from sa_atp.protocol.packets.control import Fetch, Recall, encode
+from sa_atp.protocol.packets.datagrams import Address, Burst
+from sa_atp.protocol.packets.header import bitmaps, first_byte, header_bytes, headers, lanes_of, size_of, words_of
+from sa_atp.protocol.packets.question_numbers import QUESTION_FLAGS
+from sa_atp.protocol.packets.spec import UDP_PORT, Flag, Kind
+from sa_atp.protocol.server.job import Job
+from sa_atp.protocol.server.outbox import EVERYBODY, Outbox
+from sa_atp.protocol.server.sums import Stored
+
+MAX_RECALL = 32  # results asked of other workers for one request
+
+
+class Serving:
+    def __init__(self, out: Outbox, switch: Address | None, *, aggregates: bool) -> None:
+        """Args: out: where datagrams go; switch, aggregates: see ServerSettings."""
+        self._out = out
+        self._switch = switch
+        self._aggregates = aggregates
+
+    def fan_out(self, job: Job, stored: Stored) -> None:
+        """A sum that was finished here goes to everyone: through the switch, which copies it."""
+        packets = result_packets(job, stored, Flag.FROM_PS | Flag.FAN_OUT)
+        if self._aggregates:
+            first_member = job.members[min(job.members)].address[0]
+            switch = self._switch or (first_member, UDP_PORT)
+            self._out.add_results((job.number, job.epoch, EVERYBODY), switch, stored.seqs, packets)
+            return
+        for rank, member in job.members.items():
+            self._out.add_results((job.number, job.epoch, rank), member.address, stored.seqs, packets)
+
+    def serve(self, job: Job, rank: int, seqs: Seqs) -> int:
+        """Sends stored results to one worker, but for those that wait to leave; returns how many there were."""
+        key = job.number, job.epoch, rank
+        waits = self._out.waits_for(key, seqs)
+        stored = job.sums.complete(seqs[~waits])
+        if len(stored.seqs):
+            job.stats.served += len(stored.seqs)
+            packets = result_packets(job, stored, Flag.FROM_PS)
+            self._out.add_results(key, job.members[rank].address, stored.seqs, packets)
+        return len(stored.seqs) + int(waits.sum())
+
+    def fetch(self, job: Job, rank: int, asked: Fetch) -> None:
+        """Sends what there is of a batch; what is missing at its beginning is asked of others."""
+        seqs = (asked.first + np.arange(asked.count)) & 0xFFFFFFFF
+        self.serve(job, rank, seqs)
+        # what comes first keeps the rank waiting, however much comes after it
+        known = np.isin(seqs, job.sums.complete(seqs).seqs)
+        if not known[0]:
+            missing = int(np.argmax(known)) if known.any() else asked.count
+            self.recall(job, rank, asked.first, min(missing, MAX_RECALL))
+
+    def answer_probe(self, job: Job, head: np.void) -> None:
+        """A switch passed a probe on because it holds nothing of that fragment."""
+        job.stats.probes += 1
+        rank = int(head["bits"])
+        if rank not in job.members:
+            job.stats.malformed += 1
+            return
+        seq = int(head["seq"])
+        if self.serve(job, rank, np.array([seq])):
+            return
+        self.recall(job, rank, seq)
+        width = job.contribution_bits
+        packets = np.zeros((1, header_bytes(width)), np.uint8)
+        reply = headers(packets)
+        reply[0] = head
+        reply["first"] = first_byte(Kind.PROBE_REPLY)
+        reply["flags"] = int(Flag.FROM_PS) | int(head["flags"]) & QUESTION_FLAGS
+        bitmaps(packets, width)[:] = words_of(job.sums.bits(seq), width)
+        self._out.append(Burst(job.members[rank].address, packets))
+
+    def recall(self, job: Job, rank: int, seq: int, count: int = 1) -> None:
+        """A rank waits for fragments that may be complete without our having seen it: those who are ahead know."""
+        others = [m for m in job.members.values() if m.rank != rank]
+        ahead = [m for m in others if m.oldest is not None and serial_distance(seq, m.oldest) > 0]
+        if ahead:
+            for n in range(count):
+                job.recalled.setdefault((seq + n) & 0xFFFFFFFF, set()).add(rank)
+        packet = encode(Recall(first=seq, count=count), request=0, job=job.number, epoch=job.epoch, reply=True)
+        self._out.extend(Burst.of(m.address, packet) for m in ahead)
+
+    def recalled_came(self, job: Job, seqs: Seqs) -> None:
+        """Sums that have just become known go to those who wait for them."""
+        for seq in seqs.tolist():
+            for rank in job.recalled.pop(seq, ()):
+                self.serve(job, rank, np.array([seq]))
+
+
+def result_packets(job: Job, stored: Stored, flags: Flag) -> ByteRows:
+    """Stored results of a job, as the parameter server sends them.
+
+    Args: flags: of all; those that collided say so besides.
+    """
+    width = job.contribution_bits
+    packets = np.empty((len(stored.seqs), size_of(Kind.RESULT, job.lanes, width)), np.uint8)
+    head = headers(packets)
+    head["first"] = first_byte(Kind.RESULT)
+    head["flags"] = np.where(stored.collided, flags | Flag.COLLISION, flags)
+    head["slot"] = job.slot_base + stored.seqs % job.slot_count
+    head["job"] = job.number
+    head["epoch"] = job.epoch
+    head["exponent"] = stored.exponents
+    head["tag"] = stored.tags
+    head["seq"] = stored.seqs
+    bitmaps(packets, width)[:] = words_of(job.fan_in, width)
+    lanes_of(packets, width)[:] = stored.lanes
+    return packets

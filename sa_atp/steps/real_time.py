@@ -1,0 +1,80 @@
+"""Runs steps in real time, on a communicator and an emulated device."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from sa_atp.basics.arrays import Values
+from sa_atp.net.clock import now_us
+from sa_atp.net.communicator import Communicator
+from sa_atp.net.session import Asking, Sum
+from sa_atp.protocol.packets.control import Reply, Request
+from sa_atp.steps.device import Cancelled, Device
+from sa_atp.steps.step import Compute, StepRunner, Steps, Wait, Workload, gradient_of, samples_of
+from sa_atp.steps.step_record import StepRecord
+
+T = TypeVar("T")
+
+
+class CommunicatorHost(Asking):
+    """A communicator as a step sees it."""
+
+    def __init__(self, comm: Communicator) -> None:
+        self.membership = comm.membership
+        self.helping = comm.helping
+        self._comm = comm
+
+    def now_us(self) -> int:
+        return now_us()
+
+    def begin(self, values: int, key: object = "gradient") -> Sum:
+        return self._comm.begin(values, key=key)
+
+    def contribute(self, sum_: Sum, parts: Sequence[Values], bits: int, *, on_behalf: bool) -> None:
+        self._comm.contribute(sum_, parts, bits, on_behalf=on_behalf)
+
+    def probe(self, sum_: Sum) -> None:
+        self._comm.probe(sum_)
+
+    def ask(self, question: Request, understand: Callable[[Reply | None], T]) -> "Future[T]":
+        return self._comm.ask(question, understand)
+
+
+def run_step(stepper: StepRunner, device: Device, workload: Workload, step: int) -> tuple[StepRecord, Sum]:
+    """One step; blocks until it is over. Raises: TransportError."""
+    record, sum_ = drive(stepper.run(step), lambda effect: _compute(effect, device, workload))
+    return record, sum_
+
+
+def drive(effects: Steps, compute: Callable[[Compute], tuple[Values, float] | None]) -> Any:
+    """Does what a generator of effects yields; blocks until it is over.
+
+    Args: compute: gradient and loss of a micro-batch, or None if it was stopped. Returns: what the generator returns.
+    """
+    answer: Any = None
+    while True:
+        try:
+            effect = effects.send(answer)
+        except StopIteration as over:
+            return over.value
+        answer = _wait(effect) if isinstance(effect, Wait) else compute(effect)
+
+
+def _wait(effect: Wait) -> bool:
+    timeout = None if effect.timeout_us is None else effect.timeout_us / 1e6
+    try:
+        (effect.future or Future()).exception(timeout)
+    except TimeoutError:
+        return False
+    return True
+
+
+def _compute(effect: Compute, device: Device, workload: Workload) -> tuple[Values, float] | None:
+    def work() -> tuple[Values, float]:
+        return gradient_of(workload, effect)
+
+    try:
+        found: tuple[Values, float] = device.run(samples_of(workload, effect), work, effect.stop)
+    except Cancelled:
+        return None
+    return found

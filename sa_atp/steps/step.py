@@ -1,0 +1,468 @@
+"""One synchronous step of one worker: compute, contribute, help, take the sum. (protocol section 10)
+
+ATP is the same step without help. Under SA-ATP a worker gives up what it has not begun when others could do it sooner, and
+when it has contributed and waits, it looks at what the switch holds, offers to work, and contributes that as well.
+
+The step is a generator, so that it runs in real and in virtual time alike: it yields what takes time (`Compute`, `Wait`)
+and is sent the outcome. Everything else it does through `Host`, whose calls return at once.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from statistics import median_low
+from typing import Any, Protocol, cast
+
+import numpy as np
+
+from sa_atp.basics.arrays import Values
+from sa_atp.net.helping import Helping, OwnShard
+from sa_atp.net.promise import first_of, then_at_once
+from sa_atp.protocol.batches.deal import Deal
+from sa_atp.protocol.help.progress import SendProgress
+from sa_atp.protocol.help.projection import LEAST_SENDING_US, WRITTEN_AHEAD_US
+from sa_atp.protocol.help.silence import REPEATED
+from sa_atp.protocol.job.membership import Membership
+from sa_atp.protocol.packets.control import Seated, Taken
+from sa_atp.protocol.packets.help_messages import Nothing, Work
+from sa_atp.steps.step_record import Activity, Piece, StepRecord, account
+
+IDLE_ANSWER_US = 20_000  # for which data waits to hear which way it should go, if answers take no longer
+IDLE_ANSWERS = 4  # ... nor longer than so many answers take
+WEIGHT_OF_A_SAMPLE = 100  # where shards differ; micro-batches of a shard have parts of a sample more or less
+LEAST_SENT = 1 / 8  # of a contribution: that tells how long all of it takes to leave, less does not
+LEAST_LATER = 1 / 8  # of the time that an answer takes: so much later matters little
+OFFER_AHEAD = 1.25  # round trips before a worker is free that it asks for work, if there will be some
+
+
+class Workload(Protocol):
+    """What is trained; every worker has the same."""
+
+    values: int
+    micro_batch_size: int
+
+    def gradient(self, step: int, shard: int, micro_batch: int) -> tuple[Values, float]: ...
+    def apply(self, gradient: Values) -> None: ...
+
+
+class DealtWorkload(Workload, Protocol):
+    """One whose shards may have any number of samples."""
+
+    def gradient_of(self, step: int, shard: int, micro_batch: int, samples: range) -> tuple[Values, float]: ...
+
+
+class PendingSum(Protocol):
+    """A sum under way."""
+
+    @property
+    def missing_bits(self) -> int | None: ...
+    @property
+    def progress(self) -> SendProgress | None: ...
+    @property
+    def overtaken(self) -> bool: ...
+    @property
+    def sending(self) -> tuple[tuple[int, int], ...]: ...
+    @property
+    def sent_share(self) -> float: ...
+    @property
+    def future(self) -> "Future[Values]": ...
+
+
+class Host(Protocol):
+    """What a step needs of the worker that it runs on; no call blocks."""
+
+    membership: Membership
+    helping: Helping
+
+    def now_us(self) -> int: ...
+    def begin(self, values: int, key: object = "gradient") -> PendingSum: ...
+    def contribute(self, sum_: Any, parts: Sequence[Values], bits: int, *, on_behalf: bool) -> None: ...
+    def probe(self, sum_: Any) -> None: ...
+    def take_seat(self, step: int) -> "Future[Seated | Taken | None]": ...
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Compute a micro-batch, unless `stop` is done first. Sent back: (gradient, loss), or None if it was stopped."""
+
+    step: int
+    shard: int
+    micro_batch: int
+    stop: "Future[Any] | None"
+    weights: Values | None = None
+    """float32[values]: the parameters to compute it with; None: those that the worker has."""
+    samples: range | None = None
+    """Its places in the step's global batch, one or more; None: all micro-batches have the same number."""
+
+
+def gradient_of(workload: Workload, work: Compute) -> tuple[Values, float]:
+    """Computes it: float32[values], and the micro-batch's mean loss."""
+    if work.samples is None:
+        return workload.gradient(work.step, work.shard, work.micro_batch)
+    return cast(DealtWorkload, workload).gradient_of(work.step, work.shard, work.micro_batch, work.samples)
+
+
+def samples_of(workload: Workload, work: Compute) -> int:
+    """How many samples it has."""
+    return workload.micro_batch_size if work.samples is None else len(work.samples)
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Wait for a future, at most so long (None: however long it takes). Sent back: whether it is done."""
+
+    future: "Future[Any] | None"
+    timeout_us: int | None = None
+
+
+Effect = Compute | Wait
+Steps = Generator[Effect, Any, Any]
+Offered = Future[Work | Nothing]
+Lot = dict[int, Values]
+"""Gradients, by the contribution that each is, as a bitmap."""
+
+
+class StepRunner(Protocol):
+    """Runs one worker's steps."""
+
+    def run(self, step: int) -> Steps:
+        """One step, up to and including the optimiser.
+
+        Args: step: its number, which decides what is computed, the same on every rank; it may have been given before.
+        Returns: (StepRecord, the sum). Raises: TransportError.
+        """
+
+
+class Stepper:
+    def __init__(
+        self,
+        host: Host,
+        workload: Workload,
+        *,
+        helps: bool,
+        patience: float,
+        pause_us: Callable[[int], int] = lambda step: 0,
+    ) -> None:
+        """Args:
+        helps: leave micro-batches to others, and help when waiting.
+        patience: share of its own compute time that a leader waits before it offers help.
+        pause_us: how long to stop in the middle of a step.
+        """
+        self.host = host
+        self.workload = workload
+        self.helps = helps
+        self.patience = patience
+        self.pause_us = pause_us
+        self.rank = host.membership.rank
+        self.micro_batches = host.membership.micro_batches
+        self._number = -1  # of the step, as the parameter server knows it: see Helping.begin_step
+        self._typical_us = 1
+        self.deal: Deal | None = None
+        """Which samples each micro-batch of the step has; None: all have the same number."""
+        self._may_be_behind = False  # others may be steps ahead: they did not wait for our last one
+        # contributions that others should have sent: until when they are held back, and whether on behalf of somebody
+        self._withheld: list[tuple[int, Lot, bool]] = []
+
+    def run(self, step: int) -> Steps:
+        """See StepRunner."""
+        record = StepRecord(step, self.host.now_us())
+        self._number = self.host.helping.begin_step()
+        self.host.helping.weight = self._weight(self.rank)
+        self._withheld.clear()
+        sum_ = self.host.begin(self.workload.values)
+        arrived_us: list[int] = []
+        then_at_once(sum_.future, lambda _: arrived_us.append(self.host.now_us()))
+        is_overtaken = yield from self._is_overtaken(sum_)
+        if not is_overtaken:
+            offer, unsent = yield from self._own_shard(step, sum_, record)
+        contributed_us = self.host.now_us()
+        if self.helps and not is_overtaken:
+            yield from self._help(step, sum_, record, offer, unsent)
+        yield Wait(sum_.future)
+        unseen_us = self.host.now_us() - min(arrived_us, default=self.host.now_us())
+        self._may_be_behind = is_overtaken or unseen_us > self.host.helping.answer_us() > 0
+        self._note_sent(sum_)
+        self.workload.apply(sum_.future.result())
+        record.end_us = self.host.now_us()
+        account(record, contributed_us, sum_.sending)
+        return record, sum_
+
+    def _is_overtaken(self, sum_: PendingSum) -> Steps:
+        """Whether others have done our part of this step before we began it: then we take the sum, and compute nothing.
+
+        Some work cannot be stopped, such as one long call. Who sees a sum later than an answer takes may be steps behind:
+        it looks at what there is of the next one first, for as long as two answers take. (protocol section 10.1)
+        """
+        if self.helps and self._may_be_behind and not sum_.overtaken:
+            yield Wait(sum_.future, 2 * self.host.helping.answer_us())
+        return self.helps and (sum_.overtaken or sum_.future.done())
+
+    def _note_sent(self, sum_: PendingSum) -> None:
+        """How long our contribution kept our link busy, or the slots: a round trip for so many fragments at a time."""
+        if sum_.sent_share < LEAST_SENT:
+            return
+        helping, progress = self.host.helping, sum_.progress
+        written_us = round(sum(end - start for start, end in sum_.sending) / sum_.sent_share)
+        member = self.host.membership
+        slots_us = round((self.workload.values / member.lanes / member.slot_count - 1) * helping.answer_us())
+        if progress is not None and progress.send_us:
+            # what was written ahead left later; but an answer may be late for other reasons
+            there_us = progress.send_us - helping.answer_us()
+            helping.sent(max(1, written_us, slots_us, min(there_us, written_us + WRITTEN_AHEAD_US)))
+        elif max(written_us, slots_us) > WRITTEN_AHEAD_US:
+            helping.sent(max(written_us, slots_us))
+
+    # --- own work -------------------------------------------------------------------------------------------------------
+
+    def _own_shard(self, step: int, sum_: PendingSum, record: StepRecord) -> Steps:
+        """Returns: an offer to help that was made ahead, None: there was none; and what leaves with what that brings."""
+        parts: Lot = {}
+        waited_us = 0
+        pause_us = self.pause_us(step)
+        shard = self.host.helping.own_shard(self._number) if self.helps else None
+        offer: Offered | None = None
+        own = iter(range(self.micro_batches))
+        empty = 0 if self.deal is None else self.deal.empty(self.rank)  # those without samples come first
+        while not sum_.future.done():  # or others have done it all
+            m = next(own, None) if shard is None else shard.take()
+            if m is None:
+                more = None if shard is None else shard.more()
+                if more is None:
+                    break
+                if parts and not more.done() and self._leaves_before_answer(record, waited_us):
+                    self._contribute(sum_, parts, on_behalf=False)
+                    parts = {}
+                waits_from_us = self.host.now_us()
+                yield Wait(first_of(more, sum_.future))
+                waited_us += self.host.now_us() - waits_from_us
+                continue
+            if pause_us and m == (empty + self.micro_batches) // 2:
+                start = self.host.now_us()
+                yield Wait(None, pause_us)
+                record.activities.append(Activity("pause", start, self.host.now_us()))
+            if shard is not None and offer is None and self._should_offer_ahead(shard, is_first=m == 0):
+                offer = self._offer(sum_, busy_us=shard.left_us + self._typical_us)
+            stop = sum_.future if shard is not None else None
+            gradient = yield from self._compute(step, self.rank, m, record, stop)
+            if gradient is None:
+                self._was_cut_off(record.activities[-1])
+                break
+            if shard is not None:
+                shard.done()
+            parts[self.host.membership.bit(self.rank, m)] = gradient
+        if record.micro_batches:
+            if self.helps and not sum_.future.done():
+                # ahead of the data: it is computed, so what is late is not the device
+                idle = self.host.helping.idle(self._number)
+                timeout_us = self._wait_for_word_us(record, sum(parts), waited_us) if parts else 0
+                if timeout_us:
+                    # the answer says which way the data goes; one that is lost is not worth waiting for
+                    yield Wait(first_of(idle, sum_.future), timeout_us)
+            if self._leaves_with_help(offer):
+                return offer, parts
+            self._contribute(sum_, parts, on_behalf=False)
+        return offer, {}
+
+    def _leaves_before_answer(self, record: StepRecord, waited_us: int) -> bool:
+        """Whether what is computed does not wait for word of more: that is far away, and two contributions cost little.
+
+        Args: see _wait_for_word_us.
+        """
+        helping = self.host.helping
+        if self.host.membership.levels > 1 or self._was_away(record, waited_us):
+            return False
+        return helping.answer_us() > IDLE_ANSWER_US and helping.should_not_wait
+
+    def _leaves_with_help(self, offer: "Offered | None") -> bool:
+        """Whether our own contribution waits for what we have been given to do for others. On a slow link two take twice as
+        long, and the sum waits for the second one.
+        """
+        if offer is None or not offer.done() or self.host.helping.sent_us < LEAST_SENDING_US:
+            return False
+        work, member = offer.result(timeout=0), self.host.membership
+        if not isinstance(work, Work) or work.backup:
+            return False
+        return self._is_summed_below(work.shard) and (member.levels <= 1 or not self.host.helping.may_cross)
+
+    def _is_summed_below(self, shard: int) -> bool:
+        """Whether what we do of a shard is summed where our own is: by the one switch that there is, or our leaf."""
+        member = self.host.membership
+        return member.levels <= 1 or not member.bits_of(shard) & ~(member.leaf_bits | member.bits_of(member.rank))
+
+    def _wait_for_word_us(self, record: StepRecord, bits: int, waited_us: int) -> int:
+        """How long to wait, before our own contribution leaves, for what the parameter server says of it.
+
+        Args: bits: what it consists of. waited_us: for how long we have waited for the parameter server's answers already.
+        """
+        helping = self.host.helping
+        answer_us = helping.answer_us()
+        patience_us = IDLE_ANSWERS * answer_us + 1_000
+        if self._was_away(record, waited_us):
+            return patience_us
+        is_shared = helping.may_cross or bits != self.host.membership.bits_of(self.rank)
+        if self.host.membership.levels > 1 and is_shared and answer_us <= IDLE_ANSWER_US:
+            return min(IDLE_ANSWER_US, patience_us)
+        return 0
+
+    def _was_away(self, record: StepRecord, waited_us: int) -> bool:
+        """Whether others may have taken us for silent, and done what we are about to send: not where each took long, they
+        know that.
+        """
+        took_us = [a.end_us - a.start_us for a in record.activities if a.kind == "compute"]
+        away_us = self.host.now_us() - record.start_us - waited_us - len(took_us) * median_low(took_us or [0])
+        # see Silence.begins_us
+        return away_us >= LEAST_SENDING_US + 2 * (1 + REPEATED) * self.host.helping.answer_us()
+
+    def _contribute(self, sum_: PendingSum, lot: Lot, *, on_behalf: bool) -> None:
+        """Adds contributions to a sum, but for those of which others should have sent copies: what overlaps partly takes
+        long to sort out. Those leave later, if they are still missing.
+        """
+        copied = {bit: lot[bit] for bit in lot if self.host.helping.copied & bit} if len(lot) > 1 else {}
+        if copied:
+            until_us = self.host.now_us() + max(LEAST_SENDING_US, 2 * self.host.helping.answer_us())
+            self._withheld.append((until_us, copied, on_behalf))
+        self._send(sum_, {bit: lot[bit] for bit in lot if bit not in copied}, on_behalf=on_behalf)
+
+    def _send_withheld(self, sum_: PendingSum) -> None:
+        now_us = self.host.now_us()
+        for until_us, lot, on_behalf in self._withheld:
+            if now_us >= until_us:
+                self._send(sum_, lot, on_behalf=on_behalf)
+        self._withheld = [each for each in self._withheld if now_us < each[0]]
+
+    def _unless_withheld_us(self, timeout_us: int | None) -> int | None:
+        """How long to wait at most: until something that is withheld has to leave, or as long as is said."""
+        times = [max(1, until_us - self.host.now_us()) for until_us, _, _ in self._withheld]
+        return min([*times, *([] if timeout_us is None else [timeout_us])], default=None)
+
+    def _send(self, sum_: PendingSum, lot: Lot, *, on_behalf: bool) -> None:
+        if lot:
+            bits = sorted(lot)
+            self.host.contribute(sum_, [lot[bit] for bit in bits], sum(bits), on_behalf=on_behalf)
+
+    def _should_offer_ahead(self, shard: OwnShard, *, is_first: bool) -> bool:
+        """Whether there will be something to do for others, and the answer takes until we are free.
+
+        Args: is_first: nothing is computed yet. Who leaves something to others says so when it begins the step, as all do
+            at about the same time: an offer that is there before that is for nothing, and the next one a round trip later.
+        """
+        helping = self.host.helping
+        answer_us = helping.answer_us()
+        if is_first and shard.left_us and self._typical_us <= LEAST_LATER * answer_us:
+            return False
+        return helping.helps and not helping.is_slower and shard.left_us <= OFFER_AHEAD * answer_us
+
+    def _weight(self, shard: int) -> int:
+        """How much work a micro-batch of a shard is, in a unit that all workers have."""
+        return 1 if self.deal is None else max(1, round(WEIGHT_OF_A_SAMPLE * self.deal.piece_size(shard)))
+
+    def _scaled_us(self, us: int, shard: int, to_shard: int) -> int:
+        """What takes so long for a micro-batch of one shard, for one of another."""
+        return us if self.deal is None else round(us * self._weight(to_shard) / self._weight(shard))
+
+    # --- other workers' work --------------------------------------------------------------------------------------------
+
+    def _help(self, step: int, sum_: PendingSum, record: StepRecord, offer: "Offered | None", unsent: Lot) -> Steps:
+        """Until the sum is there: what is missing, who has work, compute it, contribute it.
+
+        Args: offer: that was made while we computed our own. unsent: of our own, which leaves with what that brings.
+        """
+        if offer is None or self.host.membership.levels > 1:  # where the way of our data is the ledger's concern
+            self.host.probe(sum_)
+        if offer is None:
+            own_us = sum(a.end_us - a.start_us for a in record.activities if a.kind == "compute")
+            if (yield Wait(sum_.future, int(self.patience * own_us))):
+                return
+            offer = self._offer(sum_, busy_us=0)
+        # computed and not sent yet: what our leaf sums, and what it does not; what is backed up by itself: its holder may
+        # send it, too
+        gathered: list[Lot] = [unsent, {}]
+        while True:
+            self._send_withheld(sum_)
+            if not offer.done() and self.host.helping.should_not_wait:
+                self._send_help(sum_, gathered)
+            # an answer may be stuck behind the data of a congested link
+            yield Wait(first_of(offer, sum_.future), self._unless_withheld_us(None))
+            if sum_.future.done():
+                return
+            if not offer.done():
+                continue
+            work = offer.result(timeout=0)
+            if isinstance(work, Nothing):
+                self._send_help(sum_, gathered)
+                # of an answer to an offer made ahead, a part of that has passed
+                ago_us = self.host.now_us() - self.host.helping.answered_us
+                again_us = self._unless_withheld_us(max(0, work.again_us - ago_us))
+                if not again_us or not (yield Wait(sum_.future, again_us)):
+                    self._send_withheld(sum_)
+                    self.host.probe(sum_)
+                    offer = self._offer(sum_, busy_us=0)
+                continue
+            shard, micro_batches = work.shard, work.micro_batches
+            lot = gathered[0 if self._is_summed_below(shard) else 1]
+            if work.backup:
+                gathered.append(lot := {})
+            # the next piece is asked for while this one is computed
+            offer = self._offer(sum_, busy_us=len(micro_batches) * self._scaled_us(self._typical_us, self.rank, shard))
+            for m in micro_batches:
+                gradient = yield from self._compute(step, shard, m, record, sum_.future)
+                if gradient is None:
+                    return  # the sum came first
+                lot[self.host.membership.bit(shard, m)] = gradient
+                self._send_withheld(sum_)
+
+    def _send_help(self, sum_: PendingSum, gathered: list[Lot]) -> None:
+        for lot in gathered:
+            self._contribute(sum_, lot, on_behalf=True)
+        gathered[:] = [{}, {}]
+
+    def _offer(self, sum_: PendingSum, busy_us: int) -> "Offered":
+        missing = sum_.missing_bits
+        if missing is None:
+            missing = self.host.membership.fan_in & ~self.host.membership.bits_of(self.rank)
+        return self.host.helping.offer(self._number, missing, busy_us=busy_us, progress=sum_.progress)
+
+    # --- common -----------------------------------------------------------------------------------------------------------
+
+    def _compute(
+        self, step: int, shard: int, micro_batch: int, record: StepRecord, stop: "Future[Any] | None"
+    ) -> Steps:
+        """One micro-batch's gradient; None if it was stopped because nobody needs it. Writes down what it was: of its own
+        shard also where the parameter server gave a worker back what it had left to others.
+        """
+        samples = None if self.deal is None else self.deal.samples(shard, micro_batch)
+        if samples is not None and not samples:
+            return self._computed(record, shard, micro_batch, np.zeros(self.workload.values, np.float32))
+        kind = "compute" if shard == self.rank else "help"
+        start = self.host.now_us()
+        label = f"shard {shard}, micro-batch {micro_batch}"
+        outcome = yield Compute(step, shard, micro_batch, stop, samples=samples)
+        end = self.host.now_us()
+        if outcome is None:
+            record.activities.append(Activity(kind, start, end, label + ", cancelled"))
+            return None
+        gradient, loss = outcome
+        self._took(self._scaled_us(end - start, shard, self.rank))
+        record.activities.append(Activity(kind, start, end, label))
+        record.losses.append(loss)
+        return self._computed(record, shard, micro_batch, gradient)
+
+    def _computed(self, record: StepRecord, shard: int, micro_batch: int, gradient: Values) -> Values:
+        record.computed.append((shard, micro_batch, gradient))
+        record.pieces.append(Piece(record.step, shard, micro_batch, self.host.now_us()))
+        if shard == self.rank:
+            record.micro_batches += 1
+        else:
+            record.helped += 1
+        return gradient
+
+    def _was_cut_off(self, work: Activity) -> None:
+        """The sum came while it was at its own shard. Where the last micro-batch would have taken longer than usual, the
+        others are told so: they need not find out anew in every step.
+        """
+        if work.end_us - work.start_us > self._typical_us:
+            self._took(work.end_us - work.start_us, cut_off=True)
+
+    def _took(self, elapsed_us: int, *, cut_off: bool = False) -> None:
+        self._typical_us = max(1, elapsed_us)
+        self.host.helping.took(self._typical_us, cut_off=cut_off)

@@ -1,0 +1,129 @@
+"""A training step's sum that consists of several: one for each segment of the layout."""
+
+import contextlib
+import functools
+import operator
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from typing import TypeVar
+
+import numpy as np
+
+from sa_atp.basics.arrays import Values
+from sa_atp.net.clock import now_us
+from sa_atp.net.communicator import Communicator
+from sa_atp.net.session import Asking, Sum
+from sa_atp.protocol.help.progress import SendProgress
+from sa_atp.protocol.packets.control import Reply, Request
+from sa_atp.steps.workloads.layout import Layout
+
+T = TypeVar("T")
+
+
+class SegmentedSum:
+    """Looks like a single sum under way (see step.PendingSum); done when all its segments are."""
+
+    def __init__(self, sums: Sequence[Sum], out: Values) -> None:
+        self.sums = sums
+        self.out = out
+        """float32[values]: receives the sums."""
+        self.future: Future[Values] = Future()
+        self.sent: list[int] = [0] * len(sums)
+        """Contributions to each segment that have been handed over one by one."""
+        self._left = len(sums)
+        self._lock = (
+            threading.Lock()
+        )  # one that is done already calls back from here, others from the connection's thread
+        for sum_ in sums:
+            sum_.future.add_done_callback(self._on_done)
+
+    def _on_done(self, future: "Future[Values]") -> None:
+        error = future.exception()
+        with self._lock:
+            self._left -= 1
+            over = self._left == 0
+        if error is not None:
+            with contextlib.suppress(InvalidStateError):  # another segment has failed before
+                self.future.set_exception(error)
+        elif over:
+            with contextlib.suppress(InvalidStateError):
+                self.future.set_result(self.out)
+
+    @property
+    def missing_bits(self) -> int | None:
+        """Contributions that some segment lacks; None: not known."""
+        known = [s.missing_bits for s in self.sums if not s.future.done() and s.missing_bits is not None]
+        return functools.reduce(operator.or_, known) if known else None
+
+    @property
+    def overtaken(self) -> bool:
+        """Whether others have done this rank's part of a segment, and therefore do it of all."""
+        return any(s.overtaken for s in self.sums)
+
+    @property
+    def progress(self) -> SendProgress | None:
+        return None  # not worked out for several sums at once
+
+    @property
+    def sending(self) -> tuple[tuple[int, int], ...]:
+        return tuple(sorted(stretch for s in self.sums for stretch in s.sending))
+
+    @property
+    def sent_share(self) -> float:
+        return sum(s.sent_share * s.values for s in self.sums) / sum(s.values for s in self.sums)
+
+
+class BucketedHost(Asking):
+    """A communicator as a step of segmented sums sees it (see step.Host)."""
+
+    def __init__(self, communicator: Communicator, layout: Layout) -> None:
+        self.membership = communicator.membership
+        self.helping = communicator.helping
+        self.current: SegmentedSum | None = None
+        self._communicator = communicator
+        self._layout = layout
+
+    def now_us(self) -> int:
+        return now_us()
+
+    def begin(self, values: int, key: object = "backup") -> SegmentedSum:
+        out = np.empty(values, np.float32)
+        sums = [
+            self._communicator.begin(
+                segment.end - segment.start,
+                key=(key, number),
+                out=out[segment.start : segment.end],
+                scale=1.0 / self.membership.world_size if segment.mean else 1.0,
+            )
+            for number, segment in enumerate(self._layout.segments)
+        ]
+        self.current = SegmentedSum(sums, out)
+        return self.current
+
+    def contribute(self, sum_: SegmentedSum, parts: Sequence[Values], bits: int, *, on_behalf: bool) -> None:
+        """Adds contributions to all segments, but for those that have them already."""
+        for number, segment in enumerate(self._layout.segments):
+            if sum_.sent[number] & bits != bits:
+                slices = [part[segment.start : segment.end] for part in parts]
+                self._communicator.contribute(sum_.sums[number], slices, bits, on_behalf=on_behalf)
+
+    def contribute_segment(self, number: int, values: Values, bit: int) -> None:
+        """Adds one contribution to one segment of the current sum. Args: values: float32, all segments."""
+        if self.current is None:
+            return
+        segment = self._layout.segments[number]
+        own = bool(bit & self.membership.bits_of(self.membership.rank))
+        part = values[segment.start : segment.end]
+        self._communicator.contribute(self.current.sums[number], [part], bit, on_behalf=not own)
+        self.current.sent[number] |= bit
+
+    def probe(self, sum_: SegmentedSum) -> None:
+        """Asks about the last segment that is not complete: whoever has sent that has sent everything."""
+        for part in reversed(sum_.sums):
+            if not part.future.done():
+                self._communicator.probe(part)
+                return
+
+    def ask(self, question: Request, understand: Callable[[Reply | None], T]) -> "Future[T]":
+        return self._communicator.ask(question, understand)

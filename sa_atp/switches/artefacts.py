@@ -1,0 +1,268 @@
+"""Where the compiled P4 programs and the plan files are: in the repository, or inside the installed package.
+
+A compiled program has the digest of its sources beside it (origin.json). Whoever loads one whose sources have changed since
+is told so, once; with SA_ATP_STRICT in the environment it is an error.
+"""
+
+import hashlib
+import json
+import os
+import sys
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NoReturn
+
+from sa_atp.basics.errors import MissingPartError, UserError
+from sa_atp.basics.inputs import read_text
+from sa_atp.basics.words import join
+from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, WIDE_BUILDS
+
+NAME = "sa_atp"
+_PACKAGE = Path(__file__).resolve().parents[1]
+# a wheel carries a copy; an editable install stands beside the sources
+_PLACES = (_PACKAGE / "_data" / "p4src" / "compiled", _PACKAGE.parent / "p4src" / "compiled")
+_PLANS = (_PACKAGE / "_data" / "topologies", _PACKAGE.parent / "topologies")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CompiledProgram:
+    """A program for BMv2 and the embedded target.
+
+    lanes: values a packet; contributions: bits of its bitmap. None where the folder does not say.
+    """
+
+    json_path: Path
+    p4info_path: Path
+    lanes: int | None
+    contributions: int | None = None
+
+    def device_config(self) -> bytes:
+        """BMv2 JSON, as P4Runtime's p4_device_config. Raises: UserError."""
+        try:
+            return self.json_path.read_bytes()
+        except OSError as error:
+            raise UserError(f"{self.json_path}: {error.strerror or error}") from None
+
+    def p4info(self) -> str:
+        """The P4Info in text form. Raises: UserError."""
+        return read_text(self.p4info_path)
+
+    @property
+    def cookie(self) -> int:
+        """Names the program to P4Runtime: the same bytes, the same number."""
+        return int.from_bytes(hashlib.sha256(self.device_config()).digest()[:8], "big")
+
+
+def program(lanes: int = 64, contributions: int = CONTRIBUTION_BITS) -> CompiledProgram:
+    """The aggregation program for packets of so many lanes, with bits for so many contributions.
+
+    Raises: UserError: there is no such build; it lists those that there are. MissingPartError: there are none at all.
+    """
+    if contributions != CONTRIBUTION_BITS:
+        return from_folder(_wide_builds().get((lanes, contributions)) or _no_build(lanes, contributions))
+    known = builds()
+    if lanes not in known:
+        raise UserError(f"lanes {lanes}: there is no such build of the P4 program; there is {_list(known)}")
+    return from_folder(known[lanes])
+
+
+def builds() -> dict[int, Path]:
+    """Folders of the v1model builds with bitmaps of 64 bits, by lanes."""
+    return {lanes: path for (lanes, contributions), path in all_builds().items() if contributions == CONTRIBUTION_BITS}
+
+
+def most_contributions(lanes: int) -> int:
+    """How many contributions the widest build for packets of so many lanes has bits for."""
+    return max((most for width, most in WIDE_BUILDS if width == lanes), default=CONTRIBUTION_BITS)
+
+
+def contributions_for(lanes: int, needed: int) -> int | None:
+    """The bits of the smallest build for packets of so many lanes that has so many at least; None: there is none."""
+    builds = (CONTRIBUTION_BITS, *(most for width, most in WIDE_BUILDS if width == lanes))
+    return min((most for most in builds if most >= needed), default=None)
+
+
+def wide_enough(lanes: int, needed: int, name: str = "--contributions") -> int:
+    """What contributions_for finds. Args: name: what asks for so many. Raises: UserError: no build has so many."""
+    found = contributions_for(lanes, needed) if needed >= 1 else None
+    if found is None:
+        more = [f"{most} with {width}" for width, most in WIDE_BUILDS if most > most_contributions(lanes)]
+        others = f" ({_list(more)})" if more else ""
+        raise UserError(f"{name} {needed}: expected 1 to {most_contributions(lanes)} with {lanes} lanes{others}")
+    return found
+
+
+def _no_build(lanes: int, contributions: int) -> NoReturn:
+    known = [f"{most} with {width} lanes" for width, most in _wide_builds()]
+    raise UserError(
+        f"contributions {contributions} with {lanes} lanes: there is no such build of the P4 program; "
+        f"there is {_list([f'{CONTRIBUTION_BITS} with each number of lanes', *known])}"
+    )
+
+
+def _wide_builds() -> dict[tuple[int, int], Path]:
+    return {build: path for build, path in all_builds().items() if build[1] != CONTRIBUTION_BITS}
+
+
+def all_builds() -> dict[tuple[int, int], Path]:
+    """Folders of the v1model builds, by lanes and contributions."""
+    for place in _PLACES:
+        found = {_build_of(path.name): path for path in place.glob("v1model-*") if path.is_dir()}
+        if found:
+            return dict(sorted(found.items()))
+    raise MissingPartError(f"the compiled P4 programs are not in {_PLACES[-1]}: run scripts/compile (it needs p4c)")
+
+
+def _build_of(folder: str) -> tuple[int, int]:
+    """Lanes and contributions of v1model-256 or v1model-256-c512."""
+    _, lanes, *wide = folder.split("-")
+    return int(lanes), int(wide[0].removeprefix("c")) if wide else CONTRIBUTION_BITS
+
+
+def from_folder(folder: Path, *, to_run: bool = True) -> CompiledProgram:
+    """A compiled program in a folder: one BMv2 JSON, and its P4Info in text form beside it.
+
+    Args: to_run: whether its age matters, see `tell_age`.
+    Raises: UserError: the folder does not hold exactly one of each; or see `tell_age`.
+    """
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such folder; expected one with a BMv2 JSON and its P4Info")
+    infos = sorted([*folder.glob("*.p4info.txtpb"), *folder.glob("*.p4info.txt")])
+    if len(infos) != 1:
+        raise UserError(f"{folder}: expected one P4Info (*.p4info.txtpb), found {len(infos)}")
+    name = infos[0].name.split(".p4info.")[0]
+    json_path = folder / f"{name}.json"
+    if not json_path.is_file():
+        raise UserError(f"{folder}: expected the BMv2 JSON {json_path.name} beside {infos[0].name}")
+    if to_run:
+        tell_age(folder)
+    origin = _origin(folder)
+    return CompiledProgram(
+        json_path=json_path,
+        p4info_path=infos[0],
+        lanes=origin.get("lanes"),
+        contributions=origin.get("contributions"),
+    )
+
+
+# --- compiled programs and their sources ------------------------------------------------------------------------------
+
+
+def sources_digest(p4src: Path, architecture: str, build: str, lanes: int, contributions: int) -> str:
+    """Of everything that decides what the compiler writes, but the compiler.
+
+    Args: architecture: the folder with what is special to it; build: what the compiler is told, as text.
+    """
+    total = hashlib.sha256(build.encode())
+    of_build = (f"lanes_{lanes}.p4", f"bits_{contributions}.p4")
+    for path in sorted([*p4src.glob("core/**/*.p4"), *p4src.glob(f"{architecture}/*.p4")]):
+        if path.name not in of_build and (path.match("lanes_*.p4") or path.match("bits_*.p4")):
+            continue
+        total.update(f"{path.relative_to(p4src).as_posix()}\n".encode() + path.read_bytes())
+    return total.hexdigest()
+
+
+def v1model_digest(p4src: Path, lanes: int, contributions: int) -> str:
+    return sources_digest(p4src, "v1model", f"lanes {lanes}\ncontributions {contributions}\n", lanes, contributions)
+
+
+def tofino_digest(p4src: Path, build: Mapping[str, Any]) -> str:
+    """Args: build: its table in wire.toml."""
+    return sources_digest(p4src, "tna", json.dumps(build, sort_keys=True), build["lanes"], CONTRIBUTION_BITS)
+
+
+def is_current(folder: Path) -> bool | None:
+    """Whether a compiled program was made from the sources beside it; None: it does not say, or they are not there."""
+    p4src, origin = folder.resolve().parent.parent, _origin(folder)
+    try:
+        if not (p4src / "core").is_dir() or "sources" not in origin:
+            return None
+        if "chip" in origin:
+            build = tomllib.loads((p4src / "wire.toml").read_text(encoding="utf-8"))["tofino"][folder.resolve().name]
+            return bool(origin["sources"] == tofino_digest(p4src, build))
+        found = v1model_digest(p4src, origin["lanes"], origin.get("contributions", CONTRIBUTION_BITS))
+        return bool(origin["sources"] == found)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def tell_age(folder: Path) -> None:
+    """Says on standard error, once for each folder, that a program is older than its sources.
+
+    Raises: UserError: it is, and SA_ATP_STRICT is set.
+    """
+    if not _is_old(folder.resolve()):
+        return
+    text = (
+        f"{folder}: this compiled P4 program is older than its sources, and is what runs: for what was changed in p4src, "
+        f"run scripts/{'tofino compile' if 'chip' in _origin(folder) else 'compile'} (it needs p4c)"
+    )
+    if os.environ.get("SA_ATP_STRICT", "0") not in ("", "0"):
+        raise UserError(f"{text}; SA_ATP_STRICT is set")
+    _say_once(text)
+
+
+@lru_cache
+def _is_old(folder: Path) -> bool:
+    return is_current(folder) is False
+
+
+@lru_cache
+def _say_once(text: str) -> None:
+    print(f"sa-atp: {text}", file=sys.stderr, flush=True)
+
+
+def _origin(folder: Path) -> dict[str, Any]:
+    """What is known of how a program was made; nothing where its folder does not say."""
+    try:
+        found = json.loads((folder / "origin.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+# --- plan files and Tofino --------------------------------------------------------------------------------------------
+
+
+def plan_file(path: Path) -> Path:
+    """A plan file: the one at this path; else the project's own plan of that name, wherever the project is installed.
+
+    So `sa-atp run topologies/demo.toml` and `sa-atp run demo` work from every folder.
+
+    Raises: UserError: there is neither; it lists the project's own.
+    """
+    if os.path.exists(path) and not os.path.isdir(path):  # unlike Path's, these take names of every kind
+        return path
+    own = {file.stem: file for place in reversed(_PLANS) for file in place.glob("*.toml")}
+    if path.parent in (Path(), Path("topologies")) and path.suffix in ("", ".toml") and path.stem in own:
+        return own[path.stem]
+    what = "a folder, not a plan file" if os.path.isdir(path) else "no such file"
+    raise UserError(f"{path}: {what}; the project's own plans are {', '.join(sorted(own)) or 'not installed'}")
+
+
+def tofino_folder(chip: str, lanes: int | None = None) -> Path:
+    """Folder of the program for a Tofino; `control.tofino` reads it. lanes: None for the most that there are.
+
+    Raises: UserError: there is no such build; it lists those that there are. MissingPartError: there are none at all.
+    """
+    for place in _PLACES:
+        found = {lanes_of(path): path for path in place.glob(f"{chip}-*") if path.is_dir()}
+        if found and lanes is not None and lanes not in found:
+            raise UserError(
+                f"lanes {lanes}: there is no such build for {chip}; there is {_list(dict(sorted(found.items())))}"
+            )
+        if found:
+            return found[max(found) if lanes is None else lanes]
+    raise MissingPartError(f"no program for {chip} is in {_PLACES[-1]}: run scripts/tofino compile (it needs p4c)")
+
+
+def lanes_of(folder: Path) -> int:
+    """Lanes of one of the project's own builds, which its folder is named by."""
+    return _build_of(folder.name)[0]
+
+
+def _list(known: Iterable[object]) -> str:
+    return join(str(lanes) for lanes in known)

@@ -1,0 +1,362 @@
+"""The switches of a network, as a control plane knows them: where hosts are, and how each is kept as it should be.
+
+    leaf ──┐
+    leaf ──┴── root ── parameter server
+
+A `Keeper` brings one switch up: program, routes, jobs. It looks at it now and then, and does so again after a restart,
+which it recognises by the program's cookie: a switch that has just started has another one, or none.
+"""
+
+import ipaddress
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol, get_args
+
+from sa_atp.basics.errors import SaAtpError, UserError
+from sa_atp.basics.inputs import read_json
+from sa_atp.basics.words import plural
+from sa_atp.protocol.packets.datagrams import Address
+from sa_atp.protocol.packets.frames import mac_for
+from sa_atp.protocol.packets.mtu import most_lanes
+from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS
+from sa_atp.protocol.server.server_events import Admit
+from sa_atp.switches import artefacts
+from sa_atp.switches.control import routes, tofino
+from sa_atp.switches.control.client import P4RuntimeClient
+from sa_atp.switches.control.errors import ControlError
+from sa_atp.switches.control.job_tables import JobTables, Problems
+from sa_atp.switches.control.jobspec import DROP_PORT, JobSpec, Level, Member, check_mac
+from sa_atp.switches.p4runtime.entities import TableEntry
+from sa_atp.switches.p4runtime.rpc import check_address
+
+CHECK_TIMEOUT_S = 2.0
+Target = Literal["v1model", "tofino", "tofino2"]
+
+
+def mac_text(ip: str) -> str:
+    """The MAC address of a host with this IP address, as the project's own networks give them out."""
+    mac = mac_for(ip)
+    return ":".join(f"{mac >> shift & 255:02x}" for shift in range(40, -8, -8))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attachment:
+    """How hosts are attached to a switch."""
+
+    default_port: int
+    """Switch port behind which every host is that `ports` does not name: at a leaf, the port towards the root."""
+    ports: Mapping[str, int] = field(default_factory=dict)
+    """Switch port by IP address."""
+    macs: Mapping[str, str] = field(default_factory=dict)
+    """MAC address by IP address, of hosts that were not given one by the project's own networks."""
+    level: Level = "root"
+    leaf_ports: frozenset[int] = frozenset()
+    """At a root: the ports behind which another switch aggregates."""
+    ttl_ticks: int = 100
+    """How long an incomplete sum may be idle before another fragment may take its slot, about a millisecond each."""
+    loop_port: int | None = None
+    """A Tofino's recirculation port, by which its own copies of results come back; None: the switch needs none."""
+
+    def member(self, address: Address, rank: int = -1) -> Member:
+        ip, udp_port = address
+        port = self.ports.get(ip, self.default_port)
+        mac = self.macs.get(ip) or mac_text(ip)
+        return Member(ip=ip, udp_port=udp_port, mac=mac, switch_port=port, rank=rank)
+
+    def spec(self, job: Admit, server: Address) -> JobSpec | None:
+        """What the tables of this switch must say about a job; None if none of its workers is below it.
+
+        Args: server: the parameter server's address as packets carry it.
+        """
+        members = [self.member(address, rank) for rank, address in job.addresses.items()]
+        if self.level == "leaf":
+            members = [m for m in members if m.switch_port != self.default_port]
+        if not members:
+            return None
+        return JobSpec(
+            job=job.number,
+            epoch=job.epoch,
+            fan_in=job.map.summed_below(m.rank for m in members),
+            slot_base=job.slot_base,
+            slot_count=job.slot_count,
+            group=job.number,
+            ttl_ticks=self.ttl_ticks,
+            level=self.level,
+            members=tuple(members),
+            parameter_server=self.member(server),
+            uplink=self.member(server),
+            leaf_ports=tuple(self.leaf_ports),
+            loop_port=self.loop_port,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SwitchPlace:
+    """One switch of a network: how to reach it, and what is where."""
+
+    grpc: str
+    device_id: int = 0
+    attachment: Attachment
+    routes: Mapping[str, int] = field(default_factory=dict)
+    """Port by IP address or network, for everything that is not aggregated."""
+    mark_above: int | None = None
+    """Packets (on a Tofino: cells of its buffer) that may wait at a port before others are marked as congested; None: as
+    the program has it."""
+    target: Target = "v1model"
+    """What the switch is: v1model is the embedded target or BMv2."""
+    packing: tofino.Packing = "stratum"
+    """The form in which the server of a Tofino takes the program."""
+
+    def program(self, lanes: int, contributions: int = CONTRIBUTION_BITS) -> "Program":
+        """What runs on it. Raises: UserError: there is no such build."""
+        if self.target == "v1model":
+            return artefacts.program(lanes, contributions)
+        if contributions != CONTRIBUTION_BITS:
+            raise UserError(f"contributions {contributions}: a {self.target} has {CONTRIBUTION_BITS}")
+        return tofino.from_folder(artefacts.tofino_folder(self.target, lanes), self.packing)
+
+
+def build_of(places: Sequence[SwitchPlace], mtu: int, contributions: int | None = None) -> tuple[int, int]:
+    """How many lanes, and contributions, suit these switches and a parameter server on a link with this MTU.
+
+    What one of them runs was chosen by who knows its links, and goes for all.
+
+    Args: contributions: how many there shall be at least; None: nobody said.
+    Raises: ControlError: one does not answer; UserError: they run several builds, or one with fewer contributions.
+    """
+    running = {build: place.grpc for place in places if (build := _running(place)) is not None}
+    if len(running) > 1:
+        raise UserError(
+            "the switches run builds that do not go together: "
+            + ", ".join(f"{lanes} lanes, {bits} contributions at {at}" for (lanes, bits), at in sorted(running.items()))
+            + "; --lanes says which all shall run"
+        )
+    for (lanes, bits), grpc in running.items():
+        if contributions is not None and bits < contributions:
+            raise UserError(
+                f"--contributions {contributions}: {grpc} runs a build for {bits}; --lanes {lanes} has another one loaded"
+            )
+        return lanes, bits
+    needed = CONTRIBUTION_BITS if contributions is None else contributions
+    lanes = most_lanes(mtu, needed)
+    return lanes, artefacts.wide_enough(lanes, needed)
+
+
+def _running(place: SwitchPlace) -> tuple[int, int] | None:
+    """Lanes and contributions of the build that a switch runs, or must; None: nothing of ours. Raises: ControlError."""
+    if place.target != "v1model":
+        return artefacts.lanes_of(artefacts.tofino_folder(place.target)), CONTRIBUTION_BITS
+    client = P4RuntimeClient(place.grpc, place.device_id).open()
+    try:
+        cookie = client.cookie()
+    finally:
+        client.close()
+    builds = artefacts.all_builds().items()
+    return next((build for build, path in builds if artefacts.from_folder(path, to_run=False).cookie == cookie), None)
+
+
+class Program(Protocol):
+    """A compiled program, for whatever target."""
+
+    def p4info(self) -> str: ...
+    def device_config(self) -> bytes: ...
+    @property
+    def cookie(self) -> int: ...
+
+
+def load_places(path: Path) -> list[SwitchPlace]:
+    """Reads a file of switches: what `sa-atp ps --switches` takes.
+
+        {"switches": [{"grpc": "127.0.0.1:9559", "device_id": 0, "level": "leaf", "uplink_port": 9,
+                       "hosts": {"10.0.0.1": 1, "10.0.0.2": 2}},
+                      {"grpc": "127.0.0.1:9560", "level": "root", "leaf_ports": [1],
+                       "hosts": {"10.0.0.1": 1, "10.0.0.2": 1, "10.0.255.1": 2}}]}
+
+    Raises: UserError: names the file and the key.
+    """
+    found = read_json(path)
+    if not isinstance(found, dict) or not isinstance(found.get("switches"), list) or not found["switches"]:
+        raise UserError(f'{path}: expected {{"switches": [...]}} with at least one switch')
+    places = [_place(each, f"{path}: switches[{i}]") for i, each in enumerate(found["switches"])]
+    if sum(place.attachment.level == "root" for place in places) != 1:
+        raise UserError(f"{path}: expected exactly one switch with level root")
+    return places
+
+
+def levels(places: list[SwitchPlace]) -> int:
+    """Switches that aggregate on the way from a worker, at most."""
+    return 2 if any(place.attachment.level == "leaf" for place in places) else 1
+
+
+def leaves(places: Sequence[SwitchPlace], job: Admit) -> list[list[int]]:
+    """The ranks of a job below each leaf."""
+    found = [place.attachment for place in places if place.attachment.level == "leaf"]
+    return [
+        [rank for rank, address in job.addresses.items() if leaf.member(address).switch_port != leaf.default_port]
+        for leaf in found
+    ]
+
+
+_KEYS: dict[str, type] = {
+    "grpc": str, "device_id": int, "level": str, "uplink_port": int, "leaf_ports": list, "hosts": dict,
+    "mark_above": int, "loop_port": int, "macs": dict, "target": str, "packing": str,
+}  # fmt: skip
+
+
+def _place(source: Any, where: str) -> SwitchPlace:
+    if not isinstance(source, dict):
+        raise UserError(f"{where}: expected an object with {', '.join(_KEYS)}")
+    for key, value in source.items():
+        if key not in _KEYS or type(value) is not _KEYS[key]:
+            expected = f"a {_KEYS[key].__name__}" if key in _KEYS else f"one of {', '.join(_KEYS)}"
+            raise UserError(f"{where}: {key} = {value!r}: expected {expected}")
+    level = source.get("level", "root")
+    hosts = source.get("hosts", {})
+    if "grpc" not in source or level not in ("root", "leaf"):
+        raise UserError(f"{where}: expected grpc, and level root or leaf")
+    if (level == "leaf") != ("uplink_port" in source):
+        raise UserError(f"{where}: uplink_port belongs to a leaf, and every leaf has one")
+    if not all(
+        type(port) is int and 0 <= port < DROP_PORT for port in [*hosts.values(), *source.get("leaf_ports", ())]
+    ):
+        raise UserError(f"{where}: ports must be whole numbers from 0 to {DROP_PORT - 1}")
+    for ip in (*hosts, *source.get("macs", {})):
+        try:
+            ipaddress.IPv4Address(ip)
+        except ValueError:
+            raise UserError(f"{where}: {ip!r}: expected an IPv4 address") from None
+    try:
+        check_address(source["grpc"])
+    except UserError as error:
+        raise UserError(f"{where}: grpc: {error}") from None
+    if not 0 <= source.get("device_id", 0) < 1 << 64 or not 0 <= source.get("mark_above", 0) < 1 << 19:
+        raise UserError(f"{where}: expected a device_id of 0 to 2**64 - 1, and mark_above of 0 to 2**19 - 1")
+    for key, known in (("target", get_args(Target)), ("packing", tofino.PACKINGS)):
+        if source.get(key, known[0]) not in known:
+            raise UserError(f"{where}: {key} = {source[key]!r}: expected one of {', '.join(known)}")
+    for mac in source.get("macs", {}).values():
+        check_mac(f"{where}: macs:", mac)
+    uplink = source.get("uplink_port", 0)
+    target: Target = source.get("target", "v1model")
+    attachment = Attachment(
+        default_port=uplink,
+        ports=hosts,
+        level=level,
+        leaf_ports=frozenset(source.get("leaf_ports", ())),
+        loop_port=source.get("loop_port", None if target == "v1model" else tofino.LOOP_PORTS[target]),
+        macs=source.get("macs", {}),
+    )
+    return SwitchPlace(
+        grpc=source["grpc"],
+        device_id=source.get("device_id", 0),
+        attachment=attachment,
+        routes=dict(hosts),
+        mark_above=source.get("mark_above"),
+        target=target,
+        packing=source.get("packing", "stratum"),
+    )
+
+
+class Keeper:
+    """Keeps one switch as it should be. Its calls block; use it from one thread."""
+
+    def __init__(self, place: SwitchPlace, program: Program) -> None:
+        self.place = place
+        self._program = program
+        self._client: P4RuntimeClient | None = None
+        self._jobs: dict[int, JobSpec] = {}
+        self._over: set[int] = set()  # jobs that the switch may still have, and should not
+        self._tables: JobTables | None = None  # what the switch holds for jobs; None: not known
+
+    @property
+    def where(self) -> str:
+        """The switch, for messages."""
+        return f"switch {self.place.device_id} at {self.place.grpc}"
+
+    def bring_up(self) -> None:
+        """Connects; pushes the program unless it runs already; sets routes and jobs. Raises: ControlError, UserError."""
+        self._let_go()
+        client = P4RuntimeClient(self.place.grpc, self.place.device_id).open()
+        self._client = client
+        if client.cookie() != self._program.cookie:
+            client.push_pipeline(self._program.p4info(), self._program.device_config(), cookie=self._program.cookie)
+        if self.place.mark_above is not None:
+            client.modify(
+                TableEntry(
+                    table="threshold", action="above", params={"packets": self.place.mark_above}, is_default=True
+                )
+            )
+        for prefix, port in self.place.routes.items():
+            routes.add(client, prefix, port)
+        for problem in self._write(self._jobs).values():
+            raise problem
+
+    def carry_out(self, installed: Sequence[Admit], removed: Collection[int], server: Address) -> Problems:
+        """Makes the switch serve jobs, and forget others, all at once.
+
+        Args: removed: numbers of jobs. server: the parameter server's address as packets carry it.
+        Returns: why a job could not be installed, or not removed; by its number.
+        """
+        for number in removed:
+            if self._jobs.pop(number, None) is not None:
+                self._over.add(number)
+        problems: Problems = {}
+        wanted = []
+        for job in installed:
+            try:
+                spec = self.place.attachment.spec(job, server)
+            except UserError as problem:
+                problems[job.number] = problem
+                continue
+            if spec is not None:
+                self._jobs[job.number] = spec
+                wanted.append(job.number)
+        try:
+            return problems | self._write(wanted)
+        except ControlError as error:  # it may have taken a part of it
+            return problems | dict.fromkeys([*wanted, *self._over], error)
+
+    def _write(self, numbers: Iterable[int]) -> Problems:
+        """Installs these jobs, and removes those that are over. Raises: ControlError: the switch could not be asked."""
+        numbers = list(numbers)
+        if not numbers and not self._over:
+            return {}
+        if self._client is None:
+            raise ControlError(f"{self.where}: not connected")
+        tables, self._tables = self._tables or JobTables(self._client), None  # not known while it is written
+        self._over -= set(numbers)  # what is installed anew is not over
+        problems = tables.remove(self._over)
+        self._over = set(problems)
+        problems |= tables.install([self._jobs[number] for number in numbers], share_slots=True)
+        self._tables = tables
+        return problems
+
+    def check(self) -> str | None:
+        """Looks whether the switch still has what it should have, and puts it back if not.
+
+        Returns: what was done, or what is wrong, in one sentence; None: all is well.
+        """
+        try:
+            if self._client is not None and self._client.is_primary and self._client.cookie() == self._program.cookie:
+                return None
+        except ControlError:
+            pass  # it is gone: perhaps it is back
+        try:
+            self.bring_up()
+        except SaAtpError as error:  # not only unreachable: somebody else's job may have what ours needs
+            self._let_go()
+            return str(error)
+        what = f"{plural(len(self.place.routes), 'route')}, {plural(len(self._jobs), 'job')}"
+        return f"{self.where} had restarted: put back its program, {what}"
+
+    def close(self) -> None:
+        """Ends the connection; what the switch holds stays."""
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self._tables = None
+        if self._client is not None:
+            self._client.timeout_s = CHECK_TIMEOUT_S
+            self._client.close()
+            self._client = None

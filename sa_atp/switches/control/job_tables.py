@@ -1,0 +1,206 @@
+"""What a switch holds for jobs, as its only writer knows it: read once, and kept in step with what is written.
+
+Any number of jobs are installed or removed in a few writes, and nothing is read again for that. What each job is made of
+is in job_entries.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+from sa_atp.basics.errors import SaAtpError, UserError
+from sa_atp.protocol.packets import spec as wire
+from sa_atp.switches.control.errors import Refused, RefusedError
+from sa_atp.switches.control.job_entries import (
+    JOB_TABLES,
+    BitmapWords,
+    Key,
+    entries,
+    group,
+    key_of,
+    number_in,
+    same_effect,
+    slots_of,
+)
+from sa_atp.switches.control.jobspec import JobSpec
+from sa_atp.switches.control.writer import Writer
+from sa_atp.switches.p4runtime.entities import MulticastGroup, TableEntry, Update, UpdateKind
+
+Problems = dict[int, SaAtpError]
+"""Why a job could not be installed, or not removed; by its number."""
+_Order = tuple[int, Update]  # of which job
+
+
+class JobTables:
+    """The job tables and multicast groups of one switch."""
+
+    def __init__(self, writer: Writer) -> None:
+        """Reads what is there. Raises: ControlError: the switch could not be asked."""
+        self._writer = writer
+        self._words = BitmapWords.of(writer.schema)
+        self._slots = slots_of_switch(writer)
+        self._present: defaultdict[int, dict[Key, TableEntry]] = defaultdict(dict)
+        self._groups: dict[int, MulticastGroup] = {}
+        for entity in writer.read(*(TableEntry(table=table) for table in JOB_TABLES), MulticastGroup()):
+            if isinstance(entity, TableEntry):
+                self._present[number_in(entity, "job")][key_of(entity)] = entity
+            elif isinstance(entity, MulticastGroup):
+                self._groups[entity.group] = entity
+        self.written = 0
+        """How many updates the switch has taken from here."""
+
+    def install(self, specs: Iterable[JobSpec], *, share_slots: bool = False) -> Problems:
+        """Makes the switch serve jobs, whatever it held for those before; only differences are written.
+
+        The entry that admits packets of a job comes last, so that none is taken before there is a way for its result. After
+        a problem, installing again finishes the work.
+
+        Args: share_slots: let jobs have slots of others. That is safe, and slower for both: fragments that find their slot
+            taken are summed by the parameter server.
+
+        Raises: ControlError: the switch could not be asked; what it has taken until then is not known.
+        """
+        problems: Problems = {}
+        taken = {number: list(_places(present.values())) for number, present in self._present.items()}
+        first: list[_Order] = []
+        second: list[_Order] = []
+        third: list[_Order] = []
+        for spec in specs:
+            try:
+                self._check(spec, taken, share_slots=share_slots)
+            except UserError as problem:
+                problems[spec.job] = problem
+                continue
+            taken[spec.job] = [(spec.group, spec.slot_base, spec.slot_count)]
+            present = self._present.get(spec.job, {})
+            wanted = {key_of(entry): entry for entry in entries(spec, self._words)}
+            stale = [entry for key, entry in present.items() if key not in wanted]
+            upserts = [
+                Update(UpdateKind.MODIFY if key in present else UpdateKind.INSERT, entry)
+                for key, entry in wanted.items()
+                if key not in present or not same_effect(entry, present[key])
+            ]
+            deletes = [Update(UpdateKind.DELETE, _bare(entry)) for entry in stale]
+            first += _of(spec.job, [*self._group_upserts(group(spec)), *(u for u in upserts if not _admits(u))])
+            second += _of(spec.job, (u for u in upserts + deletes if _admits(u)))
+            old_groups = _groups_of(present.values()) - {spec.group}
+            third += _of(spec.job, [*(u for u in deletes if not _admits(u)), *self._group_deletes(old_groups)])
+        self._write(problems, first, second, third)
+        return problems
+
+    def remove(self, numbers: Iterable[int]) -> Problems:
+        """Makes the switch forget jobs: packets of them are stale from then on.
+
+        Raises: ControlError: as for `install`.
+        """
+        problems: Problems = {}
+        first: list[_Order] = []
+        second: list[_Order] = []
+        for number in numbers:
+            present = list(self._present.get(number, {}).values())
+            deletes = [Update(UpdateKind.DELETE, _bare(entry)) for entry in present]
+            first += _of(number, (u for u in deletes if _admits(u)))
+            gone = self._group_deletes(_groups_of(present))
+            second += _of(number, [*(u for u in deletes if not _admits(u)), *gone])
+        self._write(problems, first, second)
+        return problems
+
+    def _check(self, spec: JobSpec, taken: dict[int, list[tuple[int, int, int]]], *, share_slots: bool) -> None:
+        """Raises: UserError: the switch cannot take the job. Args: taken: groups and slots of jobs, by their numbers."""
+        if spec.fan_in > self._words.all:
+            raise UserError(
+                f"job {spec.job}: fan_in 0x{spec.fan_in:x}: the switch's program has {self._words.contributions} "
+                "contribution bits"
+            )
+        last = spec.slot_base + spec.slot_count - 1
+        if last >= self._slots:
+            raise UserError(f"job {spec.job}: slots {spec.slot_base} to {last}: the switch has {self._slots}")
+        for number, places in taken.items():
+            for other, base, count in places if number != spec.job else ():
+                if other == spec.group:
+                    raise UserError(f"job {spec.job}: group {spec.group} belongs to job {number}: choose another one")
+                if not share_slots and base <= last and spec.slot_base < base + count:
+                    raise UserError(
+                        f"job {spec.job}: slots {spec.slot_base} to {last} overlap with "
+                        f"job {number}, which has {base} to {base + count - 1}"
+                    )
+
+    def _group_upserts(self, wanted: MulticastGroup) -> list[Update]:
+        present = self._groups.get(wanted.group)
+        if wanted == present:
+            return []
+        return [Update(UpdateKind.INSERT if present is None else UpdateKind.MODIFY, wanted)]
+
+    def _group_deletes(self, numbers: Iterable[int]) -> list[Update]:
+        return [
+            Update(UpdateKind.DELETE, MulticastGroup(group=number))
+            for number in sorted(numbers)
+            if number in self._groups
+        ]
+
+    def _write(self, problems: Problems, *batches: Sequence[_Order]) -> None:
+        """One write a batch: within one, the order is the server's to choose. A job with a problem is in no later batch."""
+        for batch in batches:
+            orders = [order for order in batch if order[0] not in problems]
+            if not orders:
+                continue
+            try:
+                self._writer.write([update for _, update in orders])
+                refused: dict[int, Refused] = {}
+            except RefusedError as error:
+                refused = {each.index: each for each in error.refused}
+                for number in {orders[index][0] for index in refused}:
+                    mine = [index for index, (other, _) in enumerate(orders) if other == number]
+                    theirs = [refused[index] for index in mine if index in refused]
+                    problems[number] = RefusedError(error.where, theirs, len(mine))
+            for index, (number, update) in enumerate(orders):
+                if index not in refused:
+                    self._took(number, update)
+
+    def _took(self, number: int, update: Update) -> None:
+        """The switch has taken an update of a job."""
+        self.written += 1
+        entity, is_gone = update.entity, update.kind is UpdateKind.DELETE
+        if isinstance(entity, TableEntry):
+            present = self._present[number]
+            present.pop(key_of(entity), None)
+            if not is_gone:
+                present[key_of(entity)] = entity
+            if not present:
+                del self._present[number]
+        elif isinstance(entity, MulticastGroup):
+            self._groups.pop(entity.group, None)
+            if not is_gone:
+                self._groups[entity.group] = entity
+
+
+def slots_of_switch(writer: Writer) -> int:
+    """How many slots its program has: the cells of the smallest array of the slots' state."""
+    arrays = [register.size for register in writer.schema.registers if register.alias.endswith("slot_live")]
+    return min(arrays, default=wire.SLOTS)
+
+
+def _of(number: int, updates: Iterable[Update]) -> list[_Order]:
+    return [(number, update) for update in updates]
+
+
+def _admits(update: Update) -> bool:
+    """Whether it is about an entry that lets packets of a job in."""
+    return isinstance(update.entity, TableEntry) and update.entity.table == "job"
+
+
+def _joins(present: Iterable[TableEntry]) -> Iterator[TableEntry]:
+    return (entry for entry in present if entry.table == "job" and entry.action == "join")
+
+
+def _places(present: Iterable[TableEntry]) -> Iterator[tuple[int, int, int]]:
+    """Group, first slot and number of slots of each entry that lets packets in."""
+    return ((entry.params["group"], *slots_of(entry)) for entry in _joins(present))
+
+
+def _groups_of(present: Iterable[TableEntry]) -> set[int]:
+    return {entry.params["group"] for entry in present if entry.table == "job" and "group" in entry.params}
+
+
+def _bare(entry: TableEntry) -> TableEntry:
+    """What names an entry to be deleted."""
+    return TableEntry(table=entry.table, match=entry.match, priority=entry.priority)

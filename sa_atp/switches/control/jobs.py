@@ -1,0 +1,89 @@
+"""Aggregation jobs on a switch: put there, taken away, read back, and what it has counted for each.
+
+What a job is made of is in job_entries; how many are installed at once is in job_tables; how one is recognised, in
+job_reading.
+"""
+
+from sa_atp.basics.errors import UserError
+from sa_atp.basics.words import plural
+from sa_atp.switches.control.events import COUNTER, Event, cell
+from sa_atp.switches.control.job_entries import JOB_TABLES, BitmapWords, number_in, slots_of
+from sa_atp.switches.control.job_reading import InstalledJob, reconstruct
+from sa_atp.switches.control.job_tables import JobTables, slots_of_switch
+from sa_atp.switches.control.jobspec import JobSpec
+from sa_atp.switches.control.writer import Writer
+from sa_atp.switches.p4runtime.entities import CounterEntry, Counts, MulticastGroup, TableEntry, Update, UpdateKind
+
+
+def install(writer: Writer, spec: JobSpec, *, share_slots: bool = False) -> int:
+    """Makes a switch serve a job, see JobTables.install. Returns: how many updates were written.
+
+    Raises:
+        UserError: the program's bitmaps are narrower than the fan-in; another job has the multicast group, or (unless they
+            may be shared) a slot that the job wants.
+        RefusedError: the switch refused something; other `ControlError`s: it could not be asked.
+    """
+    tables = JobTables(writer)
+    for problem in tables.install([spec], share_slots=share_slots).values():
+        raise problem
+    return tables.written
+
+
+def remove(writer: Writer, job: int) -> int:
+    """Makes a switch forget a job, see JobTables.remove. Returns: how many updates were written. Raises: ControlError."""
+    tables = JobTables(writer)
+    for problem in tables.remove([job]).values():
+        raise problem
+    return tables.written
+
+
+def free_slots(writer: Writer, count: int) -> int:
+    """The first base at which a job may have `count` slots, a power of two.
+
+    Raises: UserError: there is no room for so many beside the jobs that are there.
+    """
+    taken = [slots_of(e) for e in _read_tables(writer) if e.table == "job"]
+    slots = slots_of_switch(writer)
+    for base in range(0, slots - count + 1, count):
+        if all(other >= base + count or other + size <= base for other, size in taken):
+            return base
+    raise UserError(
+        f"there are no {count} slots in a row left of {slots}: {plural(len(taken), 'job has', 'jobs have')} some"
+    )
+
+
+# --- what is there ----------------------------------------------------------------------------------------------------
+
+
+def read_jobs(writer: Writer) -> list[InstalledJob]:
+    """The jobs that a switch holds, whole or not, by number."""
+    tables = _read_tables(writer)
+    words = BitmapWords.of(writer.schema)
+    groups = {g.group: g for g in writer.read(MulticastGroup()) if isinstance(g, MulticastGroup)}
+    return [
+        reconstruct(job, [e for e in tables if number_in(e, "job") == job], groups, words)
+        for job in sorted({number_in(e, "job") for e in tables})
+    ]
+
+
+def counters(writer: Writer, job: int) -> dict[Event, Counts]:
+    """What the switch has counted for a job since its pipeline was pushed, or since `reset_counters`."""
+    indices = {cell(job, event): event for event in Event}
+    found = writer.read(*(CounterEntry(counter=COUNTER, index=index) for index in indices))
+    return {
+        indices[entry.index]: entry.counts or Counts()
+        for entry in found
+        if isinstance(entry, CounterEntry) and entry.index in indices
+    }
+
+
+def reset_counters(writer: Writer, job: int) -> None:
+    writer.write(
+        Update(UpdateKind.MODIFY, CounterEntry(counter=COUNTER, index=cell(job, event), counts=Counts(0, 0)))
+        for event in Event
+    )
+
+
+def _read_tables(writer: Writer) -> list[TableEntry]:
+    found = writer.read(*(TableEntry(table=table) for table in JOB_TABLES))
+    return [entry for entry in found if isinstance(entry, TableEntry)]

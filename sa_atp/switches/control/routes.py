@@ -1,0 +1,65 @@
+"""Where ordinary traffic goes: the table `bridge`, which the control messages of a job also need."""
+
+import ipaddress
+
+from sa_atp.basics.errors import UserError
+from sa_atp.switches.control.writer import Writer
+from sa_atp.switches.p4runtime.entities import Lpm, TableEntry, Update, UpdateKind
+
+TABLE = "bridge"
+PORT_BITS = 9
+"""Of a port, on v1model as on TNA."""
+
+
+def check(prefix: str, port: int) -> None:
+    """Before anything is written. Raises: UserError: no switch would take this route."""
+    if not 0 <= port < 1 << PORT_BITS:
+        raise UserError(f"route {prefix}: port {port}: expected 0 to {(1 << PORT_BITS) - 1}")
+    _entry(prefix, port)
+
+
+def add(writer: Writer, prefix: str, port: int) -> bool:
+    """Sends packets for an address ("10.0.0.1") or a network ("10.0.0.0/24") to a port.
+
+    Returns: False where the switch did so already.
+    """
+    entry = _entry(prefix, port)
+    present = {str(_network(e)): e.params.get("port") for e in _read(writer)}
+    network = str(_network(entry))
+    if network in present and present[network] == port:
+        return False
+    writer.write([Update(UpdateKind.MODIFY if network in present else UpdateKind.INSERT, entry)])
+    return True
+
+
+def remove(writer: Writer, prefix: str) -> bool:
+    """Returns: False where there was no such route."""
+    entry = _entry(prefix, 0)
+    if _network(entry) not in {_network(e) for e in _read(writer)}:
+        return False
+    writer.write([Update(UpdateKind.DELETE, TableEntry(table=TABLE, match=entry.match))])
+    return True
+
+
+def read(writer: Writer) -> dict[str, int]:
+    """Port by network, as "10.0.0.1/32"."""
+    return {str(_network(e)): e.params["port"] for e in _read(writer) if e.action == "to_port"}
+
+
+def _read(writer: Writer) -> list[TableEntry]:
+    return [e for e in writer.read(TableEntry(table=TABLE)) if isinstance(e, TableEntry)]
+
+
+def _entry(prefix: str, port: int) -> TableEntry:
+    try:
+        network = ipaddress.IPv4Network(prefix)
+    except ValueError as error:
+        raise UserError(f"route {prefix!r}: expected an IPv4 address or network like 10.0.0.0/24 ({error})") from None
+    match = {"ip": Lpm(int(network.network_address), network.prefixlen)} if network.prefixlen else {}
+    return TableEntry(table=TABLE, match=match, action="to_port", params={"port": port})
+
+
+def _network(entry: TableEntry) -> ipaddress.IPv4Network:
+    match = entry.match.get("ip", Lpm(0, 0))
+    assert isinstance(match, Lpm)
+    return ipaddress.IPv4Network((match.value, match.prefix_bits))

@@ -1,0 +1,50 @@
+"""What a translated program is called with: one frame of words that say where everything is that it works on.
+
+A call costs the same however many tables and registers there are, and compiled code can make it without Python.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from sa_atp.basics.arrays import AnyIntegers
+from sa_atp.switches.embedded.translate.expressions import FIXED_ARGUMENTS, FRAME_WORDS
+
+PLACES = {name: FRAME_WORDS * i for i, (name, _) in enumerate(FIXED_ARGUMENTS)}
+"""Index of the first word of each fixed argument."""
+
+
+class Frame:
+    """Words, int64: a number, or address, rows and columns of an array. Keeps the arrays alive."""
+
+    def __init__(self, arguments: int, *, compiled: bool) -> None:
+        """Args: arguments: how many, the fixed ones included."""
+        self.words = np.zeros(FRAME_WORDS * arguments, np.int64)
+        self.objects: list[Any] = [0] * (FRAME_WORDS * arguments)
+        self.address: int = self.words.ctypes.data
+        self.version = 0  # of the program's state that it shows
+        self.own: dict[tuple[str, str], AnyIntegers] = {}
+        """Arguments that no other frame has: kind and name."""
+        self._compiled = compiled
+
+    @property
+    def handle(self) -> Any:
+        """What `process` takes."""
+        return self.address if self._compiled else self.objects
+
+    def number(self, place: int, value: int) -> None:
+        self.words[place] = self.objects[place] = value
+
+    def array(self, place: int, array: AnyIntegers) -> None:
+        if self.objects[place] is array:
+            return
+        if not array.flags.c_contiguous:
+            raise TypeError("a translated program takes arrays without gaps")
+        words = self.words
+        words[place] = array.__array_interface__["data"][0]
+        words[place + 1] = len(array)
+        words[place + 2] = array.shape[1] if array.ndim == 2 else 1
+        self.objects[place] = array
+
+    def result(self, place: int) -> int:
+        return int(self.words[place] if self._compiled else self.objects[place])

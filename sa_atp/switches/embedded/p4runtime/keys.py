@@ -1,0 +1,80 @@
+"""Match keys as the tables of a pipeline keep them, and as entities say them. (section 9.1.1)"""
+
+from sa_atp.switches.embedded.tables import Entry, TableState
+from sa_atp.switches.p4runtime.entities import Exact, Lpm, Match, Optional, Range, TableEntry, Ternary
+from sa_atp.switches.p4runtime.errors import Code, Refusal
+from sa_atp.switches.p4runtime.schema import FieldInfo, TableInfo, match_field
+
+MOST_PRIORITY = (1 << 31) - 1  # P4Runtime's priorities are int32
+Key = tuple[tuple[int, int], ...]
+
+
+def key(table: TableInfo, entry: TableEntry) -> Key:
+    """The match as the tables keep it: (value, mask) for each field, (low, high) for a range.
+
+    Raises: Refusal: a field is unknown, missing, of another kind or out of range, or the priority does not fit.
+    """
+    given = {match_field(table, name).name: match for name, match in entry.match.items()}
+    if table.needs_priority and not 0 < entry.priority <= MOST_PRIORITY:
+        raise Refusal(
+            Code.INVALID_ARGUMENT, f"{entry}: priority {entry.priority}: this table needs one from 1 to {MOST_PRIORITY}"
+        )
+    if not table.needs_priority and entry.priority:
+        raise Refusal(Code.INVALID_ARGUMENT, f"{entry}: this table has no priorities")
+    return tuple(_field_key(f, given.get(f.name), f"{entry}: {f.name}") for f in table.match)
+
+
+def _field_key(field: FieldInfo, match: Match | None, where: str) -> tuple[int, int]:
+    full = (1 << field.bits) - 1
+    if match is None:
+        if field.kind == "exact":
+            raise Refusal(Code.INVALID_ARGUMENT, f"{where} is missing: an exact field cannot match everything")
+        return (0, full) if field.kind == "range" else (0, 0)
+    if type(match).__name__.lower() != field.kind:
+        raise Refusal(Code.INVALID_ARGUMENT, f"{where} matches by {field.kind}, not by {type(match).__name__.lower()}")
+    if isinstance(match, Range):
+        first, second = match.low, match.high
+        if first > second:
+            raise Refusal(Code.INVALID_ARGUMENT, f"{where}: the range {first}..{second} is empty")
+    else:
+        first, second = match.value, full
+        if isinstance(match, Ternary):
+            second = match.mask
+        elif isinstance(match, Lpm):
+            if not 0 <= match.prefix_bits <= field.bits:
+                raise Refusal(
+                    Code.INVALID_ARGUMENT, f"{where}: a prefix of {match.prefix_bits} bits: expected 0 to {field.bits}"
+                )
+            second = full & ~(full >> match.prefix_bits)
+        if first >= 0 and second >= 0 and first & ~second & full:
+            raise Refusal(Code.INVALID_ARGUMENT, f"{where}: the value has bits that its mask or prefix does not cover")
+    if not (0 <= first <= full and 0 <= second <= full):
+        raise Refusal(Code.OUT_OF_RANGE, f"{where} does not fit in {field.bits} bits")
+    return (first, second)
+
+
+def match_of(table: TableInfo, matched: Key) -> dict[str, Match]:
+    """The inverse of `key`; fields that match everything are left out."""
+    found: dict[str, Match] = {}
+    for field, (first, second) in zip(table.match, matched, strict=True):
+        full = (1 << field.bits) - 1
+        if field.kind == "exact":
+            found[field.name] = Exact(first)
+        elif field.kind == "range":
+            if (first, second) != (0, full):
+                found[field.name] = Range(first, second)
+        elif second:
+            if field.kind == "lpm":
+                found[field.name] = Lpm(first, second.bit_count())
+            elif field.kind == "optional":
+                found[field.name] = Optional(first)
+            else:
+                found[field.name] = Ternary(first, second)
+    return found
+
+
+def priority(table: TableInfo, state: TableState, entry: Entry) -> int:
+    """As P4Runtime counts. Entries of the program are numbered the other way round, from the first."""
+    if not table.needs_priority:
+        return 0
+    return entry.priority + MOST_PRIORITY if state.table.const_entries is not None else entry.priority

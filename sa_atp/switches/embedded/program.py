@@ -1,0 +1,225 @@
+"""A compiled program as typed data: headers, parser, tables and actions, with their references resolved.
+
+It follows BMv2 JSON (behavioral-model, docs/JSON_format.md); `loading` makes it from there.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sa_atp.switches.embedded.errors import PipelineError
+
+# An expression of the JSON, kept as it is: {"type": ..., "value": ...}. The translator walks it once.
+Expression = Mapping[str, Any]
+
+VECTOR_MIN_FIELDS = 16  # a packet header of at least so many equal 32-bit fields is kept as an array, not as variables
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Field:
+    name: str
+    bits: int  # 0 for a varbit, whose length comes with the packet
+    signed: bool
+    offset_bits: int  # from the start of its header, without a varbit before it
+    is_varbit: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Header:
+    """One header instance, or one struct of metadata."""
+
+    name: str
+    fields: tuple[Field, ...]
+    metadata: bool
+    index: Mapping[str, Field]
+    most_bytes: int  # with its varbit; without one its size
+
+    @property
+    def varbit(self) -> Field | None:
+        return next((f for f in self.fields if f.is_varbit), None)
+
+    @property
+    def size_bits(self) -> int:
+        return sum(f.bits for f in self.fields)
+
+    @property
+    def size_bytes(self) -> int:
+        """Without a varbit."""
+        return self.size_bits // 8
+
+    @property
+    def is_vector(self) -> bool:
+        """A header of many equal 32-bit fields, such as the lanes: worth a loop instead of a statement a field."""
+        return (
+            not self.metadata
+            and len(self.fields) >= VECTOR_MIN_FIELDS
+            and all(f.bits == 32 and f.signed == self.fields[0].signed for f in self.fields)
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Transition:
+    value: int | None  # None: default
+    mask: int | None
+    next_state: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ParserState:
+    name: str
+    operations: tuple[Mapping[str, Any], ...]
+    key: tuple[Mapping[str, Any], ...]
+    transitions: tuple[Transition, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Action:
+    id: int
+    name: str
+    parameters: tuple[tuple[str, int], ...]  # (name, bits)
+    primitives: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeyField:
+    name: str
+    match_type: str  # exact, lpm, ternary, range, optional
+    header: str
+    field: str
+    bits: int
+    mask: int  # of the field, before it is matched: `key = { hdr.h.f & MASK: ... }`
+
+    @property
+    def is_masked(self) -> bool:
+        return self.mask != (1 << self.bits) - 1
+
+    @property
+    def needs_priority(self) -> bool:
+        """True where several entries of equal precision may match."""
+        return self.match_type in ("ternary", "range", "optional")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConstEntry:
+    match: tuple[tuple[int, int], ...]  # (value, mask), no bit of the value outside the mask; for a range (low, high)
+    priority: int  # the smaller, the earlier; 0 where the key needs none
+    action_id: int
+    data: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    name: str
+    id: int
+    pipeline: str
+    key: tuple[KeyField, ...]
+    max_size: int
+    action_ids: tuple[int, ...]
+    next_by_action: Mapping[int, str | None]
+    next_hit: tuple[str | None, str | None] | None  # (hit, miss), where the program asks `.hit`
+    default_action: int
+    default_data: tuple[int, ...]
+    default_const: bool
+    const_entries: tuple[ConstEntry, ...] | None
+    with_counters: bool
+    hidden: bool  # made by the compiler for a bare statement
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Conditional:
+    name: str
+    expression: Expression
+    true_next: str | None
+    false_next: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Control:
+    """Ingress or egress: a graph of tables and conditionals."""
+
+    name: str
+    first: str | None
+    tables: Mapping[str, Table]
+    conditionals: Mapping[str, Conditional]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Register:
+    name: str
+    size: int
+    bits: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Counter:
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Calculation:
+    name: str
+    algorithm: str
+    inputs: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checksum:
+    name: str
+    header: str
+    field: str
+    calculation: Calculation
+    verify: bool
+    update: bool
+    condition: Expression | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Program:
+    name: str
+    headers: Mapping[str, Header]
+    stacks: Mapping[str, tuple[str, ...]]  # names of their headers
+    unions: Mapping[str, tuple[str, ...]]  # the same; at most one is valid
+    states: Mapping[str, ParserState]
+    first_state: str
+    deparse_order: tuple[str, ...]
+    actions: Mapping[int, Action]
+    ingress: Control
+    egress: Control
+    registers: tuple[Register, ...]
+    counters: tuple[Counter, ...]
+    calculations: Mapping[str, Calculation]
+    checksums: tuple[Checksum, ...]
+    errors: Mapping[str, int]
+    aliases: Mapping[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+
+    def tables(self) -> Iterator[Table]:
+        yield from self.ingress.tables.values()
+        yield from self.egress.tables.values()
+
+    def siblings(self, header: str) -> tuple[str, ...]:
+        """What a header makes invalid when it becomes valid: the others of its union."""
+        members = next((names for names in self.unions.values() if header in names), ())
+        return tuple(name for name in members if name != header)
+
+    def field(self, header: str, name: str, where: str) -> tuple[Header, Field]:
+        """Resolves a field reference, aliases included."""
+        header, name = self.aliases.get((header, name), (header, name))
+        instance = self.headers.get(header)
+        if instance is None or name not in instance.index:
+            raise PipelineError(f"{where}: there is no field {header}.{name}")
+        return instance, instance.index[name]
+
+
+WORD_BITS = 64
+
+
+def words_of(bits: int) -> list[tuple[int, int]]:
+    """A number of so many bits in words, the highest first: (its lowest bit, its bits) of each."""
+    lows = range((max(bits, 1) - 1) // WORD_BITS * WORD_BITS, -1, -WORD_BITS)
+    return [(low, min(bits - low, WORD_BITS)) for low in lows]
+
+
+def number(text: str) -> int:
+    """A hexstr of the JSON; p4c writes negative constants as '-0x01'."""
+    return int(text, 16)

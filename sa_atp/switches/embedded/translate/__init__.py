@@ -1,0 +1,283 @@
+"""From a compiled P4 program to one Python function that processes a batch of packets.
+
+    program ──> usage      which fields are read, which are written
+            ──> layout     where registers and tables lie in memory
+            ──> parsing    the parser               ┐
+            ──> matching   control flow and tables  │
+            ──> statements actions, loops rerolled  ├──> source of `process`, and the names of its arguments
+            ──> headers    validity, stacks, unions │
+            ──> checksums                           │
+            ──> packets    the deparser             ┘
+
+The source runs as it is (slowly, for stepping through it) or compiled by numba; see bits.py.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sa_atp.switches.embedded.errors import Unsupported
+from sa_atp.switches.embedded.holding import BLOCKS
+from sa_atp.switches.embedded.program import Field, Header, Program
+from sa_atp.switches.embedded.translate import checksums
+from sa_atp.switches.embedded.translate.expressions import FIXED_ARGUMENTS, FRAME_WORDS, Translator
+from sa_atp.switches.embedded.translate.layout import Layout, layout
+from sa_atp.switches.embedded.translate.matching import Matching
+from sa_atp.switches.embedded.translate.packets import HEAD_BYTES, Packets
+from sa_atp.switches.embedded.translate.parsing import Parsing
+from sa_atp.switches.embedded.translate.source import Source
+from sa_atp.switches.embedded.translate.statements import DROP_PORT, Statements
+from sa_atp.switches.embedded.translate.usage import Usage, analyse
+
+STANDARD = "standard_metadata"
+PORT_BITS = 9  # queues are looked up by port
+NORMAL, REPLICATION = 0, 5  # simple_switch's PKT_INSTANCE_TYPE_NORMAL and PKT_INSTANCE_TYPE_REPLICATION
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Translation:
+    """The source, and what the runtime has to put into the frame that `process` takes: FRAME_WORDS words for each.
+
+    arguments: what follows FIXED_ARGUMENTS: ("table", table), ("index", table), ("register", array),
+        ("counter", counter), ("entries", table), ("vector", header), ("holds", "").
+    shared: several cores may run it at the same time, each with a frame of its own.
+    """
+
+    source: str
+    layout: Layout
+    arguments: tuple[tuple[str, str], ...]
+    shared: bool = False
+
+
+def translate(program: Program, *, shared: bool = False) -> Translation:
+    """Args: shared: several cores are to run it (see `holding`).
+
+    Raises: Unsupported, naming the construct and where it stands.
+    """
+    usage = analyse(program)
+    translator = Translator(program, shared=shared)
+    places = layout(program, {r.name: translator.names.of("register", r.name) for r in program.registers})
+    out = Source()
+    statements = Statements(translator, usage, places, out)
+    writer = _Writer(
+        translator,
+        usage,
+        places,
+        statements,
+        Packets(translator, usage, statements.headers, out),
+        Matching(translator, usage, places, statements, out),
+        out,
+    )
+    return writer.translation()
+
+
+class _Writer:
+    def __init__(
+        self,
+        translator: Translator,
+        usage: Usage,
+        places: Layout,
+        statements: Statements,
+        packets: Packets,
+        matching: Matching,
+        out: Source,
+    ) -> None:
+        self.translator = translator
+        self.program = translator.program
+        self.usage = usage
+        self.places = places
+        self.statements = statements
+        self.packets = packets
+        self.headers = statements.headers
+        self.parsing = Parsing(translator, packets, statements.headers, statements, out)
+        self.matching = matching
+        self.out = out
+        self.used = usage.read | usage.written
+
+    def translation(self) -> Translation:
+        arguments = self._arguments()
+        self.matching.lookup_functions()
+        self.out("@compiled")
+        with self.out.block("def process(frame):"):
+            self._body(arguments)
+        head = Source()
+        head(
+            f'"""{self.program.name} as the embedded target runs it. Written by sa_atp.switches.embedded.translate."""'
+        )
+        head()
+        for value, name in sorted(self.translator.names.constants.items()):
+            head(f"{name} = constant(0x{value:x})")
+        head()
+        return Translation(
+            source=head.text() + self.out.text(),
+            layout=self.places,
+            arguments=tuple((kind, name) for _, kind, name, _ in arguments),
+            shared=self.translator.shared,
+        )
+
+    def _arguments(self) -> Sequence[tuple[str, str, str, str]]:
+        """Of what `process` finds in its frame: its own name for it, the kind of object, whose, and how it is taken."""
+        names = self.translator.names
+        found: list[tuple[str, str, str, str]] = []
+        for table in self.places.tables.values():
+            if table.kind == "none" and table.table.default_const:
+                continue
+            found.append((self.matching.array(table), "table", table.table.name, "array_u64_2"))
+            if table.kind == "direct":
+                found.append((self.matching.index(table), "index", table.table.name, "array_u64_1"))
+            if table.table.with_counters:
+                found.append(
+                    (names.of("entries_counter", table.table.name), "entries", table.table.name, "array_u64_2")
+                )
+        found += [(array.name, "register", array.name, array.view) for array in self.places.arrays]
+        found += [(names.of("counter", c.name), "counter", c.name, "array_u64_2") for c in self.program.counters]
+        for name, (_, signed) in self.places.vectors.items():
+            found.append((self.translator.vector(name), "vector", name, f"array_{'i' if signed else 'u'}32_1"))
+        if self.translator.shared:
+            found.append(("holds", "holds", "", "array_i64_1"))
+        return found
+
+    # --- the function -----------------------------------------------------------------------------------------------
+
+    def _body(self, arguments: Sequence[tuple[str, str, str, str]]) -> None:
+        out = self.out
+        for i, (name, kind) in enumerate(FIXED_ARGUMENTS):
+            out(f"{name} = {kind}(frame, {FRAME_WORDS * i})")
+        for i, (name, kind, _, view) in enumerate(arguments, len(FIXED_ARGUMENTS)):
+            out(f"{name} = {view}(frame, {FRAME_WORDS * i})  # {kind}")
+        out("n, made, at = first, 0, 0")
+        if self.translator.shared:
+            out(f"held = {self.translator.names.constant(BLOCKS)}")
+        with out.block("while n < last:"):
+            out("length = lengths[n]")
+            out("room = row_bytes if apart == 0 else length + most_added")
+            with out.block("if made + most_copies > len(out_lengths) or at + most_copies * room > len(out):"):
+                out("break")
+            out("start = starts[n]")
+            with out.block("if head_of[n] >= 0:"):  # over the end of a packet that has been handled
+                out(f"copy_bytes(packets, start, heads_in, head_of[n], {HEAD_BYTES})")
+            out("n += 1")
+            self._reset()
+            self.parsing.parser()
+            checksums.verify(self.translator, out, self.program.checksums)
+            self.matching.control(self.program.ingress)
+            self._replicate()
+        if self.translator.shared:
+            out("let_go(holds, held)")
+        out("set_frame_word(frame, 0, n)")
+        out(f"set_frame_word(frame, {FRAME_WORDS}, made)")
+        out("return 0")
+
+    def _standard(self, name: str) -> str:
+        header, field = self.program.field(STANDARD, name, "standard metadata")
+        return self.translator.variable(header, field)
+
+    def _set_standard(self, name: str, code: str) -> None:
+        """Sets a field of the standard metadata, if the program looks at it."""
+        if name in self.program.headers[STANDARD].index and (STANDARD, name) in self.used:
+            _, field = self.program.field(STANDARD, name, "standard metadata")
+            mask = self.translator.names.constant((1 << field.bits) - 1)
+            self.out(f"{self._standard(name)} = {code} & {mask}")
+
+    def _reset(self) -> None:
+        """Metadata starts at zero, headers start invalid."""
+        zero = self.translator.names.constant(0)
+        always = {(STANDARD, "egress_spec"), (STANDARD, "mcast_grp"), (STANDARD, "parser_error")}
+        for header in self.program.headers.values():
+            if header.varbit is not None:
+                self.out(f"{self.translator.varbit_at(header)}, {self.translator.varbit_bytes(header)} = 0, 0")
+            if header.metadata:
+                for field in header.fields:
+                    if (header.name, field.name) in self.used | always and not field.is_varbit:
+                        self._zero(header, field)
+                continue
+            self.out(f"{self.translator.valid(header.name)} = False")
+            self.out(f"{self.packets.came_with_packet(header)} = 0")
+            if header.is_vector:
+                self.out(f"{self.headers.changed(header)} = False")
+                continue
+            for field in self.packets.needed(header):
+                self._zero(header, field)
+        if any((STANDARD, f) in self.used for f in ("checksum_error",)) or self.program.checksums:
+            self.out(f"{self._standard('checksum_error')} = {zero}")
+        self._set_standard("ingress_port", "u64(ports[n - 1])")
+        self._set_standard("packet_length", "u64(length)")
+        self._set_standard("ingress_global_timestamp", "u64(now)")
+        if self.usage.tracks_length:
+            self.out("grown = 0")
+
+    def _zero(self, header: Header, field: Field) -> None:
+        for variable in self.translator.variables(header, field):
+            self.out(f"{variable} = {'i64(0)' if field.signed else self.translator.names.constant(0)}")
+
+    def _replicate(self) -> None:
+        """After ingress: multicast, drop, or one port; then egress for each copy (simple_switch's order).
+
+        Where a packet goes is decided here, once. Each copy begins egress with everything as ingress left it, but for
+        what its own number and port are; what egress makes of one copy, the drop included, is not there for the next.
+        """
+        out, constant = self.out, self.translator.names.constant
+        spec = self._standard("egress_spec")
+        _, field = self.program.field(STANDARD, "egress_spec", "standard metadata")
+        if field.bits > PORT_BITS:
+            raise Unsupported(f"port numbers of {field.bits} bits ({PORT_BITS} at most)", f"{STANDARD}.egress_spec")
+        out(f"group, unicast = {self._standard('mcast_grp')}, {spec}")
+        out("copy, end_copy = 0, 1")
+        out("copied_to, copied_end, copied_length, body, taken_up = -1, 0, 0, 0, 0")
+        with out.block(f"if group != {constant(0)}:"):
+            with out.block(f"if group + {constant(1)} < u64(len(group_starts)):"):
+                out(f"copy, end_copy = group_starts[group], group_starts[group + {constant(1)}]")
+            with out.block("else:"):
+                out("end_copy = 0")
+        with out.block(f"elif unicast == {constant(DROP_PORT)}:"):
+            out("end_copy = 0")
+        saved = self._saved()
+        for name in saved:
+            out(f"saved_{name} = {name}")
+        if self.usage.tracks_length:
+            out("length_now = length + grown")  # egress sees it; what egress adds is not there for the next copy
+        with out.block("while copy < end_copy:"):
+            for name in saved:
+                out(f"{name} = saved_{name}")
+            with out.block(f"if group != {constant(0)}:"):
+                out("port = u64(group_ports[copy])")
+                self._set_standard("egress_rid", "u64(group_copies[copy])")
+                self._set_standard("instance_type", constant(REPLICATION))
+            with out.block("else:"):
+                out("port = unicast")
+                self._set_standard("instance_type", constant(NORMAL))
+            self._set_standard("egress_port", "port")
+            self._set_standard("packet_length", f"u64({'length_now' if self.usage.tracks_length else 'length'})")
+            self._set_standard("enq_timestamp", "u64(now)")
+            self._set_standard("deq_timedelta", constant(0))
+            self._set_standard("egress_global_timestamp", "u64(now)")
+            for depth in ("enq_qdepth", "deq_qdepth"):
+                self._set_standard(depth, "u64(depths[port])")
+            out(f"{spec} = {constant(0)}")
+            self.matching.control(self.program.egress)
+            with out.block(f"if {spec} != {constant(DROP_PORT)}:"):
+                checksums.update(self.translator, out, self.program.checksums)
+                self.packets.deparser()
+                out("out_starts[made] = body")
+                out("out_lengths[made] = end")
+                out("out_ports[made] = port")
+                out("out_sources[made] = n - 1")
+                out("at += row_bytes if apart == 0 else taken_up")
+                out("made += 1")
+            out("copy += 1")
+
+    def _saved(self) -> Sequence[str]:
+        """What egress changes of the packet and its metadata, and so must be put back for the next copy."""
+        names = [self.translator.valid(header_name) for header_name in sorted(self.usage.validity_in_egress)]
+        for stack, headers in self.program.stacks.items():
+            if not self.usage.validity_in_egress.isdisjoint(headers):
+                names.append(self.translator.next_of(stack))
+        for header_name, field_name in sorted(self.usage.written_in_egress):
+            header: Header = self.program.headers[header_name]
+            field: Field = header.index[field_name]
+            if header.is_vector:
+                raise Unsupported("a change of a vector header", f"egress, {header_name}.{field_name}")
+            if field.is_varbit:
+                names += [self.translator.varbit_at(header), self.translator.varbit_bytes(header)]
+            else:
+                names += self.translator.variables(header, field)
+        return names

@@ -1,0 +1,111 @@
+"""Headers as wholes: validity, assignment, stacks, unions, and where a varbit lies.
+
+What becomes of the fields is what simple_switch makes of it (behavioral-model: primitives.cpp, stacks.cpp,
+header_unions.h), also where P4 leaves it open.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sa_atp.switches.embedded.errors import Unsupported
+from sa_atp.switches.embedded.program import Header
+from sa_atp.switches.embedded.translate.expressions import Translator
+from sa_atp.switches.embedded.translate.source import Source
+from sa_atp.switches.embedded.translate.usage import Usage
+
+
+class Headers:
+    def __init__(self, translator: Translator, usage: Usage, out: Source) -> None:
+        self.translator = translator
+        self.program = translator.program
+        self.usage = usage
+        self.out = out
+
+    # --- names --------------------------------------------------------------------------------------------------------
+
+    def changed(self, header: Header) -> str:
+        """Whether a vector header was written to."""
+        return self.translator.names.of("changed", header.name)
+
+    def size(self, header: Header) -> str:
+        """Source for its bytes."""
+        return (
+            f"{header.size_bytes} + {self.translator.varbit_bytes(header)}" if header.varbit else str(header.size_bytes)
+        )
+
+    def state(self, header: Header) -> list[str]:
+        """The variables that say everything about a header that the program assembles itself."""
+        names = [self.translator.valid(header.name)]
+        if header.varbit:
+            names += [self.translator.varbit_at(header), self.translator.varbit_bytes(header)]
+        return names + [v for f in header.fields if not f.is_varbit for v in self.translator.variables(header, f)]
+
+    # --- one header ---------------------------------------------------------------------------------------------------
+
+    def made_valid(self, header: Header) -> None:
+        self.out(f"{self.translator.valid(header.name)} = True")
+        for sibling in self.program.siblings(header.name):
+            self.out(f"{self.translator.valid(sibling)} = False")
+
+    def set_valid(self, header: Header, where: str) -> None:
+        """A header that was not valid comes with zeros, whatever its fields held."""
+        if header.varbit and header.name in self.usage.filled:
+            raise Unsupported("setValid of a varbit that may have a length already", where)
+        with self.out.block(f"if not {self.translator.valid(header.name)}:"):
+            self.made_valid(header)
+            if header.varbit:
+                self.out(f"{self.translator.varbit_bytes(header)} = 0")
+            if self.usage.tracks_length:
+                self.out(f"grown += {header.size_bytes}")
+            if header.is_vector:
+                self.out(f"{self.translator.vector(header.name)}[:] = 0")
+                self.out(f"{self.changed(header)} = True")
+                return
+            for field in header.fields:
+                for variable in self.translator.variables(header, field) if not field.is_varbit else ():
+                    zero = "i64(0)" if field.signed else self.translator.names.constant(0)
+                    self.out(f"{variable} = {zero}")
+
+    def set_invalid(self, header: Header) -> None:
+        if self.usage.tracks_length:
+            with self.out.block(f"if {self.translator.valid(header.name)}:"):
+                self.out(f"grown -= {self.size(header)}")
+        self.out(f"{self.translator.valid(header.name)} = False")
+
+    def assign(self, to: Header, origin: Header, where: str) -> None:
+        if to.is_vector or origin.is_vector:
+            raise Unsupported("assignment of a whole vector header", where)
+        with self.out.block(f"if {self.translator.valid(origin.name)}:"):
+            for name, source in zip(self.state(to)[1:], self.state(origin)[1:], strict=True):
+                self.out(f"{name} = {source}")
+            self.made_valid(to)
+        with self.out.block("else:"):
+            self.out(f"{self.translator.valid(to.name)} = False")
+
+    # --- stacks -------------------------------------------------------------------------------------------------------
+
+    def stack(self, node: Mapping[str, Any], where: str) -> list[Header]:
+        if node["type"] != "header_stack":
+            raise Unsupported(f"a stack of type {node['type']}", where)
+        headers = [self.program.headers[name] for name in self.program.stacks[node["value"]]]
+        if headers[0].is_vector:
+            raise Unsupported("a stack of vector headers", where)
+        return headers
+
+    def shift(self, node: Mapping[str, Any], count: int, where: str) -> None:
+        """push_front (count > 0) or pop_front: what comes new to a place is invalid."""
+        headers = self.stack(node, where)
+        size, following = len(headers), self.translator.next_of(node["value"])
+        order = range(size - 1, -1, -1) if count > 0 else range(size)
+        for i in order:
+            if 0 <= i - count < size:
+                for name, source in zip(self.state(headers[i]), self.state(headers[i - count]), strict=True):
+                    self.out(f"{name} = {source}")
+            else:
+                self.out(f"{self.translator.valid(headers[i].name)} = False")
+        self.out(f"{following} = min(max({following} + {count}, 0), {size})")
+
+    def assign_stack(self, to: Mapping[str, Any], origin: Mapping[str, Any], where: str) -> None:
+        for target, source in zip(self.stack(to, where), self.stack(origin, where), strict=True):
+            self.assign(target, source, where)
+        self.out(f"{self.translator.next_of(to['value'])} = {self.translator.next_of(origin['value'])}")

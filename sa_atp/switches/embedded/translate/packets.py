@@ -1,0 +1,209 @@
+"""Where the bytes of a header are, in the packet and in variables; and the deparser that puts changed headers back.
+
+A header that came with the packet is remembered by its offset. Fields are taken out only where the program looks at
+them; on the way out, bytes that no statement may have changed are copied from where they came.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sa_atp.switches.embedded.errors import Unsupported
+from sa_atp.switches.embedded.program import Field, Header, words_of
+from sa_atp.switches.embedded.translate.expressions import Translator
+from sa_atp.switches.embedded.translate.headers import Headers
+from sa_atp.switches.embedded.translate.source import Source
+from sa_atp.switches.embedded.translate.usage import Usage
+
+WORD_BYTES = 8
+HEAD_BYTES = 42  # of a packet that may be kept apart: Ethernet, IPv4 without options, UDP
+HEAD_ROW, HEAD_AT = 64, 16  # bytes for each head, and where it begins in them
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Whole bytes of a header that begin and end with a field.
+
+    behind: a varbit lies before it, so its place is known only with the packet; `first_byte` does not count the varbit.
+    """
+
+    first_byte: int
+    size: int
+    fields: tuple[Field, ...]
+    behind: bool
+
+
+def chunks(header: Header) -> list[Chunk]:
+    """The header in pieces, as small as field boundaries allow; what is longer than a word can only be copied."""
+    found: list[Chunk] = []
+    pending: list[Field] = []
+    behind = False
+    for field in header.fields:
+        if field.is_varbit:
+            behind = True
+            continue
+        pending.append(field)
+        end = field.offset_bits + field.bits
+        if end % 8 == 0:
+            first = pending[0].offset_bits // 8
+            found.append(Chunk(first, end // 8 - first, tuple(pending), behind))
+            pending = []
+    return found
+
+
+class Packets:
+    def __init__(self, translator: Translator, usage: Usage, headers: Headers, out: Source) -> None:
+        self.translator = translator
+        self.program = translator.program
+        self.usage = usage
+        self.headers = headers
+        self.out = out
+        self.plans = {
+            h.name: self._plan(h) for h in self.program.headers.values() if not h.metadata and not h.is_vector
+        }
+
+    # --- what is needed of each header ------------------------------------------------------------------------------
+
+    def _plan(self, header: Header) -> list[tuple[Chunk, bool]]:
+        """(chunk, changed): a changed chunk is assembled from its fields, the others are copied."""
+        made = header.name in self.usage.made
+        plan = [
+            (chunk, made or any((header.name, f.name) in self.usage.written for f in chunk.fields))
+            for chunk in chunks(header)
+        ]
+        for chunk, changed in plan:
+            if chunk.size > WORD_BYTES and changed and len(chunk.fields) > 1:
+                raise Unsupported("fields that do not align to bytes within 8 bytes", header.name)
+        return plan
+
+    def needed(self, header: Header) -> list[Field]:
+        """The fields that live in variables, because they are read, or share a byte with one that is written."""
+        fields = []
+        for chunk, changed in self.plans[header.name]:
+            for field in chunk.fields:
+                if changed or (header.name, field.name) in self.usage.read:
+                    fields.append(field)
+        return fields
+
+    def came_with_packet(self, header: Header) -> str:
+        return self.translator.names.of("offset", header.name)
+
+    # --- deparser -----------------------------------------------------------------------------------------------------
+
+    def deparser(self) -> None:
+        """Writes the packet to out[at], its length to `end`, and to `body` where what follows its head is.
+
+        The head is the first HEAD_BYTES bytes. Where they are kept apart, bodies follow one another without a gap: a head
+        is written over the end of the body before, from there to its own place, and the body is put back. Copies of a
+        packet that differ only in their heads have one body.
+        """
+        out = self.out
+        with out.block("if apart != 0:"):
+            out(f"copy_bytes(kept, 0, out, at, {HEAD_BYTES})")
+        changed, unchanged = self._halves()
+        out("end = 0")
+        self._emit_all(changed)
+        with out.block(
+            "if apart != 0 and copied_to >= 0 and end == copied_end and end >= apart "
+            "and same_bytes(out, at + apart, copied_to + apart, end - apart):"
+        ):
+            out("body, end, taken_up = copied_to + apart, copied_length, 0")
+        with out.block("else:"):
+            out("copied_end = end")
+            self._emit_all(unchanged)
+            with out.block("if length > offset:"):
+                out("copy_bytes(out, at + end, packets, start + offset, length - offset)")
+                out("end += length - offset")
+            out("copied_to, copied_length, body, taken_up = at, end, at + apart, max(end - apart, 0)")
+        with out.block("if apart != 0:"):
+            out(f"copy_bytes(heads, made * {HEAD_ROW} + {HEAD_AT}, out, at, {HEAD_BYTES})")
+            out(f"copy_bytes(out, at, kept, 0, {HEAD_BYTES})")
+
+    def _halves(self) -> tuple[Sequence[str], Sequence[str]]:
+        """Headers to write, up to the last one that egress may change, and the others."""
+        order = self.program.deparse_order
+        changing = {name for name, _ in self.usage.written_in_egress} | self.usage.validity_in_egress
+        first = max((i + 1 for i, name in enumerate(order) if name in changing), default=0)
+        return order[:first], order[first:]
+
+    def _emit_all(self, names: Sequence[str]) -> None:
+        for name in names:
+            header = self.program.headers[name]
+            with self.out.block(f"if {self.translator.valid(name)}:"):
+                if header.is_vector:
+                    self._emit_vector(header)
+                else:
+                    self._emit(header)
+                self.out(f"end += {self.headers.size(header)}")
+
+    def _emit_vector(self, header: Header) -> None:
+        start = self.came_with_packet(header)
+        with self.out.block(f"if {self.headers.changed(header)}:"):
+            self.out(f"store_vector(out, at + end, {self.translator.vector(header.name)})")
+        with self.out.block("else:"):
+            self.out(f"copy_bytes(out, at + end, packets, start + {start}, {header.size_bytes})")
+
+    def _emit(self, header: Header) -> None:
+        start = self.came_with_packet(header)
+        copied: list[Chunk] = []
+
+        def flush() -> None:
+            if copied:
+                first = copied[0].first_byte
+                size = copied[-1].first_byte + copied[-1].size - first
+                at = self._after(header, copied[0])
+                self.out(f"copy_bytes(out, at + end + {first}{at}, packets, start + {start} + {first}{at}, {size})")
+                copied.clear()
+
+        behind = False
+        for chunk, changed in self.plans[header.name]:
+            if chunk.behind and not behind:
+                flush()
+                behind = True
+            if not changed:
+                copied.append(chunk)
+                continue
+            flush()
+            self._store(chunk, header)
+        flush()
+        if header.varbit is not None:
+            first, size = header.varbit.offset_bits // 8, self.translator.varbit_bytes(header)
+            self.out(
+                f"copy_bytes(out, at + end + {first}, packets, start + {self.translator.varbit_at(header)}, {size})"
+            )
+
+    def _after(self, header: Header, chunk: Chunk) -> str:
+        """What a chunk's place has to be moved by."""
+        return f" + {self.translator.varbit_bytes(header)}" if chunk.behind else ""
+
+    def _store(self, chunk: Chunk, header: Header) -> None:
+        constant = self.translator.names.constant
+        if chunk.size > WORD_BYTES:
+            at = chunk.first_byte
+            (field,) = chunk.fields
+            for variable, (_, bits) in zip(self.translator.variables(header, field), words_of(field.bits), strict=True):
+                self._store_word(f"{at}{self._after(header, chunk)}", bits // 8, variable)
+                at += bits // 8
+            return
+        terms = []
+        end_bit = 8 * (chunk.first_byte + chunk.size)
+        for field in chunk.fields:
+            code = self.translator.variable(header, field)
+            if field.signed:
+                code = f"(u64({code}) & {constant((1 << field.bits) - 1)})"
+            shift = end_bit - field.offset_bits - field.bits
+            terms.append(f"({code} << {constant(shift)})" if shift else code)
+        self._store_word(f"{chunk.first_byte}{self._after(header, chunk)}", chunk.size, " | ".join(terms))
+
+    def _store_word(self, at: str, size: int, value: str) -> None:
+        """Writes what puts the low bytes of a word behind `end`."""
+        if size in (1, 2, 4, 8):
+            self.out(f"store{size}(out, at + end + {at}, {value})")
+            return
+        self.out(f"word = {value}")
+        done = 0
+        while size:
+            piece = next(p for p in (4, 2, 1) if p <= size)
+            size -= piece
+            shifted = f"word >> {self.translator.names.constant(8 * size)}" if size else "word"
+            self.out(f"store{piece}(out, at + end + {at}{f' + {done}' if done else ''}, {shifted})")
+            done += piece

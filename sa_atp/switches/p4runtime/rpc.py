@@ -1,0 +1,27 @@
+"""gRPC, imported so that it writes nothing to standard error: what fails comes as an exception, and messages say it.
+
+Who sets GRPC_VERBOSITY gets its log. It is read once, when gRPC is imported, and is not left behind for children.
+"""
+
+import os
+import re
+
+from sa_atp.basics.errors import UserError
+
+_CHOSEN = bool(os.environ.get("GRPC_VERBOSITY"))
+if not _CHOSEN:
+    os.environ["GRPC_VERBOSITY"] = "NONE"
+import grpc  # noqa: E402
+
+if not _CHOSEN:
+    del os.environ["GRPC_VERBOSITY"]
+
+__all__ = ["check_address", "grpc"]
+
+
+def check_address(text: str, *, lowest_port: int = 1) -> str:
+    """HOST:PORT, [IPV6]:PORT or unix:PATH as it is: gRPC would take port 99999 for another one. Raises: UserError."""
+    match = re.fullmatch(r"(?:[^:/\[\]\s]+|\[[0-9a-fA-F:.%]+\]):(\d{1,5})", text)
+    if not text.startswith("unix:") and (match is None or not lowest_port <= int(match[1]) <= 65535):
+        raise UserError(f"P4Runtime address {text!r}: expected HOST:PORT, for example 127.0.0.1:9559")
+    return text

@@ -1,0 +1,269 @@
+"""What a program offers to a control plane: tables, actions, counters, registers, with their widths and names.
+
+A schema comes from a P4Info (then it has ids) or, on the embedded target, from the compiled program (then it has none, and
+works without protobuf); see `embedded.p4runtime.program_schema`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from sa_atp.switches.p4runtime.errors import Code, Refusal
+
+NEEDS_PRIORITY = frozenset({"ternary", "range", "optional"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FieldInfo:
+    """A match field, an action parameter, or a field of a controller header."""
+
+    id: int
+    name: str
+    bits: int
+    kind: str = ""  # of a match field: exact, lpm, ternary, range, optional
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ActionInfo:
+    id: int
+    name: str
+    alias: str
+    params: tuple[FieldInfo, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ActionUse:
+    """An action of a table, and where it may be used: in entries, as default action, or both."""
+
+    action: ActionInfo
+    in_entries: bool
+    as_default: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableInfo:
+    id: int
+    name: str
+    alias: str
+    match: tuple[FieldInfo, ...]
+    actions: tuple[ActionUse, ...]
+    size: int
+    default_is_const: bool
+    is_const: bool  # its entries are part of the program
+    direct_counter: "CounterInfo | None"
+
+    @property
+    def needs_priority(self) -> bool:
+        return any(f.kind in NEEDS_PRIORITY for f in self.match)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CounterInfo:
+    id: int
+    name: str
+    alias: str
+    size: int  # 0 for a direct counter: one cell an entry
+    counts_packets: bool
+    counts_bytes: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RegisterInfo:
+    id: int
+    name: str
+    alias: str
+    size: int
+    bits: int  # 0: not a plain number
+    signed: bool
+
+
+class _Named(Protocol):
+    @property
+    def id(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def alias(self) -> str: ...
+
+
+_Info = TypeVar("_Info", bound=_Named)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schema:
+    tables: tuple[TableInfo, ...]
+    actions: tuple[ActionInfo, ...]
+    counters: tuple[CounterInfo, ...]
+    registers: tuple[RegisterInfo, ...]
+    packet_in: tuple[FieldInfo, ...]  # header before packets to the controller; empty where the program has none
+    packet_out: tuple[FieldInfo, ...]
+    unsupported: tuple[str, ...] = ()  # objects of other kinds, by name
+    _found: dict[tuple[str | int, ...], Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def table(self, key: str | int) -> TableInfo:
+        """Raises: Refusal: no table has that id, or that name."""
+        return self._find("table", key, self.tables)
+
+    def action(self, key: str | int) -> ActionInfo:
+        return self._find("action", key, self.actions)
+
+    def counter(self, key: str | int) -> CounterInfo:
+        return self._find("counter", key, self.counters)
+
+    def register(self, key: str | int) -> RegisterInfo:
+        return self._find("register", key, self.registers)
+
+    def table_action(self, table: TableInfo, key: str | int) -> ActionUse:
+        """The table's action by id or name."""
+        found = self._found.get(("table action", table.name, key))
+        if found is None:
+            if isinstance(key, int):
+                candidates = [use for use in table.actions if use.action.id == key]
+            else:
+                candidates = [use for use in table.actions if _matches(use.action, key)]
+            if len(candidates) != 1:
+                known = ", ".join(sorted(use.action.alias for use in table.actions))
+                raise Refusal(
+                    Code.INVALID_ARGUMENT, f"table {table.alias}: there is no action {_say(key)}; it has {known}"
+                )
+            found = self._found["table action", table.name, key] = candidates[0]
+        return found
+
+    def _find(self, what: str, key: str | int, infos: Sequence[_Info]) -> _Info:
+        found = self._found.get((what, key))
+        if found is None:
+            if isinstance(key, int):
+                candidates = [info for info in infos if info.id == key]
+            else:
+                candidates = [info for info in infos if key in (info.name, info.alias)]
+                candidates = candidates or [info for info in infos if _matches(info, key)]
+            if len(candidates) > 1:
+                names = ", ".join(info.name for info in candidates)
+                raise Refusal(Code.INVALID_ARGUMENT, f"{what} {key} may be {names}: use one of these names")
+            if not candidates:
+                known = ", ".join(sorted(info.alias for info in infos)) or "none"
+                raise Refusal(Code.INVALID_ARGUMENT, f"there is no {what} {_say(key)}; the program has {known}")
+            found = self._found[what, key] = candidates[0]
+        return found
+
+
+def match_field(table: TableInfo, name: str) -> FieldInfo:
+    """A key field by its name, or by the end of it ("dst" for "hdr.ipv4.dst") where that is unambiguous."""
+    found = [f for f in table.match if f.name == name] or [f for f in table.match if f.name.endswith("." + name)]
+    if len(found) != 1:
+        known = ", ".join(f.name for f in table.match) or "no key"
+        raise Refusal(Code.INVALID_ARGUMENT, f"table {table.alias}: there is no match field {name}; it has {known}")
+    return found[0]
+
+
+def _matches(info: _Named, name: str) -> bool:
+    return name in (info.name, info.alias) or info.name.endswith("." + name)
+
+
+def _say(key: str | int) -> str:
+    return key if isinstance(key, str) else f"with id {key}"
+
+
+# --- from a P4Info ----------------------------------------------------------------------------------------------------
+
+
+def from_p4info(p4info: Any) -> Schema:
+    """Args: p4info: a `p4.config.v1.P4Info`."""
+    actions = {
+        a.preamble.id: ActionInfo(
+            id=a.preamble.id,
+            name=a.preamble.name,
+            alias=a.preamble.alias,
+            params=tuple(FieldInfo(id=p.id, name=p.name, bits=p.bitwidth) for p in a.params),
+        )
+        for a in p4info.actions
+    }
+    direct = {c.direct_table_id: _counter(c, size=0, spec=c.spec) for c in p4info.direct_counters if c.direct_table_id}
+    headers = {h.preamble.name: h for h in p4info.controller_packet_metadata}
+    return Schema(
+        tables=tuple(_table(t, actions, direct.get(t.preamble.id)) for t in p4info.tables),
+        actions=tuple(actions.values()),
+        counters=tuple(_counter(c, size=c.size, spec=c.spec) for c in p4info.counters),
+        registers=tuple(_register(r) for r in p4info.registers),
+        packet_in=_header(headers.get("packet_in")),
+        packet_out=_header(headers.get("packet_out")),
+        unsupported=tuple(
+            f"{what} {item.preamble.name}"
+            for what, items in (
+                ("action profile", p4info.action_profiles),
+                ("meter", p4info.meters),
+                ("direct meter", p4info.direct_meters),
+                ("value set", p4info.value_sets),
+                ("digest", p4info.digests),
+            )
+            for item in items
+        )
+        + tuple(f"extern {e.extern_type_name}" for e in p4info.externs),
+    )
+
+
+def _table(table: Any, actions: Mapping[int, ActionInfo], counter: CounterInfo | None) -> TableInfo:
+    match_kinds = type(table).DESCRIPTOR.fields_by_name["match_fields"].message_type.enum_types_by_name["MatchType"]
+    scopes = type(table).DESCRIPTOR.fields_by_name["action_refs"].message_type.enum_types_by_name["Scope"]
+    uses = []
+    for ref in table.action_refs:
+        if ref.id not in actions:
+            raise Refusal(Code.INVALID_ARGUMENT, f"P4Info: table {table.preamble.name}: no action has id {ref.id}")
+        scope = scopes.values_by_number[ref.scope].name
+        uses.append(
+            ActionUse(
+                action=actions[ref.id],
+                in_entries=scope != "DEFAULT_ONLY",
+                as_default=scope != "TABLE_ONLY",
+            )
+        )
+    return TableInfo(
+        id=table.preamble.id,
+        name=table.preamble.name,
+        alias=table.preamble.alias,
+        match=tuple(
+            FieldInfo(
+                id=f.id,
+                name=f.name,
+                bits=f.bitwidth,
+                kind=f.other_match_type or match_kinds.values_by_number[f.match_type].name.lower(),
+            )
+            for f in table.match_fields
+        ),
+        actions=tuple(uses),
+        size=table.size,
+        default_is_const=table.const_default_action_id != 0,
+        is_const=table.is_const_table,
+        direct_counter=counter,
+    )
+
+
+def _counter(counter: Any, *, size: int, spec: Any) -> CounterInfo:
+    unit = type(spec).DESCRIPTOR.enum_types_by_name["Unit"].values_by_number[spec.unit].name
+    return CounterInfo(
+        id=counter.preamble.id,
+        name=counter.preamble.name,
+        alias=counter.preamble.alias,
+        size=size,
+        counts_packets=unit in ("PACKETS", "BOTH"),
+        counts_bytes=unit in ("BYTES", "BOTH"),
+    )
+
+
+def _register(register: Any) -> RegisterInfo:
+    plain = register.type_spec.bitstring
+    signed = plain.HasField("int")
+    return RegisterInfo(
+        id=register.preamble.id,
+        name=register.preamble.name,
+        alias=register.preamble.alias,
+        size=register.size,
+        bits=plain.int.bitwidth if signed else plain.bit.bitwidth,
+        signed=signed,
+    )
+
+
+def _header(header: Any) -> tuple[FieldInfo, ...]:
+    if header is None:
+        return ()
+    return tuple(FieldInfo(id=f.id, name=f.name, bits=f.bitwidth) for f in header.metadata)

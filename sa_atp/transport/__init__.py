@@ -1,9 +1,0 @@
-"""Worker and parameter server connections, without sockets, clocks or threads (sans-I/O).
-
-    datagrams in ──> connection.receive(bursts, now_us)
-    time passes  ──> connection.handle_timer(now_us)        when connection.next_timer_us() has come
-    datagrams out <── connection.transmit(now_us)            after either of the two, until it returns nothing
-    events out    <── connection.next_event()
-
-The same objects run over UDP (net), in the simulator (sim), and in tests that drop exactly the third packet.
-"""

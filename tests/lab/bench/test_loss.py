@@ -1,0 +1,55 @@
+"""Goodput where packets are lost: a small all-reduce, whose figures must not get worse."""
+
+import json
+
+import pytest
+
+from sa_atp.cli import main
+from sa_atp.lab.bench.loss import Request, measure
+
+
+def test_losses_cost_little_more_than_what_is_lost() -> None:
+    """0.8 MB, whose end weighs more than that of a large tensor: 94 and 77 % of the goodput without loss."""
+    request = Request(
+        workers=4, bytes=800_000, iterations=1, lanes=256, link_mbps=100.0, delay_us=20, seed=1
+    )  # fmt: skip
+    none, one, five = measure(request, [0.0, 0.01, 0.05])
+    assert none.sums_wrong == one.sums_wrong == five.sums_wrong == 0
+    assert none.fraction_of_limit > 0.96
+    assert none.probes < 0.01 * none.sent, "results come: nobody has to be asked"
+    assert none.retransmitted == 0
+    assert one.fraction_of_lossless is not None
+    assert one.fraction_of_lossless > 0.90
+    assert one.probes < 0.12 * one.sent
+    assert one.retransmitted < 0.03 * one.sent, "a result, or a fragment, and little else"
+    assert five.fraction_of_lossless is not None
+    assert five.fraction_of_lossless > 0.70
+    assert five.probes < 0.4 * five.sent
+    assert five.retransmitted < 0.13 * five.sent
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--workers", "1"], "--workers 1: expected 2 to 64"),
+        (["--mbytes", "0"], "--mbytes 0.0: expected"),
+        (["--iterations", "0"], "--iterations 0: expected at least 1"),
+        (["--loss", "0", "1"], "--loss 1.0: expected 0 to less than 1"),
+        (["--link-mbps", "0"], "--link-mbps 0.0: expected more than 0"),
+        (["--delay-us", "-1"], "--delay-us -1: expected 0 or more"),
+    ],
+)
+def test_wrong_options_are_one_line(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:  # fmt: skip
+    assert main(["bench", "loss", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_its_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "loss", "--workers", "2", "--mbytes", "0.05", "--loss", "0.02", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    (row,) = found["rows"]
+    assert (found["workers"], found["bytes"], row["loss"], row["sums_wrong"]) == (2, 50_000, 0.02, 0)
+    assert row["fraction_of_lossless"] is None
+    assert 0 < row["goodput_mbps"] < 100

@@ -1,0 +1,188 @@
+"""The page of headlines: the same bytes twice, goes on after an interruption, and says so where a figure is not reached."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sa_atp.basics.errors import SaAtpError
+from sa_atp.cli import main
+from sa_atp.lab.reproduce import page as reproduce_page
+from sa_atp.lab.reproduce import reproduce
+from sa_atp.lab.reproduce.points import Found, Sample, find, policies_of, settings_of, tuning_points, values
+from sa_atp.lab.reproduce.settings import FALCON, Claim, Setting, headlines
+from sa_atp.lab.runs import points, tuning
+from sa_atp.lab.runs.points import Point
+
+PAGES = (reproduce.PAGE, reproduce.NUMBERS, reproduce.FIGURE)
+
+
+def quick() -> reproduce.Wanted:
+    """One headline, one setting, few steps."""
+    asked = reproduce.wanted("trio-ml", seed=1, seeds=1, steps=4)
+    headline = asked.headlines[0]
+    claims = tuple(dataclasses.replace(claim, settings=claim.settings[:1]) for claim in headline.claims)
+    return dataclasses.replace(asked, headlines=(dataclasses.replace(headline, claims=claims),))
+
+
+def measured(
+    iteration: float, to_accuracy: float | None = None, steps: int | None = None, bound: float = 0.1
+) -> dict[str, Any]:
+    return {
+        "iteration_s": iteration,
+        "fluid_bound_s": bound,
+        "accuracy": 0.9,
+        "time_to_accuracy_s": to_accuracy,
+        "steps_to_accuracy": steps,
+        "helped": 0,
+        "sums_checked": 1,
+        "sums_wrong": 0,
+    }
+
+
+SETTING = Setting("one is slow", {"job": {"model": "digits-cnn"}})
+
+
+def claim_of(quantity: str = "iteration", *, paper: float | None = 0.57, is_speedup: bool = False) -> Claim:
+    return Claim("sa-atp", "atp", paper, quantity, (SETTING,), is_speedup=is_speedup)
+
+
+@pytest.mark.needs("matplotlib")
+def test_the_same_seed_gives_the_same_bytes_and_nothing_is_computed_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    for name, jobs in (("one", 1), ("two", 2)):
+        reproduce.run(quick(), tmp_path / name, said.append, jobs=jobs)
+    assert said[0] == "trio-ml (1 of 1): 1 run"
+    assert "1 of 1: each of 4 workers" in said[1]
+    contents = [[(tmp_path / name / page).read_bytes() for page in PAGES] for name in ("one", "two")]
+    assert contents[0] == contents[1]
+
+    def computes(*_: object, **__: object) -> None:
+        raise AssertionError("it was there")
+
+    monkeypatch.setattr(points, "run", computes)
+    (tmp_path / "one" / reproduce.PAGE).unlink()
+    numbers, _ = reproduce.run(quick(), tmp_path / "one", said.append)
+    assert [(tmp_path / "one" / page).read_bytes() for page in PAGES] == contents[0]
+    assert numbers == json.loads((tmp_path / "one" / reproduce.NUMBERS).read_text())
+    assert numbers["sums_wrong"] == 0
+    assert [claim["ours"]["runs"] for claim in numbers["headlines"][0]["claims"]] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--only", "nothing"], "--only nothing: expected one of sa-atp, falcon, boa, trio-ml"),
+        (["--seeds", "0"], "--seeds 0: expected 1 to 100"),
+        (["--seed", "-1"], "--seed -1: expected 0 to"),
+        (["--steps", "3"], "--steps 3: expected at least 4"),
+        (["--jobs", "0"], "--jobs 0: expected at least 1"),
+        (["--only", "trio-ml", "--scheduler", "nowhere"], "--scheduler nowhere: expected the address"),
+        (["--out", "/dev/null/page"], "/dev/null/page: cannot be written"),
+    ],
+)
+def test_bad_input_is_answered_in_one_line(
+    arguments: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["reproduce", "--out", str(tmp_path / "out"), *arguments]) == 2
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("sa-atp: ")]
+    assert len(lines) == 1
+    assert says in lines[0]
+
+
+def test_a_run_that_fails_says_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sa_atp.lab.reproduce.points.WORK", "nowhere:nothing")
+    with pytest.raises(SaAtpError, match="trio-ml: each of 4 workers pauses"):
+        reproduce.run(quick(), tmp_path, lambda _: None)
+
+
+def test_plans_of_all_headlines_are_good() -> None:
+    asked = reproduce.wanted(None, 1, 2, None)
+    for headline in asked.headlines:
+        for setting in settings_of(headline):
+            plan = setting.plan(policies_of(headline, setting), asked.seed)
+            assert plan.run.backend == "sim"
+    assert asked.seed not in asked.counted
+    assert [round(100 * paper, 2) for paper in FALCON.values()] == [61.83, 55.19, 38.92, 23.68]
+
+
+def test_each_policy_runs_with_the_rate_that_was_tuned_for_it() -> None:
+    falcon = next(headline for headline in headlines() if headline.name == "falcon")
+    best = {"falcon": 0.2, "flexrr": 0.05, "sync-opt": 0.1, "consgd": 0.4, "dynsgd": 0.025}
+    asked: list[Point] = []
+
+    def compute(wanted: Sequence[Point]) -> dict[str, Any]:
+        """Whoever has another rate than its best takes longer."""
+        asked.extend(wanted)
+        found = {}
+        for point in wanted:
+            plan = point.arguments["plan"]
+            (policy,) = plan["run"]["policies"]
+            rate = plan["job"]["learning_rate"] if policy == "sync-opt" else plan[policy]["learning_rate"]
+            found[point.name] = {policy: measured(0.1, 1 + abs(rate - best[policy]), 10)}
+        return found
+
+    claims = find(falcon, [2, 3], 1, None, compute)
+    assert len({point.name for point in asked}) == len(asked)
+    tried = len(tuning_points(falcon, 1, None))
+    assert tried == 2 * len(best) * len(tuning.GRID)
+    assert {point.arguments["plan"]["run"]["seed"] for point in asked[:tried]} == {1}
+    assert {point.arguments["plan"]["run"]["seed"] for point in asked[tried:]} == {2, 3}
+    for found in claims:
+        assert all(rate == best[policy] for each in found for policy, rate in each.rates.items())
+        assert [sample.ratio("accuracy") for each in found for sample in each.samples] == [1.0] * 4
+
+
+def test_the_spread_is_of_all_runs() -> None:
+    samples = tuple(Sample(n, measured(0.1 * n), measured(1.0)) for n in (2, 3, 8))
+    found = [Found(SETTING, samples, {})]
+    assert values(claim_of(), found) == pytest.approx([0.8, 0.7, 0.2])
+    said = reproduce_page.verdict(claim_of(), found)
+    assert said.startswith("The paper's 57\u00a0% is reached in 2 of 3 runs (one is slow).")
+    assert "Ours: 20\u00a0% to 80\u00a0%, median 70\u00a0%." in said
+    assert reproduce_page.why(claim_of(), found[0]) is None
+
+
+@pytest.mark.parametrize(
+    ("bound", "says"),
+    [
+        (
+            0.6,
+            "Nothing could reach 57\u00a0% here: with all work shared by speed (the fluid bound) it would be 40\u00a0%.",
+        ),
+        (0.2, "it would be 80\u00a0%, but a step takes 4.00 times the bound."),
+    ],
+)
+def test_it_says_why_steps_are_not_as_short(bound: float, says: str) -> None:
+    found = Found(SETTING, (Sample(2, measured(0.8, bound=bound), measured(1.0)),), {})
+    assert "not reached" in reproduce_page.verdict(claim_of(), [found])
+    assert says in str(reproduce_page.why(claim_of(), found))
+
+
+def test_it_says_whether_steps_are_long_or_many() -> None:
+    claim = claim_of("accuracy", paper=0.6)
+    short_but_many = Found(SETTING, (Sample(2, measured(0.2, 4.0, 20), measured(1.0, 5.0, 5)),), {})
+    assert "takes 0.20 times as long" not in str(reproduce_page.why(claim, short_but_many))
+    assert "its steps take 0.20 times as long, and it needs 4.0 times as many" in str(
+        reproduce_page.why(claim, short_but_many)
+    )
+    assert "what it loses are steps" in str(reproduce_page.why(claim, short_but_many))
+    long = Found(SETTING, (Sample(2, measured(0.9, 4.5, 5), measured(1.0, 5.0, 5)),), {})
+    assert "60\u00a0% would take steps of 0.40" in str(reproduce_page.why(claim, long))
+
+
+def test_runs_that_do_not_get_there_are_told_and_do_not_count() -> None:
+    samples = (
+        Sample(2, measured(0.2, 4.0, 20), measured(1.0)),
+        Sample(3, measured(0.2, 1.0, 5), measured(1.0, 5.0, 5)),
+    )
+    claim = claim_of("accuracy", paper=1.8, is_speedup=True)
+    said = reproduce_page.verdict(claim, [Found(SETTING, samples, {})])
+    assert "in all runs" in said
+    assert said.endswith("Of 2 runs, ATP in 1 did not get there in the steps that it had; these are in no spread.")
+    assert reproduce_page.verdict(claim, [Found(SETTING, samples[:1], {})]).startswith("No run got there.")

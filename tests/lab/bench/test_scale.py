@@ -1,0 +1,54 @@
+"""`sa-atp bench scale`, small."""
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+
+from sa_atp.basics.errors import UserError
+from sa_atp.lab.bench import scale
+
+
+def options(*arguments: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    scale.add_arguments(parser)
+    return parser.parse_args(arguments)
+
+
+def test_who_is_faster_with_more_workers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("--workers", "4,64", "--steps", "6", "--json", "--out", str(tmp_path))
+    assert scale.run(options(*arguments)) == 0
+    printed = json.loads(capsys.readouterr().out)
+    time = {(p["policy"], p["workers"], bool(p["stragglers"])): p["iteration_time_s"] for p in printed["points"]}
+    assert len(time) == 20
+    assert time["ps", 64, False] > 10 * time["ps", 4, False]  # its link carries what all send
+    # the switch adds up what all send; a bitmap of 512 bits is 56 bytes more in each packet
+    assert time["atp", 64, False] == pytest.approx(time["atp", 4, False], rel=0.04)
+    assert time["atp", 64, False] < time["ring", 64, False]
+    assert time["sa-atp", 4, True] < 0.8 * time["atp", 4, True]
+    assert time["sa-atp", 64, True] < 0.8 * time["atp", 64, True]
+    assert time["sa-atp+boa", 64, True] < 0.9 * time["sa-atp", 64, True]  # whose stragglers do one of four pieces, late
+    for point in printed["points"]:
+        assert point["iteration_time_s"] > point["shortest_s"]
+    assert (tmp_path / scale.FIGURE).read_bytes().startswith(b"\x89PNG")
+    assert json.loads((tmp_path / "scale.json").read_text()) == printed
+
+
+def test_a_parameter_server_of_hundreds_is_waited_for() -> None:
+    """Its one link carries what all of them send: a step takes longer than everything else in a plan would have it."""
+    point = scale.measure("ps", 256, scale.WARM_UP + 1, stragglers=False)
+    assert point.iteration_time_s > 20
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--workers", "4,x"), "--workers x: expected whole numbers from 2 to 4096"),
+        (("--policies", "gloo"), "policy 'gloo' has no sums"),
+        (("--steps", "4"), "--steps 4: expected more than 4"),
+    ],
+)
+def test_wrong_input(arguments: tuple[str, ...], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        scale.run(options(*arguments))

@@ -1,0 +1,217 @@
+"""Each policy against the property that it is known for, over schedules drawn by chance."""
+
+import random
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from helpers.parameters import Training
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sa_atp.lab.parameters.rules.falcon import EnforcedFalconRules, FalconRules, FalconWorker
+from sa_atp.lab.parameters.rules.flexrr import Reassignment, helped_by, helpers_of
+from sa_atp.lab.parameters.rules.messages import Cancelled, Gave, Transfer
+from sa_atp.lab.parameters.rules.rules import ConSgdRules, DynSgdRules, Rules, SspRules, Terms
+from sa_atp.lab.parameters.rules.store import Store, VersionMeans
+from sa_atp.lab.parameters.rules.worker_rules import WorkerRules
+
+SCHEDULES = settings(max_examples=20)
+seeds = st.integers(0, 2**32 - 1)
+sizes = st.integers(1, 5)
+bounds = st.integers(0, 4)
+
+
+def terms(workers: int, *, bound: int = 0, micro_batches: int = 4, clocks: int = 6, rate: float = 0.1) -> Terms:
+    return Terms(world_size=workers, micro_batches=micro_batches, learning_rate=rate, bound=bound, clocks=clocks)
+
+
+def plain(workers: int) -> Callable[[int], WorkerRules]:
+    return lambda rank: WorkerRules(rank, workers)
+
+
+def uneven(seed: int) -> Callable[[int, int, random.Random], int]:
+    """Devices of different speed, that stop at times."""
+    speeds = random.Random(seed)
+    slowness = [speeds.choice([1, 1, 2, 8]) for _ in range(16)]
+
+    def task_us(rank: int, clock: int, rng: random.Random) -> int:
+        return slowness[rank] * rng.randrange(200, 1500) * (20 if rng.random() < 0.02 else 1)
+
+    return task_us
+
+
+@SCHEDULES
+@given(seeds, sizes, bounds)
+def test_ssp_never_exceeds_its_bound(seed: int, workers: int, bound: int) -> None:
+    run = Training(
+        SspRules(terms(workers, bound=bound)), plain(workers), seed=seed, task_us=uneven(seed), longest_us=3000
+    ).run()
+    assert run.server.most_ahead <= bound
+    # the same from outside: when an update of clock c is taken, all of clock c - bound - 1 is in the parameters
+    done = [0] * workers
+    for each in run.taken:
+        assert each.clock - min(done) <= bound
+        done[each.rank] = each.clock + 1
+    run.whole_clocks()
+
+
+def test_ssp_uses_its_bound() -> None:
+    run = Training(SspRules(terms(3, bound=2)), plain(3), task_us=lambda rank, *_: 8000 if rank == 2 else 1000).run()
+    assert run.server.most_ahead == 2
+
+
+@SCHEDULES
+@given(seeds, sizes)
+def test_asp_never_waits(seed: int, workers: int) -> None:
+    """Whoever is done with a clock goes on at once: an answer is as far away as the network makes it, and no farther."""
+    run = Training(Rules(terms(workers)), plain(workers), seed=seed, task_us=uneven(seed), longest_us=300).run()
+    for records in run.records:
+        for record in records[1:]:  # before its first clock a worker waits until all are there
+            assert record.seconds("wait") <= 2 * 300 / 1e6
+    assert run.server.tasks_in >= 6 * workers * 4
+
+
+def test_without_slack_everybody_has_the_same_parameters() -> None:
+    """SSP with bound 0 is synchronous: a worker's update of clock c is of parameters that hold all of clock c - 1."""
+    run = Training(SspRules(terms(4, bound=0)), plain(4), task_us=lambda rank, *_: 1000 * (rank + 1)).run()
+    assert [each.clock for each in run.taken] == sorted(each.clock for each in run.taken)
+
+
+@SCHEDULES
+@given(seeds, sizes)
+def test_consgd_weighs_each_update_by_one_over_m(seed: int, workers: int) -> None:
+    run = Training(ConSgdRules(terms(workers, bound=2)), plain(workers), seed=seed, task_us=uneven(seed)).run()
+    moved = run.snapshots[-1].values - np.ones(5, np.float32)
+    assert moved == pytest.approx(-0.1 / workers * sum(each.update for each in run.taken), rel=1e-4, abs=1e-5)
+
+
+@SCHEDULES
+@given(seeds, sizes, st.integers(0, 3))
+def test_weights_of_a_clock_sum_to_one_under_dynsgd(seed: int, workers: int, bound: int) -> None:
+    """At any time the parameters hold, of each clock, the mean of the updates that have come."""
+    run = Training(DynSgdRules(terms(workers, bound=bound)), plain(workers), seed=seed, task_us=uneven(seed)).run()
+    came: dict[int, list[np.ndarray]] = {}
+    for each in run.taken:
+        came.setdefault(each.clock, []).append(each.update)
+        moved = each.values - np.ones(5, np.float32)
+        assert moved == pytest.approx(-0.1 * sum(np.mean(u, axis=0) for u in came.values()), rel=1e-3, abs=1e-4)
+
+
+def test_dynsgd_weighs_an_update_by_its_staleness_and_forgets_clocks_that_are_complete() -> None:
+    store, merging = Store(np.zeros(1, np.float32)), VersionMeans(1.0, 4)
+    unit = np.full(1, -12.0, np.float32)
+    gained: list[float] = []
+    for clock in (1, 1, 0, 1):  # the same update each time, but of a mean that is 0 first
+        before = float(store.values[0])
+        merging.merge(store, clock, (), unit if len(gained) < 3 else 0 * unit)
+        gained.append(float(store.values[0]) - before)
+    assert gained == [12.0, 0.0, 12.0, -4.0]  # 12; the mean stays 12; another clock's 12; mean 8 = 2/3 of 12
+    assert set(merging.versions) == {0, 1}
+    merging.merge(store, 1, (), unit)
+    assert set(merging.versions) == {0}
+
+
+@SCHEDULES
+@given(seeds, st.integers(2, 5), st.integers(0, 2), st.integers(0, 3))
+def test_flexrr_computes_every_sample_once(seed: int, workers: int, bound: int, helpers: int) -> None:
+    run = Training(
+        SspRules(terms(workers, bound=bound, micro_batches=8)), lambda rank: Reassignment(rank, workers, helpers),
+        seed=seed, task_us=uneven(seed), longest_us=5000,
+    ).run()  # fmt: skip
+    run.whole_clocks()
+    assert run.server.most_ahead <= bound
+    for each in run.taken:
+        for task in each.tasks:
+            assert task.shard == each.rank or each.rank in helpers_of(task.shard, workers, helpers)
+
+
+def test_flexrr_helps_who_is_slow() -> None:
+    def slow(rank: int, clock: int, rng: random.Random) -> int:
+        return 8000 if rank == 2 else 1000
+
+    times = []
+    for make in (lambda rank: WorkerRules(rank, 4), lambda rank: Reassignment(rank, 4)):
+        run = Training(SspRules(terms(4, bound=1, micro_batches=16)), make, task_us=slow).run()
+        times.append(run.seconds)
+    helped = [each for each in run.taken if any(task.shard == 2 != each.rank for task in each.tasks)]
+    assert helped
+    assert times[1] < 0.5 * times[0]
+
+
+def test_flexrr_takes_back_what_nobody_has_begun() -> None:
+    """Helpers are as slow in their own clocks as to come too late: the owner computes what it had given away."""
+
+    def task_us(rank: int, clock: int, rng: random.Random) -> int:
+        if rank == 0:
+            return 1000 if clock % 2 else 3000
+        return 1000 if clock % 2 == 0 else 9000
+
+    run = Training(
+        SspRules(terms(2, bound=2, micro_batches=10)), lambda rank: Reassignment(rank, 2), task_us=task_us
+    ).run()
+    answers = [message.returned for _, _, message in run.said if isinstance(message, Cancelled)]
+    assert any(answers)
+    run.whole_clocks()
+
+
+def test_helper_groups_are_a_circle() -> None:
+    assert helpers_of(3, 5, 2) == (4, 0)
+    assert helped_by(0, 5, 2) == (3, 4)
+    assert set(helpers_of(1, 4, 0)) == {0, 2, 3}
+    assert helpers_of(0, 1, 0) == ()
+
+
+@SCHEDULES
+@given(seeds, st.integers(2, 5), st.sampled_from([None, 0, 1, 3]))
+def test_falcon_transfers_only_blocked_tasks_and_loses_none(seed: int, workers: int, bound: int | None) -> None:
+    """Args: bound: None: enforced."""
+    some = terms(workers, bound=bound or 0, micro_batches=8)
+    rules = EnforcedFalconRules(some) if bound is None else FalconRules(some)
+    run = Training(
+        rules, lambda rank: FalconWorker(rank, workers), seed=seed, task_us=uneven(seed), longest_us=3000
+    ).run()
+    run.whole_clocks()
+    assert run.server.most_ahead <= (bound or 0)
+    by = {task: each.rank for each in run.taken for task in each.tasks}
+    moved = [(sender, to, task) for sender, to, m in run.said if isinstance(m, Transfer) for task in m.tasks]
+    assert len({task for *_, task in moved}) == len(moved)  # a task changes hands once at most
+    for sender, to, task in moved:
+        if task in by:
+            assert by[task] == to
+        # who gave it away has not done it
+        done = {(p.step, p.shard, p.micro_batch) for record in run.records[sender] for p in record.pieces}
+        assert (task.clock, task.shard, task.micro_batch) not in done
+    gave = [m for _, _, m in run.said if isinstance(m, Gave)]
+    assert sum(len(m.tasks) for m in gave) == len(moved)
+    assert rules.transferred <= len(moved)  # the last may have come when the job was over
+
+
+def test_falcon_deals_in_proportion_to_speed() -> None:
+    rules = EnforcedFalconRules(terms(4, micro_batches=16, clocks=12))
+    run = Training(
+        rules, lambda rank: FalconWorker(rank, 4), task_us=lambda rank, *_: 4000 if rank == 3 else 1000
+    ).run()
+    assert sorted(rules.parallelism()) in ([4, 20, 20, 20], [5, 19, 20, 20])
+    ends = np.diff([s.at_us for s in run.snapshots])
+    assert ends[-1] < 22_000  # 64 tasks at 3.25 a millisecond are 19.7 ms; alone the straggler takes 64
+    assert rules.transferred > 0
+    assert rules.transfer_us is not None
+
+
+def test_falcon_projects_a_worker_that_has_stopped() -> None:
+    """Who pauses in the middle of a clock is found out before its task is done."""
+    rules = EnforcedFalconRules(terms(3, micro_batches=8, clocks=6))
+    run = Training(
+        rules, lambda rank: FalconWorker(rank, 3), pause_us=lambda rank, clock: 50_000 if (rank, clock) == (1, 3) else 0
+    ).run()
+    moved = [task for sender, _, m in run.said if isinstance(m, Transfer) and sender == 1 for task in m.tasks]
+    assert [task for task in moved if task.clock == 3]
+
+
+def test_enforced_synchronisation_applies_clocks_as_a_whole() -> None:
+    run = Training(
+        EnforcedFalconRules(terms(3, micro_batches=4)), lambda rank: FalconWorker(rank, 3),
+        task_us=lambda rank, *_: 1000 * (1 + rank),
+    ).run()  # fmt: skip
+    assert len({each.values.tobytes() for each in run.taken}) == 6 + 1  # and before the first clock is complete

@@ -1,0 +1,191 @@
+"""BOA in the testbed: optimal sizes in virtual time, the gradient of the whole batch, one line for what cannot be dealt."""
+
+from collections import defaultdict
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sa_atp.basics.errors import UserError
+from sa_atp.lab import policies
+from sa_atp.lab.backends import simulated
+from sa_atp.lab.plans.plan import Plan
+from sa_atp.lab.plans.plan_files import parse
+from sa_atp.lab.policies.boa import Boa
+from sa_atp.lab.runs.progress import Progress
+from sa_atp.lab.runs.records import PolicyRun
+from sa_atp.protocol.batches.deal import Deal
+from sa_atp.protocol.batches.orchestrator import Measured, Orchestrator
+from sa_atp.protocol.batches.program import Share, makespan_s, solve
+from sa_atp.protocol.batches.speed import Speed
+from sa_atp.steps.dealt import NUMBERS, measurements
+
+PLAN = """
+[run]
+steps = 8
+warm_up = 0
+policies = ["boa", "sa-atp+boa"]
+backend = "sim"
+[topology]
+workers = 3
+[job]
+model = "resnet-50"
+model_scale = 0.0001
+batch_size = 34
+micro_batches = 17
+speeds = [1.0, 0.5, 0.2]
+[straggler]
+pattern = "none"
+"""
+
+
+def run(*overrides: str) -> dict[str, PolicyRun]:
+    found = {each.policy: each for each in simulated.run(parse(PLAN, "a plan", overrides), Progress())}
+    for each in found.values():
+        steps = len({i.step for i in each.iterations})
+        assert (each.sums_checked, each.sums_wrong) == (3 * steps, 0)
+        assert all(sum(sizes) == 102 for sizes in sizes_of(each))
+    return found
+
+
+def sizes_of(run: PolicyRun) -> list[tuple[int, ...]]:
+    """Of each step."""
+    found: dict[int, dict[int, int]] = defaultdict(dict)
+    for each in run.iterations:
+        found[each.step][each.worker] = each.samples
+    return [tuple(size for _, size in sorted(found[step].items())) for step in sorted(found)]
+
+
+def step_s(run: PolicyRun, step: int) -> float:
+    return max(each.iteration_s for each in run.iterations if each.step == step)
+
+
+@pytest.fixture(scope="module")
+def static() -> dict[str, PolicyRun]:
+    return run("job.compute_us_per_pass=50")
+
+
+def test_sizes_become_optimal(static: dict[str, PolicyRun]) -> None:
+    shares = [Share(Speed(0.003 / speed), 1, 102) for speed in (1.0, 0.5, 0.2)]
+    best = solve(shares, 102)
+    found = sizes_of(static["boa"])
+    assert found[:3] == [(34, 34, 34)] * 3
+    assert found[-1] == best == (60, 30, 12)
+    passes_s = 17 * 50e-6 / 0.2
+    assert step_s(static["boa"], 0) == pytest.approx(34 * 0.015 + passes_s, rel=0.01)
+    assert step_s(static["boa"], 7) == pytest.approx(makespan_s(shares, best), rel=0.05)
+    assert not static["boa"].help["micro_batches"]
+
+
+def test_with_help_too(static: dict[str, PolicyRun]) -> None:
+    """Shards of 12 samples have 17 pieces as well, some of them without samples."""
+    found = sizes_of(static["sa-atp+boa"])
+    assert found[0] == (34, 34, 34)
+    assert found[-1] == pytest.approx((60, 30, 12), abs=1)
+    assert step_s(static["sa-atp+boa"], 7) < 0.2
+
+
+def test_what_others_did_of_a_shard_is_taken_to_be_as_fast() -> None:
+    told = np.array([10, 0, 20_000, 0, 0, 0, 4, 1, 0], np.float32)
+    assert measurements(told, [20, 30, 4]) == [Measured(20, 0.04), None, Measured(4, 0.065536)]
+
+
+def test_both_take_what_is_theirs() -> None:
+    """Somebody else is slow in each step: sizes do not follow that, and helpers take it."""
+    found = run("straggler.pattern=random", "run.steps=16", "straggler.slowdown_range=[6.0, 6.0]")
+    late = range(8, 16)
+    for each in found.values():
+        sizes = sizes_of(each)
+        assert sizes[-1][0] > sizes[-1][1] > sizes[-1][2]
+    alone, helped = (np.mean([step_s(each, step) for step in late]) for each in found.values())
+    assert helped < 0.7 * alone
+    assert found["sa-atp+boa"].help["micro_batches"] > 0
+
+
+def test_nobody_waits_for_what_a_paused_worker_measured() -> None:
+    found = run(
+        "run.policies=['sa-atp+boa']", "straggler.pattern=pause", "straggler.workers=[2]", "straggler.every=4",
+        "straggler.pause_s=20.0", "job.speeds=[]",
+    )["sa-atp+boa"]  # fmt: skip
+    others = [each.iteration_s for each in found.iterations if each.worker != 2]
+    assert max(others) < 2.0
+
+
+@given(st.lists(st.tuples(st.integers(0, 65_535), st.integers(0, 2**31)), min_size=1, max_size=64))
+def test_what_was_measured_travels_exactly(told: list[tuple[int, int]]) -> None:
+    values = np.array([[b, us >> 16, us & 0xFFFF] for b, us in told], np.float32).reshape(-1)
+    assert len(values) == NUMBERS * len(told)
+    assert measurements(values, [b for b, _ in told]) == [Measured(b, us / 1e6) if b and us else None for b, us in told]
+
+
+@pytest.fixture
+def orchestrators(monkeypatch: pytest.MonkeyPatch) -> list[Orchestrator]:
+    made: list[Orchestrator] = []
+
+    def keep(self: Boa, plan: Plan) -> Orchestrator:
+        made.append(original(self, plan))
+        return made[-1]
+
+    original = Boa.orchestrator
+    monkeypatch.setattr(Boa, "orchestrator", keep)
+    return made
+
+
+def test_all_workers_know_the_same(orchestrators: list[Orchestrator]) -> None:
+    run("run.policies=['boa']", "run.steps=5")
+    known = [[(s.alpha_s, s.beta_s) for s in o.speeds if s] for o in orchestrators[-3:]]
+    assert known[0] == known[1] == known[2]
+    assert [alpha for alpha, _ in known[0]] == pytest.approx([0.003, 0.006, 0.015], rel=1e-3)
+    assert orchestrators[-1].static_stragglers == [2]
+
+
+@pytest.mark.needs("torch", "sklearn")
+def test_gradient_is_that_of_the_whole_batch() -> None:
+    from torch import nn
+
+    from sa_atp.steps.workloads.digits import DigitsCnn
+
+    workload = DigitsCnn(seed=1, world_size=3, batch_size=20, micro_batches=4, learning_rate=0.1)
+    for layer in workload.model:
+        if isinstance(layer, nn.Dropout):
+            layer.p = 0.0  # which units are dropped follows from (step, shard, micro-batch)
+    step = 30  # in which an epoch ends
+    whole, loss = workload.gradient_of(step, 0, 0, range(60))
+    for deal in (Deal((37, 15, 8), 4), Deal((20, 20, 20), 4), Deal((58, 1, 1), 4)):
+        parts = [
+            workload.gradient_of(step, shard, m, deal.samples(shard, m))
+            for shard in range(3)
+            for m in range(deal.empty(shard), 4)
+        ]
+        assert np.abs(sum(part for part, _ in parts) - whole).max() < 2e-6 * np.abs(whole).max()
+    equal = [workload.gradient(step, shard, m) for shard in range(3) for m in range(4)]
+    assert np.abs(sum(part for part, _ in equal) - whole).max() < 2e-6 * np.abs(whole).max()
+    assert np.mean([loss for _, loss in equal]) == pytest.approx(loss)
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("boa.least=35", r"policy boa: a global batch of 102 samples cannot be dealt: .* take 105 to 306"),
+        ("boa.most=33", "policy boa: a global batch of 102 samples cannot be dealt: .* take 3 to 99"),
+        ("boa.granularity=4", "policy boa: a global batch of 102 samples cannot be dealt in units of 4"),
+        ("boa.granularity=0", r"boa\.granularity = 0: expected 1 to"),
+        ("boa.least=-1", r"boa\.least = -1: expected 0 to"),
+        ("boa.smallest=1", r"unknown key boa\.smallest"),
+        ("job.speeds=[1.0, 2.0]", r"job\.speeds has 2 speeds for 3 workers"),
+        ("job.speeds=[1.0, 2.0, 0.0]", r"job\.speeds = 0\.0: expected 0\.001 to"),
+    ],
+)
+def test_plans_that_cannot_be_run(override: str, says: str) -> None:
+    with pytest.raises(UserError, match=says) as refused:
+        parse(PLAN, "a plan", [override])
+    assert "\n" not in str(refused.value)
+
+
+def test_the_settings_are_of_both() -> None:
+    plan = parse(PLAN, "a plan", ["boa.most=60", "boa.granularity=6"])
+    for name in ("boa", "sa-atp+boa"):
+        policy = policies.find(name)
+        assert isinstance(policy, Boa)
+        assert policy.orchestrator(plan).sizes == (36, 36, 30)

@@ -1,0 +1,141 @@
+"""The policies and what follows from their registry: documents, plans, reports; and adding one."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from sa_atp.basics.errors import UserError
+from sa_atp.lab import policies
+from sa_atp.lab.backends import simulated
+from sa_atp.lab.plans.plan_files import parse, parse_tables
+from sa_atp.lab.policies.policy import BACKENDS, Family
+from sa_atp.lab.report.style import policy_colour
+from sa_atp.lab.report.summary import summarise
+from sa_atp.lab.report.text import policy_name
+from sa_atp.lab.runs.progress import Progress
+from sa_atp.lab.runs.records import RunResult
+
+from . import patient
+
+ROOT = Path(__file__).resolve().parents[3]
+PATIENT = patient.POLICIES[0]
+
+PLAN = """
+[run]
+steps = 3
+warm_up = 0
+policies = ["patient", "atp"]
+[topology]
+workers = 3
+[job]
+model = "resnet-50"
+model_scale = 0.0001
+micro_batches = 4
+batch_size = 8
+[straggler]
+workers = [2]
+slowdown = 8.0
+"""
+
+
+def sections(text: str) -> dict[str, str]:
+    """Of a document: title of a section of the second level, its text."""
+    _, *found = re.split(r"^## ", text, flags=re.M)
+    return {part.partition("\n")[0]: part.partition("\n")[2].strip() for part in found}
+
+
+@pytest.fixture(scope="module")
+def document() -> str:
+    return (ROOT / "docs/policies.md").read_text()
+
+
+def test_the_document_has_a_section_for_each_policy_in_order(document: str) -> None:
+    titles = [policies.title(name) for name in policies.names()]
+    assert list(sections(document)) == titles
+    contents = re.findall(r"^\d+\. \[(.*)\]\(#(.*)\)$", document, re.M)
+    assert [title for title, _ in contents] == titles
+    assert [anchor for _, anchor in contents] == [re.sub(r"[^\w -]", "", t.lower()).replace(" ", "-") for t in titles]
+
+
+@pytest.mark.parametrize("name", policies.names())
+def test_a_section_says_what_the_registry_says(name: str, document: str) -> None:
+    policy = policies.find(name)
+    summary, facts, *_ = sections(document)[policy.title].split("\n\n")
+    assert summary.split() == policy.summary.split()
+    # links of the simulator lose what the packets of a sum are; what is said to a server of parameters it does not cut up
+    no_loss = {"sim": "sim (without loss: `network.*` at 0)"} if policy.family is Family.PARAMETERS else {}
+    places = ", ".join(no_loss.get(backend, backend) for backend in policy.backends)
+    assert facts.splitlines()[0] == f"- Name `{name}`, family {policy.family.value}. Runs on {places}."
+    assert f"Source: {policy.source}." in " ".join(facts.split())
+    for key in getattr(policy.settings, "__dataclass_fields__", ()):
+        assert f"`{policy.table or name}.{key}`" in sections(document)[policy.title]
+
+
+@pytest.mark.parametrize("name", policies.names())
+def test_policies_are_complete(name: str) -> None:
+    policy = policies.find(name)
+    assert policy.name == name
+    assert policy.title
+    assert policy.source
+    assert policy.summary.endswith(".")
+    assert ". " not in policy.summary
+    assert re.fullmatch(r"#[0-9A-F]{6}", policy.colour)
+    assert policy.backends
+    assert set(policy.backends) <= set(BACKENDS)
+    assert isinstance(policy.family, Family)
+
+
+def test_an_unknown_policy_is_refused_in_one_line() -> None:
+    with pytest.raises(UserError, match=r"run.policies = 'atb': expected one of 'atp', 'sa-atp', ") as refused:
+        parse('[run]\npolicies = ["atp", "atb"]', "a plan")
+    assert "\n" not in str(refused.value)
+    assert policy_name("atb") == "atb"
+    assert policy_colour("atb")
+    with pytest.raises(UserError, match="policy 'gloo' has no sums"):
+        policies.switch_policy("gloo")
+
+
+def test_two_policies_have_neither_a_name_nor_a_colour_in_common() -> None:
+    class Twin(policies.SwitchPolicy):
+        name, title, summary, source = "twin", "Twin", "As ATP.", "nobody"
+        colour = policies.find("atp").colour
+
+    with pytest.raises(ValueError, match="colour of atp"), policies.registered(Twin()):
+        pass
+    assert "twin" not in policies.names()
+
+
+def test_a_policy_is_added_by_its_file_alone() -> None:
+    """What the example of CONTRIBUTING promises: it is validated, has keys, runs, and is reported."""
+    with pytest.raises(UserError, match=r"run\.policies = 'patient'"):
+        parse(PLAN, "a plan")
+    with policies.registered(PATIENT):
+        plan = parse(PLAN, "a plan", ["patient.patience=0.25"])
+        assert plan.settings_of("patient").patience == 0.25
+        assert plan.as_dict()["patient"] == {"patience": 0.25}
+        assert parse_tables(json.loads(json.dumps(plan.as_dict())), "again") == plan
+        with pytest.raises(UserError, match=r"patient\.patience = -1\.0: expected 0\.0 to 10\.0"):
+            parse(PLAN, "a plan", ["patient.patience=-1.0"])
+        result = RunResult(plan, "a plan", "sim", "embedded", {}, simulated.run(plan, Progress()))
+        summary = summarise(result)
+        assert list(summary["policies"]) == ["patient", "atp"]
+        for policy in summary["policies"].values():
+            assert (policy["sums_checked"], policy["sums_wrong"]) == (9, 0)
+        assert summary["policies"]["patient"]["help"]["micro_batches"] > 0
+        assert policy_name("patient") == "Patient SA-ATP"
+        assert policy_colour("patient") == PATIENT.colour
+    assert "patient" not in policies.names()
+
+
+def test_a_plan_has_the_own_tables_of_the_policies_it_names() -> None:
+    with policies.registered(PATIENT):
+        assert parse(PLAN, "a plan").as_dict()["patient"] == {"patience": 0.5}
+        assert "patient" not in parse('[run]\npolicies = ["atp"]', "a plan").as_dict()
+        swept = parse(PLAN, "a plan", ["sweep.key=patient.patience", "sweep.values=[0.1, 0.2]"])
+        assert swept.sweep.key == "patient.patience"
+
+
+def test_contributing_shows_the_example_as_it_is() -> None:
+    assert Path(patient.__file__).read_text() in (ROOT / "CONTRIBUTING.md").read_text()

@@ -1,0 +1,153 @@
+"""Figures of every kind of run: they are drawn, nothing is cut off, and no text lies on another."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sa_atp.lab import policies
+from sa_atp.lab.report import figures, style
+from sa_atp.lab.report.figures import FIGURES, FigureKind
+from sa_atp.lab.report.style import NothingToDrawError
+from sa_atp.lab.runs.records import RunResult
+
+from . import synthetic
+from .cases import CASES
+
+pytest.importorskip("matplotlib")
+
+NOT_DRAWN = {
+    ("no intervals", "timeline.png"), ("small", "timeline.png"), ("no losses", "timeline.png"),
+    ("repetitions are alike", "timeline.png"),
+    ("no losses", "training.png"),
+    *((name, kind.name) for name in ("nothing", "empty runs") for kind in FIGURES),
+}  # fmt: skip
+
+
+def drawn(kind: FigureKind, result: RunResult) -> Any:
+    """A figure on a canvas, laid out."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    with style.applied():
+        made = kind.draw(result)
+        FigureCanvasAgg(made).draw()
+    return made
+
+
+def texts(made: Any) -> list[tuple[str, Any]]:
+    """(text, its box in pixels) of everything that is written in a figure."""
+    from matplotlib.text import Text
+
+    hidden = set()
+    for axes in made.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            ticks = axis.get_major_ticks()
+            hidden |= {id(t.label1) for t in ticks if not (low <= t.get_loc() <= high and t.label1.get_visible())}
+    found = [t for t in made.findobj(Text) if t.get_visible() and t.get_text().strip() and id(t) not in hidden]
+    renderer = made.canvas.get_renderer()
+    return [(t.get_text(), Text.get_window_extent(t, renderer)) for t in found]
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != "many steps"])
+def test_nothing_is_cut_off_and_nothing_overlaps(name: str) -> None:
+    result = CASES[name]()
+    for kind in FIGURES:
+        if (name, kind.name) in NOT_DRAWN:
+            with pytest.raises(NothingToDrawError):
+                drawn(kind, result)
+            continue
+        made = drawn(kind, result)
+        written = texts(made)
+        for n, (text, box) in enumerate(written):
+            inside = box.x0 >= 0 and box.y0 >= 0 and box.x1 <= made.bbox.width and box.y1 <= made.bbox.height
+            assert inside, f"{kind.name}: {text!r} is cut off"
+            for other, there in written[:n]:
+                wide = min(box.x1, there.x1) - max(box.x0, there.x0)
+                high = min(box.y1, there.y1) - max(box.y0, there.y0)
+                assert wide <= 1 or high <= 2, f"{kind.name}: {text!r} lies on {other!r}"
+
+
+def test_many_steps_stay_a_small_picture(tmp_path: Path) -> None:
+    written, left_out = figures.draw_all(CASES["many steps"](), tmp_path)
+    assert len(written) == 4
+    assert not left_out
+    assert all(path.stat().st_size < 400_000 for path in written)
+
+
+def test_the_same_run_gives_the_same_bytes(tmp_path: Path) -> None:
+    result = synthetic.result(steps=6)
+    kind = FIGURES[0]
+    with style.applied():
+        first = style.save(kind.draw(result), tmp_path / "a.png").read_bytes()
+        second = style.save(kind.draw(result), tmp_path / "b.png").read_bytes()
+    assert first == second
+    assert first.startswith(b"\x89PNG")
+
+
+def test_a_figure_that_can_no_longer_be_drawn_does_not_stay(tmp_path: Path) -> None:
+    (tmp_path / "timeline.png").write_bytes(b"old")
+    written, left_out = figures.draw_all(CASES["no intervals"](), tmp_path)
+    assert sorted(p.name for p in written) == ["iteration_time.png", "training.png", "who_did_what.png"]
+    assert left_out == {"timeline.png": "no intervals were recorded"}
+    assert not (tmp_path / "timeline.png").exists()
+
+
+def title(result: RunResult, name: str) -> str:
+    kind = next(kind for kind in FIGURES if kind.name == name)
+    with style.applied():
+        return str(kind.draw(result).texts[0].get_text())
+
+
+def test_the_timelines_title_counts_steps() -> None:
+    assert title(synthetic.result(steps=12), "timeline.png") == "While ATP takes two steps, SA-ATP takes five"
+    assert title(CASES["extreme straggler"](), "timeline.png").startswith("While ATP is in its first step")
+    assert title(CASES["one step"](), "timeline.png").startswith("One step takes 53")
+
+
+def test_figures_show_the_fluid_bound_and_the_reduction() -> None:
+    written = [text.replace("\u00a0", " ") for text, _ in texts(drawn(FIGURES[0], synthetic.result()))]
+    assert "fluid bound 158 ms (devices alone: all work / all speed)" in written
+    assert any(text.startswith("63 % shorter") for text in written)
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("demo", "worker 3 (4× slower)"),
+        ("congested link", "worker 3 (link 4× slower)"),
+        ("contended link", "worker 3 (link contended)"),
+        ("slow link", "worker 3 (link 10× slower)"),
+        ("pauses", "worker 3 (pauses at times)"),
+    ],
+)
+def test_whatever_makes_a_straggler_it_is_marked(name: str, label: str) -> None:
+    """With its reason, and in the legend."""
+    shown = ["who_did_what.png"] if name == "pauses" else ["who_did_what.png", "timeline.png"]
+    for kind in (kind for kind in FIGURES if kind.name in shown):
+        written = [text for text, _ in texts(drawn(kind, CASES[name]()))]
+        assert written.count(label) == 2
+        assert "straggler" in written
+
+
+def test_links_of_a_backend_without_links_make_no_stragglers() -> None:
+    found = CASES["slow link"]()
+    found.backend = "local"
+    assert "straggler" not in [text for text, _ in texts(drawn(FIGURES[1], found))]
+
+
+def test_every_activity_has_its_own_colour_and_so_has_every_policy() -> None:
+    assert len(set(style.ACTIVITY_COLOURS.values())) == 5
+    worn = [*policies.colours().values(), style.BOUND_COLOUR, *style.ACTIVITY_COLOURS.values()]
+    assert len(set(worn)) == len(worn)
+    assert style.policy_colour("unheard-of") == style.policy_colour("unheard-of")
+
+
+def test_the_users_settings_do_not_matter() -> None:
+    import matplotlib
+
+    result = synthetic.result(steps=4)
+    with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "black"}), style.applied():
+        made = FIGURES[0].draw(result)
+        assert matplotlib.rcParams["font.size"] == 10
+        assert made.axes[0].get_facecolor() == (1, 1, 1, 1)

@@ -1,0 +1,232 @@
+"""Numbers in words, and the sentences that stand above figures."""
+
+import io
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from sa_atp.lab.plans.plan import JobPlan, Plan, RunPlan, StragglerPlan, TopologyPlan
+from sa_atp.lab.report import findings, table, text
+from sa_atp.lab.report.summary import summarise
+from sa_atp.lab.runs.records import Evaluation, PolicyRun, RunResult
+
+from . import synthetic
+from .cases import CASES, iteration, small
+
+
+def plain(sentence: str) -> str:
+    return sentence.replace(text.NBSP, " ")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (0.1574, "157 ms"), (1.5, "1.50 s"), (12.34, "12.3 s"), (1234.0, "1230 s"), (0.99996, "1.00 s"),
+        (0.0009999, "1.00 ms"), (0.000999, "999 µs"), (2e-7, "0.200 µs"), (0.0, "0 s"), (None, "–"),
+        (float("nan"), "–"), (-0.2, "-200 ms"),
+    ],
+)  # fmt: skip
+def test_durations(seconds: float | None, expected: str) -> None:
+    assert plain(text.duration(seconds)) == expected
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"),
+    [
+        (0.683, "68 %"), (0.0341, "3.4 %"), (0.968, "96.8 %"), (0.9, "90 %"), (1.0, "100 %"), (0.0, "0 %"),
+        (0.00069, "0.069 %"), (-0.125, "-12 %"), (-1.7, "-170 %"), (None, "–"), (1e-6, "0.0001 %"),
+    ],
+)  # fmt: skip
+def test_percentages(share: float | None, expected: str) -> None:
+    assert plain(text.percent(share)) == expected
+
+
+@pytest.mark.parametrize(("value", "expected"), [(3.2456, "3.2×"), (1.024, "1.02×"), (16.1, "16.1×"), (123.4, "123×")])
+def test_factors(value: float, expected: str) -> None:
+    assert text.factor(value) == expected
+
+
+@given(st.floats(1e-9, 1e9))
+def test_digits_are_never_scientific_and_close(value: float) -> None:
+    written = text.digits(value)
+    assert "e" not in written
+    assert float(written) == pytest.approx(value, rel=6e-3, abs=1e-9)
+
+
+@given(st.floats(allow_nan=True, allow_infinity=True))
+def test_anything_can_be_written(value: float) -> None:
+    for write in (text.duration, text.percent, text.factor):
+        assert write(value)
+
+
+@pytest.mark.parametrize(
+    ("straggler", "expected"),
+    [
+        (StragglerPlan(), "with one worker 4× slower"),
+        (StragglerPlan(slowdown=2.5, workers=(1, 2)), "with two workers 2.5× slower"),
+        (StragglerPlan(workers=(0, 1, 2, 3)), "with all four workers 4× slower"),
+        (StragglerPlan(slowdown=1.0), "with no straggler"),
+        (StragglerPlan(pattern="none"), "with no straggler"),
+        (StragglerPlan(pattern="pause", pause_s=0.5), "with one worker pausing for 500 ms in every 10th step"),
+    ],
+)
+def test_situations(straggler: StragglerPlan, expected: str) -> None:
+    assert plain(text.situation(synthetic.result(straggler=straggler, steps=8))) == expected
+
+
+def test_situation_of_random_stragglers_comes_from_the_steps() -> None:
+    found = synthetic.result(straggler=StragglerPlan(pattern="random"), steps=30)
+    slowdowns = [i.slowdown for run in found.runs for i in run.iterations if i.slowdown > 1]
+    how = f"{min(slowdowns):.2g}× to {max(slowdowns):.2g}× slower"
+    expected = f"one worker in each step {how}, not always the same one"
+    assert text.situation(found) == f"with {expected}"
+
+
+def test_titles_say_what_is_in_the_data() -> None:
+    found = small()
+    for run in found.runs:  # no spread between repetitions, so that the difference is clear
+        run.iterations = [i for i in run.iterations if i.step < 2]
+    assert plain(findings.iteration_time(found)) == "SA-ATP: 50 % shorter iterations than ATP with one worker 2× slower"
+    assert (
+        plain(findings.training(found))
+        == "SA-ATP reaches 50 % accuracy 1.9× sooner than ATP: after 7.00 s instead of 13.0 s"
+    )
+    # of 1 + 2 + 4 seconds of ATP and 1 + 0 + 2 of SA-ATP
+    assert plain(findings.who_did_what(found)) == "Workers wait 29 % of the time with ATP, 0 % with SA-ATP"
+
+
+def test_a_difference_within_the_spread_of_repetitions_is_not_claimed() -> None:
+    assert findings.iteration_time(small()).startswith("No clear difference")
+
+
+def with_means(*means: tuple[float, float]) -> RunResult:
+    """Two policies, and for each repetition the mean iteration time of both."""
+    plan = Plan(run=RunPlan(steps=2, warm_up=0, repetitions=len(means)), topology=TopologyPlan(workers=1))
+    runs = []
+    for repetition, both in enumerate(means):
+        for policy, mean in zip(plan.run.policies, both, strict=True):
+            run = PolicyRun(policy, repetition, sums_checked=2)
+            run.iterations = [iteration(step, 0, mean, end_s=mean * (step + 1)) for step in range(2)]
+            runs.append(run)
+    return RunResult(plan, "plan.toml", "local", "embedded", {}, runs)
+
+
+def test_repetitions_are_compared_in_pairs() -> None:
+    """What makes a repetition slow makes both policies slow; the difference is clear all the same."""
+    found = with_means((1.0, 1.1), (2.0, 2.21), (4.0, 4.38))
+    assert plain(findings.iteration_time(found)).startswith("SA-ATP: 9.9 % longer iterations than ATP")
+    low, high = summarise(found)["comparison"]["iteration_time_reduction_ci95"]["sa-atp"]
+    mean, spread = np.mean([-0.1, -0.105, -0.095]), 4.303 * 0.005 / np.sqrt(3)
+    assert (low, high) == pytest.approx((mean - spread, mean + spread))
+    printed = Console(width=80, record=True, file=io.StringIO())
+    table.print_table(found, printed)
+    assert re.search(r"to baseline +9\.9 % longer *\n +± \(95 %, repetitions\) +1\.2 %", plain(printed.export_text()))
+
+
+def test_policies_that_are_alike_are_not_called_unclear() -> None:
+    assert "iterations of the same length" in findings.iteration_time(
+        with_means((1.0, 1.0), (2.0, 2.001), (3.0, 2.999))
+    )
+    assert findings.iteration_time(with_means((1.0, 1.1), (1.0, 0.95))).startswith("No clear difference")
+
+
+def test_a_small_difference_of_single_runs_may_be_chance() -> None:
+    def remarks(found: RunResult) -> str:
+        return " ".join(plain(remark.text) for remark in findings.remarks(found, summarise(found)))
+
+    assert "One repetition: a difference of less than 10 % may be chance" in remarks(with_means((1.0, 1.05)))
+    assert "chance" not in remarks(with_means((1.0, 0.4)))
+    assert "chance" not in remarks(with_means((1.0, 1.05), (1.0, 1.06)))
+    simulated = with_means((1.0, 1.05))
+    simulated.backend = "sim"
+    assert "chance" not in remarks(simulated)
+
+
+def test_devices_that_want_most_of_the_cores_are_named() -> None:
+    found = with_means((1.0, 0.5))
+    found.plan = replace(found.plan, job=JobPlan(compute_us_per_sample=1_000))
+    found.manifest["cpus"] = 2
+
+    def remarks() -> str:
+        return " ".join(plain(remark.text) for remark in findings.remarks(found, summarise(found)))
+
+    found.runs[0].device_cores, found.runs[1].device_cores = 0.6, 1.0
+    assert "cores" not in remarks()
+    found.runs[1].device_cores = 1.33
+    assert "While all emulated devices compute they want 1.3 of this machine's 2 cores" in remarks()
+    found.runs.append(replace(found.runs[1], job=1))
+    assert "they want 2.7 of this machine's 2 cores" in remarks(), "jobs run at once"
+    found.backend = "sim"
+    assert "cores" not in remarks()
+
+
+def test_titles_do_not_flatter() -> None:
+    assert "171 % longer" in plain(findings.iteration_time(CASES["baseline is faster"]()))
+    assert "iterations of the same length" in findings.iteration_time(CASES["no straggler"]())
+    short = synthetic.result(steps=4)
+    assert findings.training(short).startswith("Neither ATP nor SA-ATP reached")
+    short.runs = short.runs[:1]
+    assert findings.training(short).startswith("ATP did not reach")
+    assert plain(findings.iteration_time(short)).startswith("ATP: 53")
+
+
+def test_one_that_reaches_the_target_and_one_that_does_not() -> None:
+    found = small()
+    for run in (found.runs[0], found.runs[2]):
+        run.evaluations = [Evaluation(e.step, e.time_s, e.loss, 0.1) for e in run.evaluations]
+    assert plain(findings.training(found)) == "SA-ATP reaches 50 % accuracy after 7.00 s, ATP does not"
+
+
+def test_remarks_put_wrong_sums_first() -> None:
+    found = small()
+    found.manifest["commit"] = "abc+changes"
+    found.runs[1].sums_wrong = 2
+    found.runs[0].fluid_bound_s = found.runs[2].fluid_bound_s = 100.0
+    remarks = findings.remarks(found, summarise(found))
+    assert [remark.level for remark in remarks] == ["wrong", "doubt", "doubt"]
+    assert plain(remarks[0].text).startswith("SA-ATP: 2 of 12 sums were WRONG")
+    assert "fluid bound" in remarks[1].text
+    assert "not committed" in remarks[2].text
+
+
+def test_who_goes_on_at_its_own_pace_may_be_faster_than_the_fluid_bound() -> None:
+    found = with_means((1.0, 1.0))
+    for run, policy in zip(found.runs, ("atp", "ssp"), strict=True):
+        run.policy, run.fluid_bound_s = policy, 1.1
+    atp, ssp = (plain(r.text) for r in findings.remarks(found, summarise(found)) if "fluid bound" in r.text)
+    assert atp == "ATP: faster than the fluid bound, which cannot be; the emulation is off."
+    assert ssp.startswith("SSP: faster than the fluid bound, as a short run can be")
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("baseline is missing", "No data of ATP"),
+        ("nothing", "No data of ATP and SA-ATP"),
+        ("empty runs", "not a single iteration"),
+        ("one step", "no steps beyond the warm-up"),
+    ],
+)
+def test_remarks_on_runs_that_are_not_whole(name: str, part: str) -> None:
+    found = CASES[name]()
+    assert any(part in remark.text for remark in findings.remarks(found, summarise(found)))
+
+
+def test_a_good_run_needs_no_remarks() -> None:
+    found = synthetic.result()
+    assert findings.remarks(found, summarise(found)) == []
+
+
+def test_a_program_that_is_older_than_its_sources_is_remarked() -> None:
+    found = small()
+    found.manifest["program"] = {"name": "v1model-64", "made_from_these_sources": False}
+    (remark,) = (each for each in findings.remarks(found, summarise(found)) if "p4src" in each.text)
+    assert remark.text.startswith("The compiled P4 program v1model-64 is older than its sources")
+    for known in ({"name": "v1model-64", "made_from_these_sources": True}, None):
+        found.manifest["program"] = known
+        assert not any("p4src" in each.text for each in findings.remarks(found, summarise(found)))

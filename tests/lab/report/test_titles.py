@@ -1,0 +1,201 @@
+"""Every title, table and remark agrees with the records, whatever these are: drawn at random, and read as people do."""
+
+import math
+import re
+from dataclasses import replace
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from sa_atp.lab.plans.plan import JobPlan, NetworkPlan, Plan, RunPlan, TopologyPlan
+from sa_atp.lab.report import comparing, findings, html, stats, table, text
+from sa_atp.lab.report.summary import summarise
+from sa_atp.lab.runs.records import Evaluation, PolicyRun, RunResult
+
+from .cases import iteration
+
+POLICIES = ("atp", "sa-atp", "falcon", "sync-opt", "unheard-of")
+times = st.sampled_from([0.0, 0.1, 0.5, 1.0, 1.001, 1.05, 1.2, 2.0, 2.1, 30.0])
+accuracies = st.sampled_from([0.1, 0.5, 0.9, 0.95, math.nan])
+losses = st.sampled_from([0.5, 0.6, math.nan, math.inf])
+
+
+@st.composite
+def results(draw: st.DrawFn) -> RunResult:
+    names = POLICIES[: draw(st.integers(1, len(POLICIES)))]
+    repetitions, steps = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    plan = Plan(
+        run=RunPlan(policies=names, steps=steps, warm_up=draw(st.integers(0, 1)), repetitions=repetitions),
+        topology=TopologyPlan(workers=draw(st.integers(3, 4))),
+        job=JobPlan(compute_us_per_sample=draw(st.sampled_from([0, 1000]))),
+        network=NetworkPlan(loss=draw(st.sampled_from([0.0, 0.01]))),
+    )
+    runs = []
+    for repetition in range(repetitions):
+        for name in names:
+            took, at = draw(times), 0.0
+            run = PolicyRun(name, repetition, fluid_bound_s=draw(st.sampled_from([0.0, 0.2])))
+            for step in range(draw(st.integers(0, steps)) if draw(st.integers(0, 9)) == 0 else steps):
+                at += took
+                for worker in range(plan.topology.workers):
+                    slow = draw(st.sampled_from([1.0, 1.0, 4.0]))
+                    run.iterations.append(iteration(step, worker, took, end_s=at, slowdown=slow))
+                if draw(st.integers(0, 3)):
+                    run.evaluations.append(Evaluation(step, at, draw(losses), draw(accuracies)))
+            run.sums_checked = draw(st.integers(0, 1))
+            runs.append(run)
+    return RunResult(plan, "plan.toml", draw(st.sampled_from(["local", "sim"])), "embedded", {"cpus": 2}, runs)
+
+
+def plain(sentence: str) -> str:
+    return sentence.replace(text.NBSP, " ")
+
+
+def named(sentence: str, result: RunResult) -> set[str]:
+    """Policies that a sentence is about."""
+    titles = {text.policy_name(name): name for name in result.plan.run.policies}
+    longest_first = sorted(titles, key=len, reverse=True)
+    return {titles[t] for t in re.findall("|".join(map(re.escape, longest_first)), sentence)}
+
+
+@given(results())
+def test_the_title_names_the_fastest_policy_and_claims_no_more_than_the_run_shows(result: RunResult) -> None:
+    found = [each for each in stats.policies(result) if each.mean_s is not None]
+    said = plain(findings.iteration_time(result))
+    if not found:
+        assert said == "No iterations were recorded"
+        return
+    means = {each.policy: each.mean_s or 0.0 for each in found}
+    best = min(means.values())
+    assert any(means[name] == best for name in named(said, result) if name in means), said
+    baseline = result.plan.run.policies[0]
+    if len(found) == 1 or not means.get(baseline):
+        return
+    amount = re.search(r"([\d.]+) % (shorter|longer)", said)
+    if amount is None:
+        # nobody is said to be faster: so nobody is, beyond what it takes for a claim
+        base = next(each for each in found if each.policy == baseline)
+        fastest = next(each for each in found if means[each.policy] == best)
+        how = comparing.iterations(result, base, fastest)
+        assert fastest is base or (how is not None and not how.is_clear), said
+        assert "No clear difference" in said or "of the same length" in said or "the shortest" in said, said
+        if "; all others take longer" in said:
+            assert all(means[each] > best for each in means.keys() - named(said, result))
+        return
+    share, word = float(amount[1]) / 100, amount[2]
+    others = [mean for name, mean in means.items() if name != baseline]
+    if word == "shorter":
+        assert 1 - best / means[baseline] == share or abs(1 - best / means[baseline] - share) < 0.006, said
+    else:
+        assert best == means[baseline], said
+        assert abs(min(others) / best - 1 - share) < 0.006 * (1 + share), said
+    if comparing.may_be_chance(result) and result.plan.run.repetitions == 1:
+        assert share >= 0.0995, said
+
+
+@given(results())
+def test_titles_remarks_and_tables_have_one_verdict(result: RunResult) -> None:
+    summary = summarise(result)
+    said, remarks = plain(findings.iteration_time(result)), findings.remarks(result, summary)
+    rows = {label: cell for _, lines in table.rows(summary) for label, cell in lines}
+    comparison = summary["comparison"]
+    for name, policy in summary["policies"].items():
+        cell = plain(rows[table.AGAINST](name, policy, comparison))
+        verdict = comparison["verdict"].get(name)
+        assert not cell.startswith("-"), "a sign and a word say it twice"
+        if verdict in ("shorter", "longer"):
+            assert cell.endswith(verdict)
+            mean, base = (
+                summary["policies"][each]["iteration_time_s"]["mean"] for each in (name, comparison["baseline"])
+            )
+            assert (mean < base) == (verdict == "shorter")
+        for which, key in (("p50", "p50"), ("p99", "p99")):
+            count = policy["iterations_counted"]
+            assert (policy["iteration_time_s"][key] is None) == (count < stats.values_for(int(which[1:])))
+    by_chance = any("may be chance" in remark.text for remark in remarks)
+    amounts = [float(a) for a in re.findall(r"([\d.]+) % (?:shorter|longer)", said)]
+    assert not (by_chance and any(a < 9.95 for a in amounts)), said
+    page = plain(html.render(result))
+    cards = page[page.index("<section class=cards>") : page.index("</section>", page.index("<section class=cards>"))]
+    card = re.search(r"([\d.]+) %</b><span>(shorter|longer)", cards)
+    if card is not None:
+        assert f"{card[1]} % {card[2]}" in said
+    elif amounts and "shorter" in said:
+        raise AssertionError(f"the title says {said}, and no card does")
+
+
+@given(results())
+def test_the_title_of_training_is_true(result: RunResult) -> None:
+    said = plain(findings.training(result))
+    target = result.plan.run.target_accuracy
+    found = [each for each in stats.policies(result) if any(run.evaluations for run in each.runs)]
+    reached = {each.policy: each.time_to_accuracy_s(target) for each in found}
+    there = {name: time for name, time in reached.items() if time is not None}
+    if not found:
+        assert said == "Training loss over time"
+    elif not there:
+        assert re.match(r"(Neither .+ nor .+ reached|None of .+ policies reached|.+ did not reach)", said), said
+        assert ("in all repetitions" in said) == any(each.reached_s(target) for each in found)
+    else:
+        assert "reaches 90 % accuracy" in said
+        first = said.split(" reaches ")[0]
+        assert there[named(first, result).pop()] == min(there.values()), said
+        if "instead of" in said:
+            ratio = re.search(r"([\d.]+)× sooner", said)
+            slower = [t for name, t in there.items() if name in named(said, result) and t > min(there.values())]
+            assert slower
+            assert ratio is None or any(abs(t / min(there.values()) / float(ratio[1]) - 1) < 0.06 for t in slower)
+        if "no other policy does" in said:
+            assert len(there) == 1
+
+
+@given(results())
+def test_what_is_said_of_losses_is_true(result: RunResult) -> None:
+    said = plain(findings.same_training(result))
+    by_step: dict[tuple[int, int], list[float]] = {}
+    for run in result.runs:
+        for each in run.evaluations:
+            by_step.setdefault((run.repetition, each.step), []).append(each.loss)
+    assert "nan" not in said
+    assert "inf" not in said
+    if "is the same" in said:
+        assert all(len({repr(x) for x in row if math.isfinite(x)}) <= 1 for row in by_step.values())
+        assert all(len({math.isfinite(x) for x in row}) == 1 for row in by_step.values())
+    if "differ by up to" in said:
+        assert any(len(set(row)) > 1 for row in by_step.values())
+
+
+@given(results())
+@example(RunResult(Plan(), "plan.toml", "local", "embedded", {}, []))
+def test_who_waits_and_who_is_slow(result: RunResult) -> None:
+    said = plain(findings.who_did_what(result))
+    for share, title in re.findall(r"([\d.]+) % (?:of the time )?with ([^,]+)", said):
+        policy = next(p for p in stats.policies(result) if text.policy_name(p.policy) == title)
+        assert abs(policy.shares()["wait"] - float(share) / 100) < 0.006
+    situation = plain(text.situation(result))
+    slow = [i for run in result.runs for i in run.iterations if i.slowdown > 1 and run.policy == result.runs[0].policy]
+    if situation == "with no straggler":
+        whole = text._slow_workers(result)
+        assert not any(whole.values())
+    else:
+        assert slow
+    if "all " in situation:
+        workers = result.plan.topology.workers
+        assert all(len(each) == workers for each in text._slow_workers(result).values())
+    if "not always the same" in situation:
+        assert len({worker for each in text._slow_workers(result).values() for worker in each}) > 1
+
+
+def test_a_policy_that_is_better_than_sa_atp_is_named() -> None:
+    plan = Plan(run=RunPlan(policies=("atp", "sa-atp", "falcon"), steps=2, warm_up=0), topology=TopologyPlan(workers=1))
+    runs = []
+    for name, took in zip(plan.run.policies, (1.0, 0.5, 0.3), strict=True):
+        run = PolicyRun(name, 0, iterations=[iteration(step, 0, took, end_s=took * (step + 1)) for step in range(2)])
+        runs.append(run)
+    result = RunResult(plan, "plan.toml", "sim", "embedded", {}, runs)
+    assert plain(findings.iteration_time(result)) == "Falcon: 70 % shorter iterations than ATP with no straggler"
+    assert "of Falcon" in html.render(result)
+    runs[1].iterations = [replace(i, iteration_s=0.301, end_s=0.301 * (i.step + 1)) for i in runs[1].iterations]
+    assert plain(findings.iteration_time(result)).endswith("; those of SA-ATP are not clearly longer")
+    runs[0].iterations = [replace(i, iteration_s=0.1, end_s=0.1 * (i.step + 1)) for i in runs[0].iterations]
+    assert plain(findings.iteration_time(result)).startswith("ATP: the shortest iterations of three policies")

@@ -1,0 +1,101 @@
+"""Every micro-batch of a step is counted once, whoever computed it and however often."""
+
+import itertools
+from collections import Counter
+
+import pytest
+
+from sa_atp.lab.backends import simulated
+from sa_atp.lab.plans import plan_files
+from sa_atp.lab.runs.progress import Progress
+from sa_atp.lab.runs.records import PolicyRun
+
+PLAN = """
+[run]
+steps = 5
+warm_up = 0
+seed = 2
+backend = "sim"
+policies = ["sa-atp"]
+[job]
+model = "resnet-50"
+model_scale = 0.001
+micro_batches = 8
+batch_size = 16
+compute_us_per_sample = 300
+[straggler]
+pattern = "random"
+"""
+STEP = 4 * 8  # micro-batches
+
+
+def simulate(*overrides: str) -> list[PolicyRun]:
+    runs = simulated.run(plan_files.parse(PLAN, "here", overrides), Progress())
+    for run in runs:
+        assert run.sums_wrong == 0
+        check_labels(run)
+    return runs
+
+
+def by_step(run: PolicyRun) -> dict[int, int]:
+    found: Counter[int] = Counter()
+    for each in run.iterations:
+        found[each.step] += each.micro_batches + each.helped
+    return dict(found)
+
+
+def check_labels(run: PolicyRun) -> None:
+    """What is drawn as help is another's shard, and all of that is counted: contributed, or for nothing."""
+    done: Counter[int] = Counter()
+    for i in run.intervals:
+        if i.kind in ("compute", "help") and i.label:
+            is_own = i.label.startswith(f"shard {i.worker},")
+            assert i.kind == ("compute" if is_own else "help"), i
+            done[i.worker] += "cancelled" not in i.label
+    counted = Counter(dict.fromkeys(done, 0))
+    for each in run.iterations:
+        counted[each.worker] += each.micro_batches + each.helped + each.unused
+    assert counted == done
+
+
+def test_what_an_owner_gets_back_is_its_own() -> None:
+    """Lost packets make a straggler leave micro-batches to others, and get some of them back when it waits."""
+    (run,) = simulate("network.loss=0.02")
+    first_help: dict[tuple[int, int], int] = {}
+    for i in run.intervals:
+        if i.kind == "help":
+            first_help.setdefault((i.worker, i.step), i.start_us)
+    late = [
+        i for i in run.intervals if i.kind == "compute" and i.start_us > first_help.get((i.worker, i.step), i.start_us)
+    ]
+    assert late, "nobody got anything back: the test shows nothing"
+    assert by_step(run) == dict.fromkeys(range(5), STEP)
+
+
+def test_of_clones_one_is_counted() -> None:
+    (run,) = simulate("help.grade=clone")
+    assert by_step(run) == dict.fromkeys(range(5), STEP)
+    assert run.help["unused"] == sum(each.unused for each in run.iterations) > 0
+    assert run.help["micro_batches"] == sum(each.helped for each in run.iterations) > 0
+
+
+def test_what_comes_too_late_is_for_nothing() -> None:
+    (run,) = simulate('run.policies=["sync-opt"]')
+    assert by_step(run) == dict.fromkeys(range(5), 3 * 8)
+    assert any(each.unused and not each.micro_batches for each in run.iterations)
+
+
+@pytest.mark.parametrize("policy", ["ssp", "falcon", "flexrr"])
+def test_where_parameters_are_on_a_server_the_run_adds_up(policy: str) -> None:
+    """Workers compute tasks of other clocks than their own, and the job is over in the middle of some."""
+    (run,) = simulate(f'run.policies=["{policy}"]', "straggler.pattern=constant")
+    counted = sum(by_step(run).values())
+    # all that is in the parameters: as much as the job is long, and what came with the update that ended it
+    assert 5 * STEP <= counted < 5 * STEP + 8
+    if policy != "falcon":  # all of whose workers are done at the same time
+        assert not all(each.is_finished for each in run.iterations)
+    last_us = max(i.end_us for i in run.intervals)
+    for rank in range(4):  # until the job is over, there is nothing of which it is not known what it was
+        spans = sorted((i.start_us, i.end_us) for i in run.intervals if i.worker == rank)
+        assert all(before[1] == after[0] for before, after in itertools.pairwise(spans))
+        assert last_us - spans[-1][1] < 5_000

@@ -1,0 +1,270 @@
+"""The server of parameters over real gRPC: who may say what, how much of it, and how many at once."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+from sa_atp.basics.arrays import Values
+from sa_atp.lab.parameters import service as parameter_service
+from sa_atp.lab.parameters.client import StreamHost
+from sa_atp.lab.parameters.frames import CHUNK, JOB, KEY, RANK, SERVICE
+from sa_atp.lab.parameters.rules.messages import SERVER, Join, Open, Outgoing, Over, Pull, Push, Task
+from sa_atp.lab.parameters.service import ParameterService
+from sa_atp.lab.parameters.worker import ParameterError
+from sa_atp.lab.plans import plan_files
+
+WAIT_S = 60.0
+PLAN = plan_files.parse(
+    '[run]\nsteps = 2\npolicies = ["ssp"]\n[topology]\nworkers = 2\n[job]\nmodel = "resnet-50"\nmodel_scale = 0.0001\n'
+    'micro_batches = 1\nbatch_size = 8\n[straggler]\npattern = "none"\n',
+    "here",
+)
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def service() -> Iterator[ParameterService]:
+    made = ParameterService("127.0.0.1:0")
+    made.start()
+    yield made
+    made.stop()
+
+
+def address(service: ParameterService) -> str:
+    return "{}:{}".format(*service.address)
+
+
+class Worker(StreamHost):
+    """One that says what a test has it say."""
+
+    def __init__(self, at: str, rank: int, *, job: str = "job", key: str = "secret", values: int = 3) -> None:
+        opening = Open(policy="ssp", plan=PLAN.as_dict(), values=values, sample_bytes=10) if rank == 0 else None
+        super().__init__(at, job, key, rank, 2, lambda _: np.zeros(0, np.uint8), opening)
+        self.heard: list[Any] = []
+        self._news = threading.Condition()
+        self.listen(self._hear)
+
+    def _hear(self, sender: int, message: Any, values: Values | None) -> None:
+        with self._news:
+            self.heard.append(message)
+            self._news.notify_all()
+
+    def hears(self, kind: str, count: int = 1) -> Any:
+        """Waits for a message. Returns: the last one of that kind."""
+
+        def found() -> list[Any]:
+            return [each for each in self.heard if type(each).__name__ == kind]
+
+        with self._news:
+            assert self._news.wait_for(lambda: len(found()) >= count, WAIT_S), (kind, self.heard)
+            return found()[-1]
+
+    def step(self, clock: int, values: int = 3) -> None:
+        self.send(Outgoing(SERVER, Pull(clock=clock)))
+        self.hears("GoAhead", clock + 1)
+        self.send(Outgoing(SERVER, Push(clock=clock, tasks=(Task(clock, self.rank, 0),)), np.ones(values, np.float32)))
+        self.hears("Applied", clock + 1)
+
+
+def joined(at: str, rank: int, values: int = 3) -> Worker:
+    worker = Worker(at, rank, values=values)
+    worker.send(Outgoing(SERVER, Join(), np.zeros(values, np.float32) if rank == 0 else None))
+    return worker
+
+
+def test_a_worker_that_goes_away_ends_the_job_for_all(service: ParameterService) -> None:
+    with joined(address(service), 0) as here:
+        with joined(address(service), 1) as other:
+            other.step(0)
+        assert here.hears("Failed").reason == "rank 1: its connection has ended"
+        with pytest.raises(ParameterError, match="rank 1: its connection has ended"):
+            here.call("Result")
+
+
+def test_arrays_of_several_messages_arrive_whole(service: ParameterService) -> None:
+    values = 3 * CHUNK // 4 + 1
+    with joined(address(service), 0, values) as here, joined(address(service), 1, values) as other:
+        here.step(0, values)
+        other.step(0, values)
+        here.step(1, values)
+        other.step(1, values)
+        here.hears("Over")
+        assert json.loads(here.call("Result"))["wrong"] == []
+        last = np.frombuffer(here.call("Parameters", step=1), np.float32)
+        assert last.shape == (values,)
+        assert (last == last[0]).all()
+        assert last[0] < 0
+
+
+def test_values_that_are_not_finite_end_the_job_for_all(service: ParameterService) -> None:
+    with joined(address(service), 0) as here, joined(address(service), 1) as other:
+        here.step(0)
+        other.send(Outgoing(SERVER, Pull(clock=0)))
+        other.hears("GoAhead")
+        update = np.array([1, np.nan, 1], np.float32)
+        other.send(Outgoing(SERVER, Push(clock=0, tasks=(Task(0, 1, 0),)), update))
+        for worker in (here, other):
+            assert worker.hears("Failed").reason == (
+                "rank 1: its update of step 0 has 1 of 3 values that are NaN or infinite, the first at index 1"
+            )
+
+
+# --- strangers ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_stranger_has_no_part_in_a_run(service: ParameterService) -> None:
+    """It knows the job's name, as everybody may who sees it in a list of processes; only its key it does not know."""
+    at = address(service)
+    with joined(at, 0) as here, joined(at, 1) as other:
+        here.step(0)
+        other.step(0)
+        stranger = StreamHost(at, "job", "guess", 1, 2, lambda _: np.zeros(0, np.uint8))
+        for name in ("Result", "Parameters"):
+            with pytest.raises(ParameterError, match="there is no job 'job' that this caller belongs to"):
+                stranger.call(name, step=0)
+        with pytest.raises(ParameterError, match="Method not found"):
+            stranger.call("Close")
+        # a job of its own, of the same name, is another one
+        with joined(at, 0) as _, Worker(at, 0, key="another") as own:
+            own.send(Outgoing(SERVER, Join(), np.full(3, 7, np.float32)))
+            # and who knows the key comes too late for a rank that is there
+            with Worker(at, 1) as second:
+                assert second.hears("Failed").reason.endswith("rank 1 is there already")
+        assert not [each for each in other.heard if type(each).__name__ == "Failed"]
+        here.step(1)
+        other.step(1)
+        here.hears("Over")
+        for _ in range(2):
+            found = json.loads(here.call("Result"))
+            assert (len(found["taken"]), found["wrong"]) == (4, [])
+
+
+def test_a_worker_says_to_others_only_what_workers_say(service: ParameterService) -> None:
+    with joined(address(service), 0) as here, joined(address(service), 1) as other:
+        other.step(0)
+        other.send(Outgoing(0, Over()))
+        assert here.hears("Failed").reason == "rank 1: a message Over for rank 0, which workers do not send"
+        assert not [each for each in here.heard if isinstance(each, Over)]
+
+
+def test_a_job_that_is_none_is_refused_in_one_line(service: ParameterService) -> None:
+    with Worker(address(service), 0, values=1 << 40) as worker:
+        said = worker.hears("Failed").reason
+    assert said.endswith(f"job 'job': {1 << 40} parameters: a job may have {1 << 28}")
+    with Worker(address(service), 0, job="") as nameless:
+        assert "sa-atp-rank, a number, in its metadata" in nameless.hears("Failed").reason
+
+
+# --- sizes ----------------------------------------------------------------------------------------------------------------
+
+
+def peak_mb(process: int) -> int:
+    [line] = [each for each in Path(f"/proc/{process}/status").read_text().splitlines() if each.startswith("VmHWM")]
+    return int(line.split()[1]) // 1024
+
+
+def test_what_is_larger_than_its_job_is_refused_before_it_comes(service: ParameterService) -> None:
+    with joined(address(service), 0) as here, joined(address(service), 1) as other:
+        other.step(0)
+        large = np.zeros(100 << 20, np.float32)
+        other.send(Outgoing(SERVER, Push(clock=0, tasks=(Task(0, 1, 0),)), large))
+        assert here.hears("Failed").reason == (
+            f"rank 1: it sent what is no message: {large.nbytes} bytes with a message Push, where at most 12 are expected"
+        )
+
+
+def test_memory_stays_what_it_was_whatever_is_sent() -> None:
+    """Messages of 64 MB to every call that there is, from somebody who belongs to no job."""
+    with running() as (process, at):
+        before = peak_mb(process.pid)
+        data = bytes(64 << 20)
+        for name in ("Open", "Connect", "Result", "Parameters"):
+            with grpc.insecure_channel(at, options=[("grpc.max_send_message_length", -1)]) as channel:
+                call = channel.stream_stream(f"/{SERVICE}/{name}")
+                with pytest.raises(grpc.RpcError):
+                    list(call(iter([data]), metadata=((JOB, "job"), (KEY, "k"), (RANK, "0")), timeout=WAIT_S))
+        assert peak_mb(process.pid) - before < 40
+
+
+# --- how many -------------------------------------------------------------------------------------------------------------
+
+
+class running:  # noqa: N801 (reads as a function)
+    """`sa-atp params` as a process: with it, and where it listens."""
+
+    def __enter__(self) -> "tuple[subprocess.Popen[str], str]":
+        command = [sys.executable, "-m", "sa_atp", "params", "--listen", "127.0.0.1:0"]
+        self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        assert self.process.stdout is not None
+        ready = json.loads(self.process.stdout.readline())
+        return self.process, "{}:{}".format(*ready["address"])
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(WAIT_S)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+def half_open(at: str, rank: int, count: int, leave: threading.Event) -> list[Any]:
+    """Streams of one connection that never say anything."""
+    channel = grpc.insecure_channel(at, options=[("grpc.use_local_subchannel_pool", 1)])
+
+    def silent() -> Iterator[bytes]:
+        leave.wait(WAIT_S)
+        yield from ()
+
+    metadata = ((JOB, "job"), (KEY, "guess"), (RANK, str(rank)))
+    return [channel, *(channel.stream_stream(f"/{SERVICE}/Connect")(silent(), metadata=metadata) for _ in range(count))]
+
+
+def test_streams_that_say_nothing_keep_nobody_out_and_do_not_keep_it_from_ending() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    leave = threading.Event()
+    with running() as (process, at):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        try:
+            silent = [each for n in range(11) for each in half_open(at, n % 2, 50, leave)]
+            with joined(at, 0) as here, joined(at, 1) as other:
+                here.step(0)
+                other.step(0)
+                threads = len(os.listdir(f"/proc/{process.pid}/task"))
+                assert threads < 2 * parameter_service.MOST_OPENING + 60
+                here.step(1)
+                other.step(1)
+                here.hears("Over")
+                assert json.loads(here.call("Result"))["wrong"] == []
+            process.send_signal(signal.SIGINT)
+            assert process.wait(WAIT_S) == 0
+        finally:
+            leave.set()
+            for each in silent:
+                if isinstance(each, grpc.Channel):
+                    each.close()
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_who_does_not_say_what_its_stream_is_for_is_closed(
+    service: ParameterService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parameter_service, "ANNOUNCE_S", 0.5)
+    leave = threading.Event()
+    channel, call = half_open(address(service), 0, 1, leave)
+    assert call.code() is grpc.StatusCode.CANCELLED  # waits until it has ended
+    leave.set()
+    channel.close()
+    # nor does one stay that has a place in a job, and does not join
+    with Worker(address(service), 0) as here:
+        assert here.hears("Failed")

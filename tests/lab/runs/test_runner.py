@@ -1,0 +1,143 @@
+"""What a run says it was is what ran: backends refuse what they would not do."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.plans import small_plan, small_plan_file
+
+from sa_atp import cli
+from sa_atp.basics.errors import UserError
+from sa_atp.lab.backends import local, runner
+from sa_atp.lab.plans import plan as plans
+from sa_atp.lab.plans import plan_files
+from sa_atp.lab.plans.plan import Plan
+from sa_atp.lab.plans.sweep import points
+from sa_atp.lab.report import files, findings, summarise
+from sa_atp.lab.runs.collect import collect
+from sa_atp.lab.runs.processes import Group
+from sa_atp.lab.runs.progress import Progress
+from sa_atp.lab.runs.records import RunResult
+from sa_atp.net.communicator import connect
+
+
+def small(*overrides: str) -> Plan:
+    return plan_files.parse(small_plan(), "here", overrides)
+
+
+@pytest.mark.parametrize("backend", ["local", "sim"])
+@pytest.mark.parametrize("said", [("--switch", "bmv2"), ("--set", "switch.program=bmv2")])
+def test_bmv2_is_refused_where_it_does_not_run(
+    backend: str, said: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = small_plan_file(tmp_path)
+    out = tmp_path / "out"
+    arguments = ["run", str(plan), "--backend", backend, "--out", str(out), *said]
+    assert cli.main(arguments) == cli.EXIT_BAD_INPUT
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    (line,) = printed.err.splitlines()
+    assert "--switch embedded, or --backend mininet" in line
+    assert not out.exists()
+
+
+def test_the_plan_of_a_run_says_where_it_ran(tmp_path: Path) -> None:
+    plan = plans.placed(small(), backend="sim")
+    result = runner.run(plan, "here", tmp_path, Progress())
+    assert (result.plan.run.backend, result.plan.switch.program) == ("sim", "embedded")
+    assert (result.backend, result.switch) == ("sim", "embedded")
+    manifest = files.manifest(result)
+    assert (manifest["backend"], manifest["plan"]["run"]["backend"]) == ("sim", "sim")
+    assert (manifest["switch"], manifest["plan"]["switch"]["program"]) == ("embedded", "embedded")
+    assert manifest["device_speed"] == "simulated"
+    summary = summarise(result)
+    assert (summary["backend"], summary["switch"]) == ("sim", "embedded")
+
+
+def test_auto_leaves_what_the_plan_names() -> None:
+    plan = small("run.backend=sim")
+    assert plans.placed(plan) == plan
+    assert plans.placed(plan, backend="local", switch="bmv2").run.backend == "local"
+    assert plans.placed(plan, backend="local", switch="bmv2").switch.program == "bmv2"
+
+
+def test_a_sweep_over_switches_is_of_those_switches() -> None:
+    """Each point has the program that its plan names, and a backend that would not run it says so before the first."""
+    plan = small("run.backend=sim", "sweep.key=switch.program", 'sweep.values=["embedded","bmv2"]')
+    first, second = points(plans.placed(plan), "here")
+    runner.check(first.plan, "here")
+    with pytest.raises(UserError, match="does not run the switch bmv2"):
+        runner.check(second.plan, "here")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "backend", "devices", "says"),
+    [
+        ((), "local", "emulated", "emulated devices"),
+        (("job.compute_us_per_sample=0",), "local", "real", "not emulated"),
+        (('job.device="cpu"',), "mininet", "cpu", "CPU quotas"),
+        ((), "sim", "simulated", "simulated"),
+    ],
+)
+def test_devices_are_called_what_they_were(overrides: tuple[str, ...], backend: str, devices: str, says: str) -> None:
+    result = RunResult(small(*overrides), "here", backend, "embedded", {})
+    assert files.manifest(result)["device_speed"] == devices
+    assert says in findings.what_ran(result) + findings.device_speed(result)
+
+
+def test_no_policy_is_always_the_first() -> None:
+    turns = list(small("run.repetitions=3", 'run.policies=["atp", "sa-atp"]').run.turns())
+    assert turns == [(0, "atp"), (0, "sa-atp"), (1, "sa-atp"), (1, "atp"), (2, "atp"), (2, "sa-atp")]
+
+
+def test_records_are_in_the_plans_order_whatever_ran_first(tmp_path: Path) -> None:
+    plan = plans.placed(small("run.repetitions=2", 'run.policies=["atp", "sa-atp"]'), backend="sim")
+    said: list[str] = []
+
+    class Notes(Progress):
+        def __call__(self, stage: str) -> None:
+            said.append(stage)
+
+    result = runner.run(plan, "here", tmp_path, Notes())
+    assert [stage.partition(",")[0] for stage in said[1:]] == ["atp", "sa-atp", "sa-atp", "atp"]
+    assert [(r.repetition, r.policy) for r in result.runs] == [(0, "atp"), (0, "sa-atp"), (1, "atp"), (1, "sa-atp")]
+
+
+def test_what_a_worker_has_loaded_is_not_looked_through_again() -> None:
+    """A full collection of all that PyTorch brings takes as long as a step, once in some hundred of them."""
+    code = (
+        "import gc, sys; from sa_atp.lab.runs import plan_files, worker; "
+        "worker.prepare({'plan': plan_files.parse(sys.argv[1], 'here').as_dict()}); "
+        "print(gc.get_freeze_count(), len(gc.get_objects()))"
+    )
+    said = subprocess.run([sys.executable, "-c", code, small_plan()], capture_output=True, text=True, check=True).stdout
+    frozen, watched = map(int, said.split())
+    assert frozen > 10_000
+    assert watched < 2_000
+
+
+def test_what_nobody_counted_is_not_zero() -> None:
+    """Gloo has no fragments: its sums are compared, and its packets are not ours to count."""
+    record = {
+        "step": 0, "start_us": 0, "end_us": 10, "activities": [], "loss": 1.0, "slowdown": 1.0,
+        "pieces": [(0, 0, 0, 5), (0, 0, 1, 9)], "dropped": 0, "is_finished": True,
+    }  # fmt: skip
+    workers: list[dict[str, Any]] = [
+        {"rank": rank, "records": [record], "contributed": [], "sums": [(0, 7)], "server": None, "evaluations": [],
+         "stats": {"fragments_sent": 0, "retransmitted": 0, "on_behalf": 0}}
+        for rank in range(2)
+    ]  # fmt: skip
+    plan = small('run.policies=["gloo"]')
+    result = RunResult(plan, "here", "mininet", "embedded", {}, [collect(plan, "gloo", 0, workers)])
+    assert set(summarise(result)["policies"]["gloo"]["fragments"].values()) == {None}
+
+
+def test_a_job_has_the_slots_that_the_plan_gives_it(tmp_path: Path) -> None:
+    """The local backend used to give every job all slots, whatever the report said of its quota."""
+    plan = small("switch.slots=64", "switch.slots_per_job=16")
+    with Group() as group:
+        host, port = local.cluster(plan, group, tmp_path).ready()
+        with connect(f"udp://{host}:{port}", job="one", rank=0, world_size=1) as comm:
+            assert comm.membership.slot_count == 16

@@ -1,0 +1,138 @@
+"""Whole runs from the command line, small: what they leave, and that help changes who computes and nothing else."""
+
+import contextlib
+import io
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sa_atp.cli import main
+from sa_atp.lab import report
+
+SMALL = [
+    "run.steps=4", "run.policies=[\"atp\", \"sa-atp\"]", "topology.workers=3", "straggler.workers=[2]",
+    "job.batch_size=16", "job.micro_batches=8", "job.compute_us_per_sample=1000", "switch.lanes=64",
+]  # fmt: skip
+
+
+WIDE = ("job.batch_size=32", "job.micro_batches=32", "switch.lanes=256")  # 96 contributions: the build with 512
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Simulations run here, where PyTorch is imported already; all else in a process of its own."""
+    command = ["run", "demo", "--out", str(folder), *(part for key in SMALL for part in ("--set", key)), *arguments]
+    if "sim" in arguments:
+        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+            status = main(command)
+        return subprocess.CompletedProcess(command, status, out.getvalue(), err.getvalue())
+    return subprocess.run(
+        [sys.executable, "-m", "sa_atp", *command], capture_output=True, text=True, timeout=240, check=False
+    )
+
+
+def summary_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("backend", "overrides"),
+    [
+        ("local", ()),
+        ("local", WIDE),
+        ("sim", WIDE),
+        ("sim", ("network.loss=0.01", "network.duplicate=0.01", "network.reorder=0.05")),
+        ("sim", ("topology.kind=two-level", "topology.racks=2")),
+        ("sim", ("straggler.pattern=pause", "straggler.pause_s=0.2", "straggler.every=2")),
+        ("sim", ("help.grade=clone",)),
+    ],
+)
+def test_help_changes_who_computes_and_never_what(tmp_path: Path, backend: str, overrides: tuple[str, ...]) -> None:
+    extra = [part for key in overrides for part in ("--set", key)]
+    summary = summary_of(run(tmp_path, "--backend", backend, "--json", *extra))
+    atp, sa_atp = summary["policies"]["atp"], summary["policies"]["sa-atp"]
+    for policy in (atp, sa_atp):
+        assert policy["sums_checked"] == 12
+        assert policy["sums_wrong"] == 0
+        assert policy["iterations"] == 4
+    assert atp["help"]["micro_batches"] == 0
+    assert sa_atp["help"]["micro_batches"] > 0
+    assert sa_atp["final_loss"] == atp["final_loss"]
+    names = {path.name for path in tmp_path.iterdir()}
+    assert {"manifest.json", "iterations.csv", "summary.json", "timeline.json", "report.html", "timeline.png"} <= names
+    # a row for each policy, step and worker
+    assert len((tmp_path / "iterations.csv").read_text().splitlines()) == 1 + 2 * 4 * 3
+    for each in report.load(tmp_path).runs:
+        covered: Counter[tuple[int, int]] = Counter()
+        for i in each.intervals:
+            covered[i.worker, i.step] += i.end_us - i.start_us
+        took = {(i.worker, i.step): round(1e6 * i.iteration_s) for i in each.iterations}
+        assert covered == took  # timelines have no gap in a step
+
+
+def test_parameters_live_on_a_server_process(tmp_path: Path) -> None:
+    names = ["atp", "ssp", "asp", "flexrr", "consgd", "dynsgd", "falcon"]
+    policies = f"run.policies={json.dumps(names)}"
+    summary = summary_of(run(tmp_path, "--backend", "local", "--json", "--set", policies, "--set", "run.steps=2"))
+    assert list(summary["policies"]) == names
+    for policy in summary["policies"].values():
+        assert policy["iterations"] == 2
+        assert policy["sums_checked"] >= 2
+        assert policy["sums_wrong"] == 0
+        assert policy["final_accuracy"] is not None
+    # one table and one figure for all
+    assert [each.policy for each in report.load(tmp_path).runs] == names
+    assert (tmp_path / "training.png").exists()
+
+
+@pytest.mark.parametrize("backend", ["local", "sim"])
+def test_more_policies_side_by_side(tmp_path: Path, backend: str) -> None:
+    chosen = 'run.policies=["atp", "ps", "sync-opt"]'
+    summary = summary_of(run(tmp_path, "--backend", backend, "--json", "--set", chosen, "--set", "run.steps=3"))
+    assert list(summary["policies"]) == ["atp", "ps", "sync-opt"]
+    for policy in summary["policies"].values():
+        assert (policy["sums_checked"], policy["sums_wrong"]) == (9, 0)
+    assert summary["policies"]["ps"]["final_loss"] == summary["policies"]["atp"]["final_loss"]
+    assert summary["policies"]["ps"]["fragments"]["in_switch"] == 0
+    assert summary["policies"]["sync-opt"]["samples_per_update"] == 2 * 16
+    own = [worker["micro_batches_per_step"]["own"] for worker in summary["policies"]["sync-opt"]["workers"]]
+    assert sum(own) == pytest.approx(2 * 8)
+
+
+def test_a_simulated_run_is_the_same_for_the_same_seed(tmp_path: Path) -> None:
+    arguments = ("--backend", "sim", "--set", "network.loss=0.02", "--set", 'run.policies=["sa-atp"]')
+    for name in ("first", "second"):
+        assert run(tmp_path / name, *arguments).returncode == 0
+    first, second = ((tmp_path / name / "iterations.csv").read_text() for name in ("first", "second"))
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("straggler.pattern=sometimes", "straggler.pattern"),
+        ("help.grad=steal", "help.grad"),
+        ("topology.workers=one", "topology.workers"),
+        ("network.loss=0.5", "--backend sim"),
+        ("topology.worker_mbps=[20,20,5]", "--backend sim"),
+        ("switch.program=bmv2", "--switch embedded"),
+        ("switch.pcap=true", "--backend mininet"),
+        (
+            "job.micro_batches=32",
+            "96 contributions; at most 64 fit in the bitmap with switch.lanes = 64 (512 with 256)",
+        ),
+    ],
+)
+def test_bad_plans_are_refused_in_one_line(tmp_path: Path, override: str, says: str) -> None:
+    done = run(tmp_path, "--backend", "local", "--set", "job.batch_size=32", "--set", override)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "summary.json").exists()

@@ -1,0 +1,84 @@
+"""Waiting for a process: people hear for whom, and one that computes has the time that it was given for itself."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from sa_atp.lab.runs import processes
+from sa_atp.lab.runs.processes import Group, ProcessError
+
+WAITS = """
+import sys
+print("sa-atp test: reading", file=sys.stderr, flush=True)
+print("a warning: of somebody else", file=sys.stderr, flush=True)
+print(sys.stdin.readline().strip(), flush=True)
+"""
+COMPUTES = """
+import select, sys
+while not select.select([sys.stdin], [], [], 0)[0]:
+    pass
+print('{"done": true}', flush=True)
+"""
+SLEEPS = "import time; time.sleep(600)"
+PYTHON = ["-c"]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "TICK_S", 0.02)
+    monkeypatch.setattr(processes, "TELL_EVERY_S", 0.05)
+
+
+def program(group: Group, text: str, folder: Path) -> processes.Process:
+    return group.start("helper", [text], folder / "helper.log", program=[sys.executable, *PYTHON])
+
+
+def test_who_waits_is_told_for_whom_and_what_that_one_is_doing(tmp_path: Path) -> None:
+    said: list[str] = []
+
+    def hear(text: str) -> None:
+        said.append(text)
+        if text.endswith(": reading"):
+            process.tell({"heard": len(said)})  # it has been waiting for this all the time
+
+    with Group(hear) as group:
+        process = program(group, WAITS, tmp_path)
+        assert process.answer(60.0) == {"heard": len(said)}
+    assert said[-1] == "waiting for helper: reading"
+    assert set(said[:-1]) <= {"waiting for helper: it is starting"}
+
+
+def test_a_process_that_computes_beside_others_has_the_time_that_it_was_given_for_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "LEAST_SHARE", 0.0)  # this machine may be busy
+    heard = 0
+
+    def hear(_: str) -> None:
+        nonlocal heard
+        heard += 1
+        if heard == 20:  # twice as many as there are within the time
+            process.tell({})
+
+    with Group(hear) as group:
+        process = program(group, COMPUTES, tmp_path)
+        monkeypatch.setattr(process, "cpu_s", lambda: 0.0)  # the others have the processors
+        assert process.answer(0.5) == {"done": True}
+
+
+def test_a_process_that_does_nothing_has_no_more(tmp_path: Path) -> None:
+    with Group() as group:
+        process = program(group, SLEEPS, tmp_path)
+        with pytest.raises(
+            ProcessError, match=r"helper said nothing for 1 s; command: .*its log .*helper\.log ends with"
+        ):
+            process.answer(0.6)
+
+
+def test_a_process_that_only_computes_has_an_end_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "LEAST_SHARE", 0.0)
+    with Group() as group:
+        process = program(group, COMPUTES, tmp_path)
+        with pytest.raises(ProcessError, match="said nothing for 0 s"):
+            process.answer(0.3)

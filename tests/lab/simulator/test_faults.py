@@ -1,0 +1,129 @@
+"""What can go wrong in a simulated network, fault by fault."""
+
+import random
+
+import numpy as np
+import pytest
+from helpers.cluster import Cluster, Reduction
+
+from sa_atp.lab.simulator.damage import PLACES, damaged
+from sa_atp.lab.simulator.network import LinkSettings
+from sa_atp.protocol.job.errors import JobRestartedError
+from sa_atp.protocol.packets.datagrams import Address
+from sa_atp.protocol.packets.frames import HEADERS_BYTES, Endpoint, headers_for, mac_for
+from sa_atp.protocol.packets.header import pack
+from sa_atp.protocol.packets.spec import Kind
+from sa_atp.switches.embedded.pipeline import Pipeline
+
+HERE: Address = ("10.0.0.1", 40_000)
+THERE: Address = ("10.0.255.1", 21313)
+
+
+def frame(kind: Kind, *, urgent: bool = False) -> bytes:
+    lanes = kind in (Kind.DATA, Kind.RESULT)
+    payload = pack(kind, seq=77, job=3, epoch=9, bits=5) + bytes(256 * lanes)
+    ends = (Endpoint(mac_for(address[0]), address) for address in (HERE, THERE))
+    return headers_for(*ends, len(payload), urgent=urgent).tobytes() + payload
+
+
+@pytest.mark.parametrize("kind", [Kind.DATA, Kind.RESULT, Kind.PROBE, Kind.PROBE_REPLY])
+def test_damage_leaves_alone_what_nobody_could_see(kind: Kind) -> None:
+    """What has another meaning then and is valid: lanes, numbers, exponents, tags, contributions."""
+    whole, rng = frame(kind), random.Random(1)
+    begin = min(PLACES[name].start for name in ("exponent", "tag", "seq", "bits_hi", "bits_lo")) // 8
+    seen = set()
+    for _ in range(2000):
+        found = damaged(whole, rng)
+        assert found is not None
+        assert found != whole
+        seen.add(found)
+        if len(found) == len(whole):
+            assert found[begin:] == whole[begin:]
+            if kind is not Kind.DATA:
+                assert found[HEADERS_BYTES + 1] == whole[HEADERS_BYTES + 1]  # flags
+        else:
+            assert whole.startswith(found)
+    assert len(seen) > 60
+
+
+def test_damage_to_a_message_is_a_loss() -> None:
+    assert damaged(frame(Kind.CONTROL, urgent=True), random.Random(1)) is None
+
+
+def ones(values: int, ranks: int) -> Reduction:
+    return Reduction([[np.ones(values, np.float32)] for _ in range(ranks)])
+
+
+def running(pipelines: list[Pipeline], links: LinkSettings | None = None) -> tuple[Cluster, Reduction]:
+    """Three ranks in the middle of a sum."""
+    cluster = Cluster(pipelines, links=links or LinkSettings(rate_mbps=100.0))
+    workers = cluster.start_job(3)
+    cluster.run_until_joined(workers)
+    reduction = ones(5000, 3)
+    for worker in workers:
+        reduction.start(worker)
+    cluster.run_for(0.001)
+    assert not reduction.over
+    return cluster, reduction
+
+
+def test_damaged_packets_change_no_sum(pipelines: list[Pipeline]) -> None:
+    cluster, reduction = running(pipelines, LinkSettings(rate_mbps=100.0, corrupt=0.1))
+    cluster.run(lambda: reduction.over)
+    reduction.check()
+    stats = [link.stats for link in cluster.world.all_links]
+    assert sum(s.corrupted for s in stats) > 50
+
+
+def test_nothing_passes_a_link_that_is_cut(pipelines: list[Pipeline]) -> None:
+    cluster, reduction = running(pipelines)
+    world = cluster.world
+    trunk = world.trunk_of(world.leaves[0])
+    seen: list[str] = []
+    for link in trunk:
+        link.watch = lambda fate, frame: seen.append(fate)
+    world.cut(trunk, 300_000)
+    cluster.run_for(0.29)
+    assert set(seen) == {"lost"}
+    assert not reduction.over
+    cluster.run(lambda: reduction.over, 1.0)
+    assert "sent" in seen
+    reduction.check()
+
+
+def test_switches_and_hosts_pause_and_go_on(pipelines: list[Pipeline]) -> None:
+    cluster, reduction = running(pipelines)
+    world = cluster.world
+    world.pause_switch(world.leaves[1], 200_000)
+    world.pause_host(world.hosts["10.0.0.1"], 300_000)
+    cluster.run_for(0.29)
+    assert not reduction.over
+    cluster.run(lambda: reduction.over, 1.0)
+    reduction.check()
+
+
+def test_a_parameter_server_that_restarts_knows_nobody_and_admits_them_anew(pipelines: list[Pipeline]) -> None:
+    cluster, _ = running(pipelines)
+    workers = cluster.jobs[0]
+    cluster.world.restart_server(100_000)
+    cluster.run(lambda: all(worker.error is not None for worker in workers), 2.0)
+    assert all(isinstance(worker.error, JobRestartedError) for worker in workers)
+    again = [cluster.new_worker("job", rank, 3) for rank in range(3)]
+    cluster.jobs = [again]
+    cluster.run_until_joined(again)
+    reduction = ones(500, 3)
+    for worker in again:
+        reduction.start(worker)
+    cluster.run(lambda: reduction.over, 1.0)
+    reduction.check()
+
+
+def test_orders_of_a_server_that_is_gone_are_not_carried_out(pipelines: list[Pipeline]) -> None:
+    """It has just asked for the job to be installed."""
+    cluster = Cluster(pipelines)
+    workers = cluster.start_job(2)
+    server = cluster.world.server
+    cluster.run(lambda: bool(server.jobs) and not next(iter(server.jobs.values())).missing)
+    cluster.world.restart_server(50_000)
+    cluster.run_until_joined(workers)
+    assert len(cluster.world.server.jobs) == 1

@@ -1,0 +1,86 @@
+"""Shrinking: it ends, what it finds fails in the same way, and is small."""
+
+from dataclasses import replace
+
+import pytest
+
+from sa_atp.lab.soak.draw import draw
+from sa_atp.lab.soak.invariants import Broken
+from sa_atp.lab.soak.run import broken_in
+from sa_atp.lab.soak.scene import Kind, Scene
+from sa_atp.lab.soak.shrink import shrink, smaller
+from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.server.sums import SumStore
+
+from .worlds import small
+
+
+def test_every_candidate_is_another_world_that_can_be() -> None:
+    for seed in range(150):
+        scene = draw(seed)
+        for candidate in smaller(scene):
+            assert candidate != scene
+            for job in candidate.jobs:
+                assert len(job.lengths) == len(job.magnitudes) == len(job.shapes) > 0
+                assert job.help is HelpMode.NONE or (job.ranks > 1 and job.keyed)
+            for fault in candidate.faults:
+                assert fault.rank < candidate.jobs[fault.job].ranks
+                assert fault.switch <= candidate.leaves
+                assert fault.kind is not Kind.CUT_LEAF or fault.switch >= 1
+
+
+def test_it_comes_down_to_what_matters() -> None:
+    """Whatever fails because a switch restarts needs nothing else."""
+
+    def fails(scene: Scene) -> Broken | None:
+        restarts = any(fault.kind is Kind.RESTART_SWITCH for fault in scene.faults)
+        return Broken("sum", "wrong") if restarts and scene.links.loss else None
+
+    scenes = [scene for scene in map(draw, range(400)) if fails(scene)]
+    assert len(scenes) > 20
+    for scene in scenes[:20]:
+        found, why = shrink(scene, Broken("sum", "wrong"), fails)
+        assert (len(found.faults), len(found.jobs), found.leaves) == (1, 1, 0)
+        (job,) = found.jobs
+        assert (job.ranks, job.micro_batches, job.lengths, job.help) == (1, 1, (1,), HelpMode.NONE)
+        assert found.links == replace(type(found.links)(), loss=scene.links.loss)
+        assert found.seed == scene.seed
+        assert why.what == "sum"
+
+
+def test_what_fails_otherwise_does_not_count() -> None:
+    scene = draw(3)
+    found, why = shrink(scene, Broken("sum", "wrong"), lambda _: Broken("hang", "for ever"))
+    assert found == scene
+    assert str(why) == "sum: wrong"
+
+
+def test_it_ends_after_so_many_runs() -> None:
+    runs = 0
+
+    def fails(scene: Scene) -> Broken:
+        nonlocal runs
+        runs += 1
+        return Broken("sum", "wrong")
+
+    shrink(draw(0), Broken("sum", "wrong"), fails, most_runs=7)
+    assert runs == 7
+
+
+def test_a_mutant_is_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that loses a contribution in every complete sum: one rank is enough to see it."""
+    merge = SumStore._merge
+
+    def off_by_one(self: SumStore, page, at, bits, stream, lanes):  # type: ignore[no-untyped-def]
+        found = merge(self, page, at, bits, stream, lanes)
+        page.lanes[at[found == 1], 0] += 1
+        return found
+
+    monkeypatch.setattr(SumStore, "_merge", off_by_one)
+    scene = small(ranks=4, lengths=(500, 500, 500), aggregates=False)
+    broken = broken_in(scene)
+    assert broken is not None
+    found, why = shrink(scene, broken, broken_in)
+    assert why.what == broken.what
+    assert (found.jobs[0].ranks, found.jobs[0].lengths) == (1, (1,))
+    assert not found.links.loss

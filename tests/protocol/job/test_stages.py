@@ -1,0 +1,472 @@
+"""The stages of a chunk, from its scale to its sum: section 6.2 as a table, and what holds in whatever order sums come."""
+
+import random
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from sa_atp.protocol.numbers.fragments import CHUNK_VALUES, Plan
+from sa_atp.protocol.numbers.quantise import quantise
+from sa_atp.protocol.numbers.scaling import (
+    COARSE_BITS,
+    CODE_NOT_FINITE,
+    CODE_ZERO,
+    POISON,
+    SUM_LIMIT,
+    ChunkHistory,
+    gathered_exponent,
+    target_bits,
+)
+from sa_atp.protocol.packets.header import LANE
+from sa_atp.protocol.rank.sums.buffers import Buffers
+from sa_atp.protocol.rank.sums.contribution_group import NEVER, ContributionGroup
+from sa_atp.protocol.rank.sums.operation import UNKNOWN, Changed, NotFinite, Operation
+from sa_atp.protocol.rank.sums.under_way import UnderWay
+
+LANES = 64
+RANKS = 2  # with a contribution each
+CODE = 130  # a magnitude that is gathered: values below 16
+GATHERED = gathered_exponent(CODE, RANKS)
+PREDICTED = 7  # the exponent that history tells
+FINE = 1 << target_bits(RANKS) - 1  # a sum that is as large as it should be
+SMALLEST = 1 << target_bits(RANKS) - COARSE_BITS - 1  # one that is just fine enough
+
+VALUES = 130  # one chunk of three fragments
+SCALE_0, DATA_0, SCALE_1, DATA_1 = {0}, {1, 2, 3}, {4}, {5, 6, 7}
+
+
+def operation(values: int = VALUES, *, histories: dict[object, list[ChunkHistory | None]] | None = None) -> Operation:
+    return Operation(
+        index=0,
+        plan=Plan(values, LANES),
+        first_seq=0,
+        contributions=RANKS,
+        histories=histories or {},
+        key="key" if histories else None,
+        buffers=Buffers(),
+        under_way=UnderWay(),
+    )
+
+
+def group(found: Operation, rank: int = 0, values: np.ndarray | None = None) -> ContributionGroup:
+    parts = [np.ones(found.plan.values, np.float32) if values is None else values]
+    made = ContributionGroup(found.plan, 1 << rank, parts, RANKS, on_behalf=False, under_way=UnderWay())
+    found.add(made)
+    return made
+
+
+def pending(found: Operation) -> set[int]:
+    return set(np.flatnonzero(found.pending).tolist())
+
+
+def may_leave(found: Operation, sender: ContributionGroup) -> set[int]:
+    """Takes all that may be sent now."""
+    span = found.plan.span
+    ranges = sender.take(span, span, span, found.pending) if sender.has_work else []
+    return {local for first, end in ranges for local in range(first, end)}
+
+
+# --- what arrives ---------------------------------------------------------------------------------------------------------
+
+
+def scale(found: Operation, attempt: int, *codes: int, fragment: int = 0) -> int:
+    """The sum of a scale fragment. Args: codes: of each chunk in it; all contributions tell the same."""
+    lanes = np.zeros(LANES, np.int32)
+    for chunk, code in zip(found.plan.chunks_of_scale(fragment), codes, strict=True):
+        _, at, shifts = found.plan.scale_place(chunk)
+        for c in range(RANKS):
+            lanes[at[c]] |= code << int(shifts[c])
+    return found.on_results(found.plan.scale_start(attempt) + fragment, 0, lanes.astype(LANE).reshape(1, -1))[0]
+
+
+def data(
+    found: Operation, attempt: int, top: int, exponent: int, *, chunk: int = 0, only: int | None = None, lane: int = 1
+) -> int:
+    """Sums of a chunk, whose largest value is in its last fragment. Args: only: the first so many of its fragments."""
+    first, end = found.plan.fragments_of(chunk)
+    lanes = np.ones((end - first, LANES), LANE)
+    lanes[-1, lane] = top
+    return found.on_results(found.plan.data_start(attempt) + first, exponent, lanes[:only])[0]
+
+
+ARRIVALS: dict[str, Callable[[Operation, int], int]] = {
+    # the exponent is that of data in the stage in question
+    "scale 0": lambda found, _: scale(found, 0, CODE),
+    "scale 0: zeros": lambda found, _: scale(found, 0, CODE_ZERO),
+    "scale 0: NaN": lambda found, _: scale(found, 0, CODE_NOT_FINITE),
+    "data 0: some": lambda found, exponent: data(found, 0, FINE, exponent, only=1),
+    "data 0: fine": lambda found, exponent: data(found, 0, FINE, exponent),
+    "data 0: just fine": lambda found, exponent: data(found, 0, SMALLEST, exponent),
+    "data 0: too coarse": lambda found, exponent: data(found, 0, SMALLEST - 1, exponent),
+    "data 0: large": lambda found, exponent: data(found, 0, 1 - SUM_LIMIT, exponent),
+    "data 0: poison": lambda found, exponent: data(found, 0, -SUM_LIMIT, exponent),
+    "data 0: other exponent": lambda found, exponent: data(found, 0, FINE, exponent - 1),
+    "scale 1": lambda found, _: scale(found, 1, CODE),
+    "scale 1: zeros": lambda found, _: scale(found, 1, CODE_ZERO),
+    "scale 1: NaN": lambda found, _: scale(found, 1, CODE_NOT_FINITE),
+    "data 1: some": lambda found, _: data(found, 1, FINE, GATHERED, only=1),
+    "data 1: fine": lambda found, _: data(found, 1, FINE, GATHERED),
+    "data 1: too coarse": lambda found, _: data(found, 1, 1, GATHERED),
+    "data 1: poison": lambda found, _: data(found, 1, -SUM_LIMIT, GATHERED),
+    "data 1: other exponent": lambda found, _: data(found, 1, FINE, GATHERED + 1),
+}
+
+STAGES: dict[str, tuple[str, ...]] = {
+    # how to get there; "history" and what follows it begin with an exponent that is predicted
+    "scale 0": (),
+    "gathered": ("scale 0",),
+    "history": (),
+    "scale 1": ("scale 0", "data 0: poison"),
+    "scale 1 after history": ("data 0: too coarse",),
+    "data 1": ("scale 0", "data 0: poison", "scale 1"),
+    "accepted": ("scale 0", "data 0: fine"),
+    "accepted: zeros": ("scale 0: zeros",),
+    "accepted again": ("scale 0", "data 0: poison", "scale 1", "data 1: fine"),
+}
+
+
+def at(stage: str) -> tuple[Operation, ContributionGroup, int]:
+    """An operation in a stage; a group that is there from the beginning and has sent nothing; the exponent of attempt 0."""
+    told = "history" in stage
+    known = ChunkHistory(exponent=PREDICTED, finest=PREDICTED + 3)
+    found = operation(histories={"key": [known]} if told else None)
+    early = group(found)
+    exponent = PREDICTED if told else GATHERED
+    for name in STAGES[stage]:
+        assert ARRIVALS[name](found, exponent)
+    return found, early, exponent
+
+
+def stage_of(found: Operation, chunk: int = 0) -> str:
+    if found.is_done():
+        return "accepted"
+    return ("scale" if found.exponent[chunk] == UNKNOWN else "data") + f" {found.attempt[chunk]}"
+
+
+TABLE: list[tuple[str, str, str, set[int], int]] = [
+    # in this stage ... this arrives: ... this stage, what is missing in it and may be sent, and how many were news
+    ("scale 0", "scale 0", "data 0", DATA_0, 1),
+    ("scale 0", "scale 0: zeros", "accepted", set(), 1),
+    ("scale 0", "scale 0: NaN", "failed", set(), 0),
+    ("scale 0", "data 0: some", "data 0", {2, 3}, 1),  # the others have gathered without us: it tells the exponent
+    ("scale 0", "data 0: fine", "accepted", set(), 3),
+    ("scale 0", "data 0: too coarse", "accepted", set(), 3),
+    ("scale 0", "data 0: poison", "scale 1", SCALE_1, 3),
+    ("scale 0", "scale 1", "scale 0", SCALE_0, 0),
+    ("scale 0", "data 1: some", "data 1", {6, 7}, 1),
+    ("scale 0", "data 1: fine", "accepted", set(), 3),
+    ("scale 0", "data 1: poison", "failed", set(), 0),
+    ("gathered", "scale 0", "data 0", DATA_0, 0),
+    ("gathered", "scale 0: NaN", "data 0", DATA_0, 0),
+    ("gathered", "data 0: some", "data 0", {2, 3}, 1),
+    ("gathered", "data 0: fine", "accepted", set(), 3),
+    ("gathered", "data 0: large", "accepted", set(), 3),
+    ("gathered", "data 0: too coarse", "accepted", set(), 3),  # nothing finer is to be had
+    ("gathered", "data 0: poison", "scale 1", SCALE_1, 3),
+    ("gathered", "data 0: other exponent", "data 0", DATA_0, 0),
+    ("gathered", "scale 1", "data 0", DATA_0, 0),
+    ("gathered", "scale 1: zeros", "data 0", DATA_0, 0),
+    ("gathered", "data 1: some", "data 1", {6, 7}, 1),
+    ("gathered", "data 1: fine", "accepted", set(), 3),
+    ("history", "scale 0", "data 0", DATA_0, 0),
+    ("history", "scale 0: zeros", "data 0", DATA_0, 0),
+    ("history", "data 0: some", "data 0", {2, 3}, 1),
+    ("history", "data 0: fine", "accepted", set(), 3),
+    ("history", "data 0: just fine", "accepted", set(), 3),
+    ("history", "data 0: too coarse", "scale 1", SCALE_1, 3),
+    ("history", "data 0: poison", "scale 1", SCALE_1, 3),
+    ("history", "data 0: other exponent", "data 0", DATA_0, 0),
+    ("history", "scale 1: zeros", "data 0", DATA_0, 0),
+    ("history", "data 1: some", "data 1", {6, 7}, 1),
+    ("scale 1", "scale 0", "scale 1", SCALE_1, 0),
+    ("scale 1", "data 0: fine", "scale 1", SCALE_1, 0),
+    ("scale 1", "scale 1", "data 1", DATA_1, 1),
+    ("scale 1", "scale 1: zeros", "accepted", set(), 1),
+    ("scale 1", "scale 1: NaN", "failed", set(), 0),
+    ("scale 1", "data 1: some", "data 1", {6, 7}, 1),
+    ("scale 1", "data 1: fine", "accepted", set(), 3),
+    ("scale 1", "data 1: poison", "failed", set(), 0),
+    ("scale 1 after history", "data 0: fine", "scale 1", SCALE_1, 0),
+    ("scale 1 after history", "scale 1", "data 1", DATA_1, 1),
+    ("data 1", "scale 0: NaN", "data 1", DATA_1, 0),
+    ("data 1", "data 0: fine", "data 1", DATA_1, 0),
+    ("data 1", "data 0: poison", "data 1", DATA_1, 0),
+    ("data 1", "scale 1", "data 1", DATA_1, 0),
+    ("data 1", "data 1: some", "data 1", {6, 7}, 1),
+    ("data 1", "data 1: fine", "accepted", set(), 3),
+    ("data 1", "data 1: too coarse", "accepted", set(), 3),
+    ("data 1", "data 1: other exponent", "data 1", DATA_1, 0),
+    ("data 1", "data 1: poison", "failed", set(), 0),
+    *[(stage, name, "accepted", set(), 0) for stage in STAGES if "accepted" in stage for name in ARRIVALS],
+]
+
+
+@pytest.mark.parametrize(
+    ("stage", "arrives", "then", "missing", "news"), TABLE, ids=[f"{row[0]} - {row[1]}" for row in TABLE]
+)
+def test_what_follows_from_what_arrives(stage: str, arrives: str, then: str, missing: set[int], news: int) -> None:
+    found, early, exponent = at(stage)
+    if then == "failed":
+        with pytest.raises(NotFinite if "NaN" in arrives else Changed):
+            ARRIVALS[arrives](found, exponent)
+        assert not found.is_done()
+        return
+    assert ARRIVALS[arrives](found, exponent) == news
+    assert stage_of(found) == then
+    assert pending(found) == missing
+    assert found.missing == len(missing)
+    assert found.oldest_pending() == min(missing, default=None)
+    late = group(found, 1)
+    if "some" not in arrives:
+        assert late.fresh == len(missing)
+        assert early.fresh - len(missing) in (0, 1, 2), "more than scale fragments is kept that nobody needs"
+    assert may_leave(found, early) == may_leave(found, late) == missing, "all of it may be sent, and nothing else"
+    assert ARRIVALS[arrives](found, exponent) == 0, "it is news once"
+    assert stage_of(found) == then
+
+
+def test_the_exponent_is_the_one_that_was_gathered_told_or_predicted() -> None:
+    for stage, expected in (("gathered", GATHERED), ("history", PREDICTED), ("data 1", GATHERED)):
+        assert at(stage)[0].exponent.tolist() == [expected], stage
+    found, _, _ = at("scale 0")
+    data(found, 0, FINE, 3, only=1)
+    assert found.exponent.tolist() == [3], "that of those who knew it"
+
+
+def test_a_scale_that_came_before_its_time_is_used_when_it_has_come() -> None:
+    found, early, exponent = at("gathered")
+    assert scale(found, 1, CODE) == 0
+    assert ARRIVALS["data 0: poison"](found, exponent) == 3
+    assert stage_of(found) == "data 1"
+    assert may_leave(found, early) == DATA_1, "nobody needs to gather again"
+
+
+def test_a_burst_of_which_some_is_known_brings_the_rest() -> None:
+    found, _, exponent = at("gathered")
+    lanes = np.arange(3 * LANES, dtype=LANE).reshape(3, LANES)
+    assert found.on_results(2, exponent, lanes[1:2])[0] == 1
+    assert found.on_results(1, exponent, np.where(np.arange(3)[:, None] == 1, -1, lanes).astype(LANE))[0] == 2
+    assert found.is_done()
+    assert found.integers()[0].tolist() == list(range(VALUES)), "what was known stays as it was"
+
+
+@pytest.mark.parametrize(
+    ("first", "arrivals", "exponent", "finest"),
+    [
+        ("scale 0", ("scale 0", "data 0: fine"), GATHERED - 3, GATHERED),
+        ("scale 0", ("scale 0: zeros",), 127, 130),
+        ("history", ("data 0: fine",), PREDICTED, PREDICTED + 3),
+        ("history", ("data 0: just fine",), PREDICTED, PREDICTED + 3),  # its finest allows no more
+        ("history", ("data 0: large",), PREDICTED - 4, PREDICTED + 3),
+        ("history", ("data 0: poison", "scale 1", "data 1: fine"), GATHERED - 3, GATHERED),
+        ("history", ("data 0: too coarse", "scale 1: zeros"), 127, 130),
+    ],
+)
+def test_what_is_remembered_is_what_the_last_stage_has_told(
+    first: str, arrivals: tuple[str, ...], exponent: int, finest: int
+) -> None:
+    found, _, used = at(first)
+    for name in arrivals:
+        ARRIVALS[name](found, used)
+    assert found.is_done()
+    found.key, found._histories = "key", {}
+    found.save_history()
+    (told,) = found._histories["key"]
+    assert told is not None
+    assert (told.exponent, told.finest) == (exponent, finest)
+
+
+def test_it_is_said_whose_values_do_not_fit_and_where() -> None:
+    found, _, _ = at("data 1")
+    with pytest.raises(Changed) as changed:
+        data(found, 1, POISON, GATHERED, lane=0)
+    assert (changed.value.contributions, changed.value.first_value, changed.value.end_value) == ([0], 128, VALUES)
+    found, _, _ = at("scale 0")
+    with pytest.raises(NotFinite) as infinite:
+        scale(found, 0, CODE_NOT_FINITE)
+    assert (infinite.value.contributions, infinite.value.chunk) == ([0, 1], 0)
+
+
+# --- chunks beside one another --------------------------------------------------------------------------------------------
+
+
+def test_chunks_that_share_a_scale_fragment_go_their_own_ways() -> None:
+    found = operation(2 * CHUNK_VALUES + 1)
+    sender = group(found)
+    assert scale(found, 0, CODE, CODE_ZERO, CODE + 1) == 1
+    assert found.exponent.tolist() == [GATHERED, UNKNOWN, GATHERED - 1]
+    assert (found.resolved, found.missing) == (1, 257)
+    data(found, 0, FINE, GATHERED - 1, chunk=2)
+    assert found.resolved == 2
+    data(found, 0, POISON, GATHERED)
+    assert pending(found) == {found.plan.scale_start(1)}
+    assert scale(found, 1, CODE, CODE_NOT_FINITE, CODE_NOT_FINITE) == 1, "of chunks that are over it says nothing"
+    first = found.plan.data_start(1)
+    assert may_leave(found, sender) == set(range(first, first + 256))
+    data(found, 1, FINE, GATHERED)
+    assert found.is_done()
+    out = np.ones(found.plan.values, np.float32)
+    found.result(out)
+    assert not out[CHUNK_VALUES : 2 * CHUNK_VALUES].any()
+    assert out[CHUNK_VALUES - LANES + 1] == FINE / 2.0**GATHERED
+
+
+def test_chunks_that_share_a_scale_fragment_are_not_gathered_by_that_of_the_other_attempt() -> None:
+    found = operation(2 * CHUNK_VALUES)
+    data(found, 0, POISON, GATHERED, chunk=0)  # the others have gathered; we have not heard it of the other chunk
+    assert pending(found) == {0, found.plan.scale_start(1)}
+    assert scale(found, 1, CODE, CODE_NOT_FINITE) == 1
+    assert found.exponent.tolist() == [GATHERED, UNKNOWN]
+    assert 0 in pending(found)
+
+
+def test_a_scale_fragment_is_needed_as_long_as_one_of_its_chunks_waits_for_it() -> None:
+    found = operation(2 * CHUNK_VALUES)
+    data(found, 0, FINE, GATHERED, chunk=0, only=1)
+    assert 0 in pending(found)
+    data(found, 0, FINE, GATHERED, chunk=1, only=1)
+    assert 0 not in pending(found)
+
+
+# --- in any order -----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Rank:
+    found: Operation
+    senders: list[ContributionGroup]
+    settled: set[int] = field(default_factory=set)  # fragments that were missing once, and are not any more
+    wanted: set[int] = field(default_factory=set)
+    stages: list[tuple[int, ...]] = field(default_factory=list)
+    now_us: int = 1
+
+    def look(self) -> None:
+        """What may never be, after each thing that happens."""
+        found, missing = self.found, pending(self.found)
+        self.settled |= self.wanted - missing
+        self.wanted = missing
+        assert not missing & self.settled, "what is known is not needed again"
+        assert found.missing == len(missing)
+        # (attempt, exponent known), and both of them at their end when it is accepted
+        now = [(int(a), e != UNKNOWN) if not w else (2, True) for a, e, w in zip(
+            found.attempt, found.exponent, found._accepted, strict=True)]  # fmt: skip
+        places = tuple(2 * attempt + known for attempt, known in now)
+        if self.stages:
+            assert all(after >= before for after, before in zip(places, self.stages[-1], strict=True)), (
+                "a stage went back"
+            )
+        self.stages.append(places)
+
+    def send(self, sender: ContributionGroup, most: int) -> list[int]:
+        span = self.found.plan.span
+        ranges = sender.take(span, most, span, self.found.pending) if sender.has_work else []
+        self.now_us += 1
+        for first, end in ranges:
+            sender.on_sent(first, end, self.now_us, 100)
+        left = [local for first, end in ranges for local in range(first, end)]
+        assert not self.settled & set(left), "sent although it is known"
+        assert set(left) <= pending(self.found)
+        return left
+
+    def lanes(self, sender: ContributionGroup, local: int) -> tuple[int, np.ndarray]:
+        (run,) = self.found.plan.runs(local, local + 1)
+        bits, out = np.zeros((1, 1), np.uint64), np.zeros((1, LANES), LANE)
+        sender.write_lanes(run, bits, out)
+        return self.found.exponent_of(run), out[0].astype(np.int64)
+
+
+Sums = dict[tuple[int, int], dict[int, np.ndarray]]  # of a fragment at an exponent: by bits, what has been contributed
+
+
+def deliver(rank: Rank, offered: Sums, chosen: tuple[int, int]) -> None:
+    local, exponent = chosen
+    wanted, settled = local in rank.wanted, local in rank.settled
+    whole = np.clip(sum(offered[chosen].values()), -(1 << 31), (1 << 31) - 1)
+    news, sent_us = rank.found.on_results(local, exponent, whole.astype(LANE).reshape(1, -1))
+    assert news in (0, 1)
+    assert news or not wanted, "needed, and not taken"
+    assert not (news and settled), "taken twice"
+    assert news or sent_us == NEVER
+    rank.look()
+
+
+@settings(max_examples=60)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    values=st.sampled_from((1, 64, 65, 700, CHUNK_VALUES + 130)),
+    magnitudes=st.tuples(st.integers(-30, 30), st.integers(-30, 30)),
+    history=st.sampled_from((None, 3, 25, 60)),
+    away=st.sampled_from((0, 30, 1_000_000)),
+)
+@example(seed=1, values=700, magnitudes=(20, 20), history=25, away=0)  # poison, and done again
+@example(seed=1, values=700, magnitudes=(-20, -20), history=3, away=1_000_000)  # too coarse, and done again
+def test_what_is_accepted_is_what_was_handed_in(
+    seed: int, values: int, magnitudes: tuple[int, int], history: int | None, away: int
+) -> None:
+    """Two ranks whose fragments and sums are delayed, lost and doubled as chance will have it.
+
+    The second one contributes when it has been `away` for so many turns. Where it is at all, the first one sends the same
+    for it, so that it may find itself stages behind.
+    """
+    rng = random.Random(seed)
+    numbers = np.random.default_rng(seed)
+    parts = [np.ldexp(numbers.standard_normal(values), m).astype(np.float32) for m in magnitudes]
+    chunks = Plan(values, LANES).chunks
+    ranks = []
+    for n in range(RANKS):
+        known = {"key": [history and ChunkHistory(history, history + 3) for _ in range(chunks)]} if history else None
+        found = operation(values, histories=known)  # type: ignore[arg-type]
+        ranks.append(Rank(found, [group(found, n, parts[n])] if n == 0 or not away else []))
+        ranks[-1].look()
+    if away:
+        ranks[0].senders.append(group(ranks[0].found, 1, parts[1]))
+    offered: Sums = defaultdict(dict)
+    for turn in range(100_000):
+        if all(rank.found.is_done() for rank in ranks):
+            break
+        n = rng.randrange(RANKS)
+        rank = ranks[n]
+        what = rng.random()
+        if turn == away and not ranks[1].senders:
+            ranks[1].senders.append(group(ranks[1].found, 1, parts[1]))
+        if what < 0.4 and rank.senders:
+            sender = rng.choice(rank.senders)
+            for local in rank.send(sender, rng.choice((1, 20, 500))):
+                exponent, lanes = rank.lanes(sender, local)
+                before = offered[local, exponent].setdefault(sender.bits, lanes)
+                assert (before == lanes).all(), "whoever sends it, and however often, it is the same"
+        elif what < 0.5 and rank.senders:
+            sender, oldest = rng.choice(rank.senders), rank.found.oldest_pending()
+            if oldest is not None:
+                sender.mark_lost(sender.waiting(rank.found.pending, oldest, rank.now_us + 1))
+        else:
+            whole = [chosen for chosen, given_ in offered.items() if len(given_) == RANKS]
+            wanted = [chosen for chosen in whole if rank.found.pending[chosen[0]]]
+            for chosen in rng.sample(wanted, min(len(wanted), rng.choice((1, 30, 300)))):
+                if rank.found.pending[chosen[0]] and rng.random() < 0.8:
+                    deliver(rank, offered, chosen)
+            if whole:
+                deliver(rank, offered, rng.choice(whole))  # one that has come before, or of a stage to come
+    assert all(rank.found.is_done() for rank in ranks), "it hangs"
+
+    found = ranks[0].found
+    sums, exponents = found.integers()
+    for rank in ranks:
+        out = np.empty(values, np.float32)
+        rank.found.result(out)
+        assert (rank.found.integers()[0] == sums).all()
+        assert (rank.found.exponent == exponents).all()
+        for chunk in range(chunks):
+            start, end = found.plan.values_of(chunk)
+            expected = np.empty(end - start, np.int32)
+            assert quantise([part[start:end] for part in parts], int(exponents[chunk]), RANKS, expected) == 0
+            assert (sums[start:end] == expected).all()
+            assert (out[start:end] == (expected * 2.0 ** -int(exponents[chunk])).astype(np.float32)).all()
+        for sender in rank.senders:
+            assert not may_leave(rank.found, sender), "nothing is sent when all is known"
+            assert sender.in_flight == 0

@@ -1,0 +1,140 @@
+"""Who did not run finds its own timer late, and blames nobody for what it could not hear. (protocol section 11)"""
+
+import re
+
+import numpy as np
+import pytest
+from helpers.cluster import SECOND_US, Cluster, Reduction
+
+from sa_atp.lab.simulator.nodes import Host
+from sa_atp.lab.simulator.worker import SimWorker
+from sa_atp.protocol.job.errors import ParameterServerLostError, WorkerLostError
+from sa_atp.protocol.job.membership import Joining, JoinRequest
+from sa_atp.protocol.job.standstill import LATE_US, stood_still_us
+from sa_atp.protocol.rank.events import WorkerLimits
+from sa_atp.protocol.server.job import State
+from sa_atp.protocol.server.server_events import ServerSettings
+from sa_atp.switches.embedded.pipeline import Pipeline
+
+FOREVER_US = 1 << 40
+
+
+def joined(cluster: Cluster, size: int) -> list[SimWorker]:
+    workers = cluster.start_job(size)
+    cluster.run_until_joined(workers)
+    return workers
+
+
+def begin(workers: list[SimWorker], ranks: list[int]) -> Reduction:
+    """A sum to which some ranks have contributed."""
+    reduction = Reduction([[np.full(200, 1.0 + rank, np.float32)] for rank in range(len(workers))])
+    for worker in workers:
+        (reduction.start if worker.membership.rank in ranks else reduction.begin)(worker)
+    return reduction
+
+
+def stand_still(cluster: Cluster, host: Host, seconds: float) -> None:
+    cluster.world.pause_host(host, int(seconds * SECOND_US))
+    cluster.run_for(seconds + 0.001)
+
+
+def test_a_timer_is_late_or_it_is_not() -> None:
+    assert stood_still_us(None, FOREVER_US) == 0
+    assert stood_still_us(5, 5 + LATE_US - 1) == 0
+    assert stood_still_us(5, 5 + LATE_US) == LATE_US
+
+
+def test_a_rank_that_stood_still_does_not_blame_the_server(pipelines: list[Pipeline]) -> None:
+    """Nobody else minds: it is waited for, and the sum is there when it goes on."""
+    cluster = Cluster(pipelines[:1], settings=ServerSettings(dead_after_us=60 * SECOND_US))
+    workers = joined(cluster, 2)
+    reduction = begin(workers, [0])
+    stand_still(cluster, workers[1].host, 13.0)
+    reduction.contribute(workers[1])
+    cluster.run(lambda: reduction.over, 5.0)
+    reduction.check()
+
+
+def test_who_was_lost_meanwhile_hears_why(pipelines: list[Pipeline]) -> None:
+    cluster = Cluster(pipelines[:1])
+    workers = joined(cluster, 2)
+    begin(workers, [0, 1])
+    stand_still(cluster, workers[1].host, 13.0)
+    cluster.run(lambda: workers[1].error is not None, 5.0)
+    assert str(workers[0].error) == "lost rank 1: not heard of for 10.0 s"
+    assert isinstance(workers[1].error, WorkerLostError)
+    said = re.fullmatch(
+        r"lost rank 1: not heard of for 10\.0 s; this process did not run for (\d+\.\d) s", str(workers[1].error)
+    )
+    assert said is not None
+    assert float(said[1]) == pytest.approx(13.0, abs=0.3)
+
+
+def test_a_server_that_is_gone_as_well_is_found_lost_a_bound_later(pipelines: list[Pipeline]) -> None:
+    cluster = Cluster(pipelines[:1])
+    workers = joined(cluster, 2)
+    cluster.world.server_host.paused = True
+    stand_still(cluster, workers[1].host, 13.0)
+    cluster.run_for(9.0)
+    assert [worker.error for worker in workers[1:]] == [None]
+    cluster.run(lambda: workers[1].error is not None, 3.0)
+    assert isinstance(workers[1].error, ParameterServerLostError)
+    assert "; this process did not run for 1" in str(workers[1].error)
+
+
+def test_a_server_that_stood_still_does_not_blame_ranks(pipelines: list[Pipeline]) -> None:
+    cluster = Cluster(pipelines[:1], limits=WorkerLimits(server_timeout_us=60 * SECOND_US))
+    workers = joined(cluster, 3)
+    cluster.world.hosts["10.0.0.3"].paused = True  # this one is gone for good
+    stand_still(cluster, cluster.world.server_host, 13.0)
+    cluster.run_for(5.0)
+    assert [worker.error for worker in workers] == [None] * 3
+    cluster.run(lambda: workers[0].error is not None, 7.0)
+    assert str(workers[0].error) == "lost rank 2: not heard of for 10.0 s"
+
+
+def test_a_server_that_stood_still_while_ranks_join_keeps_their_places(pipelines: list[Pipeline]) -> None:
+    cluster = Cluster(pipelines[:1])
+    (worker,) = cluster.start_job(2)[:1]
+    cluster.world.hosts["10.0.0.2"].paused = True
+    cluster.run_for(0.5)
+    (job,) = cluster.world.server.jobs.values()
+    before = job.members[0]
+    stand_still(cluster, cluster.world.server_host, 8.0)
+    assert job.members == {0: before}, "it is not dropped, and asks anew"
+    assert job.state is State.GATHERING
+    assert worker.error is None
+
+
+def test_time_out_of_a_sum_does_not_count_it(pipelines: list[Pipeline]) -> None:
+    """Both ranks stood still, as on a host that slept: nobody has had its 3 s."""
+    cluster = Cluster(
+        pipelines[:1],
+        settings=ServerSettings(dead_after_us=60 * SECOND_US),
+        limits=WorkerLimits(operation_timeout_us=3 * SECOND_US),
+    )
+    workers = joined(cluster, 2)
+    reduction = begin(workers, [0])
+    cluster.run_for(1.0)
+    for worker in workers:
+        cluster.world.pause_host(worker.host, 8 * SECOND_US)
+    cluster.run_for(9.0)
+    assert [worker.error for worker in workers] == [None, None]
+    reduction.contribute(workers[1])
+    cluster.run(lambda: reduction.over, 2.0)
+    reduction.check()
+
+
+def test_who_joins_has_its_time_all_the_same() -> None:
+    joining = Joining(
+        JoinRequest(job="job", rank=0, world_size=2), ("10.0.0.9", 1), incarnation=7, now_us=0, timeout_us=5 * SECOND_US
+    )
+    joining.transmit(0)
+    for now_us in (20 * SECOND_US, 20 * SECOND_US + 1):
+        joining.handle_timer(now_us)
+        joining.transmit(now_us)
+    assert not joining.finished
+    for now_us in range(20 * SECOND_US, 26 * SECOND_US, 200_000):
+        joining.handle_timer(now_us)
+        joining.transmit(now_us)
+    assert isinstance(joining.error, ParameterServerLostError)

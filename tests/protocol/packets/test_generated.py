@@ -1,0 +1,75 @@
+"""Files that are made from others and committed: they are what their sources say."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def run(script: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, script, *arguments], capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_constants_follow_from_wire_toml() -> None:
+    done = run(ROOT / "scripts/generate", "--check")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_compiled_programs_were_made_from_the_present_sources() -> None:
+    """Whether a compiler still makes the same of them is tested where there is one."""
+    done = run(ROOT / "scripts/compile", "--check", "--no-rebuild")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_programs_for_tofino_were_made_from_the_present_sources_and_are_whole() -> None:
+    done = run(ROOT / "scripts/tofino", "check", "--no-rebuild")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """The parts of the repository that the scripts look at, to be changed."""
+    modules = ("__init__", "artefacts", "errors", "inputs", "spec", "words")
+    for name in ("scripts/generate", "scripts/compile", "scripts/tofino", *(f"sa_atp/{name}.py" for name in modules)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text((ROOT / name).read_text())
+    for path in (ROOT / "p4src").rglob("*"):
+        if path.suffix in (".p4", ".toml") or path.name == "origin.json":
+            target = tmp_path / path.relative_to(ROOT)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(path.read_bytes())
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "name", ["sa_atp/protocol/packets/spec.py", "p4src/core/generated/spec.p4", "p4src/core/generated/lanes_64.p4"]
+)
+def test_a_generated_file_that_was_changed_is_named(copy: Path, name: str) -> None:
+    (copy / name).write_text((copy / name).read_text() + "\n")
+    done = run(copy / "scripts/generate", "--check")
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"{name} differs")
+    assert run(copy / "scripts/generate").returncode == 0
+    assert run(copy / "scripts/generate", "--check").returncode == 0
+
+
+def test_a_field_that_breaks_the_alignment_of_lanes_is_refused(copy: Path) -> None:
+    wire = copy / "p4src/wire.toml"
+    wire.write_text(wire.read_text().replace("bits = 16", "bits = 15", 1))
+    done = run(copy / "scripts/generate", "--check")
+    assert done.returncode == 1
+    assert "32-bit words" in done.stderr
+
+
+def test_compiled_programs_that_are_older_than_their_sources_are_named(copy: Path) -> None:
+    source = copy / "p4src/core/verdict.p4"
+    source.write_text(source.read_text() + "// changed\n")
+    done = run(copy / "scripts/compile", "--check", "--no-rebuild")
+    assert done.returncode == 1
+    assert "p4src/compiled/v1model-64 is older than its sources" in done.stderr
+    done = run(copy / "scripts/tofino", "check", "--no-rebuild")
+    assert done.returncode == 1
+    assert "p4src/compiled/tofino-32 is older than its sources" in done.stderr

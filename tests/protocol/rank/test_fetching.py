@@ -1,0 +1,154 @@
+"""How long results that were asked for are waited for, and how many are asked for again. (protocol section 5.7)"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from sa_atp.basics.arrays import Mask
+from sa_atp.protocol.job.membership import Membership
+from sa_atp.protocol.packets.control import Fetch, decode_request
+from sa_atp.protocol.packets.spec import HEADER_BYTES
+from sa_atp.protocol.rank.recovery.fetching import FETCH_FRAGMENTS, MAX_PATIENCE_US, QUICK_TRIES, Fetching
+
+FRAGMENTS = 200
+ANSWER_US = 1_000
+SERVER = ("10.255.0.1", 4789)
+MEMBER = Membership(
+    job=1, epoch=1, rank=0, world_size=2, micro_batches=1, lanes=64, slot_base=0, slot_count=1024, first_seq=1000,
+    data_address=SERVER, server_address=SERVER, alive_every_us=200_000,
+)  # fmt: skip
+
+
+@dataclass
+class Missing:
+    """An operation, of which some fragments are missing."""
+
+    first_seq: int = 1000
+    pending: Mask = field(default_factory=lambda: np.ones(FRAGMENTS, bool))
+
+    def oldest_pending(self) -> int | None:
+        found = np.flatnonzero(self.pending)
+        return int(found[0]) if len(found) else None
+
+
+class Slow:
+    """A worker, whose results come so much later than it asks, one after the other."""
+
+    def __init__(self, queue_us: int, each_us: int = 1_000) -> None:
+        self.queue_us, self.each_us = queue_us, each_us
+        self.fetching = Fetching(MEMBER, lambda: ANSWER_US)
+        self.sent = 0  # results
+
+    def take(self, operation: Missing, now_us: int) -> int:
+        """Fetches all of an operation, looking every 20 ms whether to ask again. Returns: when it has all."""
+        coming: list[tuple[int, int]] = []
+        free_us, look_us = 0, now_us
+        while operation.pending.any():
+            now_us = min([look_us, *(at for at, _ in coming[:1])])
+            if coming and coming[0][0] <= now_us:
+                _, fragment = coming.pop(0)
+                operation.pending[fragment] = False
+                self.fetching.is_coming(operation.first_seq + fragment, now_us)
+            else:
+                look_us += 20_000
+            self.fetching.ask([operation], now_us)  # type: ignore[list-item]
+            for packet in self.fetching.packets:
+                _, asked = decode(packet.data[0].tobytes())
+                for seq in range(asked.first, asked.first + asked.count):
+                    free_us = max(free_us, now_us + self.queue_us) + self.each_us
+                    coming.append((free_us, seq - operation.first_seq))
+                    self.sent += 1
+            self.fetching.packets.clear()
+        return now_us
+
+
+def decode(packet: bytes) -> tuple[bytes, Fetch]:
+    asked = decode_request(packet)
+    assert isinstance(asked, Fetch)
+    return packet[:HEADER_BYTES], asked
+
+
+def test_what_waits_in_a_long_queue_is_asked_for_once_when_that_is_known() -> None:
+    """By twos and fours while it is not: the batch may be lost. Then as seldom as the queue is long."""
+    slow, now_us = Slow(queue_us=300_000), 0
+    sent = []
+    for n in range(4):
+        now_us = slow.take(Missing(first_seq=1000 + n * FRAGMENTS), now_us)
+        sent.append(slow.sent)
+        slow.sent = 0
+    assert FRAGMENTS < sent[0] < 2 * FRAGMENTS + FETCH_FRAGMENTS
+    assert sent[1:] == [FRAGMENTS] * 3
+
+
+@pytest.mark.parametrize("queue_us", [500, 300_000])
+def test_a_batch_that_is_lost_is_asked_for_again(queue_us: int) -> None:
+    slow = Slow(queue_us)
+    now_us = slow.take(Missing(), 0)
+    lost = Missing(first_seq=1000 + FRAGMENTS)
+    slow.fetching.ask([lost], now_us)  # type: ignore[list-item]
+    assert len(slow.fetching.packets) == 1
+    slow.fetching.packets.clear()
+    until_us = now_us + MAX_PATIENCE_US
+    assert slow.take(lost, now_us) < until_us + 2 * (queue_us + FRAGMENTS * slow.each_us)
+
+
+def test_the_rest_of_a_batch_is_asked_for_behind_its_last_result() -> None:
+    """They come in order, so what is missing then is lost."""
+    slow = Slow(queue_us=300_000)
+    now_us = slow.take(Missing(), 0)
+    torn = Missing(first_seq=1000 + FRAGMENTS)
+    slow.fetching.ask([torn], now_us)  # type: ignore[list-item]
+    slow.fetching.packets.clear()
+    torn.pending[[0, *range(2, FRAGMENTS)]] = False
+    now_us += 400_000
+    slow.fetching.is_coming(torn.first_seq + FRAGMENTS - 1, now_us)
+    slow.fetching.ask([torn], now_us)  # type: ignore[list-item]
+    _, asked = decode(slow.fetching.packets[0].data[0].tobytes())
+    assert (asked.first, asked.count) == (torn.first_seq + 1, 1)
+
+
+def test_a_question_that_is_lost_is_repeated_when_its_answer_is_due_and_then_left_to_silence() -> None:
+    """The parameter server may be gone: then it is not asked again and again at the pace of its answers."""
+    fetching, now_us = Fetching(MEMBER, lambda: ANSWER_US), 0
+    operation = Missing()
+    assert fetching.due_us(operation) is None, "nothing was asked for"  # type: ignore[arg-type]
+    for tries in range(1, QUICK_TRIES + 2):
+        fetching.ask([operation], now_us)  # type: ignore[list-item]
+        assert len(fetching.packets) == tries
+        due_us = fetching.due_us(operation)  # type: ignore[arg-type]
+        if due_us is not None:
+            assert 0 < due_us - now_us <= 3 * ANSWER_US
+            now_us = due_us
+    assert due_us is None
+    assert tries == QUICK_TRIES + 1
+    fetching.is_coming(operation.first_seq, now_us)
+    assert fetching.due_us(operation) is not None, "it is there"  # type: ignore[arg-type]
+    assert fetching.due_us(Missing(first_seq=5000)) is None, "of that nothing was asked for"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("late", "waits_us"), [(False, 2 * 40_000), (True, 40_000 // 2)])
+def test_where_the_answer_has_begun_the_rest_of_it_is_not_waited_for_as_long_as_for_another(
+    late: bool, waits_us: int
+) -> None:
+    """The last of what is asked for again may be lost, too: then nothing says that it has all come, but its time."""
+    slow = Slow(queue_us=40_000, each_us=100)
+    slow.fetching = Fetching(MEMBER, lambda: 40_000)
+    now_us = slow.take(Missing(), 0)
+    torn = Missing(first_seq=1000 + FRAGMENTS)
+    slow.fetching.ask([torn], now_us)  # type: ignore[list-item]
+    torn.pending[[0, *range(2, 100), *range(101, FRAGMENTS - 1)]] = False
+    for fragment in (0, *range(2, 100), *range(101, FRAGMENTS - 1)):
+        slow.fetching.is_coming(torn.first_seq + fragment, now_us + 50_000)
+    now_us += 200_000
+    slow.fetching.packets.clear()
+    slow.fetching.ask([torn], now_us)  # type: ignore[list-item]
+    assert len(slow.fetching.packets) == 3
+    slow.fetching.packets.clear()
+    now_us += 45_000 if late else 5_000  # late: it is the answer; else it is of what was asked for before
+    torn.pending[1] = False
+    slow.fetching.is_coming(torn.first_seq + 1, now_us)
+    slow.fetching.ask([torn], now_us + waits_us - 1)  # type: ignore[list-item]
+    assert len(slow.fetching.packets) == 0
+    slow.fetching.ask([torn], now_us + waits_us)  # type: ignore[list-item]
+    assert len(slow.fetching.packets) == 2

@@ -1,0 +1,230 @@
+"""Streams that flow, by kernels beside the rules: the same bytes out, the same timers, the same state after.
+
+Two connections of one rank live through the same things. One has only the rules; the other lends what it knows to kernels
+whenever a stream flows, and takes it back when they say that something is not theirs.
+"""
+
+import random
+from collections import deque
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from helpers.twins import SERVER, SWITCH, damaged, member, results_of, state, values
+
+from sa_atp.basics.arrays import ByteRows
+from sa_atp.net.loop.compiled import steady_kernels, worker_kernels
+from sa_atp.protocol.job.membership import Membership
+from sa_atp.protocol.packets import question_numbers
+from sa_atp.protocol.packets.datagrams import Burst
+from sa_atp.protocol.packets.header import bitmaps, first_byte, headers, size_of, words_of
+from sa_atp.protocol.packets.spec import Flag, Kind
+from sa_atp.protocol.rank.compiled import kernels, steady
+from sa_atp.protocol.rank.compiled import steady_kernels as s
+from sa_atp.protocol.rank.compiled.steady import Steady
+from sa_atp.protocol.rank.events import OperationDone
+from sa_atp.protocol.rank.pace import timing, window
+from sa_atp.protocol.rank.pace.sending import MAX_BURST
+from sa_atp.protocol.rank.recovery import recovery
+from sa_atp.protocol.rank.worker import Worker
+
+SEEDS = 50
+
+
+class Twins:
+    """`plain` has the rules; `fast` has kernels as long as `lent` is there."""
+
+    def __init__(self, rng: random.Random, seed: int) -> None:
+        # in half of them somebody else contributes as well, so that a sum may wait for that
+        alone = member(rng, seed)
+        ranks = 1 + seed % 2 if 2 * alone.micro_batches <= alone.contribution_bits else 1
+        of = self.of = replace(alone, world_size=ranks)
+        self.plain = Worker(of, 1, first_request=7)
+        self.fast = Worker(of, 1, first_request=7, kernels=worker_kernels())
+        self.kernels = steady_kernels()
+        self.size = size_of(Kind.DATA, of.lanes, of.contribution_bits)
+        self.question_size = size_of(Kind.PROBE, of.lanes, of.contribution_bits)
+        self.room = np.zeros((MAX_BURST, self.size // 4), np.uint32)
+        self.lent: Steady | None = None
+        self.taken_us = 0
+        self.taken = self.sent = self.asked = self.answered = 0
+
+    def lend(self, now: int) -> None:
+        if self.lent is None:
+            self.lent = self.fast.steady(now)
+            self.taken_us = now
+            self.check()
+
+    def take_back(self) -> None:
+        if self.lent is not None:
+            self.lent = None
+            self.fast.resume(self.taken_us)
+
+    def check(self) -> None:
+        """While it is lent, what the loop asks is answered by kernels."""
+        if self.lent is not None:
+            numbers = self.lent.state[0]
+            assert self.kernels.due_us(numbers, self.lent.data_fragments) == self.plain.next_timer_us()
+            assert self.kernels.may_gather(numbers) == self.plain.may_gather()
+
+    def receive(self, packets: ByteRows, address: tuple[str, int], now: int) -> None:
+        self.plain.receive([Burst(address, packets.copy())], now)
+        if self.lent is not None and packets.shape[1] == self.size:
+            self.taken_us = now
+            taken = self.kernels.receive(np.ascontiguousarray(packets).view(np.uint32).copy(), now, self.lent.state)
+            self.taken += taken
+            packets = packets[taken:]
+            if len(packets) or self.lent.state[0][s.N_PART]:
+                self.take_back()
+        while self.lent is not None and len(packets) and packets.shape[1] == self.question_size:
+            words = np.ascontiguousarray(packets[0]).view(np.uint32).copy()
+            if not self.kernels.answer(words, now, self.lent.state):
+                break
+            self.taken_us = now
+            self.answered += 1
+            packets = packets[1:]
+        if len(packets):
+            self.take_back()
+            self.fast.receive([Burst(address, packets.copy())], now)
+        self.check()
+
+    def transmit(self, budget: int | None, now: int) -> list[Burst]:
+        wanted = self.plain.transmit(now, budget)
+        found: list[Burst] | None = None
+        if self.lent is not None:
+            state_ = self.lent.state
+            given = -1 if budget is None else budget
+            count = self.kernels.transmit(self.room, given, now, self.lent.values, state_)
+            if count < 0:
+                self.take_back()
+            else:
+                self.sent += count
+                assert bool(state_[0][s.N_HAS_MORE]) == self.plain.has_more
+                found = [Burst(SWITCH, self.room.view(np.uint8)[:count])] if count else []
+                if state_[0][s.N_ASKS]:
+                    self.asked += 1
+                    found.append(Burst(SWITCH, self.lent.question))
+        if found is None:
+            found = self.fast.transmit(now, budget)
+        assert [(b.address, b.data.shape) for b in wanted] == [(b.address, b.data.shape) for b in found]
+        for ours, theirs in zip(wanted, found, strict=True):
+            assert np.argwhere(ours.data != theirs.data).tolist() == []
+        self.check()
+        return wanted
+
+    def timer(self, now: int) -> None:
+        due = self.plain.next_timer_us()
+        if due is not None and now >= due:
+            self.take_back()
+            for worker in (self.plain, self.fast):
+                worker.handle_timer(now)
+
+    def same(self) -> None:
+        self.take_back()
+        assert list(state(self.plain)) == list(state(self.fast))
+
+
+def answers_of(rng: random.Random, of: Membership, questions: ByteRows, *, is_calm: bool) -> ByteRows:
+    """What a switch, or the parameter server, says to them. Args: is_calm: nothing was lost."""
+    made = questions.copy()
+    head = headers(made)
+    head["first"] = first_byte(Kind.PROBE_REPLY)
+    for row in range(len(made)):
+        if rng.random() < 0.2:
+            head["flags"][row] |= np.uint8(Flag.CONGESTION if is_calm else rng.choice((Flag.CONGESTION, Flag.FROM_PS)))
+        held = of.bits_of(of.rank)
+        if not is_calm and rng.random() < 0.1:
+            held = rng.choice((0, of.fan_in, rng.getrandbits(of.contributions)))
+        bitmaps(made, of.contribution_bits)[row] = words_of(held, of.contribution_bits)
+    return made
+
+
+def live(seed: int, twins: Twins, rng: random.Random) -> None:
+    """Some sums, with a network that is calm most of the time."""
+    of, now = twins.of, 1000
+    magnitude, misery, is_calm = rng.choice((1.0, 0.01, 300.0)), rng.choice((0.0, 0.0, 0.02, 0.2)), rng.random() < 0.8
+    under_way: deque[ByteRows] = deque()
+    whole, sizes = words_of(of.fan_in, of.contribution_bits), dict[int, int]()
+    waits = rng.choice((0.0, 1.0, 0.5))
+    answered = rng.choice((1.0, 0.9, 0.0)) if not is_calm else 1.0
+    made = rng.randrange(30, 260) * of.lanes
+    for n in range(6):
+        now += rng.choice((1, 700, 120_000))
+        count = made - (rng.randrange(of.lanes) if n % 2 else 0)
+        usual = np.random.default_rng(seed + n).standard_normal(count).astype(np.float32)
+        given = values(rng, count, magnitude) if rng.random() < 0.2 else usual
+        twins.take_back()
+        index = [worker.begin(count, ("key", made // of.lanes), now) for worker in (twins.plain, twins.fast)]
+        for worker in (twins.plain, twins.fast):
+            worker.contribute(index[0], [given], of.bits_of(of.rank), now)
+        sizes[index[0]] = count
+        for _ in range(600):
+            now += rng.choice((1, 100, 700)) if rng.random() < 0.99 else rng.choice((3_000, 120_000))
+            twins.timer(now)
+            if rng.random() < 0.5:
+                for _ in range(3):
+                    budget = rng.choice((None, 5_000, 100_000))
+                    bursts = twins.transmit(budget, now)
+                    for left in bursts:
+                        if left.data.shape[1] == twins.size:
+                            under_way.append(results_of(rng, left.data))
+                            bitmaps(under_way[-1], of.contribution_bits)[:] = whole
+                        elif left.data[0, 0] == first_byte(Kind.PROBE) and rng.random() < answered:
+                            # of what waits for others a switch tells before it has the sum
+                            at = len(under_way) - (rng.random() < waits) if is_calm else 0
+                            under_way.insert(max(0, at), answers_of(rng, of, left.data, is_calm=is_calm))
+                    if not bursts:
+                        break
+            if under_way and rng.random() < 0.7:
+                packets = under_way.popleft()
+                if is_calm and packets.shape[1] == twins.size:  # the parameter server finishes nothing
+                    headers(packets)["flags"] &= np.uint8(Flag.CONGESTION | Flag.COLLISION)
+                if rng.random() < 0.3 and len(packets) > 1:  # the kernel cuts where it likes
+                    cut = rng.randrange(1, len(packets))
+                    under_way.appendleft(packets[cut:])
+                    packets = packets[:cut]
+                for burst in damaged(rng, packets) if rng.random() < misery else [packets]:
+                    twins.receive(burst, SERVER if rng.random() < 0.1 else SWITCH, now)
+                twins.lend(now)
+            if rng.random() < 0.01:
+                twins.same()
+            if twins.plain._events or twins.fast._events:
+                break
+        twins.same()
+        while (event := twins.plain.next_event()) is not None:
+            assert repr(event) == repr(twins.fast.next_event())
+            if isinstance(event, OperationDone):
+                out = tuple(np.zeros(sizes[event.operation], np.float32) for _ in range(2))
+                twins.plain.result(event.operation, out[0])
+                twins.fast.result(event.operation, out[1])
+                assert out[0].tobytes() == out[1].tobytes()
+        assert twins.fast.next_event() is None
+
+
+def test_a_stream_that_flows_does_what_the_rules_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steady, "LEAST_MISSING", 4)
+    taken = sent = asked = answered = of_all = 0
+    for seed in range(SEEDS):
+        rng = random.Random(seed)
+        twins = Twins(rng, seed)
+        live(seed, twins, rng)
+        taken, sent, of_all = taken + twins.taken, sent + twins.sent, of_all + twins.plain.stats.results
+        asked, answered = asked + twins.asked, answered + twins.answered
+    # else the rules would have been compared with themselves
+    assert taken > of_all / 6
+    assert sent > of_all / 6
+    assert asked > SEEDS
+    assert answered > SEEDS
+
+
+def test_what_kernels_have_as_constants_is_what_the_rules_say() -> None:
+    assert (s.MARK_GAIN, s.MIN_WINDOW, s.MIN_SLOTS) == (window.MARK_GAIN, window.MIN_WINDOW, window.MIN_SLOTS)
+    assert (s.MIN_TIMEOUT_US, s.MAX_TIMEOUT_US) == (timing.MIN_TIMEOUT_US, timing.MAX_TIMEOUT_US)
+    assert (s.LEAST_OF_SAMPLES, s.LONGEST_US) == (timing.LEAST_OF_SAMPLES, timing.LONGEST_US)
+    assert s.LEAST_REORDERING_US == timing.LEAST_REORDERING_US
+    assert s.QUESTION_FLAGS == question_numbers.QUESTION_FLAGS
+    assert (s.FLAG_FROM_PS, s.FLAG_CONGESTION) == (Flag.FROM_PS, Flag.CONGESTION)
+    assert (s.LEAST_QUESTIONS, s.MEASURE_EVERY_US) == (recovery.LEAST_QUESTIONS, recovery.MEASURE_EVERY_US)
+    for name, value in vars(kernels).items():
+        if name.isupper() and hasattr(s, name):
+            assert getattr(s, name) == value, name

@@ -1,0 +1,270 @@
+"""The client against both targets: the same calls, and the same outcomes but where this file says otherwise."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from sa_atp.basics.errors import UserError
+from sa_atp.switches.control.client import P4RuntimeClient, parse_p4info
+from sa_atp.switches.control.errors import (
+    ControlError,
+    NoPipeline,
+    NotPrimary,
+    NotSupported,
+    RefusedError,
+    Unreachable,
+    WrongDevice,
+)
+from sa_atp.switches.p4runtime.entities import (
+    CounterEntry,
+    Counts,
+    DirectCounterEntry,
+    Exact,
+    Lpm,
+    MulticastGroup,
+    Optional,
+    Range,
+    RegisterEntry,
+    Replica,
+    TableEntry,
+    Ternary,
+    Update,
+    UpdateKind,
+)
+
+from .conftest import START_S, Switch, free_port
+
+Files = dict[str, tuple[str, bytes]]
+ROUTE = TableEntry(
+    table="route",
+    match={"dst": Lpm(0x0A000100, 24)},
+    action="forward",
+    params={"next_hop": 9, "port": 9},
+    metadata=b"x",
+)
+FILTER = TableEntry(
+    table="filter",
+    match={"src": Ternary(0x0A000000, 0xFF000000), "protocol": Range(17, 19), "port": Optional(4)},
+    action="drop",
+    priority=10,
+)
+
+
+@pytest.fixture
+def client(switch: Switch, program_files: Files) -> Iterator[P4RuntimeClient]:
+    """The primary client of a switch that has just been given router.p4."""
+    with P4RuntimeClient(switch.address, switch.device_id, timeout_s=START_S) as connected:
+        connected.push_pipeline(*program_files["router"], cookie=1 << 63)
+        yield connected
+
+
+def test_the_pipeline_comes_back(client: P4RuntimeClient, program_files: Files) -> None:
+    config = client.get_pipeline()
+    assert config.device_config == program_files["router"][1]
+    assert config.p4info == parse_p4info(program_files["router"][0])
+    assert config.cookie == 1 << 63
+    assert client.api_version() == "1.3.0"
+
+
+def test_entries_come_back(client: P4RuntimeClient) -> None:
+    everything = TableEntry(table="filter", action="set_class", params={"class": 0}, priority=1)
+    default_route = TableEntry(table="route", action="flood", params={"group": 7})
+    client.insert(ROUTE, FILTER, everything, default_route)
+    assert sorted(map(repr, client.read(TableEntry(table="route"), TableEntry(table="filter")))) == sorted(
+        map(repr, [ROUTE, FILTER, everything, default_route])
+    )
+    changed = TableEntry(table="route", match=ROUTE.match, action="drop")
+    client.modify(changed)
+    assert client.read(changed) == [changed]
+    client.delete(changed)
+    assert client.read(TableEntry(table="route")) == [default_route]
+    assert client.read(TableEntry(table="route", match={"dst": Lpm(0, 1)})) == []
+
+
+def test_const_entries_come_back_with_the_same_priorities(client: P4RuntimeClient) -> None:
+    found = client.read(TableEntry(table="classes"))
+    assert [(e.match["class"], e.priority) for e in found if isinstance(e, TableEntry)] == [
+        (Ternary(70, 0xFF), (1 << 31) - 2),
+        (Ternary(64, 0xF0), (1 << 31) - 3),
+    ]
+
+
+def test_default_actions(client: P4RuntimeClient) -> None:
+    query = TableEntry(table="route", is_default=True)
+    wanted = TableEntry(table="route", is_default=True, action="forward", params={"next_hop": 1, "port": 2})
+    assert client.read(query) == [TableEntry(table="route", is_default=True, action="drop")]
+    client.modify(wanted)
+    assert client.read(query) == [wanted]
+    client.modify(query)
+    assert client.read(query) == [TableEntry(table="route", is_default=True, action="drop")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "entity", "code", "of_bmv2"),
+    [
+        (1, ROUTE, "ALREADY_EXISTS", ""),
+        (2, TableEntry(table="route", match={"dst": Lpm(0, 1)}, action="drop"), "NOT_FOUND", ""),
+        (3, TableEntry(table="route", match={"dst": Lpm(0, 1)}), "NOT_FOUND", ""),
+        (1, TableEntry(table="route"), "INVALID_ARGUMENT", ""),
+        (1, TableEntry(table="route", action="flood"), "INVALID_ARGUMENT", ""),
+        (1, TableEntry(table="route", action="flood", params={"group": 1 << 16}), "OUT_OF_RANGE", "INVALID_ARGUMENT"),
+        (1, TableEntry(table="route", action="drop", priority=3), "INVALID_ARGUMENT", ""),
+        (1, TableEntry(table="route", action="NoAction"), "PERMISSION_DENIED", ""),
+        (1, TableEntry(table="route", match={"dst": Lpm(1, 8)}, action="drop"), "INVALID_ARGUMENT", ""),
+        (1, TableEntry(table="copies", action="NoAction"), "INVALID_ARGUMENT", ""),
+        (1, TableEntry(table="filter", action="drop"), "INVALID_ARGUMENT", ""),
+        (
+            1,
+            TableEntry(table="known_ports", match={"port": Exact(1)}, action="NoAction"),
+            "PERMISSION_DENIED",
+            "UNKNOWN",
+        ),
+        (1, TableEntry(table="route", is_default=True, action="drop"), "INVALID_ARGUMENT", ""),
+        (3, TableEntry(table="route", is_default=True), "INVALID_ARGUMENT", ""),
+        (
+            2,
+            TableEntry(table="route", is_default=True, action="set_class", params={"class": 1}),
+            "PERMISSION_DENIED",
+            "",
+        ),
+        (2, TableEntry(table="filter", is_default=True, action="NoAction"), "PERMISSION_DENIED", ""),
+        (1, MulticastGroup(group=70000), "OUT_OF_RANGE", ""),
+        (2, MulticastGroup(group=8), "NOT_FOUND", ""),
+        (3, MulticastGroup(group=8), "NOT_FOUND", ""),
+        (1, CounterEntry(counter="arrived", index=1), "INVALID_ARGUMENT", ""),
+        (2, CounterEntry(counter="arrived", index=512), "OUT_OF_RANGE", "UNKNOWN"),
+    ],
+    ids=lambda value: str(value) if not isinstance(value, int | str) else None,
+)
+def test_both_refuse_the_same(
+    client: P4RuntimeClient, switch: Switch, kind: int, entity: Any, code: str, of_bmv2: str
+) -> None:
+    client.insert(ROUTE)
+    with pytest.raises(RefusedError) as caught:
+        client.write([Update(UpdateKind(kind), entity)])
+    expected = of_bmv2 if switch.kind == "bmv2" and of_bmv2 else code
+    assert [(r.index, r.code) for r in caught.value.refused] == [(0, expected)]
+    assert str(caught.value).startswith(f"switch 3 at {switch.address}: {UpdateKind(kind).name} ")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_batch_goes_on_after_a_refusal(client: P4RuntimeClient) -> None:
+    others = [TableEntry(table="route", match={"dst": Lpm(i << 24, 8)}, action="drop") for i in range(1, 4)]
+    with pytest.raises(RefusedError, match="2 of 6 updates refused") as caught:
+        client.insert(TableEntry(table="nowhere", action="drop"), others[0], ROUTE, ROUTE, *others[1:])
+    assert [(r.index, r.code) for r in caught.value.refused] == [(0, "INVALID_ARGUMENT"), (3, "ALREADY_EXISTS")]
+    assert len(client.read(TableEntry(table="route"))) == 4
+
+
+def test_long_writes_are_cut_in_batches(client: P4RuntimeClient) -> None:
+    copies = [TableEntry(table="copies", match={"copy": Exact(i)}, action="NoAction") for i in range(1001)]
+    with pytest.raises(RefusedError) as caught:
+        client.insert(*copies, copies[0])
+    assert [(r.index, r.code) for r in caught.value.refused] == [(1001, "ALREADY_EXISTS")]
+    assert len(client.read(TableEntry(table="copies"))) == 1001
+
+
+def test_multicast_groups(client: P4RuntimeClient) -> None:
+    one = MulticastGroup(group=1, replicas=frozenset({Replica(1, 1), Replica(2, 1), Replica(2, 1000)}))
+    client.insert(one, MulticastGroup(group=2))
+    assert client.read(MulticastGroup(group=1)) == [one]
+    assert len(client.read(MulticastGroup())) == 2
+    changed = MulticastGroup(group=1, replicas=frozenset({Replica(2, 1)}))
+    client.modify(changed)
+    client.delete(MulticastGroup(group=2))
+    assert client.read(MulticastGroup()) == [changed]
+    assert client.read(MulticastGroup(group=2), TableEntry(table="route"), MulticastGroup(group=1)) == [changed]
+
+
+def test_counters(client: P4RuntimeClient) -> None:
+    client.insert(ROUTE)
+    client.modify(CounterEntry(counter="arrived", index=4, counts=Counts(10, 20)))
+    assert client.read(CounterEntry(counter="arrived", index=4), CounterEntry(counter="by_class", index=1)) == [
+        CounterEntry(counter="arrived", index=4, counts=Counts(10, 20)),
+        CounterEntry(counter="by_class", index=1, counts=Counts(0, None)),
+    ]
+    assert len(client.read(CounterEntry(counter="by_class"))) == 256
+    key = TableEntry(table="route", match=ROUTE.match)
+    client.modify(DirectCounterEntry(entry=key, counts=Counts(5, 6)))
+    assert client.read(DirectCounterEntry(entry=TableEntry(table="route"))) == [
+        DirectCounterEntry(entry=key, counts=Counts(5, 6))
+    ]
+    (entry,) = client.read(TableEntry(table="route", counts=Counts()))
+    assert isinstance(entry, TableEntry)
+    assert entry.counts == Counts(5, 6)
+
+
+def test_registers_are_a_capability(client: P4RuntimeClient, switch: Switch) -> None:
+    cell = RegisterEntry(register="balance", index=1, value=-3)
+    assert client.has_registers() == (switch.kind == "embedded")
+    if client.has_registers():
+        client.modify(cell)
+        assert client.read(RegisterEntry(register="balance", index=1)) == [cell]
+        return
+    with pytest.raises(NotSupported, match="Register reads are not supported"):
+        client.read(RegisterEntry(register="balance"))
+    with pytest.raises(NotSupported, match=r"MODIFY balance\[1\]: UNIMPLEMENTED"):
+        client.modify(cell)
+
+
+def test_a_larger_election_id_takes_over_until_it_leaves(client: P4RuntimeClient, switch: Switch) -> None:
+    with pytest.raises(NotPrimary, match=r"arbitration: .*lection id .*this client.s election id is 1"):
+        P4RuntimeClient(switch.address, switch.device_id).open()
+    with P4RuntimeClient(switch.address, switch.device_id, election_id=5) as second:
+        second.insert(ROUTE)
+        with pytest.raises(NotPrimary, match="writing"):
+            client.insert(FILTER)
+        with pytest.raises(NotPrimary, match="election id 3 is not primary, the primary's is 5"):
+            P4RuntimeClient(switch.address, switch.device_id, election_id=3).open()
+    client.wait_until_primary()
+    client.insert(FILTER)
+
+
+def test_packets_to_and_from_the_program(switch: Switch, program_files: Files) -> None:
+    """A packet-out to the CPU port comes back as a packet-in, its first bytes taken for the header."""
+    with P4RuntimeClient(switch.address, switch.device_id, timeout_s=START_S) as client:
+        client.push_pipeline(*program_files["punt"])
+        client.packet_out(bytes.fromhex("9600 88b5") + bytes(range(20)), egress_port=255)
+        packet = client.packet_in()
+        assert packet.payload == bytes(range(20))
+        assert packet.metadata == {"ingress_port": 300, "padding": 0, "ether_type": 0x88B5}
+        with pytest.raises(UserError, match="there is no metadata port; it has padding, egress_port"):
+            client.packet_out(b"", port=1)
+        with pytest.raises(Unreachable, match="no packet-in in 0 s"):
+            client.packet_in(0)
+
+
+def test_another_device_id(switch: Switch, program_files: Files) -> None:
+    with (
+        pytest.raises(WrongDevice, match="switch 9 at "),
+        P4RuntimeClient(switch.address, 9, timeout_s=START_S) as client,
+    ):
+        client.push_pipeline(*program_files["router"])
+
+
+def test_no_pipeline_yet(switch: Switch) -> None:
+    """BMv2 takes any device id and has no pipeline for it; the embedded target knows its own only."""
+    expected = NoPipeline if switch.kind == "bmv2" else WrongDevice
+    with P4RuntimeClient(switch.address, 10, read_only=True, timeout_s=START_S) as client:
+        for call in (client.get_pipeline, lambda: client.schema, lambda: client.read(TableEntry())):
+            with pytest.raises(expected):
+                call()
+
+
+# --- without a switch -------------------------------------------------------------------------------------------------
+
+
+def test_nobody_answers() -> None:
+    address = f"127.0.0.1:{free_port()}"
+    with pytest.raises(Unreachable, match=rf"no P4Runtime server answers at {address} \(waited 0.2 s\)"):
+        P4RuntimeClient(address, timeout_s=0.2).open()
+
+
+def test_mistakes_of_the_caller() -> None:
+    with pytest.raises(UserError, match=r"election id 0: expected 1 to 2\*\*128 - 1"):
+        P4RuntimeClient("127.0.0.1:1", election_id=0)
+    with pytest.raises(ControlError, match="not connected"):
+        P4RuntimeClient("127.0.0.1:1").read(TableEntry())
+    with pytest.raises(UserError, match="not a P4Info in text form: 1:"):
+        parse_p4info("tables { what }")

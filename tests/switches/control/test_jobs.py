@@ -1,0 +1,494 @@
+"""Jobs on a switch: in this process, on the embedded target over P4Runtime, and on BMv2."""
+
+import dataclasses
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.needs import BMV2
+
+from sa_atp.basics.errors import UserError
+from sa_atp.protocol.packets import spec
+from sa_atp.switches import artefacts
+from sa_atp.switches.control import events, job_entries, jobs, jobspec, routes
+from sa_atp.switches.control.client import P4RuntimeClient
+from sa_atp.switches.control.errors import RefusedError
+from sa_atp.switches.control.jobspec import JobSpec, Member
+from sa_atp.switches.control.writer import LocalWriter, Writer
+from sa_atp.switches.embedded.loading import load
+from sa_atp.switches.embedded.pipeline import PORTS, Pipeline
+from sa_atp.switches.p4runtime.entities import (
+    CounterEntry,
+    Counts,
+    Exact,
+    MulticastGroup,
+    Replica,
+    TableEntry,
+    Ternary,
+    Update,
+    UpdateKind,
+)
+
+from .conftest import START_S
+
+ROOT = Path(__file__).resolve().parents[3]
+P4 = ROOT / "p4src" / "core"
+PROGRAM = load(artefacts.program().json_path)
+TICKS = 20
+
+
+def worker(rank: int, **changes: Any) -> Member:
+    member = Member(
+        rank=rank,
+        ip=f"10.0.0.{rank + 1}",
+        udp_port=5000 + rank,
+        mac=f"02:00:00:00:00:{rank + 1:02x}",
+        switch_port=rank + 1,
+    )
+    return dataclasses.replace(member, **changes)
+
+
+SERVER = Member(ip="10.0.0.100", udp_port=spec.UDP_PORT, mac="02:00:00:00:00:64", switch_port=9)
+FLAT = JobSpec(
+    job=3,
+    epoch=2,
+    fan_in=0b11,
+    slot_base=256,
+    slot_count=256,
+    group=30,
+    ttl_ticks=TICKS,
+    level="root",
+    members=(worker(0), worker(1)),
+    parameter_server=SERVER,
+    uplink=SERVER,
+)
+# a leaf with two of four workers, and the spine above: the other two are behind port 22
+LEAF = dataclasses.replace(
+    FLAT,
+    job=5,
+    slot_base=1024,
+    group=50,
+    level="leaf",
+    parameter_server=dataclasses.replace(SERVER, switch_port=40),
+    uplink=dataclasses.replace(SERVER, switch_port=40),
+)
+SPINE = dataclasses.replace(
+    FLAT,
+    fan_in=0x8000_0000_0000_000F,
+    members=tuple(worker(r, switch_port=21 + r // 2) for r in range(4)),
+    leaf_ports=(21, 22),
+)
+
+
+@pytest.fixture(params=["local", "embedded", pytest.param("bmv2", marks=BMV2)])
+def writer(request: pytest.FixtureRequest) -> Iterator[Writer]:
+    """A switch that runs the P4 program and has no job."""
+    if request.param == "local":
+        yield LocalWriter(Pipeline(PROGRAM, compiled=False))
+        return
+    switch = request.getfixturevalue(request.param)
+    program = artefacts.program()
+    with P4RuntimeClient(switch.address, switch.device_id, timeout_s=START_S) as client:
+        client.push_pipeline(program.p4info(), program.device_config())
+        yield client
+
+
+@pytest.fixture
+def local() -> tuple[LocalWriter, Pipeline]:
+    pipeline = Pipeline(PROGRAM, compiled=False)
+    return LocalWriter(pipeline), pipeline
+
+
+def everything(writer: Writer) -> list[str]:
+    tables = [TableEntry(table=t) for t in job_entries.JOB_TABLES]
+    return sorted(map(repr, writer.read(*tables, MulticastGroup())))
+
+
+def installed(writer: Writer) -> list[tuple[JobSpec | None, tuple[str, ...]]]:
+    return [(each.spec, each.problems) for each in jobs.read_jobs(writer)]
+
+
+# --- writing and reading back -----------------------------------------------------------------------------------------
+
+
+LOOPED = dataclasses.replace(FLAT, loop_port=68)
+
+
+@pytest.mark.parametrize("wanted", [FLAT, LEAF, SPINE, LOOPED], ids=["flat", "leaf", "spine", "with its own copies"])
+def test_a_job_comes_back_as_it_was_installed(writer: Writer, wanted: JobSpec) -> None:
+    assert jobs.install(writer, wanted) > 5
+    assert installed(writer) == [(wanted, ())]
+    assert jobs.install(writer, wanted) == 0  # nothing differs, nothing is written
+
+
+def test_a_job_with_contributions_in_every_word_of_a_wide_bitmap() -> None:
+    writer = LocalWriter(Pipeline(load(artefacts.program(256, 512).json_path), compiled=False))
+    wanted = dataclasses.replace(LEAF, fan_in=sum(0b101 << 64 * word for word in range(8)))
+    assert jobs.install(writer, wanted) > 5
+    assert installed(writer) == [(wanted, ())]
+    assert jobs.install(writer, wanted) == 0
+    within, beyond = sorted(
+        (e for e in writer.read(TableEntry(table="job")) if isinstance(e, TableEntry)), key=lambda e: -e.priority
+    )
+    assert [within.params[f"fan_in_{word}"] for word in range(8)] == 8 * [0b101]
+    assert [within.match[f"bits_{word}"] for word in range(8)] == 8 * [Ternary(0, (1 << 64) - 1 & ~0b101)]
+    assert not any(name.startswith("bits_") for name in beyond.match)
+
+
+def test_a_fan_in_that_the_program_has_no_bits_for(writer: Writer) -> None:
+    with pytest.raises(UserError, match=r"job 3: fan_in 0x1.*: the switch's program has 64 contribution bits"):
+        jobs.install(writer, dataclasses.replace(FLAT, fan_in=1 << 64))
+    assert installed(writer) == []
+
+
+def test_changes_write_only_what_differs(writer: Writer) -> None:
+    jobs.install(writer, FLAT)
+    jobs.install(writer, LEAF)
+    three = dataclasses.replace(FLAT, members=(*FLAT.members, worker(2)), fan_in=0b111)
+    assert jobs.install(writer, three) == 6  # group, member, address; job: one entry anew, one gone, one changed
+    assert installed(writer) == [(three, ()), (LEAF, ())]
+
+    moved = dataclasses.replace(three, epoch=3, group=31, members=(worker(0), worker(1, udp_port=7777)))
+    jobs.install(writer, moved)
+    assert installed(writer) == [(moved, ()), (LEAF, ())]
+    assert {g.group for g in writer.read(MulticastGroup()) if isinstance(g, MulticastGroup)} == {31, 50}
+
+
+def test_removing_leaves_the_other_jobs(writer: Writer) -> None:
+    jobs.install(writer, LEAF)
+    before = everything(writer)
+    written = jobs.install(writer, FLAT)
+    assert jobs.remove(writer, FLAT.job) == written
+    assert everything(writer) == before
+    assert jobs.remove(writer, FLAT.job) == 0
+    jobs.remove(writer, LEAF.job)
+    assert everything(writer) == []
+
+
+def test_jobs_do_not_share_slots_or_groups(writer: Writer) -> None:
+    jobs.install(writer, FLAT)
+    before = everything(writer)
+    with pytest.raises(UserError, match="job 4: slots 256 to 383 overlap with job 3, which has 256 to 511"):
+        jobs.install(writer, dataclasses.replace(FLAT, job=4, group=4, slot_count=128))
+    with pytest.raises(UserError, match="job 4: group 30 belongs to job 3"):
+        jobs.install(writer, dataclasses.replace(FLAT, job=4, slot_base=512))
+    assert everything(writer) == before
+    assert jobs.free_slots(writer, 256) == 0
+    assert jobs.free_slots(writer, 512) == 512
+    with pytest.raises(UserError, match="no 4096 slots in a row left of 4096"):
+        jobs.free_slots(writer, 4096)
+
+
+def test_counters_are_read_by_name(writer: Writer) -> None:
+    writer.write(
+        [Update(UpdateKind.MODIFY, CounterEntry(counter="job_events", index=3 * 32 + 8, counts=Counts(5, 700)))]
+    )
+    found = jobs.counters(writer, 3)
+    assert found.keys() == set(events.Event)
+    assert found[events.Event.COLLISION] == Counts(5, 700)
+    assert found[events.Event.ADDED] == jobs.counters(writer, 4)[events.Event.COLLISION] == Counts(0, 0)
+    jobs.reset_counters(writer, 3)
+    assert jobs.counters(writer, 3)[events.Event.COLLISION] == Counts(0, 0)
+
+
+def test_routes(writer: Writer) -> None:
+    assert routes.read(writer) == {}
+    assert routes.add(writer, "10.0.0.1", 1)
+    assert routes.add(writer, "0.0.0.0/0", 2)
+    assert not routes.add(writer, "0.0.0.0/0", 2)
+    assert routes.add(writer, "0.0.0.0/0", 3)
+    assert routes.read(writer) == {"10.0.0.1/32": 1, "0.0.0.0/0": 3}
+    assert routes.remove(writer, "10.0.0.1/32")
+    assert not routes.remove(writer, "10.0.0.1/32")
+    assert routes.read(writer) == {"0.0.0.0/0": 3}
+    with pytest.raises(UserError, match=r"route '10\.0\.0\.1/24': expected an IPv4 address or network"):
+        routes.add(writer, "10.0.0.1/24", 1)
+
+
+def test_what_is_refused_has_the_same_exception_everywhere(writer: Writer) -> None:
+    with pytest.raises(RefusedError) as caught:
+        routes.add(writer, "10.0.0.1", 512)
+    assert caught.value.refused[0].code in ("OUT_OF_RANGE", "INVALID_ARGUMENT")
+    with pytest.raises(RefusedError, match="there is no table nowhere"):
+        writer.read(TableEntry(table="nowhere"))
+
+
+# --- what is half there -----------------------------------------------------------------------------------------------
+
+
+def test_a_job_that_is_not_whole_says_what_is_missing(local: tuple[LocalWriter, Pipeline]) -> None:
+    writer, _ = local
+    wanted = {str(e): e for e in job_entries.entries(FLAT)}
+    one_of_each = "expected one within and one beyond its fan-in"
+    for name, problem in (
+        ("job[job=0x3, epoch=0x2, slot=0x100&0xff00]", f"the table job has 1 entry for it, {one_of_each}"),
+        ("uplink[job=0x3, evicted=0x1]", "the table uplink has no entry for its evicted sums"),
+        ("addresses[job=0x3, copy=0x3e8]", "the table addresses has no entry for the parameter server"),
+        ("member[job=0x3, port=0x2, ip=0xa000002, udp_port=0x1389]", "the table member has no entry for rank 1"),
+    ):
+        jobs.install(writer, FLAT)
+        writer.write([Update(UpdateKind.DELETE, dataclasses.replace(wanted[name], action="", params={}))])
+        assert installed(writer) == [(None, (problem,))]
+        assert jobs.install(writer, FLAT) == 1
+    writer.write([Update(UpdateKind.DELETE, MulticastGroup(group=FLAT.group))])
+    assert installed(writer) == [(None, ("its multicast group 30 does not exist",))]
+    assert jobs.install(writer, FLAT) == 1
+
+
+@pytest.mark.parametrize("action", ["nowhere", "to_port"])
+def test_a_job_that_somebody_else_wrote_is_no_error_of_ours(local: tuple[LocalWriter, Pipeline], action: str) -> None:
+    writer, _ = local
+    jobs.install(writer, FLAT)
+    (entry,) = [e for e in job_entries.entries(FLAT) if e.table == "uplink" and e.match["evicted"] == Exact(1)]
+    params = {"port": 9} if action == "to_port" else {}
+    writer.write([Update(UpdateKind.MODIFY, dataclasses.replace(entry, action=action, params=params))])
+    assert installed(writer) == [(None, ("the table uplink has no entry for its evicted sums",))]
+    jobs.remove(writer, FLAT.job)
+    assert installed(writer) == []
+
+
+def test_slots_that_the_switch_does_not_have(local: tuple[LocalWriter, Pipeline]) -> None:
+    writer, _ = local
+    with pytest.raises(UserError, match="job 3: slots 4096 to 4351: the switch has 4096"):
+        jobs.install(writer, dataclasses.replace(FLAT, slot_base=4096))
+    assert installed(writer) == []
+    with pytest.raises(UserError, match="there are no 8192 slots in a row left of 4096"):
+        jobs.free_slots(writer, 8192)
+
+
+def test_what_was_changed_behind_a_jobs_back_is_a_problem(local: tuple[LocalWriter, Pipeline]) -> None:
+    writer, _ = local
+    jobs.install(writer, FLAT)
+    stranger = TableEntry(
+        table="member",
+        match={"job": Exact(3), "port": Exact(7), "ip": Exact(7), "udp_port": Exact(7)},
+        action="admit",
+        params={"fans_out": 0},
+    )
+    writer.write(
+        [
+            Update(UpdateKind.INSERT, stranger),
+            Update(UpdateKind.MODIFY, MulticastGroup(group=30, replicas=frozenset({Replica(4, 1), Replica(9, 1000)}))),
+        ]
+    )
+    ((found, problems),) = installed(writer)
+    assert found == FLAT
+    assert problems == (
+        "member[job=0x3, port=0x7, ip=0x7, udp_port=0x7] is not part of the job",
+        "multicast group 30 has other receivers than the job has members",
+    )
+    assert jobs.install(writer, FLAT) == 2
+    assert installed(writer) == [(FLAT, ())]
+
+
+# --- with packets -----------------------------------------------------------------------------------------------------
+
+
+def contribution(rank: int, **changes: int) -> bytes:
+    """A data packet of job 3, epoch 2, slot 300, all lanes equal to rank + 1."""
+    fields = {"kind": spec.Kind.DATA, "slot": 300, "bits_lo": 1 << rank, "job": 3, "epoch": 2} | changes
+    header = bits = 0
+    for name, width, _ in spec.FIELDS:
+        value = {"version": spec.VERSION, **fields}.get(name, 0)
+        header, bits = header << width | value, bits + width
+    body = header.to_bytes(bits // 8, "big") + (rank + 1).to_bytes(4, "big") * 64
+    sender = worker(rank)
+    udp = sender.udp_port.to_bytes(2, "big") + spec.UDP_PORT.to_bytes(2, "big") + (8 + len(body)).to_bytes(2, "big")
+    ip = bytearray.fromhex("4500 0000 0000 4000 4011 0000")
+    ip[2:4] = (28 + len(body)).to_bytes(2, "big")
+    ip += sender.ip_number.to_bytes(4, "big") + SERVER.ip_number.to_bytes(4, "big")
+    total = sum(int.from_bytes(ip[i : i + 2], "big") for i in range(0, 20, 2))
+    ip[10:12] = (~(total % 0xFFFF) & 0xFFFF).to_bytes(2, "big")
+    frame = SERVER.mac_number.to_bytes(6, "big") + sender.mac_number.to_bytes(6, "big") + b"\x08\x00"
+    return frame + bytes(ip) + udp + b"\x00\x00" + body
+
+
+def addressed(packet: bytes) -> tuple[str, int, str, int]:
+    """(source IP, UDP port, destination IP, UDP port)"""
+    ips = [".".join(map(str, packet[i : i + 4])) for i in (26, 30)]
+    return ips[0], int.from_bytes(packet[34:36], "big"), ips[1], int.from_bytes(packet[36:38], "big")
+
+
+def test_an_installed_job_is_served(local: tuple[LocalWriter, Pipeline]) -> None:
+    writer, pipeline = local
+    jobs.install(writer, FLAT)
+    assert pipeline.process_one(contribution(0), 1, 0) == []
+    copies = dict(pipeline.process_one(contribution(1), 2, 0))
+    assert {port: addressed(copy) for port, copy in copies.items()} == {
+        1: ("10.0.0.100", 21313, "10.0.0.1", 5000),
+        2: ("10.0.0.100", 21313, "10.0.0.2", 5001),
+        9: ("10.0.0.1", 5000, "10.0.0.100", 21313),  # the server must not see its own address as the source
+    }
+    assert {copy[62:66] for copy in copies.values()} == {(3).to_bytes(4, "big")}
+
+    assert pipeline.process_one(contribution(1), 1, 0) == []  # rank 1's address, but not its port
+    assert pipeline.process_one(contribution(0, epoch=1), 1, 0) == []
+    assert pipeline.process_one(contribution(0, slot=512), 1, 0) == []
+    ((port, passed),) = pipeline.process_one(contribution(0, bits_lo=1 << 5), 1, 0)  # not in the fan-in: goes up
+    assert (port, addressed(passed)) == (9, ("10.0.0.1", 5000, "10.0.0.100", 21313))
+    found = {event.name: counts.packets for event, counts in jobs.counters(writer, 3).items() if counts.packets}
+    assert found == {"CLAIMED": 1, "COMPLETED": 1, "FOREIGN": 1, "STALE": 2, "PASSED_UP": 1}
+
+    jobs.remove(writer, 3)
+    assert pipeline.process_one(contribution(0), 1, 0) == []
+
+
+def udp_checksum(frame: bytes) -> int:
+    """0 for a datagram whose checksum is right (RFC 768)."""
+    covered = frame[26:34] + bytes([0, 17]) + frame[38:40] + frame[34:]
+    total = sum(int.from_bytes(covered[i : i + 2].ljust(2, b"\0"), "big") for i in range(0, len(covered), 2))
+    return ~(total % 0xFFFF or 0xFFFF) & 0xFFFF
+
+
+def test_a_mark_leaves_no_wrong_checksum(local: tuple[LocalWriter, Pipeline]) -> None:
+    """What is bridged has its host's checksum, and the receiving kernel drops what does not fit it, without a word."""
+    writer, pipeline = local
+    routes.add(writer, SERVER.ip, 9)
+    packet = bytearray(contribution(0, kind=spec.Kind.CONTROL))
+    packet[40:42] = udp_checksum(bytes(packet)).to_bytes(2, "big")
+    assert udp_checksum(bytes(packet)) == 0
+    long_queue = np.full(PORTS, 100, np.int64)
+    ((port, marked),) = pipeline.process_one(bytes(packet), 1, 0, long_queue)
+    assert port == 9
+    assert marked[43] == packet[43] | spec.Flag.CONGESTION
+    assert marked[40:42] == b"\0\0"
+    ((_, same),) = pipeline.process_one(bytes(packet), 1, 0)
+    assert same == bytes(packet)
+
+
+def test_an_ip_header_with_options_is_not_marked(local: tuple[LocalWriter, Pipeline]) -> None:
+    writer, pipeline = local
+    routes.add(writer, SERVER.ip, 9)
+    packet = bytearray(contribution(0))
+    packet[14] = 0x46
+    packet[15] |= 2  # ECN-capable
+    packet[34:34] = bytes(4)
+    assert pipeline.process_one(bytes(packet), 1, 0, np.full(PORTS, 100, np.int64)) == [(9, bytes(packet))]
+
+
+def test_a_leaf_sends_its_sum_up_and_copies_what_comes_down(local: tuple[LocalWriter, Pipeline]) -> None:
+    writer, pipeline = local
+    leaf = dataclasses.replace(LEAF, job=3, slot_base=256)
+    jobs.install(writer, leaf)
+    assert pipeline.process_one(contribution(0), 1, 0) == []
+    ((port, up),) = pipeline.process_one(contribution(1), 2, 0)
+    assert (port, addressed(up)) == (40, ("10.0.0.2", 5001, "10.0.0.100", 21313))  # in the name of who completed it
+
+    # the level above copies the result in the server's name, to one of the leaf's workers
+    result = bytearray(up)
+    result[26:30], result[30:34] = up[30:34], up[26:30]
+    result[34:36], result[36:38] = up[36:38], spec.UDP_PORT.to_bytes(2, "big")
+    result[42] = spec.VERSION << 4 | spec.Kind.RESULT
+    result[43] |= spec.Flag.FAN_OUT
+    copies = {p: addressed(c) for p, c in pipeline.process_one(bytes(result), 40, 0)}
+    assert copies == {
+        1: ("10.0.0.100", 21313, "10.0.0.1", 5000),
+        2: ("10.0.0.100", 21313, "10.0.0.2", 5001),
+    }
+    assert pipeline.process_one(bytes(result), 1, 0) == []  # not from below
+
+
+def test_a_spine_copies_once_to_each_leaf(local: tuple[LocalWriter, Pipeline]) -> None:
+    writer, pipeline = local
+    jobs.install(writer, dataclasses.replace(SPINE, fan_in=0xF))
+    assert pipeline.process_one(contribution(1, bits_lo=0b11), 21, 0) == []
+    copies = dict(pipeline.process_one(contribution(2, bits_lo=0b1100), 22, 0))
+    assert {port: addressed(copy) for port, copy in copies.items()} == {
+        # to the port that the leaves listen to
+        21: ("10.0.0.100", 21313, "10.0.0.1", 21313),
+        22: ("10.0.0.100", 21313, "10.0.0.3", 21313),
+        9: ("10.0.0.1", 5000, "10.0.0.100", 21313),
+    }
+
+
+def test_in_process_control_needs_neither_grpc_nor_protobuf() -> None:
+    code = (
+        "import sys, sa_atp.switches.control.jobs, sa_atp.switches.control.routes, sa_atp.switches.control.writer;"
+        "sys.exit(' '.join({'grpc', 'google.protobuf', 'p4'} & sys.modules.keys()) or None)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# --- specifications ---------------------------------------------------------------------------------------------------
+
+
+LOOPED = dataclasses.replace(FLAT, loop_port=68)
+
+
+@pytest.mark.parametrize("wanted", [FLAT, LEAF, SPINE, LOOPED], ids=["flat", "leaf", "spine", "with its own copies"])
+def test_a_spec_goes_through_json(wanted: JobSpec) -> None:
+    assert jobspec.from_json(wanted.to_json()) == wanted
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"job": 0}, "job 0: expected 1 to 255"),
+        ({"job": 256}, "job 256: expected 1 to 255"),
+        ({"epoch": -1}, "epoch -1: expected 0 to 255"),
+        ({"fan_in": 0}, r"fan_in 0: expected 1 to"),
+        ({"fan_in": 1 << 512}, r"fan_in \d+: expected 1 to \d+"),
+        ({"slot_count": 3}, "slot_count 3: expected a power of two"),
+        ({"slot_count": 1 << 17}, "slot_count 131072: expected 1 to 65536"),
+        ({"slot_base": 128}, "slot_base 128: expected a multiple of 256"),
+        ({"slot_base": 65536}, "slot_base 65536: expected 0 to 65280"),
+        ({"group": 0}, "group 0: expected 1 to 65535"),
+        ({"ttl_ticks": 0}, "ttl_ticks 0: expected 1 to"),
+        ({"level": "spine"}, "level 'spine': expected root or leaf"),
+        ({"members": ()}, "members: expected at least one"),
+        ({"members": (worker(1), worker(1, ip="1.2.3.4"))}, "rank 1 is given twice"),
+        ({"members": (worker(0), dataclasses.replace(worker(0), rank=1))}, "10.0.0.1:5000 is given twice"),
+        ({"members": (dataclasses.replace(worker(0), rank=-1),)}, "a rank is missing"),
+        ({"members": (worker(0), dataclasses.replace(SERVER, rank=1))}, "also that of a member"),
+        ({"leaf_ports": (511,)}, "leaf_ports 511: expected 0 to 510"),
+        ({"level": "leaf", "leaf_ports": (1,)}, r"leaf_ports \[1\]: only a root has leaves below it"),
+    ],
+)
+def test_a_spec_is_checked_when_it_is_made(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        dataclasses.replace(FLAT, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"ip": "10.0.0"}, "ip '10.0.0': expected an IPv4 address"),
+        ({"mac": "02:00"}, "mac '02:00': expected six bytes"),
+        ({"udp_port": 0}, "udp_port 0: expected 1 to 65535"),
+        ({"switch_port": 511}, "switch_port 511: expected 0 to 510"),
+        ({"rank": 999}, "rank 999: expected -1 to 998"),
+    ],
+)
+def test_a_member_is_checked_when_it_is_made(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        dataclasses.replace(worker(0), **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"fan_in": "many"}, "fan_in 'many': expected a number"),
+        ({"members": {}}, "members: expected a list"),
+        ({"members": [1]}, r"members\[0\]: expected an object with"),
+        ({"colour": 1}, "job: unknown key colour; expected job, epoch"),
+        ({"uplink": {"ip": "10.0.0.1"}}, "uplink: the key udp_port is missing"),
+    ],
+)
+def test_json_is_checked_key_by_key(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        jobspec.from_json(FLAT.to_json() | changes)
+
+
+def test_the_events_are_those_of_the_p4_program() -> None:
+    source = (P4 / "admission.p4").read_text()
+    found = {name: int(value) for name, value in re.findall(r"const event_t EVENT_(\w+)\s*=\s*(\d+);", source)}
+    assert found == {event.name: event.value for event in events.Event}
+    assert re.search(rf"typedef bit<{(events.EVENTS_A_JOB - 1).bit_length()}> event_t;", source)
+    counter = {c.name.rsplit(".", 1)[1]: c.size for c in PROGRAM.counters}
+    assert counter == {events.COUNTER: spec.JOBS * events.EVENTS_A_JOB}

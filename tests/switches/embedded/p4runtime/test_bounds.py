@@ -1,0 +1,115 @@
+"""What clients can take of a switch: threads and memory, whatever they leave unsaid or send too much of."""
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import pytest
+from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
+
+from sa_atp.protocol.packets.spec import LANE_BUILDS
+from sa_atp.switches import artefacts
+from sa_atp.switches.control.client import P4RuntimeClient
+from sa_atp.switches.embedded.p4runtime.server import MOST_CALLS, MOST_MESSAGE_BYTES, P4RuntimeServer
+from sa_atp.switches.p4runtime.entities import MulticastGroup
+
+from .conftest import DEVICE_ID, program
+
+MANY = 2 * MOST_CALLS
+
+
+class Silent:
+    """A client that opens RPCs and goes no further."""
+
+    def __init__(self, address: str) -> None:
+        self.channel = grpc.insecure_channel(address)
+        self.stub = p4runtime_pb2_grpc.P4RuntimeStub(self.channel)
+        self.calls: list[Any] = []
+        self._end = threading.Event()
+
+    def nothing(self) -> Iterator[Any]:
+        """Requests: none, for as long as this client is open."""
+        self._end.wait()
+        yield from ()
+
+    def stream_channel(self) -> Any:
+        return self.stub.StreamChannel(self.nothing())
+
+    def half_a_write(self) -> Any:
+        """The RPC without its request."""
+        return self.channel.stream_unary(
+            "/p4.v1.P4Runtime/Write",
+            request_serializer=p4runtime_pb2.WriteRequest.SerializeToString,
+            response_deserializer=p4runtime_pb2.WriteResponse.FromString,
+        ).future(self.nothing())
+
+    def read(self) -> Any:
+        """A read whose answers, which are more than a connection holds, nobody takes."""
+        request = p4runtime_pb2.ReadRequest(device_id=DEVICE_ID)
+        for _ in range(40):
+            request.entities.add().counter_entry.SetInParent()
+        return self.stub.Read(request)
+
+    def close(self) -> None:
+        self._end.set()
+        for call in self.calls:
+            call.cancel()
+        self.channel.close()
+
+
+@pytest.fixture
+def silent(server: P4RuntimeServer) -> Iterator[Silent]:
+    made = Silent(server.address)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("how", ["stream_channel", "half_a_write"])
+def test_silent_clients_keep_nobody_out(
+    server: P4RuntimeServer, client: P4RuntimeClient, silent: Silent, how: str
+) -> None:
+    """Neither who is there already nor who comes. The oldest of those that wait make way, and are told."""
+    silent.calls = [getattr(silent, how)() for _ in range(MANY)]
+    with P4RuntimeClient(server.address, DEVICE_ID, election_id=2, timeout_s=20) as other:
+        other.insert(MulticastGroup(group=1))
+        assert client.read(MulticastGroup()) == [MulticastGroup(group=1)]
+    client.wait_until_primary()
+    client.insert(MulticastGroup(group=2))
+    if how == "stream_channel":
+        ended = [call for call in silent.calls if call.done()]
+        assert len(ended) >= MANY - MOST_CALLS
+        assert {call.code() for call in ended} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+        assert {call.details() for call in ended} == {
+            "made way for others: nothing was announced on this stream channel"
+        }
+
+
+def test_who_takes_no_answer_makes_way(server: P4RuntimeServer, client: P4RuntimeClient, silent: Silent) -> None:
+    """With room for four RPCs, one of which is the stream of the client that is there."""
+    server.calls.most = 4
+    silent.calls = [silent.read() for _ in range(8)]
+    for group in range(1, 4):
+        client.insert(MulticastGroup(group=group))
+    ended = [call for call in silent.calls if call.done()]
+    assert len(ended) >= 5
+    assert {call.code() for call in ended} == {grpc.StatusCode.CANCELLED}
+
+
+def test_messages_that_no_program_needs_are_refused(server: P4RuntimeServer, client: P4RuntimeClient) -> None:
+    """By gRPC, which does not even read them, whoever sends them."""
+    largest = artefacts.program(max(LANE_BUILDS))
+    assert 2 * (len(largest.device_config()) + len(largest.p4info())) < MOST_MESSAGE_BYTES
+    with grpc.insecure_channel(server.address) as channel:
+        request = p4runtime_pb2.SetForwardingPipelineConfigRequest(device_id=DEVICE_ID)
+        request.config.p4_device_config = bytes(MOST_MESSAGE_BYTES)
+        with pytest.raises(grpc.RpcError) as caught:
+            p4runtime_pb2_grpc.P4RuntimeStub(channel).SetForwardingPipelineConfig(request, timeout=20)
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    client.insert(MulticastGroup(group=1))
+
+
+def test_a_packet_out_is_as_long_as_a_packet_may_be(client: P4RuntimeClient) -> None:
+    client.push_pipeline(*program("punt"))
+    client.packet_out(bytes(9281), egress_port=5)
+    assert client.stream_error() == "packet-out: 9283 bytes; expected at most 9280"

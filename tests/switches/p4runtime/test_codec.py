@@ -1,0 +1,36 @@
+"""Names and entities that a program has, and those that it has not."""
+
+from pathlib import Path
+
+import pytest
+from google.protobuf import text_format
+
+from sa_atp.switches.p4runtime import codec, schema
+from sa_atp.switches.p4runtime.entities import Exact, Lpm, RegisterEntry, TableEntry
+from sa_atp.switches.p4runtime.errors import Refusal
+from sa_atp.switches.p4runtime.messages import p4info_pb2
+
+P4 = Path(__file__).resolve().parents[2] / "p4"
+ROUTER = schema.from_p4info(text_format.Parse((P4 / "router.p4info.txtpb").read_text(), p4info_pb2.P4Info()))
+
+
+def test_names_may_be_any_unambiguous_end() -> None:
+    assert ROUTER.table("RouterIngress.route") is ROUTER.table("route")
+    with pytest.raises(Refusal, match="there is no register nothing; the program has balance, last_source"):
+        ROUTER.register("nothing")
+    with pytest.raises(Refusal, match="there is no table with id 5"):
+        ROUTER.table(5)
+
+
+@pytest.mark.parametrize(
+    ("entity", "message"),
+    [
+        (TableEntry(table="route", match={"dst": Exact(1)}), "table route: dst matches by lpm, not by exact"),
+        (TableEntry(table="route", match={"dst": Lpm(-1, 8)}), "-1 is negative"),
+        (TableEntry(table="route", action="flood", params={"port": 1}), "there is no parameter port; it has group"),
+        (RegisterEntry(register="last_source", index=0, value=-1), "-1 is negative"),
+    ],
+)
+def test_what_cannot_be_said_in_messages(entity: TableEntry | RegisterEntry, message: str) -> None:
+    with pytest.raises(Refusal, match=message):
+        codec.encode(entity, ROUTER)

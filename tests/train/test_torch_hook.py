@@ -1,0 +1,196 @@
+"""The DDP communication hook: the same training as with Gloo, for every kind of bucket; errors that say who and what."""
+
+import copy
+import functools
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from rank_pool import Ranks
+
+from sa_atp.basics.errors import UserError
+from sa_atp.ddp import SaAtpState
+from sa_atp.protocol.numbers.quantise import quantise
+from sa_atp.protocol.numbers.scaling import SUM_BITS, after_gather, gathered_exponent, magnitude_code
+from sa_atp.train.tensor_sums import NOT_FINITE
+
+STEPS = 200
+# On four ranks, models and buckets are smaller: all their packets go through one software switch, which shares two cores
+# with them.
+CURVES: list[tuple[int, str, dict[str, Any]]] = [
+    (2, "25 MB buckets", {"bucket_mb": 25.0}),
+    (2, "1 MB buckets", {"width": 512, "bucket_mb": 1.0}),
+    (2, "accumulation and unused parameters", {"accumulate": 3, "unused": True}),
+    (2, "buckets as gradients", {"bucket_view": True, "static": True}),
+    (4, "25 MB buckets", {"bucket_mb": 25.0}),
+    (4, "many buckets", {"bucket_mb": 0.02}),
+    (4, "accumulation and unused parameters", {"accumulate": 2, "unused": True}),
+]
+
+
+@pytest.fixture(scope="module")
+def gloo_curve(ranks: Ranks) -> Any:
+    """Losses with DDP's own reduction over Gloo; buckets do not change them."""
+
+    @functools.cache
+    def curve(world_size: int, arguments: tuple[tuple[str, Any], ...]) -> list[float]:
+        found: list[float] = ranks.run("loss_curve", world_size, hook=False, steps=STEPS, **dict(arguments))[0]
+        return found
+
+    def of(world_size: int, **arguments: Any) -> list[float]:
+        kept = {k: v for k, v in arguments.items() if k not in ("bucket_mb", "bucket_view", "static")}
+        return curve(world_size, tuple(sorted(kept.items())))
+
+    return of
+
+
+@pytest.mark.parametrize(("world_size", "name", "arguments"), CURVES, ids=[f"{n} ranks, {k}" for n, k, _ in CURVES])
+def test_same_loss_curve_as_gloo(
+    ranks: Ranks, gloo_curve: Any, world_size: int, name: str, arguments: dict[str, Any]
+) -> None:
+    expected = gloo_curve(world_size, **arguments)
+    found = ranks.run("loss_curve", world_size, hook=True, steps=STEPS, **arguments)[0]
+    worst = max(abs(a - b) / abs(b) for a, b in zip(found, expected, strict=True))
+    assert expected[-1] < 0.2 * expected[0], "the task must be learnable, or equal curves prove nothing"
+    assert worst < 1e-5
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_types(ranks: Ranks, dtype: str) -> None:
+    for answer in ranks.run("gradients", 3, dtype=dtype):
+        assert answer["dtype"] == f"torch.{dtype}"
+        assert answer["same_rows"]
+        assert answer["found"] == answer["expected"]  # small integers: exact in every type
+
+
+def test_composes_with_fp16_compression(ranks: Ranks) -> None:
+    for answer in ranks.run("gradients", 2, dtype="float32", wrapper=True):
+        assert answer["dtype"] == "torch.float32"
+        assert answer["found"] == answer["expected"]
+
+
+def test_infinity_is_an_error_that_names_the_rank(ranks: Ranks) -> None:
+    with pytest.raises(AssertionError, match="rank 1 contributed NaN or infinity"):
+        ranks.run("gradients", 2, dtype="float32", bad_rank=1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_infinity_may_spread_to_all_ranks(ranks: Ranks, dtype: str) -> None:
+    for answer in ranks.run("gradients", 2, dtype=dtype, nonfinite="spread", bad_rank=1):
+        assert not answer["finite"]
+    for answer in ranks.run("gradients", 2, dtype=dtype, nonfinite="spread"):
+        assert answer["found"] == answer["expected"]
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize("magnitude", [1e-30, 1e9, 1e30])
+def test_nan_spreads_beside_large_values(ranks: Ranks, magnitude: float, keyed: bool) -> None:
+    usual = [f"{magnitude:.4g}"]
+    for answer in ranks.run("spread", 4, magnitude=magnitude, keyed=keyed):
+        assert answer == [usual, ["nan", "nan"], usual]
+
+
+@pytest.mark.parametrize("contributions", [1, 2, 64])
+def test_the_mark_of_what_is_not_finite_survives_at_every_scale(contributions: int) -> None:
+    """Whatever the values beside it, and whether the scale is gathered or predicted from the largest sums there are."""
+    exponents = []
+    for largest in (np.finfo(np.float32).max, 2.0**120, 1.0, 2.0**-140):
+        gathered = gathered_exponent(magnitude_code(np.array([largest, NOT_FINITE], np.float32)), contributions)
+        exponents.append(gathered)
+        history = after_gather(gathered, 1 << SUM_BITS - 1, contributions)
+        for _ in range(50):
+            exponents.append(history.exponent)
+            history.after_sum(history.exponent, (1 << SUM_BITS) - 1, contributions)
+            if 2.0**-history.exponent * 2.0**SUM_BITS > contributions * float(np.finfo(np.float32).max):
+                break  # no sum is so large
+    lanes = np.empty(1, np.int32)
+    for exponent in exponents:
+        bad = quantise([np.array([NOT_FINITE], np.float32)], exponent, contributions, lanes)
+        assert lanes[0] > 0 or bad, "it is rounded away, and not done again"
+    with np.errstate(over="raise"):
+        assert np.float32(NOT_FINITE) * np.float32(contributions) / np.float32(contributions) > 0
+
+
+def test_two_models_may_share_a_state(ranks: Ranks) -> None:
+    """Of the hook: their buckets have places of their own in the order of sums."""
+    expected = ranks.run("two_models", 2, hook=False)[0]
+    assert ranks.run("two_models", 2, hook=True)[0] == pytest.approx(expected, rel=1e-4)
+
+
+def test_sparse_gradients_are_refused(ranks: Ranks) -> None:
+    for answer in ranks.run("sparse", 2):
+        assert "expected a dense one of float32, float16 or bfloat16" in answer
+
+
+def test_ranks_that_disagree_are_told(ranks: Ranks) -> None:
+    for answer in ranks.run("disagreement", 2):
+        assert "disagree about what they sum" in answer
+
+
+# --- the state ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for name in ("SERVER", "JOB", "HELP", "RANK", "WORLD_SIZE", "JOIN_TIMEOUT_S", "MICRO_BATCHES"):
+        monkeypatch.delenv(f"SA_ATP_{name}", raising=False)
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    return monkeypatch
+
+
+def test_state_from_environment(no_environment: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="SA_ATP_SERVER is not set"):
+        SaAtpState.from_env()
+    values = {
+        "SERVER": "udp://10.1.2.3:4",
+        "JOB": "night",
+        "HELP": "steal",
+        "MICRO_BATCHES": "4",
+        "JOIN_TIMEOUT_S": "2.5",
+    }
+    for name, value in values.items():
+        no_environment.setenv(f"SA_ATP_{name}", value)
+    no_environment.setenv("RANK", "3")
+    no_environment.setenv("WORLD_SIZE", "5")
+    state = SaAtpState.from_env(operation_timeout_s=7.0)
+    assert (state.server, state.job, state.help, state.micro_batches) == ("udp://10.1.2.3:4", "night", "steal", 4)
+    assert (state.join_timeout_s, state.operation_timeout_s) == (2.5, 7.0)
+    assert state.place == (3, 5)
+    no_environment.setenv("SA_ATP_WORLD_SIZE", "6")
+    assert state.place == (3, 6)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("SA_ATP_JOIN_TIMEOUT_S", "soon", "SA_ATP_JOIN_TIMEOUT_S = 'soon': expected a number"),
+        ("SA_ATP_MICRO_BATCHES", "1.5", "SA_ATP_MICRO_BATCHES = '1.5': expected a whole number"),
+        ("SA_ATP_HELP", "sometimes", "help = 'sometimes': expected one of none, clone, steal"),
+    ],
+)
+def test_environment_that_is_wrong(no_environment: pytest.MonkeyPatch, variable: str, value: str, message: str) -> None:
+    no_environment.setenv("SA_ATP_SERVER", "udp://10.1.2.3:4")
+    no_environment.setenv(variable, value)
+    with pytest.raises(UserError, match=message):
+        SaAtpState.from_env()
+
+
+def test_nobody_says_which_rank(no_environment: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="start it with torchrun"):
+        _ = SaAtpState("udp://127.0.0.1:9").place
+
+
+def test_state_is_saved_without_its_connection(no_environment: pytest.MonkeyPatch) -> None:
+    state = SaAtpState("udp://127.0.0.1:9", job="night", rank=1, world_size=2, operation_timeout_s=5.0)
+    for copied in (pickle.loads(pickle.dumps(state)), copy.deepcopy(state)):
+        assert (copied.server, copied.job, copied.operation_timeout_s) == ("udp://127.0.0.1:9", "night", 5.0)
+        assert copied.rank is None, "which rank a restarted program is, is not for a checkpoint to say"
+        copied.close()
+
+
+def test_nobody_answers(no_environment: pytest.MonkeyPatch) -> None:
+    state = SaAtpState("udp://127.0.0.1:9", rank=0, world_size=1, join_timeout_s=0.3)
+    with pytest.raises(Exception, match=r"no parameter server answers at 127.0.0.1:9 after 0.\d s"):
+        _ = state.communicator

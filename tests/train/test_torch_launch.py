@@ -1,0 +1,131 @@
+"""torchrun on two hosts: a rank is killed in the middle of a step, both nodes restart, and training goes on.
+
+Once they are two nodes on one machine, and once, where Mininet is, hosts of it: their only way to each other leads through
+the switch, also for torchrun and Gloo.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.needs import MININET
+from rank_pool import HERE, Ranks
+
+from sa_atp.lab.backends.mininet.layout import HostNode, Layout, LinkQuality, SwitchNode
+from sa_atp.lab.backends.mininet.network import Network
+
+SCRIPT = HERE / "restarting.py"
+LIMIT_S = 180.0
+
+
+@dataclass
+class Host:
+    address: str
+    interface: str
+    inside: tuple[str, ...] = ()
+    """What to put before a command, so that it runs there."""
+
+
+@contextlib.contextmanager
+def two_hosts(where: str, ranks: Ranks, logs: Path) -> Iterator[tuple[str, list[Host]]]:
+    """Gives the parameter server's address, and the hosts. Args: where: "loopback" or "mininet"."""
+    if where == "loopback":
+        yield ranks.server, [Host("127.0.0.1", "lo")] * 2
+        return
+    with Network(layout(), switch="embedded", lanes=256, slots=1024, slots_per_job=1024, logs=logs) as network:
+        yield (
+            network.start_server(),
+            [
+                Host(host.ip, f"{host.name}-eth0", tuple(network.node(host.name).inside()))
+                for host in network.layout.workers()
+            ],
+        )
+
+
+def layout() -> Layout:
+    """Two hosts and a parameter server at a switch; no names that other networks on this machine would have."""
+    found = Layout()
+    found.add_switch(SwitchNode(name="hub1"))
+    found.add_host(HostNode(name="node0", ip="10.0.0.1", role="worker", rank=0))
+    found.add_host(HostNode(name="node1", ip="10.0.0.2", role="worker", rank=1))
+    found.add_host(HostNode(name="server", ip="10.0.255.1", role="server"))
+    for host in found.hosts:
+        found.connect(host, "hub1", LinkQuality())
+    return found
+
+
+@contextlib.contextmanager
+def torchrun(host: Host, arguments: list[str], environment: dict[str, str], log: Path) -> "Iterator[Any]":
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            [*host.inside, sys.executable, "-m", "torch.distributed.run", *arguments],
+            env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": host.interface, **environment},
+            stdout=errors,
+            stderr=errors,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                os.killpg(process.pid, signal.SIGTERM)
+                process.wait(20)
+            os.killpg(process.pid, signal.SIGKILL)  # the ranks as well
+            process.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.mark.parametrize("where", ["loopback", pytest.param("mininet", marks=MININET)])
+def test_two_nodes_go_on_from_the_checkpoint(where: str, ranks: Ranks, tmp_path: Path) -> None:
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    whole.mkdir()
+    broken.mkdir()
+    expected = ranks.run("train", 2, module="restarting", directory=str(whole))
+    with contextlib.ExitStack() as stack:
+        server, hosts = stack.enter_context(two_hosts(where, ranks, tmp_path))
+        environment = {
+            "SA_ATP_SERVER": server,
+            "SA_ATP_JOB": "two hosts",
+            "VICTIM": "1",
+            # torchrun's own store keeps the addresses of the ranks that are gone (PyTorch issue 135712)
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        }
+        meeting = f"{hosts[0].address}:{free_port()}"
+        nodes = [
+            stack.enter_context(
+                torchrun(
+                    host,
+                    [
+                        "--nnodes", "2", "--nproc-per-node", "1", "--max-restarts", "1", "--rdzv-id", "two-hosts",
+                        "--rdzv-backend", "c10d", "--rdzv-endpoint", meeting, "--local-addr", host.address,
+                        # these hosts share one name, by which torchrun would find out who keeps the store
+                        "--rdzv-conf", f"is_host={int(number == 0)}", str(SCRIPT), str(broken),
+                    ],
+                    environment,
+                    tmp_path / f"node{number}.log",
+                )
+            )
+            for number, host in enumerate(hosts)
+        ]  # fmt: skip
+        for number, node in enumerate(nodes):
+            assert node.wait(LIMIT_S) == 0, (tmp_path / f"node{number}.log").read_text()[-4000:]
+    assert (broken / "died").exists()
+    found = [json.loads((broken / f"done-{rank}").read_text()) for rank in range(2)]
+    assert [f["first"] for f in found] == [3, 3], "steps 0 to 2 were saved before the step that failed"
+    assert found[0]["losses"] == pytest.approx(expected[0], rel=1e-6)
+    assert found[0]["losses"] == found[1]["losses"]
