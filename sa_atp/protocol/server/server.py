@@ -13,9 +13,7 @@ from msgspec.structs import asdict, replace
 from sa_atp.basics.arrays import Bitmaps, ByteRows, Headers, Octets
 from sa_atp.protocol.job import failures
 from sa_atp.protocol.job.errors import describe_ranks, narrow_path
-from sa_atp.protocol.job.membership import GONE_US, SIGNS_MISSED
 from sa_atp.protocol.job.serial import serial_distance
-from sa_atp.protocol.job.standstill import stood_still_us
 from sa_atp.protocol.packets.control import (
     Alive,
     AskStats,
@@ -53,12 +51,12 @@ from sa_atp.protocol.rank.compiled.kernels import ROW_COLLIDED, ROW_END, ROW_EXP
 from sa_atp.protocol.server import job_status, sums, work_requests
 from sa_atp.protocol.server.admission import Admission
 from sa_atp.protocol.server.job import REPLIES_KEPT, Job, Member, State
+from sa_atp.protocol.server.lookout import Lookout
 from sa_atp.protocol.server.outbox import Outbox
 from sa_atp.protocol.server.registry import OVER
 from sa_atp.protocol.server.server_events import Admit, Retire, ServerEvent, ServerSettings
 from sa_atp.protocol.server.serving import Serving
 
-ENDED = "process ended, or connection closed"
 GONE_WITH_SUMS = "not heard of since asking to leave, and others need the sums"
 UNASKED_US = 1_000_000  # after a question more are expected for so long
 MAX_GATHER = 1024  # copies of results that may wait until they are looked at
@@ -84,9 +82,8 @@ class ParameterServer:
         self.foreign = 0
         self._out = Outbox()
         self._serving = Serving(self._out, settings.switch_address, aggregates=settings.aggregates)
-        self._next_check_us: int | None = None
+        self._lookout = Lookout(settings, self.jobs, self._out, self._give_up)
         self._urgent = False  # whether something other than copies of results and signs of life has come lately
-        self._doubts = False  # whether a rank was silent for longer than usual when we last looked
         self._asked_us: int | None = None  # when somebody last wanted something of us, beside a sign of our life
 
     # --- the control plane --------------------------------------------------------------------------------------------
@@ -94,7 +91,7 @@ class ParameterServer:
     def admitted(self, event: Admit, now_us: int, leaves: Iterable[Iterable[int]] | None = None) -> None:
         """The switches know the job: its workers may begin. Args: leaves: the ranks below each; None: not known."""
         self._admission.admitted(event, now_us, leaves)
-        self._look_out(now_us)
+        self._lookout.begin(now_us)
 
     def refused(self, event: Admit, reason: str) -> None:
         """The job could not be installed."""
@@ -106,7 +103,7 @@ class ParameterServer:
     # --- receiving ----------------------------------------------------------------------------------------------------
 
     def receive(self, bursts: Sequence[Burst], now_us: int) -> None:
-        self._look_at_clock(now_us)
+        self._lookout.look_at_clock(now_us)
         for burst in merged(bursts):
             if burst.data.shape[1] < HEADER_BYTES:
                 self.malformed += len(burst)
@@ -239,7 +236,7 @@ class ParameterServer:
                     joined = self._admission.join(request, address, now_us, room=len(packet))
                     spare = len(packet) - self._reply(address, head, joined, len(packet))
                     self._admission.answered(request, address, spare)
-                    self._look_out(now_us)
+                    self._lookout.begin(now_us)
                 case Describe():
                     known = job_status.may_ask(self.jobs, self.own_ip, address)
                     answer = job_status.answer(
@@ -305,7 +302,7 @@ class ParameterServer:
                 self._fail(job, "narrow", (member.rank,), detail)
                 return None
             case ReportTimeout():
-                gone = [m.rank for m in job.members.values() if m.leaving and self._is_silent(m, now_us)]
+                gone = [m.rank for m in job.members.values() if m.leaving and self._lookout.is_silent(m, now_us)]
                 if gone and request.switch is None:
                     self._fail(job, "lost", gone, GONE_WITH_SUMS)
                     return None
@@ -419,29 +416,6 @@ class ParameterServer:
         self._out.forget(job.number, job.epoch)
         self._events.append(Retire(job.number, job.epoch))
 
-    def next_timer_us(self) -> int | None:
-        live = any(job.state not in OVER for job in self.jobs.values())
-        return self._next_check_us if live else None
-
-    def _is_silent(self, member: Member, now_us: int) -> bool:
-        """Whether a member of a job that runs has not been heard of for too long."""
-        return now_us - member.heard_us > self.settings.dead_after_us
-
-    def _is_doubted(self, member: Member, now_us: int) -> bool:
-        """Whether a member has been silent for so long that it may have ended. (section 7.4)"""
-        return member.left_at is None and now_us - member.heard_us > SIGNS_MISSED * self.settings.alive_every_us
-
-    def doubts(self, now_us: int) -> bool:
-        """Whether to tell us of hosts that refuse what is sent there."""
-        return self._doubts and self.next_timer_us() is not None
-
-    def ports_closed(self, addresses: Collection[Address], now_us: int) -> None:
-        """Nobody has these ports any more, their hosts say. Where a rank is doubted anyway, it has ended."""
-        for job in self.jobs.values():
-            ended = [m.rank for m in job.members.values() if m.address in addresses and self._is_doubted(m, now_us)]
-            if ended and job.state not in OVER:
-                self._give_up(job, ended, ENDED)
-
     def _give_up(self, job: Job, ranks: Sequence[int], why: str) -> None:
         """Goes on without ranks that are gone: with the others, as far as the job does not run yet."""
         if job.state is State.RUNNING:
@@ -449,45 +423,20 @@ class ParameterServer:
         else:
             self._admission.drop(job, ranks)
 
-    def _look_out(self, now_us: int) -> None:
-        """There is a job whose ranks may fall silent."""
-        if self._next_check_us is None or self._next_check_us < now_us:
-            self._next_check_us = now_us + self.settings.alive_every_us
-
-    def _look_at_clock(self, now_us: int) -> None:
-        """Before anything follows from the time: whether we have not run, and could hear nobody."""
-        stood_us = stood_still_us(self.next_timer_us(), now_us)
-        if stood_us:
-            self._next_check_us = now_us
-            for job in self.jobs.values():
-                job.stood_still(stood_us, now_us)
+    def next_timer_us(self) -> int | None:
+        return self._lookout.next_timer_us()
 
     def handle_timer(self, now_us: int) -> None:
         """Looks for workers that have fallen silent."""
-        self._look_at_clock(now_us)
-        if self._next_check_us is None or now_us < self._next_check_us:
-            return
-        self._next_check_us = now_us + self.settings.alive_every_us
-        self._doubts = False
-        for job in self.jobs.values():
-            if job.state in OVER:
-                continue
-            bound_us = self.settings.dead_after_us if job.state is State.RUNNING else GONE_US
-            silent = [m.rank for m in job.members.values() if m.left_at is None and now_us - m.heard_us > bound_us]
-            if silent:
-                self._give_up(job, silent, f"not heard of for {bound_us / 1e6:.1f} s")
-                continue
-            doubted = [m for m in job.members.values() if self._is_doubted(m, now_us)]
-            if doubted:
-                self._doubts = True
-                # asks for nothing, but if nobody is there any more, the host refuses it
-                said = Progress(passed=job.sums.oldest_seq, ahead=job.ahead)
-                packet = encode(said, request=0, job=job.number, epoch=job.epoch, reply=True)
-                for member in doubted:
-                    # who has not spoken may be anybody, and gets no more than it has sent
-                    if member.has_spoken or member.spare_bytes >= len(packet):
-                        member.spare_bytes -= len(packet)
-                        self._out.append(Burst.of(member.address, packet))
+        self._lookout.handle_timer(now_us)
+
+    def doubts(self, now_us: int) -> bool:
+        """Whether to tell us of hosts that refuse what is sent there."""
+        return self._lookout.doubts and self.next_timer_us() is not None
+
+    def ports_closed(self, addresses: Collection[Address], now_us: int) -> None:
+        """Nobody has these ports any more, their hosts say. (section 7.4)"""
+        self._lookout.ports_closed(addresses, now_us)
 
     @property
     def has_more(self) -> bool:
