@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sa_atp.basics.errors import SaAtpError, UserError
 from sa_atp.basics.words import plural
-from sa_atp.cli.parts import deploy_tofino as _deploy_tofino
+from sa_atp.cli.parts import deploy_tofino
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def add(subparsers: Any) -> None:
         help="send ordinary traffic for an address or network to a port; may be repeated",
     )
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
-    _deploy_tofino.add_options(parser)
+    deploy_tofino.add_options(parser)
     parser.set_defaults(run=run)
 
 
@@ -96,8 +96,8 @@ def run(options: argparse.Namespace) -> int:
     if options.target == "tofino":
         if options.contributions not in (None, CONTRIBUTION_BITS):
             raise UserError(f"--contributions {options.contributions}: Tofino's programs have {CONTRIBUTION_BITS}")
-        return _deploy_tofino.run(options, connect(options), [_route(text) for text in options.route])
-    _deploy_tofino.refuse_options(options)
+        return deploy_tofino.run(options, connect(options), [_route(text) for text in options.route])
+    deploy_tofino.refuse_options(options)
     from sa_atp.switches import artefacts
     from sa_atp.switches.control import routes
 

@@ -44,7 +44,7 @@ def add(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from sa_atp.cli.parts import side_by_side as _side_by_side
+    from sa_atp.cli.parts import side_by_side
     from sa_atp.cli.parts.progress import TerminalProgress
     from sa_atp.cli.parts.results import save
     from sa_atp.lab import report
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     path = artefacts.plan_file(options.plan)
     plan = plans.placed(plan_files.load(path, options.overrides), options.backend, options.switch)
     folder = options.out or Path("runs") / f"{options.plan.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
-    beside = _side_by_side.check(plan, options.jobs, options.scheduler)
+    beside = side_by_side.check(plan, options.jobs, options.scheduler)
     if plan.sweep.key:
         return run_sweep(options, plan, path, folder)
     runner.check(plan, str(path))
@@ -90,11 +90,11 @@ def run_side_by_side(
 ) -> "RunResult":
     """Runs the policies and repetitions of a plan."""
     from sa_atp.basics.folders import make_folder
-    from sa_atp.cli.parts import side_by_side as _side_by_side
+    from sa_atp.cli.parts import side_by_side
 
     logs = folder / "logs"
     make_folder(logs)
-    ((_, result),) = _side_by_side.run(
+    ((_, result),) = side_by_side.run(
         {"": plan}, str(path), logs, progress, jobs=options.jobs, scheduler=options.scheduler
     )
     return result
@@ -102,12 +102,12 @@ def run_side_by_side(
 
 def run_sweep(options: argparse.Namespace, plan: "Plan", path: Path, folder: Path) -> int:
     """Runs the points of a sweep that the folder does not have yet."""
-    from sa_atp.cli.parts import sweep as _sweep
+    from sa_atp.cli.parts import sweep
     from sa_atp.cli.parts.progress import TerminalProgress
 
     try:
         with TerminalProgress() as progress:
-            numbers = _sweep.run(
+            numbers = sweep.run(
                 plan,
                 str(path),
                 folder,
@@ -117,7 +117,7 @@ def run_sweep(options: argparse.Namespace, plan: "Plan", path: Path, folder: Pat
                 scheduler=options.scheduler,
             )
     except KeyboardInterrupt:
-        done = _sweep.finished_points(folder)
+        done = sweep.finished_points(folder)
         if done:
             said = (
                 f"{plural(done, 'point')} of {len(plan.sweep.values)} finished, in {folder}: `--out {folder}` goes on"
@@ -127,10 +127,10 @@ def run_sweep(options: argparse.Namespace, plan: "Plan", path: Path, folder: Pat
         print(f"sa-atp: {said}", file=sys.stderr)
         raise
     if options.json:
-        print(_sweep.as_json(numbers, folder))
+        print(sweep.as_json(numbers, folder))
     else:
-        _sweep.print_numbers(plan, numbers, folder)
-    wrong = _sweep.wrong_sums(numbers)
+        sweep.print_numbers(plan, numbers, folder)
+    wrong = sweep.wrong_sums(numbers)
     if wrong:
         print(f"sa-atp: {plural(wrong, 'sum was', 'sums were')} wrong", file=sys.stderr)
     return 1 if wrong else 0

@@ -58,10 +58,10 @@ def run(options: argparse.Namespace) -> int:
         with tofino_stf.running(program, round(clock_s * 1e9)) as model:
             result = runner.run(test, Names.from_schema(model.schema), model)
     elif options.target == "bmv2":
-        from sa_atp.lab.packet_tests import bmv2 as bmv2_stf
+        from sa_atp.lab.packet_tests import bmv2
 
         names = Names.from_file(options.program)
-        with bmv2_stf.running(options.program, names) as switch:
+        with bmv2.running(options.program, names) as switch:
             result = runner.run(test, names, switch)
     else:
         from sa_atp.basics.folders import cache_folder

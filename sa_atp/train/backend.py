@@ -24,7 +24,6 @@ from torch._C._distributed_c10d import PrefixStore, Store  # torch.distributed h
 
 from sa_atp.basics.errors import UserError
 from sa_atp.basics.words import plural
-from sa_atp.protocol.job.errors import TransportError
 from sa_atp.train.by_gloo import COLLECTIVES, OTHERS, POINT_TO_POINT, collective, forwarding
 from sa_atp.train.ddp_state import SaAtpState
 from sa_atp.train.groups import beliefs, job_name
@@ -114,7 +113,6 @@ class SaAtpProcessGroup(dist.ProcessGroup):
             for device in _devices():
                 group._register_backend(torch.device(device), dist.ProcessGroup.BackendType.GLOO, self._gloo)
             group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
-        self._over: str | None = None  # what has ended the group
         self.state = SaAtpState.from_env(
             job=job_name(os.environ.get("SA_ATP_JOB", "default"), f"group {name}"), rank=rank, world_size=size,
             help="none", micro_batches=1, nonfinite="spread", agree=beliefs(ranks),
@@ -140,13 +138,11 @@ class SaAtpProcessGroup(dist.ProcessGroup):
 
     def shutdown(self) -> None:
         """Leaves the job; sums that are under way fail."""
-        self._over = self._over or "the process group was destroyed"
-        self.state.close()
+        self.state.close(for_good="the process group was destroyed")
 
     def abort(self) -> None:
         """Ends what is under way, here; the others hear that this rank has left."""
-        self._over = self._over or "the process group was aborted"
-        self.state.abort()
+        self.state.abort(for_good="the process group was aborted")
         self._inner.abort()
 
     # --- sums -----------------------------------------------------------------------------------------------------------
@@ -260,8 +256,6 @@ class SaAtpProcessGroup(dist.ProcessGroup):
         )
 
     def _sum(self, tensor: torch.Tensor, reduction: Reduction) -> TensorFuture:
-        if self._over is not None:
-            raise TransportError(self._over)
         if (set_since := self._gloo.options._timeout) != self._timeout:  # by PyTorch, which knows Gloo's only
             self._limit_sums(set_since)
         scale = 1.0 / self.size() if reduction.averages else 1.0

@@ -145,6 +145,8 @@ class SaAtpState:
     def communicator(self) -> Communicator:
         """The connection; joins the job when it is first asked for. Raises: UserError, TransportError."""
         with self._lock:
+            if self._over is not None:
+                raise TransportError(self._over)
             if self._communicator is None:
                 self._communicator = self._join()
                 self._finalizer = weakref.finalize(self, _close, self._communicator, os.getpid())
@@ -210,15 +212,19 @@ class SaAtpState:
                 )
             self._has_backup, self._of_backup = True, terms
 
-    def close(self) -> None:
-        """Leaves the job; the next gradient would join it again. Joining that is under way in another thread ends."""
-        self._end(Communicator.close)
+    def close(self, *, for_good: str | None = None) -> None:
+        """Leaves the job. Joining that is under way in another thread ends.
 
-    def abort(self) -> None:
-        """Ends everything at once: sums and joining that are under way fail. The next gradient would join again."""
-        self._end(Communicator.abort)
+        Args: for_good: why nobody joins any more; default: the next gradient would join again.
+        """
+        self._end(Communicator.close, for_good)
 
-    def _end(self, how: Callable[[Communicator], None]) -> None:
+    def abort(self, *, for_good: str | None = None) -> None:
+        """Ends everything at once: sums and joining that are under way fail. Args: as of `close`."""
+        self._end(Communicator.abort, for_good)
+
+    def _end(self, how: Callable[[Communicator], None], for_good: str | None) -> None:
+        self._over = self._over or for_good
         self._cancelled.set()
         with self._lock:
             self._cancelled.clear()
@@ -227,10 +233,8 @@ class SaAtpState:
             if self._communicator is not None:
                 how(self._communicator)
             self._communicator = self._finalizer = None
-            self._has_backup, self._of_backup = (
-                False,
-                {},
-            )  # whoever joins anew begins a new epoch, in which no step is known
+            # whoever joins anew begins a new epoch, in which no step is known
+            self._has_backup, self._of_backup = False, {}
             self.stages = {}
 
     def __enter__(self) -> Self:
@@ -276,6 +280,7 @@ class SaAtpState:
         self._has_backup = False
         self._of_backup = {}
         self._finalizer = None
+        self._over: str | None = None  # why nobody joins any more
 
     # --- checkpoints --------------------------------------------------------------------------------------------------
 

@@ -61,7 +61,8 @@ class Reduction:
 
 def factor_of(operation: Any) -> float:
     """The factor of PREMUL_SUM. Raises: UserError: not one number."""
-    factor = getattr(operation, "factor", None)
+    # which older releases of PyTorch tell only to what copies a reduction
+    factor = operation.factor if hasattr(operation, "factor") else operation.__getstate__()[1]
     if isinstance(factor, torch.Tensor) and factor.numel() == 1:
         factor = factor.item()
     if isinstance(factor, int | float):

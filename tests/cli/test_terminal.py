@@ -129,7 +129,7 @@ BUFFERED, UNBUFFERED = "", "1"
 PRINT_TABLE = """
 import sys
 from types import SimpleNamespace
-from sa_atp import cli, terminal
+from sa_atp import cli; from sa_atp.basics import terminal
 table = SimpleNamespace(run=lambda _: terminal.console().print("x"))
 cli.build_parser = lambda: SimpleNamespace(parse_args=lambda _: table)
 sys.exit(cli.main())

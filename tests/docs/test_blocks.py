@@ -22,7 +22,7 @@ REASONS = {
     "minutes": "takes minutes; a shorter run of the same kind is among those that are run",
     "bmv2": "needs BMv2",
     "p4c": "needs a P4 compiler, and perhaps its sources; scripts/compile --check runs where there is one",
-    "tofino": "needs a Tofino or its driver stack; the commands run against an in-process server in tests/tofino",
+    "tofino": "needs a Tofino or its driver stack; the commands run against an in-process server in tests/switches/tofino",
     "model": "needs the model of a Tofino; tests/switches/tofino/test_model.py does the same where it is there",
     "machines": "needs several machines",
     "fragment": "a part of a program, which examples show whole; its imports are run",

@@ -1,4 +1,4 @@
-"""Training steps in virtual time: what `train.step` decides, on a simulated cluster; every integer of every sum checked."""
+"""Training steps in virtual time: what `steps.step` decides, on a simulated cluster; every integer of every sum checked."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace

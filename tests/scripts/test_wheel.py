@@ -59,7 +59,7 @@ def test_programs_and_plans_are_found(installed: dict[str, str], tmp_path: Path)
     folder = Path(installed["PYTHONPATH"]) / "sa_atp" / "_data"
     said = python(
         "from pathlib import Path\n"
-        "from sa_atp import artefacts\n"
+        "from sa_atp.switches import artefacts\n"
         "from sa_atp.doctor import project\n"
         "print(artefacts.program(64).json_path)\n"
         "print(artefacts.plan_file(Path('topologies/demo.toml')))\n"
@@ -77,7 +77,7 @@ def test_programs_and_plans_are_found(installed: dict[str, str], tmp_path: Path)
 def test_what_is_missing_is_said_as_it_works_there(installed: dict[str, str], tmp_path: Path) -> None:
     """No index has this project, and there is no checkout: what it depends on is named, as its metadata say."""
     said = python(
-        "from sa_atp import needs; print(needs.checkout(), needs.how_to_install('torch'))", installed, tmp_path
+        "from sa_atp.basics import needs; print(needs.checkout(), needs.how_to_install('torch'))", installed, tmp_path
     )
     assert re.fullmatch(
         rf"None {re.escape(sys.executable)} -m pip install 'torch<3,>=2\.6' --extra-index-url \S+\n", said

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from sa_atp.basics import terminal
 from sa_atp.basics.errors import MissingPartError, UserError
-from sa_atp.cli.parts import side_by_side as _side_by_side
+from sa_atp.cli.parts import side_by_side
 from sa_atp.lab.plans.plan import Plan
 from sa_atp.lab.plans.sweep import Point, points, seconds_left
 from sa_atp.lab.report.text import digits, duration, policy_name
@@ -40,7 +40,7 @@ def run(
     from sa_atp.lab.runs import run_folder
 
     wanted = points(plan, path)
-    beside = _side_by_side.check(plan, jobs, scheduler)
+    beside = side_by_side.check(plan, jobs, scheduler)
     for point in wanted:
         runner.check(point.plan, path)
     with run_folder.claimed(folder, sum(run_folder.bytes_needed(point.plan) for point in wanted)):
@@ -66,7 +66,7 @@ def _run_side_by_side(
     missing = {f"{plan.sweep.key} = {p.value} ({p.folder})": p for p in wanted if done[p.folder] is None}
     progress(f"{len(missing)} of {len(wanted)} points to run")
     plans = {name: point.plan for name, point in missing.items()}
-    for name, result in _side_by_side.run(plans, path, folder, progress, jobs=jobs, scheduler=scheduler):
+    for name, result in side_by_side.run(plans, path, folder, progress, jobs=jobs, scheduler=scheduler):
         at = missing[name].folder
         try:
             report.write_report(result, folder / "points" / at)

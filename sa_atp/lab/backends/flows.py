@@ -280,7 +280,7 @@ class _Rank:
 
 
 class _Hashes:
-    """Of contributions and sums (train.fingerprint); what several ranks have is the same array, and hashed once."""
+    """Of contributions and sums (steps.fingerprint); what several ranks have is the same array, and hashed once."""
 
     def __init__(self, values: int, contributions: int) -> None:
         self._fingerprint = Fingerprint(values)

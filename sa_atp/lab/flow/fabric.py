@@ -1,4 +1,4 @@
-"""Who is attached to whom, as links of a flow network: the same star and tree that sim.world builds of switches.
+"""Who is attached to whom, as links of a flow network: the same star and tree that simulator.world builds of switches.
 
 star         workers ──> switch <── parameter server
 two-level    workers ──> leaf ──> spine <── parameter server

@@ -2,7 +2,7 @@
 
 Every contribution is rounded to integers with the exponent of its chunk, which follows from the last sum with the same key
 or is gathered; the integers are added; a chunk whose exponent does not fit is done again with a gathered one. What comes
-out is bit for bit what transport.operation comes to, since sums of integers do not depend on who has added which first.
+out is bit for bit what sums.operation comes to, since sums of integers do not depend on who has added which first.
 """
 
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ class Total:
     """Chunks that had to be done again."""
 
     def integers(self) -> tuple[Integers, Exponents]:
-        """As `transport.operation.Operation.integers`."""
+        """As `sums.operation.Operation.integers`."""
         return self.sums, self.exponents
 
 

@@ -1,4 +1,4 @@
-"""A worker on the flow network: what a step needs of its host, as `sim.worker.SimWorker` is with packets."""
+"""A worker on the flow network: what a step needs of its host, as `simulator.worker.SimWorker` is with packets."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True, eq=False)
 class FlowSum:
-    """A sum under way; see train.step.PendingSum."""
+    """A sum under way; see steps.step.PendingSum."""
 
     operation: Operation
     future: "Future[Values]"
@@ -69,7 +69,7 @@ class _Helping(Helping):
 
 
 class FlowWorker(Asking):
-    """See train.step.Host."""
+    """See steps.step.Host."""
 
     def __init__(self, job: FlowJob, rank: int) -> None:
         self.job = job
@@ -179,7 +179,7 @@ class FlowWorker(Asking):
 
     @property
     def _ahead_bytes(self) -> float:
-        """The most that is written ahead of the link, see net.send_pacer."""
+        """The most that is written ahead of the link, see net.loop.send_pacer."""
         return max(float(LEAST_BYTES), AHEAD_US * self._network.rate_mbps(self._up[0]) * BYTES_PER_US)
 
     def _behind_us(self) -> float:

@@ -1,4 +1,4 @@
-"""Workloads for many workers in one process: one model for all of them, or none. (train.step.Workload)
+"""Workloads for many workers in one process: one model for all of them, or none. (steps.step.Workload)
 
 All workers have the same weights after each step, and a gradient is a function of (seed, step, shard, micro-batch) and the
 weights. So one model computes each gradient once, whoever asks for it, and takes each update once.

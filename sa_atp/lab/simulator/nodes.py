@@ -115,7 +115,7 @@ class Host:
             self.clock.at(self._timer_us, self._timer)
 
     def _send(self, connection: Connection, uplink: Link) -> int | None:
-        """As net.driver does it; the queue of the host is that of its link.
+        """As net.loop.driver does it; the queue of the host is that of its link.
 
         Returns: when there will be room for what waits to be sent; None: nothing is held back.
         """

@@ -89,7 +89,7 @@ class JobState:
 
 
 class _Workload:
-    """Of a rank with help: what `train.step` trains with."""
+    """Of a rank with help: what `steps.step` trains with."""
 
     micro_batch_size = 1
 

@@ -24,7 +24,7 @@ class SendProgress:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a worker says of itself with every question; see wire.control.AboutStep."""
+    """What a worker says of itself with every question; see packets.control.AboutStep."""
 
     took_us: int = 0
     spent_us: int = 0

@@ -9,7 +9,7 @@ from sa_atp.protocol.help.assignment import Capacity
 from sa_atp.protocol.help.progress import Step, Worker
 
 LEAST_SENDING_US = 50_000  # below, no link is slow: a busy host is as long about its next packets
-WRITTEN_AHEAD_US = 25_000  # a link may be busy for so long with what has been written (net.send_pacer)
+WRITTEN_AHEAD_US = 25_000  # a link may be busy for so long with what has been written (net.loop.send_pacer)
 
 
 class Projection:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from helpers.cluster import Cluster, Reduction
 
-from sa_atp import protocol as transport
+from sa_atp import protocol
 from sa_atp.lab.simulator.network import LinkSettings
 from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.packets.control import Recall, encode
@@ -29,16 +29,16 @@ from sa_atp.switches.embedded.pipeline import Pipeline
 SERVER = ("127.0.0.1", UDP_PORT)
 SLOTS = 256
 SECOND_US = 1_000_000
-TRANSPORT = transport.__path__[0]
+CONNECTIONS = tuple(f"{protocol.__path__[0]}/{folder}/" for folder in ("job", "rank", "server"))
 
 
 def calls_of(action: Callable[[], object]) -> int:
-    """How many calls the transport's functions make and get in an action."""
+    """How many calls the functions of connections make and get in an action."""
     count = 0
 
     def note(frame: FrameType, event: str, argument: object) -> None:
         nonlocal count
-        count += event in ("call", "c_call") and frame.f_code.co_filename.startswith(TRANSPORT)
+        count += event in ("call", "c_call") and frame.f_code.co_filename.startswith(CONNECTIONS)
 
     sys.setprofile(note)
     try:

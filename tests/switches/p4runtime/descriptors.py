@@ -12,7 +12,7 @@ from pathlib import Path
 
 os.environ["PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION"] = "python"  # the only one that imports the package with protobuf 4
 
-FILE = Path(__file__).resolve().parents[3] / "sa_atp" / "p4runtime" / "p4runtime.binpb"
+FILE = Path(__file__).resolve().parents[3] / "sa_atp" / "switches" / "p4runtime" / "p4runtime.binpb"
 
 
 def found() -> bytes:

@@ -33,7 +33,7 @@ S_FIRST, S_JOB, S_EPOCH, S_CONGESTION, S_COLLISION, S_RARE, S_ITEMS = range(7)
  T_HEADROOM, T_LEAST, T_MOST, T_BITS_WORDS, T_ITEMS) = range(15)  # fmt: skip
 # what take finds
 OUT_FRESH, OUT_NEWEST, OUT_FLOWN, OUT_DONE, OUT_ACCEPTED, OUT_LAST_ACCEPTED, OUT_ITEMS = range(7)
-# of a chunk's history, see tensor.scaling.ChunkHistory
+# of a chunk's history, see numbers.scaling.ChunkHistory
 H_EXPONENT, H_FINEST, H_PATIENCE, H_CHANGED, H_ITEMS = range(5)
 
 
@@ -295,7 +295,7 @@ def take(
 
 
 def dequantise(sums: Any, exponents: Any, first: int, end: int, chunk_values: int, unknown: int, out: Any) -> None:
-    """Writes the values that integers stand for. (see tensor.quantise.dequantise)
+    """Writes the values that integers stand for. (see numbers.quantise.dequantise)
 
     Args:
         sums: int32[values or more]. exponents: int16[chunks]; unknown: where all are zero.
