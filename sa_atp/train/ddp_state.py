@@ -19,7 +19,7 @@ import torch.distributed as dist
 from sa_atp.basics.errors import UserError
 from sa_atp.basics.words import plural
 from sa_atp.net.communicator import Communicator, connect
-from sa_atp.protocol.job.errors import RefusedError
+from sa_atp.protocol.job.errors import RefusedError, TransportError
 from sa_atp.protocol.job.terms import Value
 from sa_atp.protocol.packets.message_fields import HelpMode
 from sa_atp.train.groups import beliefs, job_name, ranks_of

@@ -15,7 +15,7 @@ import sa_atp as package
 from sa_atp.basics import terminal
 from sa_atp.cli import main
 from sa_atp.cli.parts import progress as _progress
-from sa_atp.cli.parts import sweep as _sweep
+from sa_atp.cli.parts import sweep
 from sa_atp.lab.plans.plan import Plan
 from sa_atp.net.sockets.ports import Capture
 from sa_atp.protocol.packets.control import Alive, encode
@@ -89,7 +89,7 @@ def test_tables_of_sweeps(capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     cell = {"mean": 1.234, "ci95": [1.1, 1.3]}
     points = [{"value": 123456, "policies": dict.fromkeys(plan.run.policies, cell)}]
     numbers = {"key": "straggler.slowdown", "quantity": "mean iteration time", "points": points}
-    _sweep.print_numbers(plan, numbers, Path("runs/[a b]"))
+    sweep.print_numbers(plan, numbers, Path("runs/[a b]"))
     said = capsys.readouterr().out.replace("\u00a0", " ")
     [row] = [line for line in said.splitlines() if "123456" in line]
     assert row.count("1.23 s ± 100 ms") == len(plan.run.policies)
