@@ -1,7 +1,7 @@
 """Lightning, with gradients averaged in the switch: by the hook, or by the process-group backend.
 
-    sa-atp up -- torchrun --nproc-per-node 2 examples/recipes/lightning_digits.py
-    sa-atp up -- torchrun --nproc-per-node 2 examples/recipes/lightning_digits.py --backend
+sa-atp up -- torchrun --nproc-per-node 2 examples/recipes/lightning_digits.py
+sa-atp up -- torchrun --nproc-per-node 2 examples/recipes/lightning_digits.py --backend
 """
 
 import argparse

@@ -30,7 +30,7 @@ from sa_atp.net.promise import Callbacks, Promise, then_at_once
 from sa_atp.net.session import Asking, Session, Sum
 from sa_atp.net.sockets import mtu
 from sa_atp.net.sockets.udp import UdpSocket, segments
-from sa_atp.protocol.job.errors import RefusedError, TransportError
+from sa_atp.protocol.job.errors import RefusedError, TransportError, narrow_path
 from sa_atp.protocol.job.membership import Joining, JoinRequest, Membership
 from sa_atp.protocol.job.terms import Value
 from sa_atp.protocol.packets.control import Reply, Request
@@ -120,6 +120,10 @@ def connect(
     driver = Driver(joining, socket)
     while not joining.finished and not cancelled():
         driver.turn(0.5)
+        if (too_long := mtu.exceeded(socket)) is not None:  # what is stated in `agree` makes the question longer
+            to, needed, carried = too_long
+            driver.close()
+            raise RefusedError(narrow_path(f"rank {rank}", needed, "{}:{}".format(*to), carried))
     if joining.membership is None:
         driver.close()
         raise joining.error or TransportError(f"job {job!r}: joining was cancelled")

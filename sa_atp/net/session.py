@@ -232,8 +232,9 @@ class Session:
                 case Failed(error):
                     self.fail(error)
         if self.membership.help_mode is not HelpMode.NONE:
-            for sum_ in self._sums.values():
-                sum_.overtaken = sum_.overtaken or self.worker.is_overtaken(sum_.operation)
+            for operation in self.worker.overtaken():
+                if operation in self._sums:
+                    self._sums[operation].overtaken = True
 
     def _finish(self, sum_: Sum) -> None:
         try:

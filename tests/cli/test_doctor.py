@@ -74,7 +74,7 @@ def test_namespaces_and_veth_pairs_are_possible_where_bench_switch_makes_them(
     """Also for an ordinary user, whom the kernel may let be root of a user namespace."""
     pairs = "from sa_atp.lab.bench.switch.links import make_pairs; make_pairs([1])"
     for name, code in (("namespaces", ""), ("veth", pairs)):
-        code = f"from sa_atp.net import namespace; namespace.enter(); {code}"
+        code = f"from sa_atp.net.sockets import namespace; namespace.enter(); {code}"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
         assert findings[name]["ok"] == (done.returncode == 0), (findings[name], done.stderr)
 

@@ -92,7 +92,7 @@ def test_datagrams_that_are_too_long(how: list[str]) -> None:
 # Run in a namespace of its own: a switch at one end of a veth pair, and a host at the other whose interface is to cut TCP.
 OVER_VETH = """
 import runpy, subprocess, sys, threading, time
-from sa_atp.net import namespace
+from sa_atp.net.sockets import namespace
 namespace.enter()
 from sa_atp.lab.bench.switch.links import make_pairs
 make_pairs([1])

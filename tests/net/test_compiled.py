@@ -15,7 +15,7 @@ import json, sys
 from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numba.core import event
-from sa_atp.net import compiled
+from sa_atp.net.loop import compiled
 from sa_atp.net.communicator import connect
 
 class Heard(event.Listener):

@@ -13,7 +13,7 @@ from sa_atp.net.sockets import ethtool, namespace
 # Run in a namespace of its own, whose loopback interface nobody else uses.
 ON_LOOPBACK = """
 import json, sys
-from sa_atp.net import ethtool
+from sa_atp.net.sockets import ethtool
 before = ethtool.features("lo")
 ethtool.set_features("lo", json.loads(sys.argv[1]))
 after = ethtool.features("lo")
@@ -22,7 +22,7 @@ print(json.dumps([before, {name: on for name, on in after.items() if before[name
 # The same from outside, by a process that is in it.
 FROM_OUTSIDE = """
 import contextlib, json, subprocess, sys
-from sa_atp.net import ethtool, namespace
+from sa_atp.net.sockets import ethtool, namespace
 ours = ethtool.features("lo")
 with subprocess.Popen(namespace.inside(sys.executable, "-c", "print(flush=True); input()"),
                       stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:

@@ -144,7 +144,7 @@ def test_checksums_that_hosts_left_out_are_completed(payload: bytes) -> None:
 # Run in a process of its own, in a namespace of its own: a switch's port at one end of a veth pair, a host at the other.
 OVER_VETH = """
 import json, subprocess, sys, time
-from sa_atp.net import ethtool, namespace
+from sa_atp.net.sockets import ethtool, namespace
 namespace.enter()
 from sa_atp.lab.bench.switch.links import make_pairs
 make_pairs([1])

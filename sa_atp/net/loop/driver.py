@@ -282,11 +282,10 @@ class Driver:
                     os.read(self._wake_read, 4096)
                 self._woken = False  # before the calls are taken: later ones wake the loop again
             else:
-                # before what has arrived: whoever is heard of now has not ended
                 refused = self.socket.refused()
-                if refused:
-                    self.connection.ports_closed(refused, now_us())
                 received = self._receive()
+                if refused:  # after what has arrived: whoever is heard of now has not ended
+                    self.connection.ports_closed(refused, now_us())
         return received
 
     def _serve(self, *, contributions: bool = True) -> None:

@@ -50,6 +50,7 @@ IP_RECVERR, MSG_ERRQUEUE = 11, 0x2000
 REPORTED = (socket.IPPROTO_IP, IP_RECVERR)  # level and kind of the control message with what an ICMP message says
 # struct sock_extended_err: errno, origin, type and code; then who has sent the ICMP message, as struct sockaddr_in
 _EXTENDED_ERROR = struct.Struct("=IBBBxII2x2x4s8x")
+MOST_REFUSALS = 64  # that are looked at in a turn
 PORT_UNREACHABLE = (errno.ECONNREFUSED, 2, 3, 3)  # from ICMP (RFC 792)
 
 
@@ -214,7 +215,7 @@ class UdpSocket:
         What a router or a firewall in between says is left out: it does not know what goes on in the host.
         """
         found: set[Address] = set()
-        while self.reports_refusals:
+        for _ in range(MOST_REFUSALS if self.reports_refusals else 0):
             try:
                 _, control, _, address = self.socket.recvmsg(1, 256, MSG_ERRQUEUE)
             except OSError:  # there is no more

@@ -278,7 +278,8 @@ class Joining:
         """See `doubts`."""
 
     def next_timer_us(self) -> int | None:
-        silent_us = self._heard_us + self._answer_timeout_us
+        has_answered = self.waiting_for is not None
+        silent_us = self._heard_us + (self._server_timeout_us + 1 if has_answered else self._answer_timeout_us + 1)
         due = (self._requests.next_timer_us(), self._ask_again_us, self._deadline_us, silent_us)
         times = [t for t in due if t is not None]
         return None if self.finished else min(times)
@@ -315,7 +316,7 @@ class Joining:
                 )
             else:
                 self.error = self._silence(self._timeout_us)
-        elif silent_us > self._answer_timeout_us:
+        elif self.waiting_for is None and silent_us > self._answer_timeout_us:
             self.error = self._silence(self._answer_timeout_us)
         elif self._ask_again_us is not None and now_us >= self._ask_again_us:
             self._ask_again_us = None

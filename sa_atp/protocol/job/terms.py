@@ -56,7 +56,8 @@ def _short(text: str) -> str:
 def terms(world_size: int, micro_batches: int, help_mode: HelpMode, seats: int, agree: Stated) -> dict[str, str]:
     """Everything that ranks must say alike: name and value."""
     own = (str(world_size), str(micro_batches), ascii(help_mode.value), str(seats))
-    return {**dict(zip(OWN_NAMES, own, strict=True)), **agree}
+    # what a rank states besides can never stand for these, whatever a packet says
+    return {**agree, **dict(zip(OWN_NAMES, own, strict=True))}
 
 
 def difference(theirs: Stated, rank: int, ours: Stated, others: Sequence[int]) -> str | None:

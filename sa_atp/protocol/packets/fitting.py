@@ -6,7 +6,8 @@
 import msgspec
 from msgspec.structs import replace
 
-from sa_atp.protocol.packets.control import Failure, Refused, Reply, Waiting, encode, plain
+from sa_atp.protocol.packets.control import Failure, Refused, Reply, Waiting, plain
+from sa_atp.protocol.packets.spec import HEADER_BYTES
 
 
 def fitted(reply: Reply, room: int) -> Reply | None:
@@ -14,7 +15,7 @@ def fitted(reply: Reply, room: int) -> Reply | None:
 
     Returns: None: not even the least of it fits.
     """
-    too_many = len(encode(reply, request=0, reply=True)) - room
+    too_many = HEADER_BYTES + len(msgspec.json.encode(reply)) - room
     if too_many <= 0:
         return reply
     match reply:
@@ -26,6 +27,8 @@ def fitted(reply: Reply, room: int) -> Reply | None:
             return fitted(Failure(reason=reply.reason), room)
         case Waiting(refusal=str(text)):
             return fitted(replace(reply, refusal=_cut(text, too_many) or None), room)
+        case Waiting(differs=str(text)):
+            return fitted(replace(reply, differs=_cut(text, too_many) or None), room)
         case Waiting(missing=[*first, _]):
             return fitted(replace(reply, missing=first), room)
     return None

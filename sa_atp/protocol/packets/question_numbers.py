@@ -1,4 +1,4 @@
-"""The number of a question about a fragment, as a probe and its answer carry it. (protocol section 5.5)"""
+"""The number of a question about a fragment, as a probe and its answer carry it. (protocol section 5.4)"""
 
 from sa_atp.protocol.packets.spec import Flag
 

@@ -185,14 +185,15 @@ class Worker:
         groups = self._operations[operation].groups
         return groups[0].sent_share if groups else 0.0
 
-    def is_overtaken(self, operation: int) -> bool:
-        """Whether others do our part of an operation: some rank has all of its sums, or sums of it come although we have
+    def overtaken(self) -> list[int]:
+        """Open operations of which others do our part: some rank has all of the sums, or sums come although we have
         contributed nothing.
         """
-        begun = self._operations.get(operation)
-        if begun is None:
-            return False
-        return self._operations.is_complete(begun) or (not begun.groups and begun.missing_share < 1)
+        return [
+            operation.index
+            for operation in self._operations.active()
+            if self._operations.is_complete(operation) or (not operation.groups and operation.missing_share < 1)
+        ]
 
     def result(self, operation: int, out: Values) -> Operation:
         """Writes the sums of a done operation into float32[values]."""
@@ -410,9 +411,11 @@ class Worker:
 
     def ports_closed(self, addresses: Collection[Address], now_us: int) -> None:
         """Nobody has these ports any more, their hosts say. (section 7.4)"""
-        if self.membership.server_address in addresses:
+        self._look_at_clock(now_us)
+        member = self.membership
+        if member.server_address in addresses:
             self._server.port_closed(now_us)
-        elif self.membership.data_address in addresses:
+        if member.data_address in addresses and member.data_address != member.server_address:
             self._probe_timer.on_refused(now_us)
 
     def may_gather(self) -> int:

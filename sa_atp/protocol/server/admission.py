@@ -19,6 +19,7 @@ from sa_atp.protocol.server.registry import MAX_JOBS, OVER, Registry
 from sa_atp.protocol.server.server_events import Admit, Retire, ServerEvent, ServerSettings
 
 JOIN_MTU = IP_UDP_BYTES + JOIN_BYTES
+MOST_DIFFERS = 250  # characters of why a rank is refused that those hear who wait for it
 MOST_WAITING = 32  # jobs that one host has asked to join and that have not begun
 
 
@@ -88,9 +89,10 @@ class Admission:
             if job.state is State.RUNNING and not job.is_anybody_there(now_us):
                 self._fail(job, "restarted", (), f"{describe_ranks([rank])} has begun the job anew: connect anew")
             if job.state not in OVER:
-                reason = plain(f"job {asked.name!r}: {problem}")
-                job.differs = rank, reason
-                return Refused(reason=reason)
+                reason = f"job {asked.name!r}: {problem}"
+                if rank not in job.members:
+                    job.differs = rank, plain(reason, MOST_DIFFERS)
+                return Refused(reason=plain(reason))
             job.world_size, job.micro_batches, job.help_mode, job.seats, job.agree = wanted
             job.next_epoch()
         if job.differs is not None and job.differs[0] == rank:

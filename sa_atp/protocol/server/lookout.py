@@ -72,6 +72,7 @@ class Lookout:
 
     def ports_closed(self, addresses: Collection[Address], now_us: int) -> None:
         """Nobody has these ports any more, their hosts say. Where a rank is doubted anyway, it has ended."""
+        self.look_at_clock(now_us)
         for job in self._jobs.values():
             ended = [m.rank for m in job.members.values() if m.address in addresses and self._is_doubted(m, now_us)]
             if ended and job.state not in OVER:

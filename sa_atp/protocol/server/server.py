@@ -395,7 +395,9 @@ class ParameterServer:
 
         Returns: None: somebody has, or the switch is on the way to us.
         """
-        is_heard = any(m.held is not None or m.oldest != waiting.oldest for m in job.members.values() if m.waiting)
+        is_heard = any(
+            m.oldest not in (None, waiting.oldest) or (m.waiting and m.held is not None) for m in job.members.values()
+        )
         return None if is_heard else self._switch or None
 
     @property

@@ -312,6 +312,8 @@ class Keeper:
             if spec is not None:
                 self._jobs[job.number] = spec
                 wanted.append(job.number)
+            elif self._jobs.pop(job.number, None) is not None:  # it was served here before
+                self._over.add(job.number)
         try:
             return problems | self._write(wanted)
         except ControlError as error:  # it may have taken a part of it
@@ -339,6 +341,7 @@ class Keeper:
         """
         try:
             if self._client is not None and self._client.is_primary and self._client.cookie() == self._program.cookie:
+                self._write(())  # what could not be removed before
                 return None
         except ControlError:
             pass  # it is gone: perhaps it is back

@@ -108,7 +108,7 @@ def test_records_are_in_the_plans_order_whatever_ran_first(tmp_path: Path) -> No
 def test_what_a_worker_has_loaded_is_not_looked_through_again() -> None:
     """A full collection of all that PyTorch brings takes as long as a step, once in some hundred of them."""
     code = (
-        "import gc, sys; from sa_atp.lab.runs import plan_files, worker; "
+        "import gc, sys; from sa_atp.lab.backends import worker; from sa_atp.lab.plans import plan_files; "
         "worker.prepare({'plan': plan_files.parse(sys.argv[1], 'here').as_dict()}); "
         "print(gc.get_freeze_count(), len(gc.get_objects()))"
     )

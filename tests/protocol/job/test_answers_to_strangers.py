@@ -191,6 +191,7 @@ def test_every_other_question_has_room_for_the_news_of_a_restart() -> None:
 def test_what_is_cut_fits_and_is_understood(room: int, text: str, ranks: list[int]) -> None:
     replies: list[Any] = [
         Refused(reason=text), Failure(reason="lost", ranks=ranks, detail=text), Waiting(missing=ranks, refusal=text),
+        Waiting(missing=ranks, refusal=text, differs=text),
     ]  # fmt: skip
     for reply in replies:
         found = fitted(reply, room)

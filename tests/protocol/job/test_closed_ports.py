@@ -195,14 +195,16 @@ def live(worker: Worker, until_us: int, *, refuses_until_us: int) -> tuple[int |
     Returns: when the worker has given up, and what it said.
     """
     reports: list[ReportTimeout] = []
+    refuses_next_us = 0
     for now_us in range(0, until_us, 10_000):
         due_us = worker.next_timer_us()
         if due_us is not None and due_us <= now_us:
             worker.handle_timer(now_us)
         for burst in worker.transmit(now_us):
             if burst.address == SWITCH:
-                if now_us < refuses_until_us and worker.doubts(now_us):
+                if refuses_next_us <= now_us < refuses_until_us and worker.doubts(now_us):
                     worker.ports_closed({SWITCH}, now_us)
+                    refuses_next_us = now_us + 1_100_000  # a host does not say so more often, to all who ask together
                 continue
             for row, header in zip(burst.data, headers(burst.data), strict=True):
                 asked, number = decode_request(row.tobytes()), int(header["seq"])

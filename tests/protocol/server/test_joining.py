@@ -181,6 +181,21 @@ def test_what_the_protocol_needs_is_compared_in_the_same_way(
     assert answer == Refused(reason=f"job 'job': {said}: all ranks of a job must say the same")
 
 
+def test_what_a_packet_states_beside_its_fields_stands_for_none_of_them() -> None:
+    """Nobody who is no rank of a job ends it by saying that its terms are the job's."""
+    lobby = Lobby()
+    ranks = [lobby.ask(rank, 2) for rank in range(2)]
+    lobby.run(2.0)
+    assert all(rank.membership is not None for rank in ranks)
+    (job,) = lobby.server.jobs.values()
+    stranger = Join(
+        name="job", rank=2, world_size=3, micro_batches=1, help_mode=HelpMode.NONE, incarnation=1,
+        agree={"world_size": "2"},
+    )  # fmt: skip
+    lobby.server.receive([Burst.of(("10.0.0.9", 9), encode(stranger, request=1))], lobby.now_us)
+    assert (job.state, sorted(job.members)) == (State.RUNNING, [0, 1])
+
+
 def test_other_terms_wait_for_those_who_are_there_and_not_for_those_who_are_gone() -> None:
     lobby = Lobby()
     running = gathered(lobby, (0, 1), 2)

@@ -5,7 +5,6 @@ It is told what happens, and when; whoever looks at it brings the time. It asks 
 
 from sa_atp.protocol.rank.pace.timing import MAX_TIMEOUT_US, RoundTrip
 
-REFUSED_AGAIN_US = 10 * MAX_TIMEOUT_US  # a host that has refused nothing for so long takes packets again
 MOST_DOUBLINGS = 8  # of the time-out; the longest one is reached before
 
 
@@ -94,8 +93,10 @@ class ProbeTimer:
         return True
 
     def is_refused(self, now_us: int) -> bool:
-        """Whether the switch's host refuses packets: it has said so to one of the last questions."""
-        return self._refused_since_us is not None and now_us - self._refused_us <= REFUSED_AGAIN_US
+        """Whether the switch's host refuses packets: it has said so lately. Hosts say so once a second at most (RFC 1812,
+        section 4.3.2.8), to all who ask together.
+        """
+        return self._refused_since_us is not None and now_us - self._refused_us <= self._longest_refused_us // 2
 
     def stuck_us(self, now_us: int) -> int | None:
         """For how long there has been no progress, if that is longer than it may be, or the switch is gone for too long."""
@@ -103,6 +104,6 @@ class ProbeTimer:
         is_gone = (
             self._refused_since_us is not None
             and self.is_refused(now_us)
-            and now_us - self._refused_since_us > self._longest_refused_us
+            and min(stuck_us, self._refused_us - self._refused_since_us) > self._longest_refused_us
         )
         return stuck_us if is_gone or stuck_us > self.longest_us else None
