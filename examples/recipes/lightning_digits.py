@@ -56,8 +56,8 @@ def main() -> None:
             process_group_backend="gloo", ddp_comm_state=SaAtpState.from_env(), ddp_comm_hook=sa_atp_hook
         )
     trainer = lightning.Trainer(
-        accelerator="cpu", devices=int(os.environ["LOCAL_WORLD_SIZE"]), strategy=strategy, max_epochs=options.epochs, logger=False,
-        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+        accelerator="cpu", devices=int(os.environ["LOCAL_WORLD_SIZE"]), strategy=strategy, max_epochs=options.epochs,
+        logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
     )  # fmt: skip
     digits, dataset = Digits(), make_dataset()
     trainer.fit(digits, DataLoader(dataset, 32, shuffle=True), DataLoader(dataset, 64))

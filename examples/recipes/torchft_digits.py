@@ -2,8 +2,9 @@
 
     sa-atp up -- python examples/recipes/torchft_digits.py
 
-torchft forms the process group anew, a "quorum", whenever a replica comes or goes. Here each quorum is a job of the parameter
-server. The lighthouse, which says who is in a quorum, comes with torchft's wheel; this script starts one, and the replicas.
+torchft forms the process group anew, a "quorum", whenever a replica comes or goes. Here each quorum is a job of the
+parameter server. The lighthouse, which says who is in a quorum, comes with torchft's wheel; this script starts one, and
+the replicas.
 """
 
 import argparse

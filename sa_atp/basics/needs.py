@@ -126,6 +126,9 @@ OPTIONAL = {
     "mininet": ("mininet", "mininet"),
     "distributed": ("distributed", "cluster"),
     "p4runtime_sh": ("p4runtime-shell", "shell"),
+    "lightning": ("lightning", "recipes"),
+    "accelerate": ("accelerate", "recipes"),
+    "transformers": ("transformers", "recipes"),
 }
 # They ask for old versions of what others need in new ones: beside TensorBoard, protobuf can be right for one of them only.
 APART = ("p4runtime-shell",)
@@ -166,6 +169,8 @@ def how_to_install(*distributions: str) -> str:
     if root is None:
         return shlex.join(words)
     script = shlex.join([str(root / "scripts" / "demo"), *(["--mininet"] if "mininet" in extras.values() else [])])
+    if "recipes" in extras.values():
+        script = shlex.join([str(root / "scripts" / "test"), "--recipes"])
     return f"{script} sets up an environment that has it; into this one: {shlex.join(words)}"
 
 

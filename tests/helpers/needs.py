@@ -30,10 +30,19 @@ def _has_namespaces() -> str | None:
     return done.stderr.strip() if done.returncode else None
 
 
+def _has_torchft() -> str | None:
+    if os.environ.get("SA_ATP_TORCHFT"):
+        return None
+    return (
+        "SA_ATP_TORCHFT does not name the Python of an environment with torchft: docs/pytorch.md says how to make one"
+    )
+
+
 ABILITIES: dict[str, Callable[[], str | None]] = {
     "root": _is_root,
     "an ordinary user": _is_ordinary,
     "namespaces": _has_namespaces,
+    "torchft": _has_torchft,
 }
 
 
