@@ -26,7 +26,7 @@ def lines(python: str, *arguments: str) -> list[dict[str, Any]]:
     command = [sys.executable, "-m", "sa_atp", "up", "--", python, *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"')]
 
 
 @pytest.mark.parametrize(
