@@ -122,6 +122,7 @@ class SaAtpState:
         self.nonfinite = nonfinite
         self.batches = batches
         self.agree = dict(agree or {})
+        self._over: str | None = None  # why nobody joins any more
         self._forget_connection()
 
     @classmethod
@@ -280,7 +281,7 @@ class SaAtpState:
         self._has_backup = False
         self._of_backup = {}
         self._finalizer = None
-        self._over: str | None = None  # why nobody joins any more
+        self._over = None
 
     # --- checkpoints --------------------------------------------------------------------------------------------------
 
