@@ -55,6 +55,5 @@ def write_report(result: RunResult, folder: Path) -> list[Path]:
 def draw(result: RunResult, folder: Path) -> list[Path]:
     """Draws figures and report.html. Raises: MissingPartError without matplotlib; UserError as `write_report`."""
     drawn, left_out = figures.draw_all(result, folder)
-    captions = {kind.name: kind.caption for kind in figures.FIGURES}
-    page = html.render(result, [(path, captions[path.name]) for path in drawn], left_out)
-    return [*drawn, files.write_text(folder / "report.html", page)]
+    page = html.render(result, drawn, left_out)
+    return [*(figure.path for figure in drawn), files.write_text(folder / "report.html", page)]

@@ -10,8 +10,18 @@ import numpy as np
 from sa_atp.lab.report import comparing, findings, stats, stragglers, style
 from sa_atp.lab.report.gantt import timeline
 from sa_atp.lab.report.stats import PolicyStats, WorkerShare
-from sa_atp.lab.report.style import NothingToDrawError
-from sa_atp.lab.report.text import axis_unit, digits, duration, factor, number, plural, policy_name, situation
+from sa_atp.lab.report.style import NARROW, WIDE, Layout, NothingToDrawError
+from sa_atp.lab.report.text import (
+    axis_unit,
+    digits,
+    duration,
+    factor,
+    in_words,
+    number,
+    plural,
+    policy_name,
+    situation,
+)
 from sa_atp.lab.report.training import training
 from sa_atp.lab.runs.records import RunResult
 
@@ -27,32 +37,46 @@ class FigureKind:
     """A figure that a report has. Its function raises NothingToDrawError where the run lacks the data."""
 
     name: str
-    draw: Callable[[RunResult], "Figure"]
+    draw: Callable[[RunResult, Layout], "Figure"]
     caption: str
 
 
-def draw_all(result: RunResult, folder: Path) -> tuple[list[Path], dict[str, str]]:
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A figure that was drawn: its file, and as data URIs what a page shows of it on wide and on narrow screens."""
+
+    path: Path
+    caption: str
+    wide: str
+    narrow: str
+
+
+def draw_all(result: RunResult, folder: Path) -> tuple[list[Drawn], dict[str, str]]:
     """Writes all figures that the run has data for, and removes outdated ones that it has no data for.
 
-    Returns: the files; and for each that was not drawn, why not. Raises: MissingPartError without matplotlib; UserError.
+    Returns: the figures; and for each that was not drawn, why not. Raises: MissingPartError without matplotlib; UserError.
     """
     style.require_matplotlib()
     written, left_out = [], {}
     for kind in FIGURES:
         path = folder / kind.name
-        with style.applied():
-            try:
-                written.append(style.save(kind.draw(result), path))
-            except NothingToDrawError as reason:
-                left_out[kind.name] = str(reason)
-                path.unlink(missing_ok=True)
+        try:
+            with style.applied(WIDE):
+                made = kind.draw(result, WIDE)
+                style.save(made, path)
+                wide = style.as_uri(made)
+            with style.applied(NARROW):
+                written.append(Drawn(path, kind.caption, wide, style.as_uri(kind.draw(result, NARROW))))
+        except NothingToDrawError as reason:
+            left_out[kind.name] = str(reason)
+            path.unlink(missing_ok=True)
     return written, left_out
 
 
 # --- iteration_time.png -----------------------------------------------------------------------------------------------
 
 
-def iteration_time(result: RunResult) -> "Figure":
+def iteration_time(result: RunResult, layout: Layout = WIDE) -> "Figure":
     """Mean iteration time of each policy beside the fluid bound, and below how the steps are distributed."""
     shown = [each for each in stats.policies(result) if each.mean_s is not None]
     if not shown:
@@ -61,18 +85,22 @@ def iteration_time(result: RunResult) -> "Figure":
     longest_s = max(float(each.pooled_s.max()) for each in shown)
     longest_mean_s = max(each.mean_s or 0.0 for each in shown)
     same_axis = longest_s < 2.2 * longest_mean_s
-    height_in = 0.55 + 0.42 * len(shown) + 0.75 + 0.5 * len(shown)
-    made = style.figure(height_in, findings.iteration_time(result), _subtitle(result, shown))
-    panels = made.subplots(2, 1, sharex=same_axis, height_ratios=[0.42 * len(shown) + 0.1, 0.5 * len(shown) + 0.1])
-    _means(panels[0], result, shown, base)
-    _distributions(panels[1], shown)
-    end_s = max(_room_for_notes(result, shown, base), longest_s * 1.04 if same_axis else 0.0)
-    _time_axis(panels[0], end_s, labelled=not same_axis)
-    _time_axis(panels[1], end_s if same_axis else longest_s * 1.04, labelled=True)
+    row_in = 0.42 * max(1.0, max(_name(each, base, shown, layout).count("\n") for each in shown) * 0.7)
+    heights = [row_in * len(shown) + 0.1, 0.5 * len(shown) + 0.1]
+    height_in = sum(heights) + 1.1 + (0.5 if layout.is_narrow else 0.0)
+    made = style.figure(height_in, findings.iteration_time(result), _subtitle(result, shown), layout=layout)
+    panels = made.subplots(2, 1, sharex=same_axis, height_ratios=heights)
+    _means(panels[0], result, shown, base, layout)
+    _distributions(panels[1], shown, layout)
+    end_s = max(_room_for_notes(result, shown, base, layout), longest_s * 1.04 if same_axis else 0.0)
+    _time_axis(panels[0], end_s, layout, labelled=not same_axis)
+    _time_axis(panels[1], end_s if same_axis else longest_s * 1.04, layout, labelled=True)
     return made
 
 
-def _means(axes: "Axes", result: RunResult, shown: Sequence[PolicyStats], base: PolicyStats | None) -> None:
+def _means(
+    axes: "Axes", result: RunResult, shown: Sequence[PolicyStats], base: PolicyStats | None, layout: Layout
+) -> None:
     for y, each in enumerate(shown):
         mean = each.mean_s or 0.0
         axes.barh(y, mean, height=0.62, color=style.policy_colour(each.policy))
@@ -82,16 +110,25 @@ def _means(axes: "Axes", result: RunResult, shown: Sequence[PolicyStats], base: 
             below, above = max(0.0, mean - interval[0]), max(0.0, interval[1] - mean)
             axes.errorbar(mean, y, xerr=[[below], [above]], color=style.INK, capsize=3, lw=1.1)
             end = max(end, interval[1])
-        note = axes.annotate(duration(mean), (end, y), (6, 0), textcoords="offset points", va="center", weight="bold")
-        if against := _against(result, base, each):
+        against = _against(result, base, each, layout)
+        below = layout.is_narrow and bool(against)
+        note = axes.annotate(
+            duration(mean), (end, y), (6, 6 if below else 0), textcoords="offset points", va="center", weight="bold"
+        )
+        if below:
+            axes.annotate(against, (end, y), (6, -6), textcoords="offset points", va="center")
+        elif against:
             axes.annotate(against, (1, 0.5), (7, 0), xycoords=note, textcoords="offset points", va="center")
-    _labels(axes, shown, base)
-    axes.set_title("mean iteration time" + (" and its 95 % interval" if any(e.mean_interval_s for e in shown) else ""))
-    _bounds(axes, shown)
+    _labels(axes, shown, base, layout)
+    title = "mean iteration time" + (" and its 95 % interval" if any(e.mean_interval_s for e in shown) else "")
+    _bounds(axes, shown, title, layout)
 
 
-def _bounds(axes: "Axes", shown: Sequence[PolicyStats]) -> None:
-    """The fluid bound: one line where it is the same for all, else a mark on each bar; some updates are of less work."""
+def _bounds(axes: "Axes", shown: Sequence[PolicyStats], title: str, layout: Layout) -> None:
+    """The fluid bound: one line where it is the same for all, else a mark on each bar; some updates are of less work.
+
+    Args: title: of the panel, which stands beside what is said of the bound.
+    """
     bounds = {y: each.fluid_bound_s for y, each in enumerate(shown) if each.fluid_bound_s}
     texts = [duration(bound) for bound in bounds.values()]
     if len(set(texts)) > 1:
@@ -106,69 +143,98 @@ def _bounds(axes: "Axes", shown: Sequence[PolicyStats]) -> None:
         axes.axvline(bound, color=style.BOUND_COLOUR, lw=1.4, ls=(0, (4, 2)))
         about = f"fluid bound {duration(bound)} (devices alone: all work / all speed)"
     else:
-        return
-    axes.set_title(about, loc="right", color=style.BOUND_COLOUR, size=9.5)
+        about = ""
+    if about and layout.is_narrow:
+        about = layout.lines(about, 40)
+        line_in_points = 1.3 * layout.small
+        axes.annotate(about, (0, 1), (0, 4), xycoords="axes fraction", textcoords="offset points",
+                      color=style.BOUND_COLOUR, size=layout.small, annotation_clip=False)  # fmt: skip
+        axes.set_title(title, pad=8 + line_in_points * len(about.splitlines()))
+    else:
+        axes.set_title(title)
+        axes.set_title(about, loc="right", color=style.BOUND_COLOUR, size=layout.small)
 
 
-def _against(result: RunResult, base: PolicyStats | None, other: PolicyStats) -> str:
+def _against(result: RunResult, base: PolicyStats | None, other: PolicyStats, layout: Layout) -> str:
     """How a policy compares with the baseline; nothing for the baseline itself."""
     if base is None or other is base or not base.mean_s or not other.mean_s:
         return ""
     how = comparing.iterations(result, base, other)
     if how is None or not how.is_clear:
         return "about the same" if how is None or how.verdict == "same" else "no clear difference"
-    return f"{how.in_words()} ({factor(base.mean_s / other.mean_s)} as fast)"
+    return how.in_words() + ("" if layout.is_narrow else f" ({factor(base.mean_s / other.mean_s)} as fast)")
 
 
-def _room_for_notes(result: RunResult, shown: Sequence[PolicyStats], base: PolicyStats | None) -> float:
+def _room_for_notes(result: RunResult, shown: Sequence[PolicyStats], base: PolicyStats | None, layout: Layout) -> float:
     """Where the axis must end, in seconds, so that what is written behind the bars fits."""
     ends: list[float] = []
     for each in shown:
         end: float = max([each.mean_s or 0.0, *(each.mean_interval_s or ())])
-        characters = len(duration(each.mean_s)) + len(_against(result, base, each)) + 4
-        ends.append(end / (1 - min(0.6, characters * 0.0105)))  # a character takes about a hundredth of the width
+        mean, against = len(duration(each.mean_s)), len(_against(result, base, each, layout))
+        # a character takes about a hundredth of the width; on narrow screens there are two lines
+        share = 0.027 * (max(mean * 1.15, against) + 2) if layout.is_narrow else 0.0105 * (mean + against + 4)
+        ends.append(end / (1 - min(0.6, share)))
     return max(ends)
 
 
-def _distributions(axes: "Axes", shown: Sequence[PolicyStats]) -> None:
+def _distributions(axes: "Axes", shown: Sequence[PolicyStats], layout: Layout) -> None:
+    middle_y, half = (
+        (0.14, 0.22) if layout.is_narrow else (0.0, 0.33)
+    )  # of a row; what is written is above, or beside it
     for y, each in enumerate(shown):
         times = np.sort(each.pooled_s)
         if len(times) > MAX_POINTS:  # evenly spaced ranks, so that the shape and both ends stay
             times = times[np.linspace(0, len(times) - 1, MAX_POINTS).round().astype(int)]
         # a fixed sequence that spreads evenly: the picture is the same for the same run
         jitter = (np.arange(len(times)) * 0.618034 % 1.0 - 0.5) * 0.5
-        axes.scatter(times, y + jitter, s=13, color=style.policy_colour(each.policy), alpha=0.45, linewidths=0)
+        axes.scatter(
+            times,
+            y + middle_y + jitter * half / 0.33,
+            s=13 if half > 0.3 else 8,
+            color=style.policy_colour(each.policy),
+            alpha=0.45,
+            linewidths=0,
+        )
         low, middle, high, late = (stats.percentile(each.pooled_s, which) for which in (25, 50, 75, 99))
         if low is not None and high is not None:
-            axes.plot([low, high], [y, y], color=style.INK, lw=5, alpha=0.55, solid_capstyle="butt")
+            axes.plot([low, high], [y + middle_y] * 2, color=style.INK, lw=5, alpha=0.55, solid_capstyle="butt")
         if middle is not None:
-            axes.plot([middle, middle], [y - 0.33, y + 0.33], color=style.INK, lw=1.8)
+            axes.plot([middle, middle], [y + middle_y - half, y + middle_y + half], color=style.INK, lw=1.8)
         last = f"p99 {duration(late)}" if late is not None else f"longest {duration(float(each.pooled_s.max()))}"
-        text = f"median {duration(middle)}\n{last}" if middle is not None else last
-        axes.annotate(text, (1, y), (4, 0), xycoords=("axes fraction", "data"), textcoords="offset points",
-                      va="center", size=9, color=style.FAINT)  # fmt: skip
-    _labels(axes, shown, None)
+        lines = [f"median {duration(middle)}", last] if middle is not None else [last]
+        if layout.is_narrow:
+            axes.annotate(", ".join(lines), (0, y - 0.29), (3, 0), xycoords=("axes fraction", "data"),
+                          textcoords="offset points", va="center", size=7.5, color=style.FAINT)  # fmt: skip
+        else:
+            axes.annotate("\n".join(lines), (1, y), (4, 0), xycoords=("axes fraction", "data"),
+                          textcoords="offset points", va="center", size=9, color=style.FAINT)  # fmt: skip
+    _labels(axes, shown, None, layout)
     most, fewest = (pick(len(each.pooled_s) for each in shown) for pick in (max, min))
     dots = f"{MAX_POINTS} of {number(most)} steps (dots)" if most > MAX_POINTS else "every step (dot)"
     marks = [
         name for name, which in (("median (line)", 50), ("middle half (bar)", 25)) if fewest >= stats.values_for(which)
     ]
-    axes.set_title(" and ".join(filter(None, [", ".join([dots, *marks[:-1]]), *marks[-1:]])))
+    title = " and ".join(filter(None, [", ".join([dots, *marks[:-1]]), *marks[-1:]]))
+    axes.set_title(layout.lines(title, 38))
 
 
-def _labels(axes: "Axes", shown: Sequence[PolicyStats], base: PolicyStats | None) -> None:
-    names = [policy_name(e.policy) + ("\n(baseline)" if e is base and len(shown) > 1 else "") for e in shown]
-    axes.set_yticks(range(len(shown)), names)
+def _labels(axes: "Axes", shown: Sequence[PolicyStats], base: PolicyStats | None, layout: Layout) -> None:
+    axes.set_yticks(range(len(shown)), [_name(each, base, shown, layout) for each in shown])
     axes.set_ylim(len(shown) - 0.45, -0.55)
     style.quiet_y(axes)
 
 
-def _time_axis(axes: "Axes", end_s: float, *, labelled: bool) -> None:
+def _name(each: PolicyStats, base: PolicyStats | None, shown: Sequence[PolicyStats], layout: Layout) -> str:
+    """What a row is called."""
+    return layout.lines(policy_name(each.policy), 11) + ("\n(baseline)" if each is base and len(shown) > 1 else "")
+
+
+def _time_axis(axes: "Axes", end_s: float, layout: Layout, *, labelled: bool) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     scale, unit = axis_unit(end_s)
     axes.set_xlim(0, end_s or 1.0)
-    axes.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 2.5, 5, 10]))
+    axes.xaxis.set_major_locator(MaxNLocator(round(8 * layout.ticks), steps=[1, 2, 2.5, 5, 10]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / scale:g}"))
     axes.grid(axis="x")
     if labelled:
@@ -178,29 +244,45 @@ def _time_axis(axes: "Axes", end_s: float, *, labelled: bool) -> None:
 # --- who_did_what.png -------------------------------------------------------------------------------------------------
 
 
-def who_did_what(result: RunResult) -> "Figure":
+def who_did_what(result: RunResult, layout: Layout = WIDE) -> "Figure":
     """For each policy and worker, the mean seconds of a step that went into each activity."""
     shown = [(each, each.workers()) for each in stats.policies(result)]
     shown = [(each, workers) for each, workers in shown if workers]
     if not shown:
         raise NothingToDrawError("no iterations were recorded")
-    row_in = 0.34 if max(len(workers) for _, workers in shown) <= 8 else 0.22
-    heights = [row_in * len(workers) + 0.42 for _, workers in shown]
+    slow = [stragglers.notes(result, workers) for _, workers in shown]
+    few = max(len(workers) for _, workers in shown) <= 8
+    names = [_worker_labels(workers, why, layout, few=few) for (_, workers), why in zip(shown, slow, strict=True)]
+    row_in = max(0.34, 0.14 * stragglers.most_lines(names)) if few else 0.22
+    titles = [layout.lines(_policy_title(policy), 32) for policy, _ in shown]
+    heights = [
+        row_in * len(workers) + 0.42 + 0.16 * title.count("\n")
+        for (_, workers), title in zip(shown, titles, strict=True)
+    ]
     height_in = sum(heights) + 0.55
-    made = style.figure(
-        height_in, findings.who_did_what(result), f"Mean of each worker's step, {situation(result)}.", legend=1
-    )
+    kinds = {kind for _, workers in shown for w in workers for kind, s in w.seconds.items() if s > 0}
+    keys = style.activity_keys(kinds, slow=any(slow))
+    rows = style.legend_rows((str(key.get_label()) for key in keys), layout)
+    about = f"Mean of each worker's step, {situation(result)}."
+    if layout.is_narrow:
+        unused = any(worker.unused for _, workers in shown for worker in workers)
+        about += f" Right: micro-batches per step, own + helped{' (unused)' if unused else ''}."
+    made = style.figure(height_in, findings.who_did_what(result), about, legend=rows, layout=layout)
     panels = made.subplots(len(shown), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
     end_s = max(sum(worker.seconds.values()) for _, workers in shown for worker in workers) or 1.0
-    any_slow = False
-    for axes, (policy, workers) in zip(panels, shown, strict=True):
-        slow = stragglers.notes(result, workers)
-        any_slow |= bool(slow)
-        _stacks(axes, workers, slow, end_s, room_for_text=row_in > 0.3)
-        _who_labels(axes, policy, workers, slow, fine=row_in > 0.3)
-    kinds = {kind for _, workers in shown for w in workers for kind, s in w.seconds.items() if s > 0}
-    style.add_legend(made, style.activity_keys(kinds, slow=any_slow), height_in)
-    _time_axis(panels[-1], end_s * 1.01, labelled=False)
+    for n, axes in enumerate(panels):
+        workers = shown[n][1]
+        axes.set_title(titles[n], weight="bold")
+        _stacks(axes, workers, slow[n], end_s, layout, room_for_text=few)
+        size = layout.size if few else min(8.5, layout.size - 1.5)
+        axes.set_yticks(range(len(workers)), names[n], size=size)
+        for tick, worker in zip(axes.get_yticklabels(), workers, strict=True):
+            tick.set_fontweight("bold" if worker.worker in slow[n] else "normal")
+        _micro_batches(axes, workers, size - 1, layout)
+        axes.set_ylim(len(workers) - 0.5, -0.5)
+        style.quiet_y(axes)
+    style.add_legend(made, keys, height_in, layout)
+    _time_axis(panels[-1], end_s * 1.01, layout, labelled=False)
     panels[-1].set_xlabel(f"mean time per step ({axis_unit(end_s * 1.01)[1]})")
     for axes in panels:
         axes.grid(axis="x")
@@ -208,7 +290,13 @@ def who_did_what(result: RunResult) -> "Figure":
 
 
 def _stacks(
-    axes: "Axes", workers: list[WorkerShare], slow: Mapping[int, str], end_s: float, *, room_for_text: bool
+    axes: "Axes",
+    workers: list[WorkerShare],
+    slow: Mapping[int, str],
+    end_s: float,
+    layout: Layout,
+    *,
+    room_for_text: bool,
 ) -> None:
     """Args: slow: stragglers."""
     scale, unit = axis_unit(end_s * 1.01)
@@ -219,33 +307,42 @@ def _stacks(
         for kind in stats.ACTIVITIES:
             seconds = worker.seconds[kind]
             axes.barh(y, seconds, left=left, height=0.7, color=style.ACTIVITY_COLOURS[kind])
-            if room_for_text and seconds > 0.045 * end_s:
+            if room_for_text and seconds > (0.16 if layout.is_narrow else 0.045) * end_s:
                 colour = "white" if kind in ("compute", "send") else style.INK
                 axes.text(
-                    left + seconds / 2, y, _short(seconds / scale, unit), ha="center", va="center", size=9, color=colour
+                    left + seconds / 2,
+                    y,
+                    _short(seconds / scale, unit),
+                    ha="center",
+                    va="center",
+                    size=layout.size - 1,
+                    color=colour,
                 )
             left += seconds
 
 
-def _who_labels(
-    axes: "Axes", policy: PolicyStats, workers: list[WorkerShare], slow: Mapping[int, str], *, fine: bool
-) -> None:
-    """Args: slow: stragglers, and why they are."""
+def _policy_title(policy: PolicyStats) -> str:
     mean = f": mean iteration {duration(policy.mean_s)}" if policy.mean_s is not None else ""
-    axes.set_title(policy_name(policy.policy) + mean, weight="bold")
-    size = 10 if fine else 8.5
-    axes.set_yticks(range(len(workers)), [_worker_label(w, slow) for w in workers], size=size)
-    for tick, worker in zip(axes.get_yticklabels(), workers, strict=True):
-        tick.set_fontweight("bold" if worker.worker in slow else "normal")
+    shown = {worker.worker for worker in policy.workers()}
+    missing = sorted({i.worker for run in policy.runs for i in [*run.iterations, *run.intervals]} - shown)
+    who = f"worker {missing[0]}" if len(missing) == 1 else f"{in_words(len(missing))} workers"
+    return policy_name(policy.policy) + mean + (f"; no counted step of {who}" if missing else "")
+
+
+def _micro_batches(axes: "Axes", workers: list[WorkerShare], size: float, layout: Layout) -> None:
+    """How many micro-batches each worker has part in, at the right."""
     for y, worker in enumerate(workers):
-        text = f"{worker.own:.1f} own" + (f" + {worker.helped:.1f} helped" if worker.helped else "")
-        text += f", {worker.unused:.1f} unused" if worker.unused else ""
+        if layout.is_narrow:
+            text = f"{worker.own:.1f}" + (f" + {worker.helped:.1f}" if worker.helped else "")
+            text += f" ({worker.unused:.1f})" if worker.unused else ""
+        else:
+            text = f"{worker.own:.1f} own" + (f" + {worker.helped:.1f} helped" if worker.helped else "")
+            text += f", {worker.unused:.1f} unused" if worker.unused else ""
         axes.annotate(text, (1, y), (4, 0), xycoords=("axes fraction", "data"), textcoords="offset points",
-                      va="center", size=size - 1, color=style.FAINT)  # fmt: skip
-    axes.annotate("micro-batches per step", (1, 1), (4, 5), xycoords="axes fraction", textcoords="offset points",
-                  size=8.5, color=style.FAINT)  # fmt: skip
-    axes.set_ylim(len(workers) - 0.5, -0.5)
-    style.quiet_y(axes)
+                      va="center", size=size, color=style.FAINT)  # fmt: skip
+    if not layout.is_narrow:
+        axes.annotate("micro-batches per step", (1, 1), (4, 5), xycoords="axes fraction", textcoords="offset points",
+                      size=8.5, color=style.FAINT)  # fmt: skip
 
 
 def _short(value: float, unit: str) -> str:
@@ -253,9 +350,9 @@ def _short(value: float, unit: str) -> str:
     return f"{value:.0f}" if value >= 9.95 and unit != "s" else digits(value, 3 if value >= 9.95 else 2)
 
 
-def _worker_label(worker: WorkerShare, slow: Mapping[int, str]) -> str:
-    why = f" ({slow[worker.worker]})" if worker.worker in slow else ""
-    return f"worker {worker.worker}{why}"
+def _worker_labels(workers: list[WorkerShare], slow: Mapping[int, str], layout: Layout, *, few: bool) -> list[str]:
+    """Args: slow: stragglers, and why they are."""
+    return [stragglers.label(each.worker, slow.get(each.worker, ""), layout, few=few) for each in workers]
 
 
 def _subtitle(result: RunResult, shown: Sequence[PolicyStats]) -> str:
@@ -282,7 +379,9 @@ FIGURES: tuple[FigureKind, ...] = (
     FigureKind(
         "timeline.png",
         timeline,
-        "A few consecutive steps of each policy on the same time axis; thin lines are the beginnings of steps.",
+        "A few consecutive steps of each policy on the same time axis; thin lines are the beginnings of steps. "
+        "Between two steps a worker is in none: the testbed copies the sum and writes records. Nor is it in one before "
+        "its first step and after its last.",
     ),
     FigureKind(
         "training.png",

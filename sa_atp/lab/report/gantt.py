@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sa_atp.lab.report import findings, stats, stragglers, style
+from sa_atp.lab.report.gaps import BETWEEN, without_gaps
 from sa_atp.lab.report.stats import PolicyStats
-from sa_atp.lab.report.style import NothingToDrawError
+from sa_atp.lab.report.style import WIDE, Layout, NothingToDrawError
 from sa_atp.lab.report.text import axis_unit, duration, in_words, policy_name, situation, slower
 from sa_atp.lab.runs.records import Interval, PolicyRun, RunResult
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STEPS_OF_SLOWEST = 2
+FEW_WORKERS = 8  # so that their rows can be high
 MOST_STEPS = 12  # of the fastest policy: more would be too small to see
 
 
@@ -42,31 +44,42 @@ class Stretch:
         return sum(end <= end_s * 1.0001 for end in self.ends_s.values())
 
 
-def timeline(result: RunResult) -> "Figure":
+def timeline(result: RunResult, layout: Layout = WIDE) -> "Figure":
     """What each worker does over the same stretch of time under each policy; help and stragglers can be seen."""
     stretches = _stretches(result)
     if not stretches:
         raise NothingToDrawError("no intervals were recorded")
     end_s = _window_s(stretches)
-    workers = {s.policy.policy: _workers(s) for s in stretches}
-    row_in = 0.3 if max(map(len, workers.values())) <= 8 else 0.17
-    heights = [row_in * len(workers[s.policy.policy]) + 0.5 for s in stretches]
+    rows = [_rows(result, stretch, end_s) for stretch in stretches]
+    few = max(map(len, rows)) <= FEW_WORKERS
+    names = [[stragglers.label(row.worker, row.why, layout, few=few) for row in found] for found in rows]
+    row_in = max(0.3, 0.14 * stragglers.most_lines(names)) if few else 0.17
+    heights = [row_in * len(found) + 0.5 for found in rows]
     height_in = sum(heights) + 0.55
-    first = min(stretches[0].starts_s)
-    made = style.figure(height_in, _title(result, stretches, end_s), _subtitle(result, first), legend=1)
-    panels = made.subplots(len(stretches), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
-    kinds, slow, cancelled = set(), False, False
-    for axes, stretch in zip(panels, stretches, strict=True):
-        drawn = _draw(axes, stretch, workers[stretch.policy.policy], end_s, row_in)
-        kinds |= {i.kind for i in drawn}
-        cancelled |= any(_is_cancelled(i) for i in drawn)
-        slow |= _straggler_bands(axes, result, stretch, workers[stretch.policy.policy], end_s, row_in)
-        _step_lines(axes, stretch, end_s)
-    keys = style.activity_keys(kinds, slow=slow)
-    if cancelled:
+    shown = [_shown(stretch, end_s) for stretch in stretches]
+    keys = style.activity_keys(
+        {i.kind for found in shown for i in found}, slow=any(row.slow_s for found in rows for row in found)
+    )
+    if any(_is_cancelled(i) for found in shown for i in found):
         keys.append(_cancelled_key())
-    style.add_legend(made, keys, height_in)
-    _axis(panels[-1], end_s)
+    made = style.figure(
+        height_in,
+        _title(result, stretches, end_s),
+        _subtitle(result, min(stretches[0].starts_s), [i for found in shown for i in found]),
+        legend=style.legend_rows((str(key.get_label()) for key in keys), layout),
+        layout=layout,
+    )
+    panels = made.subplots(len(stretches), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+    for axes, stretch, intervals, found, texts in zip(panels, stretches, shown, rows, names, strict=True):
+        axes.set_title(policy_name(stretch.policy.policy), weight="bold", pad=16)
+        _draw(axes, stretch, intervals, found, end_s, layout)
+        axes.set_yticks(range(len(found)), texts, size=layout.size if few else layout.size - 2)
+        for tick, row in zip(axes.get_yticklabels(), found, strict=True):
+            tick.set_fontweight("bold" if row.why else "normal")
+        _step_lines(axes, stretch, end_s, layout)
+        _end(axes, intervals, stretch, len(found), end_s, layout)
+    style.add_legend(made, keys, height_in, layout)
+    _axis(panels[-1], end_s, layout)
     return made
 
 
@@ -136,85 +149,110 @@ def _window_s(stretches: Sequence[Stretch]) -> float:
     return max(1e-6, min([max(few), *many]))
 
 
-def _workers(stretch: Stretch) -> list[int]:
-    return sorted({i.worker for i in stretch.run.intervals})
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A worker of a policy: why it is a straggler in all steps shown, and from when to when it is one."""
+
+    worker: int
+    why: str
+    slow_s: list[tuple[float, float]]
 
 
-def _draw(axes: "Axes", stretch: Stretch, workers: list[int], end_s: float, row_in: float) -> list[Interval]:
-    """Bars of all intervals within the window. Returns: what was drawn."""
-    row = {worker: y for y, worker in enumerate(workers)}
-    shown = [
+def _rows(result: RunResult, stretch: Stretch, end_s: float) -> list[Row]:
+    """A worker is a straggler for as long as its device or its link is slow, or it pauses in the step."""
+    links = stragglers.slow_links(result)
+    slow = {(i.step, i.worker): i.slowdown for i in stretch.run.iterations if i.slowdown > 1}
+    paused = {(i.step, i.worker): 1.0 for i in stretch.run.intervals if i.kind == "pause"}
+    found = []
+    for worker in sorted({i.worker for i in stretch.run.intervals}):
+        steps = sorted(step for (step, who), (start, _) in stretch.spans_s.items() if who == worker and start < end_s)
+        factors = [f for step in steps if (f := slow.get((step, worker), paused.get((step, worker)))) is not None]
+        found_in: list[tuple[int, float, float]] = []
+        for step in steps:
+            if (step, worker) in slow or (step, worker) in paused or worker in links:
+                start, end = stretch.spans_s[step, worker]
+                found_in.append((step, max(0.0, min(start, end_s)), min(end, end_s)))
+        is_always = len(factors) == len(steps) and len(set(factors)) == 1 and factors[0] > 1
+        why = [slower(factors[0])] if is_always else []
+        why += [links[worker]] if worker in links else []
+        # what lies between two steps in which it is a straggler belongs to the first
+        following = {step: start for step, start, _ in found_in}
+        spans = [(start, max(end, following.get(step + 1, end))) for step, start, end in found_in]
+        found.append(Row(worker, ", ".join(why), spans))
+    return found
+
+
+def _shown(stretch: Stretch, end_s: float) -> list[Interval]:
+    """All intervals within the window."""
+    return [
         i
-        for i in stretch.run.intervals
+        for i in without_gaps(stretch.run)
         if i.end_us > stretch.origin_us and i.end_us > i.start_us and stretch.seconds(i.start_us) < end_s
     ]
+
+
+def _draw(
+    axes: "Axes", stretch: Stretch, shown: Sequence[Interval], rows: Sequence[Row], end_s: float, layout: Layout
+) -> None:
+    """Bars of intervals, and bands behind them."""
+    y = {row.worker: y for y, row in enumerate(rows)}
     bars: dict[tuple[int, str, bool], list[tuple[float, float]]] = defaultdict(list)
     for i in shown:
         start = max(0.0, stretch.seconds(i.start_us))
         bars[i.worker, i.kind, _is_cancelled(i)].append((start, min(stretch.seconds(i.end_us), end_s) - start))
+    for row in rows:
+        spans = [(start, end - start) for start, end in row.slow_s]
+        axes.broken_barh(spans, (y[row.worker] - 0.5, 1.0), facecolor=style.SLOW_COLOUR, lw=0, zorder=0)
     for (worker, kind, cancelled), spans in bars.items():
         # thin gaps show the micro-batches, unless they are so short that there would be nothing but gaps
-        gaps = kind != "wait" and sum(width for _, width in spans) / len(spans) > end_s / 250
+        is_work = kind not in ("wait", "between")
+        gaps = is_work and sum(width for _, width in spans) / len(spans) > end_s / (25 * layout.width_in)
         axes.broken_barh(
             spans,
-            (row[worker] - 0.36, 0.72),
+            (y[worker] - 0.36, 0.72),
             facecolor=style.ACTIVITY_COLOURS[kind],
             edgecolor="white" if gaps or cancelled else "none",
             linewidth=0.35 if gaps or cancelled else 0,
             hatch="//////" if cancelled else None,
         )
-    axes.set_ylim(len(workers) - 0.5, -0.5)
-    axes.set_title(policy_name(stretch.policy.policy), weight="bold", pad=16)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
     style.quiet_y(axes)
-    return shown
 
 
-def _straggler_bands(
-    axes: "Axes", result: RunResult, stretch: Stretch, workers: list[int], end_s: float, row_in: float
-) -> bool:
-    """A band behind a worker for as long as its device or its link is slow, or it pauses in the step. Returns: whether any
-    is.
-    """
-    links = stragglers.slow_links(result)
-    slow = {(i.step, i.worker): i.slowdown for i in stretch.run.iterations if i.slowdown > 1}
-    paused = {(i.step, i.worker): 1.0 for i in stretch.run.intervals if i.kind == "pause"}
-    labels, found = [], False
-    for y, worker in enumerate(workers):
-        steps = [step for (step, who), (start, _) in stretch.spans_s.items() if who == worker and start < end_s]
-        factors = [f for step in steps if (f := slow.get((step, worker), paused.get((step, worker)))) is not None]
-        for step in steps:
-            if (step, worker) in slow or (step, worker) in paused or worker in links:
-                start, end = stretch.spans_s[step, worker]
-                start, end = max(0.0, min(start, end_s)), min(end, end_s)
-                axes.broken_barh([(start, end - start)], (y - 0.5, 1.0), facecolor=style.SLOW_COLOUR, lw=0, zorder=0)
-                found = True
-        is_always = len(factors) == len(steps) and len(set(factors)) == 1 and factors[0] > 1
-        why = [slower(factors[0])] if is_always else []
-        why += [links[worker]] if worker in links else []
-        labels.append(f"worker {worker} ({', '.join(why)})" if why else f"worker {worker}")
-    axes.set_yticks(range(len(workers)), labels, size=10 if row_in > 0.2 else 8)
-    for tick, label in zip(axes.get_yticklabels(), labels, strict=True):
-        tick.set_fontweight("bold" if "(" in label else "normal")
-    return found
-
-
-def _step_lines(axes: "Axes", stretch: Stretch, end_s: float) -> None:
-    starts = [(step, at) for step, at in stretch.starts_s.items() if at < end_s * 0.985]
-    for n, (step, at) in enumerate(starts):
+def _step_lines(axes: "Axes", stretch: Stretch, end_s: float, layout: Layout) -> None:
+    """Where steps begin, and their numbers as far as there is room."""
+    size, free_s = min(8.5, layout.size - 1), 0.0
+    for n, (step, at) in enumerate((step, at) for step, at in stretch.starts_s.items() if at < end_s * 0.985):
         axes.axvline(at, color=style.INK, lw=0.8)
         text = f"step {step}" if n == 0 else str(step)
-        axes.annotate(text, (at, 1), (1, 3), xycoords=("data", "axes fraction"), textcoords="offset points",
-                      size=8.5, color=style.FAINT)  # fmt: skip
+        if at >= free_s:
+            axes.annotate(text, (at, 1), (1, 3), xycoords=("data", "axes fraction"), textcoords="offset points",
+                          size=size, color=style.FAINT)  # fmt: skip
+            free_s = at + _width_s(text, size, end_s, layout)
 
 
-def _axis(axes: "Axes", end_s: float) -> None:
+def _end(axes: "Axes", shown: Sequence[Interval], stretch: Stretch, rows: int, end_s: float, layout: Layout) -> None:
+    """Says why there is nothing more where a policy has no more steps."""
+    text, size = "the run is over", min(8.5, layout.size - 1)
+    over_s = max(stretch.seconds(i.end_us) for i in shown) if shown else 0.0
+    if end_s - over_s > _width_s(text, size, end_s, layout):
+        axes.annotate(text, (over_s, (rows - 1) / 2), (5, 0), textcoords="offset points", va="center", size=size,
+                      color=style.FAINT)  # fmt: skip
+
+
+def _width_s(text: str, size: float, end_s: float, layout: Layout) -> float:
+    """How much time a text covers, where the axis takes two thirds of the figure's width."""
+    return (0.62 * size * len(text) + 4) / (72 * layout.width_in * 0.66) * end_s
+
+
+def _axis(axes: "Axes", end_s: float, layout: Layout) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     scale, unit = axis_unit(end_s)
     axes.set_xlim(0, end_s)
-    axes.xaxis.set_major_locator(MaxNLocator(10, steps=[1, 2, 2.5, 5, 10]))
+    axes.xaxis.set_major_locator(MaxNLocator(round(10 * layout.ticks), steps=[1, 2, 2.5, 5, 10]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / scale:g}"))
-    axes.set_xlabel(f"time since the first of these steps began ({unit})")
+    axes.set_xlabel(f"time ({unit})" if layout.is_narrow else f"time since the first of these steps began ({unit})")
 
 
 def _is_cancelled(interval: Interval) -> bool:
@@ -250,8 +288,11 @@ def _title(result: RunResult, stretches: Sequence[Stretch], end_s: float) -> str
     return f"While {name} takes {in_words(steps)} step{'s' * (steps != 1)}, {other_name} takes {in_words(other_steps)}"
 
 
-def _subtitle(result: RunResult, first: int) -> str:
+def _subtitle(result: RunResult, first: int, shown: Sequence[Interval]) -> str:
     again = ", first repetition" if result.plan.run.repetitions > 1 else ""
     workers = result.plan.topology.workers
     who = f"The same {workers} workers" if workers > 1 else "The worker"
-    return f"{who} from step {first} on{again}, {situation(result)}."
+    between = (
+        " Between steps the testbed copies sums and writes records." if any(i.label == BETWEEN for i in shown) else ""
+    )
+    return f"{who} from step {first} on{again}, {situation(result)}.{between}"

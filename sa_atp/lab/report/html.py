@@ -1,14 +1,13 @@
 """report.html: everything on one page that needs nothing but itself."""
 
-import base64
 import shlex
 from collections.abc import Mapping, Sequence
 from html import escape
-from pathlib import Path
 from typing import Any
 
 from sa_atp.lab.report import comparing, findings, stats, table
-from sa_atp.lab.report.page import STYLE
+from sa_atp.lab.report.figures import Drawn
+from sa_atp.lab.report.page import NARROW_BELOW, STYLE
 from sa_atp.lab.report.summary import summarise
 from sa_atp.lab.report.text import NBSP, duration, factor, number, percent, policy_name
 from sa_atp.lab.runs.records import RunResult
@@ -18,13 +17,13 @@ MOST_SHOWN = 16  # of a plan's list, such as a trace; manifest.json has all
 
 def render(
     result: RunResult,
-    figures: Sequence[tuple[Path, str]] = (),
+    figures: Sequence[Drawn] = (),
     left_out: Mapping[str, str] | None = None,
 ) -> str:
     """The page of a run, without any reference to other files or hosts.
 
     Args:
-        figures: (PNG file, caption) in order.
+        figures: in order.
         left_out: why figures are missing, by their names.
     """
     summary = summarise(result)
@@ -37,7 +36,7 @@ def render(
         _headlines(result, summary),
         _notes(result, summary),
         "<h2>Figures</h2>",
-        *(_figure(path, caption) for path, caption in figures),
+        *map(_figure, figures),
         *(f"<p class=note>{escape(name)} is not drawn: {escape(why)}.</p>" for name, why in (left_out or {}).items()),
         "<h2>In numbers</h2>",
         _numbers(summary),
@@ -108,11 +107,12 @@ def _headlines(result: RunResult, summary: dict[str, Any]) -> str:
     return f"<section class=cards>{''.join(items)}</section>"
 
 
-def _figure(path: Path, caption: str) -> str:
-    data = base64.b64encode(path.read_bytes()).decode("ascii")
+def _figure(drawn: Drawn) -> str:
+    """Paper takes wide figures, whatever it measures in pixels."""
     return (
-        f'<figure><div><img src="data:image/png;base64,{data}" alt="{escape(caption)}"></div>'
-        f"<figcaption>{escape(caption)}</figcaption></figure>"
+        f'<figure><picture><source media="screen and (max-width: {NARROW_BELOW}px)" srcset="{drawn.narrow}">'
+        f'<img src="{drawn.wide}" alt="{escape(drawn.caption)}"></picture>'
+        f"<figcaption>{escape(drawn.caption)}</figcaption></figure>"
     )
 
 

@@ -1,5 +1,7 @@
 """The look of report.html: system fonts, one measure, no colours but those that mean something."""
 
+NARROW_BELOW = 800  # pixels: narrower screens get figures that are drawn for them
+
 STYLE = """\
 :root { color-scheme: light; --ink: #222; --faint: #666; --line: #ddd; --bad: #b22222; }
 * { box-sizing: border-box; }
@@ -21,9 +23,8 @@ h2 { margin: 48px 0 12px; padding-top: 12px; border-top: 1px solid var(--line); 
 .cards span { display: block; color: var(--faint); font-size: 14px; line-height: 1.4; }
 .cards .bad b { color: var(--bad); }
 figure { margin: 0 0 36px; }
-figure img { display: block; max-width: 100%; height: auto; }
-@media (max-width: 800px) { main { padding: 16px 12px 48px; } figure div { overflow-x: auto; }
-  figure img { width: 800px; max-width: none; } }
+figure img { display: block; width: 100%; max-width: 1200px; height: auto; }
+@media screen and (max-width: NARROW_BELOWpx) { main { padding: 16px 12px 48px; } figure img { max-width: 560px; } }
 figcaption { margin-top: 6px; color: var(--faint); font-size: 14px; max-width: 80ch; }
 table { border-collapse: collapse; font-size: 14px; }
 th { text-align: left; font-weight: 400; vertical-align: top; }
@@ -41,4 +42,4 @@ th { text-align: left; font-weight: 400; vertical-align: top; }
 pre { padding: 10px 14px; background: #f5f5f5; overflow-x: auto; white-space: pre-wrap; font-size: 14px;
   font-family: ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace; }
 @media print { main { max-width: none; padding: 0; } figure, tr { break-inside: avoid; } }
-"""
+""".replace("NARROW_BELOW", str(NARROW_BELOW))

@@ -2,9 +2,10 @@
 the plan.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from sa_atp.lab.report.stats import WorkerShare
+from sa_atp.lab.report.style import Layout
 from sa_atp.lab.report.text import slower
 from sa_atp.lab.runs.records import RunResult
 
@@ -39,3 +40,16 @@ def notes(result: RunResult, workers: Sequence[WorkerShare]) -> dict[int, str]:
         if why:
             found[worker.worker] = ", ".join(why)
     return found
+
+
+def label(worker: int, why: str, layout: Layout, *, few: bool) -> str:
+    """What figures call a worker. Args: why: it is a straggler, or nothing; few: rows are high enough for some lines."""
+    if not why:
+        return f"worker {worker}"
+    if not layout.is_narrow:
+        return f"worker {worker} ({why})"
+    return f"worker {worker}\n{layout.lines(why, 14)}" if few else f"{worker} ({why})"
+
+
+def most_lines(labels: Iterable[Iterable[str]]) -> int:
+    return max((text.count("\n") + 1 for texts in labels for text in texts), default=1)

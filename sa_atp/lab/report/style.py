@@ -1,13 +1,20 @@
 """The visual language of all figures: one colour per activity, one per policy, and how a figure is laid out.
 
-Activities wear the Okabe-Ito colours, which colour-blind readers can tell apart; waiting is grey, because it is nothing.
-Policies wear others (sa_atp/lab/policies), ATP grey. matplotlib is imported where it is used: the rest of the report does
-without.
+Activities wear the Okabe-Ito colours, which colour-blind readers can tell apart; waiting is grey, because it is nothing,
+and what lies between steps is a darker grey. Policies wear others (sa_atp/lab/policies), ATP grey. matplotlib is imported
+where it is used: the rest of the report does without.
+
+A figure of a run is drawn twice, in the layouts WIDE and NARROW: PNG files are wide, and report.html shows what fits the
+screen.
 """
 
+import base64
 import contextlib
+import io
+import itertools
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +33,7 @@ ACTIVITY_COLOURS = {
     "send": "#009E73",
     "wait": "#D5D5D5",
     "pause": "#CC79A7",
+    "between": "#8F8F8F",
 }
 ACTIVITY_LABELS = {
     "compute": "computes its own shard",
@@ -33,6 +41,7 @@ ACTIVITY_LABELS = {
     "send": "sends",
     "wait": "waits",
     "pause": "is paused",
+    "between": "in no step",
 }
 SLOW_COLOUR = "#F5CFCB"  # behind a worker whose device is slow
 SPARE_COLOURS = ("#6699CC", "#999933", "#661100", "#CC6677")  # of policies that this release does not know
@@ -40,9 +49,44 @@ BOUND_COLOUR = "#B22222"
 INK, FAINT = "#222222", "#6A6A6A"
 
 WIDTH_IN = 10.0
-ROW_CHARACTERS, KEY_CHARACTERS = 140, 6  # of a legend's row, and what a key takes beside its label
+KEY_CHARACTERS = 6  # what a key of a legend takes beside its label
 DPI = 120  # 1200 pixels wide: fits a laptop's screen at 100 %
+MOST_SVG_BYTES = 160_000  # a picture of more is embedded as PNG, which does not grow with what is drawn
 INSTALL = needs.how_to_install("matplotlib")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How much room a figure has. Sizes in points."""
+
+    width_in: float
+    size: float
+    """Of text."""
+    title_size: float
+    title_characters: int
+    """That fit in a line of the title; so for the others."""
+    subtitle_characters: int
+    legend_characters: int
+    ticks: float
+    """How many there are on an axis, as a share of those of a wide figure."""
+
+    @property
+    def is_narrow(self) -> bool:
+        return self.width_in < WIDTH_IN
+
+    @property
+    def small(self) -> float:
+        """Size of what is beside bars and in legends."""
+        return self.size - 0.5
+
+    def lines(self, text: str, characters: int) -> str:
+        """A label that takes one line where there is room, and else some of so many characters."""
+        return "\n".join(_balanced(text, characters)) if self.is_narrow else text
+
+
+WIDE = Layout(WIDTH_IN, 10.0, 13.0, 88, 136, 140, 1.0)
+# as wide as a telephone's screen, at four thirds of a pixel per point
+NARROW = Layout(3.9, 8.5, 10.5, 39, 56, 56, 0.55)
 
 
 class NothingToDrawError(Exception):
@@ -58,24 +102,22 @@ def require_matplotlib() -> None:
 
 
 @contextlib.contextmanager
-def applied() -> Iterator[None]:
+def applied(layout: Layout = WIDE) -> Iterator[None]:
     """The style, whatever the user's matplotlibrc says, while figures are made and saved."""
     import matplotlib.style
 
-    with matplotlib.style.context(["default", _SETTINGS]):
+    with matplotlib.style.context(["default", _SETTINGS, _sizes(layout)]):
         yield
 
 
 _SETTINGS: dict[str, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib
-    "font.size": 10,
     "text.color": INK,
     "axes.labelcolor": INK,
     "axes.edgecolor": "#999999",
     "axes.linewidth": 0.8,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.titlesize": 10.5,
     "axes.titlelocation": "left",
     "axes.axisbelow": True,
     "axes.unicode_minus": True,
@@ -89,7 +131,13 @@ _SETTINGS: dict[str, Any] = {
     "hatch.linewidth": 0.6,
     "figure.facecolor": "white",
     "savefig.facecolor": "white",
+    "svg.fonttype": "none",  # text is text
+    "svg.hashsalt": "sa_atp",
 }
+
+
+def _sizes(layout: Layout) -> dict[str, Any]:
+    return {"font.size": layout.size, "axes.titlesize": layout.size + 0.5}
 
 
 def policy_colour(policy: str) -> str:
@@ -97,24 +145,27 @@ def policy_colour(policy: str) -> str:
     return policies.colours().get(policy) or SPARE_COLOURS[sum(policy.encode()) % len(SPARE_COLOURS)]
 
 
-def figure(height_in: float, title: str, subtitle: str = "", *, legend: int = 0) -> "Figure":
+def figure(height_in: float, title: str, subtitle: str = "", *, legend: int = 0, layout: Layout = WIDE) -> "Figure":
     """An empty figure with its head: what is seen, how to read it, and room for a legend.
 
     Args: height_in: of what is below the head, in inches; legend: rows of it, see legend_rows.
     """
     from matplotlib.figure import Figure
 
-    titles, subtitles = _balanced(title, 88), _balanced(subtitle, 136)
-    head_in = 0.14 + 0.25 * len(titles) + 0.19 * len(subtitles) + (0.3 + 0.2 * (legend - 1) if legend else 0.06)
+    titles = _balanced(title, layout.title_characters)
+    subtitles = _balanced(subtitle, layout.subtitle_characters)
+    title_in, subtitle_in = 0.25 * layout.title_size / WIDE.title_size, 0.19 * layout.small / WIDE.small
+    head_in = 0.14 + title_in * len(titles) + subtitle_in * len(subtitles)
+    head_in += 0.3 + 0.2 * layout.small / WIDE.small * (legend - 1) if legend else 0.06
     whole_in = height_in + head_in
-    made = Figure(figsize=(WIDTH_IN, whole_in), dpi=DPI)
+    made = Figure(figsize=(layout.width_in, whole_in), dpi=DPI)
     y = whole_in - 0.12
     for line in titles:
-        made.text(0.012, y / whole_in, line, size=13, weight="bold", va="top")
-        y -= 0.25
+        made.text(0.012, y / whole_in, line, size=layout.title_size, weight="bold", va="top")
+        y -= title_in
     for line in subtitles:
-        made.text(0.012, (y - 0.01) / whole_in, line, size=9.5, color=FAINT, va="top")
-        y -= 0.19
+        made.text(0.012, (y - 0.01) / whole_in, line, size=layout.small, color=FAINT, va="top")
+        y -= subtitle_in
     made.set_layout_engine(
         "constrained", rect=(0.006, 0.0, 0.988, height_in / whole_in), w_pad=0.06, h_pad=0.05, hspace=0.04
     )
@@ -123,20 +174,34 @@ def figure(height_in: float, title: str, subtitle: str = "", *, legend: int = 0)
 
 def _balanced(text: str, width: int) -> list[str]:
     """Wraps a text so that no line is much shorter than the others."""
-    lines = textwrap.wrap(text, width)
-    while width > 20 and len(narrower := textwrap.wrap(text, width - 1)) == len(lines):
+    lines = textwrap.wrap(text, width, break_on_hyphens=False)
+    while width > 20 and len(narrower := textwrap.wrap(text, width - 1, break_on_hyphens=False)) == len(lines):
         lines, width = narrower, width - 1
     return lines
 
 
-def legend_rows(labels: Iterable[str]) -> int:
-    """How many rows a legend needs so that its keys fit beside each other."""
-    return -(-sum(len(label) + KEY_CHARACTERS for label in labels) // ROW_CHARACTERS)
+def legend_rows(labels: Iterable[str], layout: Layout = WIDE) -> int:
+    """How many rows a legend needs so that its keys fit beside each other. They are in columns, filled one by one."""
+    characters = [len(label) + KEY_CHARACTERS for label in labels]
+    for rows in range(1, len(characters)):
+        if sum(max(column) for column in _columns(characters, rows)) <= layout.legend_characters:
+            return rows
+    return len(characters)
 
 
-def add_legend(made: "Figure", handles: list[Any], height_in: float) -> None:
+def _columns(found: Sequence[int], rows: int) -> list[Sequence[int]]:
+    """How matplotlib deals keys to the columns of a legend: evenly, and the first ones get one more."""
+    columns = -(-len(found) // rows)
+    each, more = divmod(len(found), columns)
+    ends = [0]
+    for n in range(columns):
+        ends.append(ends[-1] + each + (n < more))
+    return [found[start:end] for start, end in itertools.pairwise(ends)]
+
+
+def add_legend(made: "Figure", handles: list[Any], height_in: float, layout: Layout = WIDE) -> None:
     """Keys between head and panels, in as many rows as they need. Args: height_in: as given to `figure`."""
-    rows = max(1, legend_rows(str(handle.get_label()) for handle in handles))
+    rows = max(1, legend_rows((str(handle.get_label()) for handle in handles), layout))
     whole_in = made.get_size_inches()[1]
     made.legend(
         handles=handles,
@@ -147,7 +212,7 @@ def add_legend(made: "Figure", handles: list[Any], height_in: float) -> None:
         handleheight=0.9,
         columnspacing=1.6,
         borderaxespad=0.1,
-        fontsize=9.5,
+        fontsize=layout.small,
     )
 
 
@@ -174,6 +239,24 @@ def save(made: "Figure", path: Path) -> Path:
     """Writes a PNG; the same figure gives the same bytes. Raises: UserError."""
 
     def write(part: Path) -> None:
-        made.savefig(part, format="png", dpi=DPI, metadata={"Software": None})
+        part.write_bytes(_png(made, DPI))
 
     return write_file(path, write)
+
+
+def as_uri(made: "Figure") -> str:
+    """A figure as a data URI: SVG with text that is text, or PNG where that would be too long."""
+    out = io.BytesIO()
+    made.savefig(out, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
+    # who lacks the font has another as wide, or a narrower one
+    text = out.getvalue().replace(b"'DejaVu Sans'", b"'DejaVu Sans', Verdana, Roboto, Arial, sans-serif")
+    if len(text) <= MOST_SVG_BYTES:
+        return "data:image/svg+xml;base64," + base64.b64encode(text).decode("ascii")
+    sharp = 2 if made.get_size_inches()[0] < WIDTH_IN else 1  # narrow screens have small pixels
+    return "data:image/png;base64," + base64.b64encode(_png(made, sharp * DPI)).decode("ascii")
+
+
+def _png(made: "Figure", dpi: int) -> bytes:
+    out = io.BytesIO()
+    made.savefig(out, format="png", dpi=dpi, metadata={"Software": None})
+    return out.getvalue()

@@ -7,6 +7,7 @@ A process is one repetition of one policy, a thread is one worker. Viewers choos
 from collections.abc import Iterator
 from typing import Any
 
+from sa_atp.lab.report.gaps import without_gaps
 from sa_atp.lab.report.text import policy_name
 from sa_atp.lab.runs.records import Interval, PolicyRun, RunResult
 
@@ -18,6 +19,7 @@ COLOURS = {
     "send": "rail_load",  # green
     "wait": "grey",
     "pause": "thread_state_uninterruptible",  # mauve
+    "between": "generic_work",  # a darker grey
 }
 
 
@@ -48,8 +50,9 @@ def _process(result: RunResult, pid: int, run: PolicyRun) -> Iterator[dict[str, 
     for step, start_us in sorted(starts.items()):
         yield {"name": f"step {step}", "cat": "step", "ph": "i", "s": "p", "ts": start_us, "pid": pid, "tid": 0}
     slow = {(i.worker, i.step): i.slowdown for i in run.iterations if i.slowdown > 1}
-    for interval in sorted(run.intervals, key=lambda i: (i.start_us, -i.end_us)):
-        yield _complete(pid, interval, slow.get((interval.worker, interval.step)))
+    for interval in sorted(without_gaps(run), key=lambda i: (i.start_us, -i.end_us)):
+        is_in_step = interval.kind != "between"
+        yield _complete(pid, interval, slow.get((interval.worker, interval.step)) if is_in_step else None)
 
 
 def _complete(pid: int, interval: Interval, slowdown: float | None) -> dict[str, Any]:
@@ -58,8 +61,9 @@ def _complete(pid: int, interval: Interval, slowdown: float | None) -> dict[str,
         args["what"] = interval.label
     if slowdown is not None:
         args["slowdown"] = slowdown
+    names = {"help": f"help: {interval.label}" if interval.label else "help", "between": "between steps"}
     return {
-        "name": f"help: {interval.label}" if interval.kind == "help" and interval.label else interval.kind,
+        "name": names.get(interval.kind, interval.kind),
         "cat": interval.kind,
         "ph": "X",
         "ts": interval.start_us,

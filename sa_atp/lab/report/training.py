@@ -8,7 +8,7 @@ import numpy as np
 from sa_atp.basics.arrays import Measurements
 from sa_atp.lab.report import findings, stats, style
 from sa_atp.lab.report.stats import PolicyStats
-from sa_atp.lab.report.style import NothingToDrawError
+from sa_atp.lab.report.style import WIDE, Layout, NothingToDrawError
 from sa_atp.lab.report.text import axis_unit, duration, percent, policy_name
 from sa_atp.lab.runs.records import Evaluation, PolicyRun, RunResult
 
@@ -22,36 +22,44 @@ Series = Callable[[PolicyRun], tuple[Measurements, Measurements]]
 """Of a repetition: seconds, and what was measured then."""
 
 
-def training(result: RunResult) -> "Figure":
+def training(result: RunResult, layout: Layout = WIDE) -> "Figure":
     """Held-out loss and accuracy against time; training loss alone where nothing was evaluated."""
     found = stats.policies(result)
     evaluated = [each for each in found if any(run.evaluations for run in each.runs)]
     if evaluated:
-        return _held_out(result, evaluated)
+        return _held_out(result, evaluated, layout)
     trained = [each for each in found if any(len(_training_loss(run)[0]) for run in each.runs)]
     if not trained:
         raise NothingToDrawError("neither evaluations nor losses were recorded")
     made = style.figure(
-        PANEL_IN,
+        _panel_in(layout),
         findings.training(result),
         "Nothing was evaluated on held-out samples in this run.",
-        legend=_legend_rows(trained),
+        legend=_legend_rows(trained, layout),
+        layout=layout,
     )
     axes = made.subplots(1, 1)
     _lines(axes, trained, _training_loss, "mean training loss of the step")
-    _finish([axes], trained, _training_loss, None)
-    style.add_legend(made, _keys(trained), PANEL_IN)
+    _finish([axes], trained, _training_loss, None, layout)
+    style.add_legend(made, _keys(trained), _panel_in(layout), layout)
     return made
 
 
-def _held_out(result: RunResult, shown: Sequence[PolicyStats]) -> "Figure":
-    made = style.figure(PANEL_IN, findings.training(result), _subtitle(result, shown), legend=_legend_rows(shown))
-    left, right = made.subplots(1, 2)
+def _panel_in(layout: Layout) -> float:
+    return 2.7 if layout.is_narrow else PANEL_IN
+
+
+def _held_out(result: RunResult, shown: Sequence[PolicyStats], layout: Layout) -> "Figure":
+    """Loss and accuracy beside each other, or below each other where it is narrow."""
+    height_in = _panel_in(layout) * (2 if layout.is_narrow else 1)
+    rows = _legend_rows(shown, layout)
+    made = style.figure(height_in, findings.training(result), _subtitle(result, shown), legend=rows, layout=layout)
+    left, right = made.subplots(2, 1) if layout.is_narrow else made.subplots(1, 2)
     _lines(left, shown, _series("loss"), "held-out loss (cross-entropy)")
     _lines(right, shown, _series("accuracy"), "held-out accuracy")
-    _finish([left, right], shown, _series("loss"), _enough_s(result, shown))
-    _target(right, result, shown)
-    style.add_legend(made, _keys(shown), PANEL_IN)
+    _finish([left, right], shown, _series("loss"), _enough_s(result, shown), layout)
+    _target(right, result, shown, layout)
+    style.add_legend(made, _keys(shown), height_in, layout)
     return made
 
 
@@ -69,7 +77,7 @@ def _lines(axes: "Axes", shown: Sequence[PolicyStats], series: Series, title: st
     axes.grid()
 
 
-def _target(axes: "Axes", result: RunResult, shown: Sequence[PolicyStats]) -> None:
+def _target(axes: "Axes", result: RunResult, shown: Sequence[PolicyStats], layout: Layout) -> None:
     """The target accuracy as a line, and when each policy reached it."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
@@ -80,7 +88,7 @@ def _target(axes: "Axes", result: RunResult, shown: Sequence[PolicyStats]) -> No
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
     axes.axhline(target, color=style.BOUND_COLOUR, lw=1.2, ls=(0, (4, 2)))
     # above the panel, where no curve can cross it
-    axes.set_title(f"target {percent(target)}", loc="right", color=style.BOUND_COLOUR, size=9.5)
+    axes.set_title(f"target {percent(target)}", loc="right", color=style.BOUND_COLOUR, size=layout.small)
     bottom, top = axes.get_ylim()
     for n, each in enumerate(shown):
         time = each.time_to_accuracy_s(target)
@@ -89,16 +97,18 @@ def _target(axes: "Axes", result: RunResult, shown: Sequence[PolicyStats]) -> No
         axes.plot([time, time], [bottom, target], color=style.policy_colour(each.policy), lw=1.0, ls=":")
         axes.plot([time], [target], "o", color=style.policy_colour(each.policy), ms=6, mec="white", mew=1, zorder=5)
         y = bottom + (top - bottom) * (0.05 + min(0.085, 0.85 / len(shown)) * n)
-        right = time > 0.72 * axes.get_xlim()[1]
+        right = time > (0.5 if layout.is_narrow else 0.72) * axes.get_xlim()[1]
         axes.annotate(
             f"{policy_name(each.policy)} {duration(time)}", (time, y), (-5 if right else 5, 0),
-            textcoords="offset points", ha="right" if right else "left", va="center", size=9.5,
+            textcoords="offset points", ha="right" if right else "left", va="center", size=layout.small,
             color=style.policy_colour(each.policy),
             bbox={"boxstyle": "square,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.85},
         )  # fmt: skip
 
 
-def _finish(panels: Sequence["Axes"], shown: Sequence[PolicyStats], series: Series, end_s: float | None) -> None:
+def _finish(
+    panels: Sequence["Axes"], shown: Sequence[PolicyStats], series: Series, end_s: float | None, layout: Layout
+) -> None:
     """Axes of time, which end at `end_s` or else with the last point, and of loss, which begin at zero."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
@@ -107,7 +117,7 @@ def _finish(panels: Sequence["Axes"], shown: Sequence[PolicyStats], series: Seri
     scale, unit = axis_unit(end_s)
     for axes in panels:
         axes.set_xlim(0, end_s)
-        axes.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 2.5, 5, 10]))
+        axes.xaxis.set_major_locator(MaxNLocator(max(5, round(7 * layout.ticks)), steps=[1, 2, 2.5, 5, 10]))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / scale:g}"))
         axes.set_xlabel(f"time since the first step began ({unit})")
     losses = np.concatenate([values for _, values in points])
@@ -156,8 +166,8 @@ def _dashes(number: int, shown: Sequence[PolicyStats]) -> Any:
     return (0, (4, 1.5)) if len(shown) > FEW and number % 2 else "-"
 
 
-def _legend_rows(shown: Sequence[PolicyStats]) -> int:
-    return style.legend_rows(policy_name(each.policy) for each in shown)
+def _legend_rows(shown: Sequence[PolicyStats], layout: Layout) -> int:
+    return style.legend_rows((policy_name(each.policy) for each in shown), layout)
 
 
 def _subtitle(result: RunResult, shown: Sequence[PolicyStats]) -> str:

@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 from sa_atp.lab.plans.plan import Plan
 
-IntervalKind = Literal["compute", "help", "send", "wait", "pause"]
+IntervalKind = Literal["compute", "help", "send", "wait", "pause", "between"]
+"""between: the worker is in no step. Reports find these intervals (`report.gaps`); run.json has those of steps."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,54 @@ def _cancelled() -> RunResult:
     return found
 
 
+def gaps() -> RunResult:
+    """As on a real machine: workers begin after each other, and 20 ms and more lie between a worker's steps."""
+    found = synthetic.result(steps=8)
+    for run in found.runs:
+        run.intervals = [
+            replace(i, start_us=i.start_us + late_us, end_us=i.end_us + late_us)
+            for i in run.intervals
+            for late_us in [20_000 * i.step + 3_000 * i.worker]
+        ]
+        run.iterations = [replace(i, end_s=i.end_s + 0.02 * i.step + 0.003 * i.worker) for i in run.iterations]
+    return found
+
+
+def crowded_steps() -> RunResult:
+    """Every second step of a policy is over in no time, so that the numbers of steps have no room beside each other."""
+    found = synthetic.result(steps=12)
+    for run in found.runs[1:]:
+        ends = sorted({i.end_s for i in run.iterations})
+        starts, at = {}, 0.0
+        for step, (start, end) in enumerate(zip([0.0, *ends], ends, strict=False)):
+            starts[step] = start, at
+            at += (end - start) * (0.01 if step % 2 else 1)
+
+        def moved(step: int, time_s: float, starts: dict[int, tuple[float, float]] = starts) -> float:
+            start, begins = starts[step]
+            return begins + (time_s - start) * (0.01 if step % 2 else 1)
+
+        run.intervals = [
+            replace(
+                i,
+                start_us=round(1e6 * moved(i.step, i.start_us / 1e6)),
+                end_us=round(1e6 * moved(i.step, i.end_us / 1e6)),
+            )
+            for i in run.intervals
+        ]
+        run.iterations = [replace(i, end_s=moved(i.step, i.end_s)) for i in run.iterations]
+        run.evaluations = [replace(e, time_s=moved(e.step, e.time_s)) for e in run.evaluations]
+    return found
+
+
+def late_worker() -> RunResult:
+    """Where workers are not in step, a slow one may have finished none that counts."""
+    found = synthetic.result(steps=8)
+    run = found.runs[1]
+    run.iterations = [i for i in run.iterations if i.worker != 3 or i.step == 0]
+    return found
+
+
 def _no_intervals() -> RunResult:
     found = synthetic.result(steps=6)
     for run in found.runs:
@@ -179,6 +227,9 @@ CASES: dict[str, Callable[[], RunResult]] = {
     "all are slow": _straggler(workers=(0, 1, 2, 3)),
     "no evaluations": lambda: synthetic.result(evaluate=False, steps=6),
     "cancelled work": _cancelled,
+    "gaps between steps": gaps,
+    "crowded steps": crowded_steps,
+    "late worker": late_worker,
     "no intervals": _no_intervals,
     "repetitions are alike": _alike,
     "no losses": _no_losses,

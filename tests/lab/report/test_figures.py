@@ -1,5 +1,6 @@
 """Figures of every kind of run: they are drawn, nothing is cut off, and no text lies on another."""
 
+import base64
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from sa_atp.lab import policies
 from sa_atp.lab.report import figures, style
 from sa_atp.lab.report.figures import FIGURES, FigureKind
-from sa_atp.lab.report.style import NothingToDrawError
+from sa_atp.lab.report.style import NARROW, WIDE, Layout, NothingToDrawError
 from sa_atp.lab.runs.records import RunResult
 
 from . import synthetic
@@ -24,12 +25,12 @@ NOT_DRAWN = {
 }  # fmt: skip
 
 
-def drawn(kind: FigureKind, result: RunResult) -> Any:
+def drawn(kind: FigureKind, result: RunResult, layout: Layout = WIDE) -> Any:
     """A figure on a canvas, laid out."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    with style.applied():
-        made = kind.draw(result)
+    with style.applied(layout):
+        made = kind.draw(result, layout)
         FigureCanvasAgg(made).draw()
     return made
 
@@ -49,15 +50,16 @@ def texts(made: Any) -> list[tuple[str, Any]]:
     return [(t.get_text(), Text.get_window_extent(t, renderer)) for t in found]
 
 
+@pytest.mark.parametrize("layout", [WIDE, NARROW], ids=["wide", "narrow"])
 @pytest.mark.parametrize("name", [name for name in CASES if name != "many steps"])
-def test_nothing_is_cut_off_and_nothing_overlaps(name: str) -> None:
+def test_nothing_is_cut_off_and_nothing_overlaps(name: str, layout: Layout) -> None:
     result = CASES[name]()
     for kind in FIGURES:
         if (name, kind.name) in NOT_DRAWN:
             with pytest.raises(NothingToDrawError):
-                drawn(kind, result)
+                drawn(kind, result, layout)
             continue
-        made = drawn(kind, result)
+        made = drawn(kind, result, layout)
         written = texts(made)
         for n, (text, box) in enumerate(written):
             inside = box.x0 >= 0 and box.y0 >= 0 and box.x1 <= made.bbox.width and box.y1 <= made.bbox.height
@@ -72,15 +74,16 @@ def test_many_steps_stay_a_small_picture(tmp_path: Path) -> None:
     written, left_out = figures.draw_all(CASES["many steps"](), tmp_path)
     assert len(written) == 4
     assert not left_out
-    assert all(path.stat().st_size < 400_000 for path in written)
+    assert all(each.path.stat().st_size < 400_000 for each in written)
+    assert all(len(uri) < 500_000 for each in written for uri in (each.wide, each.narrow))
 
 
 def test_the_same_run_gives_the_same_bytes(tmp_path: Path) -> None:
     result = synthetic.result(steps=6)
     kind = FIGURES[0]
     with style.applied():
-        first = style.save(kind.draw(result), tmp_path / "a.png").read_bytes()
-        second = style.save(kind.draw(result), tmp_path / "b.png").read_bytes()
+        first = style.save(kind.draw(result, WIDE), tmp_path / "a.png").read_bytes()
+        second = style.save(kind.draw(result, WIDE), tmp_path / "b.png").read_bytes()
     assert first == second
     assert first.startswith(b"\x89PNG")
 
@@ -88,7 +91,7 @@ def test_the_same_run_gives_the_same_bytes(tmp_path: Path) -> None:
 def test_a_figure_that_can_no_longer_be_drawn_does_not_stay(tmp_path: Path) -> None:
     (tmp_path / "timeline.png").write_bytes(b"old")
     written, left_out = figures.draw_all(CASES["no intervals"](), tmp_path)
-    assert sorted(p.name for p in written) == ["iteration_time.png", "training.png", "who_did_what.png"]
+    assert sorted(each.path.name for each in written) == ["iteration_time.png", "training.png", "who_did_what.png"]
     assert left_out == {"timeline.png": "no intervals were recorded"}
     assert not (tmp_path / "timeline.png").exists()
 
@@ -96,7 +99,7 @@ def test_a_figure_that_can_no_longer_be_drawn_does_not_stay(tmp_path: Path) -> N
 def title(result: RunResult, name: str) -> str:
     kind = next(kind for kind in FIGURES if kind.name == name)
     with style.applied():
-        return str(kind.draw(result).texts[0].get_text())
+        return str(kind.draw(result, WIDE).texts[0].get_text())
 
 
 def test_the_timelines_title_counts_steps() -> None:
@@ -130,6 +133,26 @@ def test_whatever_makes_a_straggler_it_is_marked(name: str, label: str) -> None:
         assert "straggler" in written
 
 
+def test_a_worker_without_a_counted_step_is_not_passed_over() -> None:
+    written = [text for text, _ in texts(drawn(FIGURES[1], CASES["late worker"]()))]
+    assert any(text.startswith("SA-ATP") and text.endswith("no counted step of worker 3") for text in written)
+
+
+def test_the_timeline_says_where_a_run_is_over() -> None:
+    found = synthetic.result(steps=5)
+    assert [text for text, _ in texts(drawn(FIGURES[2], found))].count("the run is over") == 1
+
+
+def test_the_text_of_what_a_page_embeds_is_text(tmp_path: Path) -> None:
+    written, _ = figures.draw_all(synthetic.result(steps=5), tmp_path)
+    for each in written:
+        for uri in (each.wide, each.narrow):
+            svg = base64.b64decode(uri.removeprefix("data:image/svg+xml;base64,")).decode()
+            assert "SA-ATP" in svg
+            assert "DejaVu Sans" in svg
+            assert "sans-serif" in svg
+
+
 def test_links_of_a_backend_without_links_make_no_stragglers() -> None:
     found = CASES["slow link"]()
     found.backend = "local"
@@ -137,7 +160,7 @@ def test_links_of_a_backend_without_links_make_no_stragglers() -> None:
 
 
 def test_every_activity_has_its_own_colour_and_so_has_every_policy() -> None:
-    assert len(set(style.ACTIVITY_COLOURS.values())) == 5
+    assert len(set(style.ACTIVITY_COLOURS.values())) == 6
     worn = [*policies.colours().values(), style.BOUND_COLOUR, *style.ACTIVITY_COLOURS.values()]
     assert len(set(worn)) == len(worn)
     assert style.policy_colour("unheard-of") == style.policy_colour("unheard-of")
@@ -148,6 +171,6 @@ def test_the_users_settings_do_not_matter() -> None:
 
     result = synthetic.result(steps=4)
     with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "black"}), style.applied():
-        made = FIGURES[0].draw(result)
+        made = FIGURES[0].draw(result, WIDE)
         assert matplotlib.rcParams["font.size"] == 10
         assert made.axes[0].get_facecolor() == (1, 1, 1, 1)

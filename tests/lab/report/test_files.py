@@ -35,7 +35,7 @@ def runs(draw: st.DrawFn) -> RunResult:
         iteration_s=NUMBERS, loss=NUMBERS, slowdown=NUMBERS, micro_batches=COUNTS, helped=COUNTS, end_s=NUMBERS,
         samples=COUNTS,
     )  # fmt: skip
-    kinds = st.sampled_from(["compute", "help", "send", "wait", "pause"])
+    kinds = st.sampled_from(["compute", "help", "send", "wait", "pause", "between"])
     intervals = st.builds(Interval, COUNTS, COUNTS, kinds, COUNTS, COUNTS, TEXTS)
     evaluations = st.builds(Evaluation, COUNTS, NUMBERS, NUMBERS, NUMBERS)
     policy_runs = st.builds(
