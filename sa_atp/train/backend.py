@@ -100,8 +100,11 @@ def cause_of(error: RuntimeError) -> str:
 class SaAtpProcessGroup(dist.ProcessGroup):
     """Gloo, with the sums taken out."""
 
-    def __init__(self, store: Store, rank: int, size: int, timeout: timedelta, name: str, ranks: Sequence[int]) -> None:
-        """Args: timeout: for a collective without any progress, and for all ranks to be there. ranks: of the default group.
+    def __init__(
+        self, store: Store, rank: int, size: int, timeout: timedelta, name: str, ranks: Sequence[int] | None = None
+    ) -> None:
+        """Args: timeout: for a collective without any progress, and for all ranks to be there. ranks: of the default group; None: all of
+        them, in order.
 
         Raises: UserError: the environment does not say where the parameter server is.
         """
@@ -115,7 +118,7 @@ class SaAtpProcessGroup(dist.ProcessGroup):
             group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
         self.state = SaAtpState.from_env(
             job=job_name(os.environ.get("SA_ATP_JOB", "default"), f"group {name}"), rank=rank, world_size=size,
-            help="none", micro_batches=1, nonfinite="spread", agree=beliefs(ranks),
+            help="none", micro_batches=1, nonfinite="spread", agree=beliefs(range(size) if ranks is None else ranks),
         )  # fmt: skip
         # what the environment says bounds sums where it says something; the default is for programs without a process group
         given = os.environ.get("SA_ATP_OPERATION_TIMEOUT_S")

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from sa_atp.basics import terminal
 from sa_atp.lab.bench.cluster import Cluster, Request
-from sa_atp.lab.report import style
+from sa_atp.lab.report.drawing import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -24,7 +24,7 @@ from sa_atp.lab.flow.ring import ring_steps_us
 from sa_atp.lab.plans import plan as plans
 from sa_atp.lab.plans import plan_files
 from sa_atp.lab.plans.plan import Plan
-from sa_atp.lab.report import style
+from sa_atp.lab.report.drawing import style
 from sa_atp.lab.runs.progress import Progress
 from sa_atp.lab.runs.tasks import straggler_pattern
 from sa_atp.lab.simulator.network import Clock

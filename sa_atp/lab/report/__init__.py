@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sa_atp.basics.errors import MissingPartError, SaAtpError
-from sa_atp.lab.report import figures, files, html
+from sa_atp.lab.report import files, html
+from sa_atp.lab.report.drawing import figures
+from sa_atp.lab.report.drawing.style import INSTALL
 from sa_atp.lab.report.files import finished, load, write_data
-from sa_atp.lab.report.style import INSTALL
 from sa_atp.lab.report.summary import summarise
 from sa_atp.lab.runs.records import RunResult
 

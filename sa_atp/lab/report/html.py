@@ -6,7 +6,7 @@ from html import escape
 from typing import Any
 
 from sa_atp.lab.report import comparing, findings, stats, table
-from sa_atp.lab.report.figures import Drawn
+from sa_atp.lab.report.drawing.figures import Drawn
 from sa_atp.lab.report.page import NARROW_BELOW, STYLE
 from sa_atp.lab.report.summary import summarise
 from sa_atp.lab.report.text import NBSP, duration, factor, number, percent, policy_name

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from sa_atp.basics.words import plural
 from sa_atp.lab.plans.plan import Plan
-from sa_atp.lab.report import stats, style
+from sa_atp.lab.report import stats
+from sa_atp.lab.report.drawing import style
 from sa_atp.lab.report.files import write_text
 from sa_atp.lab.report.stats import PolicyStats
 from sa_atp.lab.report.text import NBSP, axis_unit, in_words, policy_name

@@ -7,7 +7,7 @@ A process is one repetition of one policy, a thread is one worker. Viewers choos
 from collections.abc import Iterator
 from typing import Any
 
-from sa_atp.lab.report.gaps import without_gaps
+from sa_atp.lab.report.drawing.gaps import without_gaps
 from sa_atp.lab.report.text import policy_name
 from sa_atp.lab.runs.records import Interval, PolicyRun, RunResult
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sa_atp.lab.report import style
+from sa_atp.lab.report.drawing import style
 from sa_atp.lab.report.text import policy_name
 from sa_atp.lab.reproduce.points import Found, median
 from sa_atp.lab.reproduce.settings import Claim, Headline

@@ -14,7 +14,7 @@ from typing import Any
 from sa_atp.basics.errors import UserError
 from sa_atp.basics.words import plural
 from sa_atp.lab.backends import runner
-from sa_atp.lab.report import style
+from sa_atp.lab.report.drawing import style
 from sa_atp.lab.report.files import write_text
 from sa_atp.lab.reproduce import page as reproduce_page
 from sa_atp.lab.reproduce.points import Found, find, policies_of, settings_of

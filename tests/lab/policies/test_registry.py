@@ -11,7 +11,7 @@ from sa_atp.lab import policies
 from sa_atp.lab.backends import simulated
 from sa_atp.lab.plans.plan_files import parse, parse_tables
 from sa_atp.lab.policies.policy import BACKENDS, Family
-from sa_atp.lab.report.style import policy_colour
+from sa_atp.lab.report.drawing.style import policy_colour
 from sa_atp.lab.report.summary import summarise
 from sa_atp.lab.report.text import policy_name
 from sa_atp.lab.runs.progress import Progress

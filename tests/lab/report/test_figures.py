@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from sa_atp.lab import policies
-from sa_atp.lab.report import figures, style
-from sa_atp.lab.report.figures import FIGURES, FigureKind
-from sa_atp.lab.report.style import NARROW, WIDE, Layout, NothingToDrawError
+from sa_atp.lab.report.drawing import figures, style
+from sa_atp.lab.report.drawing.figures import FIGURES, FigureKind
+from sa_atp.lab.report.drawing.style import NARROW, WIDE, Layout, NothingToDrawError
 from sa_atp.lab.runs.records import RunResult
 
 from . import synthetic

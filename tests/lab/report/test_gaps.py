@@ -4,9 +4,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from sa_atp.lab.report import style
-from sa_atp.lab.report.figures import FIGURES
-from sa_atp.lab.report.gaps import AFTER, BEFORE, BETWEEN, without_gaps
+from sa_atp.lab.report.drawing import style
+from sa_atp.lab.report.drawing.figures import FIGURES
+from sa_atp.lab.report.drawing.gaps import AFTER, BEFORE, BETWEEN, without_gaps
 from sa_atp.lab.report.trace import trace
 from sa_atp.lab.runs.records import Interval, PolicyRun
 

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sa_atp.lab.plans.plan import Plan, RunPlan, TopologyPlan
-from sa_atp.lab.report import findings, gantt, stats, sweep, table, training
+from sa_atp.lab.report import findings, stats, sweep, table
+from sa_atp.lab.report.drawing import gantt, training
 from sa_atp.lab.report.summary import summarise
 from sa_atp.lab.runs.collect import collect
 from sa_atp.lab.runs.records import Interval, IntervalKind, PolicyRun, RunResult

@@ -14,7 +14,7 @@ from sa_atp import cli
 from sa_atp.basics.errors import UserError
 from sa_atp.lab.backends import runner
 from sa_atp.lab.plans.plan import JobPlan, Plan, RunPlan
-from sa_atp.lab.report import figures
+from sa_atp.lab.report.drawing import figures
 from sa_atp.lab.runs import run_folder
 
 BEGUN = "repetition 1"  # what a run says when it begins

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sa_atp.basics.arrays import Measurements
-from sa_atp.lab.report import findings, stats, style
+from sa_atp.lab.report import findings, stats
+from sa_atp.lab.report.drawing import style
+from sa_atp.lab.report.drawing.style import WIDE, Layout, NothingToDrawError
 from sa_atp.lab.report.stats import PolicyStats
-from sa_atp.lab.report.style import WIDE, Layout, NothingToDrawError
 from sa_atp.lab.report.text import axis_unit, duration, percent, policy_name
 from sa_atp.lab.runs.records import Evaluation, PolicyRun, RunResult
 

@@ -4,8 +4,8 @@ the plan.
 
 from collections.abc import Iterable, Sequence
 
+from sa_atp.lab.report.drawing.style import Layout
 from sa_atp.lab.report.stats import WorkerShare
-from sa_atp.lab.report.style import Layout
 from sa_atp.lab.report.text import slower
 from sa_atp.lab.runs.records import RunResult
 

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sa_atp.lab.report import comparing, findings, stats, stragglers, style
-from sa_atp.lab.report.gantt import timeline
+from sa_atp.lab.report import comparing, findings, stats
+from sa_atp.lab.report.drawing import stragglers, style
+from sa_atp.lab.report.drawing.gantt import timeline
+from sa_atp.lab.report.drawing.style import NARROW, WIDE, Layout, NothingToDrawError
+from sa_atp.lab.report.drawing.training import training
 from sa_atp.lab.report.stats import PolicyStats, WorkerShare
-from sa_atp.lab.report.style import NARROW, WIDE, Layout, NothingToDrawError
 from sa_atp.lab.report.text import (
     axis_unit,
     digits,
@@ -22,7 +24,6 @@ from sa_atp.lab.report.text import (
     policy_name,
     situation,
 )
-from sa_atp.lab.report.training import training
 from sa_atp.lab.runs.records import RunResult
 
 if TYPE_CHECKING:

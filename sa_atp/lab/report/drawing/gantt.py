@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sa_atp.lab.report import findings, stats, stragglers, style
-from sa_atp.lab.report.gaps import BETWEEN, without_gaps
+from sa_atp.lab.report import findings, stats
+from sa_atp.lab.report.drawing import stragglers, style
+from sa_atp.lab.report.drawing.gaps import BETWEEN, without_gaps
+from sa_atp.lab.report.drawing.style import WIDE, Layout, NothingToDrawError
 from sa_atp.lab.report.stats import PolicyStats
-from sa_atp.lab.report.style import WIDE, Layout, NothingToDrawError
 from sa_atp.lab.report.text import axis_unit, duration, in_words, policy_name, situation, slower
 from sa_atp.lab.runs.records import Interval, PolicyRun, RunResult
 
