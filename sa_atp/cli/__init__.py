@@ -74,7 +74,8 @@ def _run(arguments: "Sequence[str] | None") -> int:
     except SaAtpError as error:
         return _say(error, EXIT_BAD_RESULT)
     except (OSError, RuntimeError, MemoryError) as error:
-        if isinstance(error, OSError) and error.errno in (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        is_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        if isinstance(error, OSError) and (is_full or isinstance(error, BrokenPipeError)):
             return _cannot_write(error)
         short = shortage(error)
         if short is None:

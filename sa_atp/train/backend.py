@@ -103,8 +103,9 @@ class SaAtpProcessGroup(dist.ProcessGroup):
     def __init__(
         self, store: Store, rank: int, size: int, timeout: timedelta, name: str, ranks: Sequence[int] | None = None
     ) -> None:
-        """Args: timeout: for a collective without any progress, and for all ranks to be there. ranks: of the default group; None: all of
-        them, in order.
+        """Args:
+        timeout: for a collective without any progress, and for all ranks to be there.
+        ranks: of the default group; None: all of them, in order.
 
         Raises: UserError: the environment does not say where the parameter server is.
         """
