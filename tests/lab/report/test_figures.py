@@ -31,7 +31,8 @@ def drawn(kind: FigureKind, result: RunResult, layout: Layout = WIDE) -> Any:
 
     with style.applied(layout):
         made = kind.draw(result, layout)
-        FigureCanvasAgg(made).draw()
+        FigureCanvasAgg(made)
+        made.draw_without_rendering()
     return made
 
 

@@ -65,7 +65,9 @@ def test_a_report_has_all_its_files(tmp_path: Path) -> None:
     written = report.write_report(synthetic.result(steps=8), tmp_path / "out")
     assert sorted(path.name for path in written) == ALL
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ALL
-    assert len(check((tmp_path / "out" / "report.html").read_text()).references) == 8
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert len(check(page).references) == 8  # for wide and for narrow screens
+    assert page.count('<source media="screen and (max-width: 800px)" srcset="data:image/svg') == 4
 
 
 @pytest.mark.parametrize("name", ["nothing", "empty runs", "no losses"])

@@ -325,9 +325,8 @@ def _stacks(
 def _policy_title(policy: PolicyStats) -> str:
     mean = f": mean iteration {duration(policy.mean_s)}" if policy.mean_s is not None else ""
     shown = {worker.worker for worker in policy.workers()}
-    known = {i.worker for run in policy.runs for i in run.iterations} | {
-        i.worker for r in policy.runs for i in r.intervals
-    }
+    known = {i.worker for run in policy.runs for i in run.iterations}
+    known |= {i.worker for run in policy.runs for i in run.intervals}
     missing = sorted(known - shown)
     who = f"worker {missing[0]}" if len(missing) == 1 else f"{in_words(len(missing))} workers"
     return policy_name(policy.policy) + mean + (f"; no counted step of {who}" if missing else "")
