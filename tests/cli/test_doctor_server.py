@@ -93,14 +93,18 @@ def test_a_rank_that_owes_a_part_of_its_shard(
 
 
 def test_a_rank_that_fell_silent(
-    url: str, server: ServerProcess, join: Join, capsys: pytest.CaptureFixture[str]
+    url: str, server: ServerProcess, join: Join, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ranks = join([0, 1], world_size=2)
-    ranks[1]._driver.stop()  # as if its machine had died: it says nothing any more, not even goodbye
+    # as if its machine had died: it says nothing any more, not even goodbye, and nobody says that its port is free
+    monkeypatch.setattr(ranks[1]._driver.socket, "close", lambda: None)
+    ranks[1]._driver.stop()
     until(lambda job: job.members[1].heard_ms > 1000, server)
     status, found = diagnose(capsys, "--server", url)
     assert (status, found["jobs"][0]["waited_for"]) == (1, [1])
     assert "rank 1 has been silent for up to" in found["jobs"][0]["verdict"]
+    monkeypatch.undo()
+    ranks[1]._driver.socket.close()
 
 
 def test_jobs_that_are_over(url: str, server: ServerProcess, join: Join, capsys: pytest.CaptureFixture[str]) -> None:

@@ -62,6 +62,6 @@ def flags_text(kind: int, flags: int) -> str:
 
 def control_text(body: bytes) -> str:
     """A control message as it is shown: on one line, whatever is in it."""
-    text = body.decode("utf-8", "replace")
+    text = body.decode("utf-8", "replace").rstrip(" ")  # with which requests are filled (protocol section 9.1)
     text = text if len(text) <= MAX_BODY else text[:MAX_BODY] + "..."
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

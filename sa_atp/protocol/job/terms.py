@@ -62,8 +62,10 @@ def terms(world_size: int, micro_batches: int, help_mode: HelpMode, seats: int, 
 
 def difference(theirs: Stated, rank: int, ours: Stated, others: Sequence[int]) -> str | None:
     """In words: where the terms of a rank that asks are not those of the ranks that are there; None: nowhere."""
-    names = [name for name in {**ours, **theirs} if theirs.get(name) != ours.get(name)]
-    if not names:
+    differing = [name for name in {**ours, **theirs} if theirs.get(name) != ours.get(name)]
+    # what an answer has no room for is its end: a table's own name stands before those of its entries
+    names = sorted(differing, key=lambda name: (OWN_NAMES.index(name) if name in OWN_NAMES else len(OWN_NAMES), name))
+    if not differing:
         return None
     there = [other for other in others if other != rank] or [rank]
     whose = describe_ranks(there) + (", who is there already" if there == [rank] else "")
