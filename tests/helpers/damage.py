@@ -47,7 +47,8 @@ def noise(rng: random.Random) -> bytes:
 
 
 def cut(rng: random.Random, packet: bytes, least: int = 0) -> bytes:
-    """The beginning of a packet, at least so many bytes and not all of it."""
+    """The beginning of a packet, at least so many bytes and not all of it: what a request is filled with does not count."""
+    packet = packet.rstrip(b" ")
     return packet[: rng.randrange(least, len(packet))]
 
 

@@ -170,6 +170,8 @@ def test_a_stream_that_flows_is_summed_in_compiled_turns(echo: Echo, monkeypatch
 
 def test_calls_come_to_their_right_while_a_stream_flows(echo: Echo, monkeypatch: pytest.MonkeyPatch) -> None:
     turns = turns_of(monkeypatch)
+    # nobody answers signs of life here, and whoever looks out for what hosts refuse leaves streams to the rules
+    monkeypatch.setattr(Worker, "doubts", lambda worker, now_us: False)
     connection = Connection(echo)
     connection.driver.start("steady")
     values = np.ones(2000 * LANES, np.float32)

@@ -234,16 +234,18 @@ class ParameterServer:
             match request:
                 case Join():
                     joined = self._admission.join(request, address, now_us, room=len(packet))
-                    spare = len(packet) - self._reply(address, head, joined, len(packet))
-                    self._admission.answered(request, address, spare)
+                    sent = self._reply(address, head, joined, len(packet))
+                    self.malformed += not sent  # no question of this protocol is so short
+                    self._admission.answered(request, address, len(packet) - sent)
                     self._lookout.begin(now_us)
                 case Describe():
                     known = job_status.may_ask(self.jobs, self.own_ip, address)
                     answer = job_status.answer(
                         self.jobs, request, len(packet), now_us, known=known, switch=self._switch
                     )
+                    sent = self._reply(address, head, answer, len(packet))
                     self.foreign += not known
-                    self._reply(address, head, answer, len(packet))
+                    self.malformed += known and not sent
                 case _:
                     self._on_request(head, request, address, now_us, room=len(packet))
         except MalformedError as problem:
@@ -363,11 +365,10 @@ class ParameterServer:
         """Answers a request, in the name of the job and the epoch that it came from.
 
         Args: room: bytes of the request, which the answer to one who is no member must not exceed; None: it is a member.
-        Returns: how many bytes the answer has.
+        Returns: how many bytes the answer has; 0: not even the least of it fits.
         """
         answer = reply if room is None else fitted(reply, room)
         if answer is None:
-            self.malformed += 1  # no question of this protocol is so short
             return 0
         packet = encode(answer, request=int(head["seq"]), job=int(head["job"]), epoch=int(head["epoch"]), reply=True)
         self._out.append(Burst.of(address, packet))

@@ -32,9 +32,11 @@ def test_programs_for_tofino_were_made_from_the_present_sources_and_are_whole() 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """The parts of the repository that the scripts look at, to be changed."""
-    modules = ("__init__", "artefacts", "errors", "inputs", "spec", "words")
-    for name in ("scripts/generate", "scripts/compile", "scripts/tofino", *(f"sa_atp/{name}.py" for name in modules)):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+    packages = ("__init__", "basics/__init__", "protocol/__init__", "protocol/packets/__init__", "switches/__init__")
+    modules = ("basics/errors", "basics/inputs", "basics/words", "protocol/packets/spec", "switches/artefacts")
+    parts = (f"sa_atp/{name}.py" for name in (*packages, *modules))
+    for name in ("scripts/generate", "scripts/compile", "scripts/tofino", *parts):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text((ROOT / name).read_text())
     for path in (ROOT / "p4src").rglob("*"):
         if path.suffix in (".p4", ".toml") or path.name == "origin.json":

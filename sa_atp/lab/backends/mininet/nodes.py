@@ -83,7 +83,7 @@ class P4Switch(NamespaceNode, Switch, ABC):  # type: ignore[misc]
         self.grpc = grpc or f"unix:{self.folder.resolve()}/{name}.sock"
         self.pcap = pcap
         self.options = list(options)
-        self.waiting = waiting
+        self.told_of_waiting = waiting  # `waiting` is Mininet's
         self.process: Process | None = None
         super().__init__(name, **params)
 
@@ -119,7 +119,7 @@ class P4Switch(NamespaceNode, Switch, ABC):  # type: ignore[misc]
             program=self.program(),
             inside=self.inside(),
             talks=self.talks,
-            waiting=self.waiting,
+            waiting=self.told_of_waiting,
         )
 
     @classmethod
