@@ -6,13 +6,14 @@ from typing import Any
 
 import grpc
 import pytest
-from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
 from sa_atp.protocol.packets.spec import LANE_BUILDS
 from sa_atp.switches import artefacts
 from sa_atp.switches.control.client import P4RuntimeClient
 from sa_atp.switches.embedded.p4runtime.server import MOST_CALLS, MOST_MESSAGE_BYTES, P4RuntimeServer
+from sa_atp.switches.p4runtime.calls import Stub
 from sa_atp.switches.p4runtime.entities import MulticastGroup
+from sa_atp.switches.p4runtime.messages import p4runtime_pb2
 
 from .conftest import DEVICE_ID, program
 
@@ -24,7 +25,7 @@ class Silent:
 
     def __init__(self, address: str) -> None:
         self.channel = grpc.insecure_channel(address)
-        self.stub = p4runtime_pb2_grpc.P4RuntimeStub(self.channel)
+        self.stub = Stub(self.channel)
         self.calls: list[Any] = []
         self._end = threading.Event()
 
@@ -93,7 +94,9 @@ def test_who_takes_no_answer_makes_way(server: P4RuntimeServer, client: P4Runtim
         client.insert(MulticastGroup(group=group))
     ended = [call for call in silent.calls if call.done()]
     assert len(ended) >= 5
-    assert {call.code() for call in ended} == {grpc.StatusCode.CANCELLED}
+    # one that comes while all others are being answered is refused, and comes again if it wants
+    assert {call.code() for call in ended} <= {grpc.StatusCode.CANCELLED, grpc.StatusCode.RESOURCE_EXHAUSTED}
+    assert grpc.StatusCode.CANCELLED in {call.code() for call in ended}
 
 
 def test_messages_that_no_program_needs_are_refused(server: P4RuntimeServer, client: P4RuntimeClient) -> None:
@@ -104,7 +107,7 @@ def test_messages_that_no_program_needs_are_refused(server: P4RuntimeServer, cli
         request = p4runtime_pb2.SetForwardingPipelineConfigRequest(device_id=DEVICE_ID)
         request.config.p4_device_config = bytes(MOST_MESSAGE_BYTES)
         with pytest.raises(grpc.RpcError) as caught:
-            p4runtime_pb2_grpc.P4RuntimeStub(channel).SetForwardingPipelineConfig(request, timeout=20)
+            Stub(channel).SetForwardingPipelineConfig(request, timeout=20)
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     client.insert(MulticastGroup(group=1))
 
