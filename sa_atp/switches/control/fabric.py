@@ -267,6 +267,7 @@ class Keeper:
         self._client: P4RuntimeClient | None = None
         self._jobs: dict[int, JobSpec] = {}
         self._over: set[int] = set()  # jobs that the switch may still have, and should not
+        self._missing: set[int] = set()  # jobs that the switch may have lost in a restart, and should have
         self._tables: JobTables | None = None  # what the switch holds for jobs; None: not known
 
     @property
@@ -274,8 +275,12 @@ class Keeper:
         """The switch, for messages."""
         return f"switch {self.place.device_id} at {self.place.grpc}"
 
-    def bring_up(self) -> None:
-        """Connects; pushes the program unless it runs already; sets routes and jobs. Raises: ControlError, UserError."""
+    def bring_up(self) -> Problems:
+        """Connects; pushes the program unless it runs already; sets routes and jobs.
+
+        Returns: why a job could not be put back, by its number. `check` tries these again; the others are served.
+        Raises: ControlError, UserError.
+        """
         self._let_go()
         client = P4RuntimeClient(self.place.grpc, self.place.device_id).open()
         self._client = client
@@ -289,8 +294,8 @@ class Keeper:
             )
         for prefix, port in self.place.routes.items():
             routes.add(client, prefix, port)
-        for problem in self._write(self._jobs).values():
-            raise problem
+        self._missing = set(self._jobs)
+        return self._write()
 
     def carry_out(self, installed: Sequence[Admit], removed: Collection[int], server: Address) -> Problems:
         """Makes the switch serve jobs, and forget others, all at once.
@@ -301,6 +306,7 @@ class Keeper:
         for number in removed:
             if self._jobs.pop(number, None) is not None:
                 self._over.add(number)
+            self._missing.discard(number)
         problems: Problems = {}
         wanted = []
         for job in installed:
@@ -314,23 +320,28 @@ class Keeper:
                 wanted.append(job.number)
             elif self._jobs.pop(job.number, None) is not None:  # it was served here before
                 self._over.add(job.number)
+                self._missing.discard(job.number)
         try:
             return problems | self._write(wanted)
         except ControlError as error:  # it may have taken a part of it
             return problems | dict.fromkeys([*wanted, *self._over], error)
 
-    def _write(self, numbers: Iterable[int]) -> Problems:
-        """Installs these jobs, and removes those that are over. Raises: ControlError: the switch could not be asked."""
-        numbers = list(numbers)
+    def _write(self, numbers: Iterable[int] = ()) -> Problems:
+        """Installs these jobs and those that are missing, and removes those that are over.
+
+        Raises: ControlError: the switch could not be asked.
+        """
+        numbers = {*numbers, *self._missing}
         if not numbers and not self._over:
             return {}
         if self._client is None:
             raise ControlError(f"{self.where}: not connected")
         tables, self._tables = self._tables or JobTables(self._client), None  # not known while it is written
-        self._over -= set(numbers)  # what is installed anew is not over
+        self._over -= numbers  # a job that is installed anew is not over
         problems = tables.remove(self._over)
         self._over = set(problems)
-        problems |= tables.install([self._jobs[number] for number in numbers], share_slots=True)
+        problems |= tables.install([self._jobs[number] for number in sorted(numbers)], share_slots=True)
+        self._missing &= set(problems)
         self._tables = tables
         return problems
 
@@ -341,17 +352,24 @@ class Keeper:
         """
         try:
             if self._client is not None and self._client.is_primary and self._client.cookie() == self._program.cookie:
-                self._write(())  # what could not be removed before
-                return None
+                return self._not_served(self._write())  # removes and puts back what it could not before
         except ControlError:
-            pass  # it is gone: perhaps it is back
+            pass  # the switch is gone: perhaps it is back
         try:
-            self.bring_up()
-        except SaAtpError as error:  # not only unreachable: somebody else's job may have what ours needs
+            problems = self.bring_up()
+        except SaAtpError as error:
             self._let_go()
             return str(error)
-        what = f"{plural(len(self.place.routes), 'route')}, {plural(len(self._jobs), 'job')}"
-        return f"{self.where} had restarted: put back its program, {what}"
+        served = plural(len(self._jobs) - len(self._missing), "job")
+        done = f"{self.where} had restarted: put back its program, {plural(len(self.place.routes), 'route')}, {served}"
+        return "; ".join(filter(None, (done, self._not_served(problems))))
+
+    def _not_served(self, problems: Problems) -> str | None:
+        """Names the jobs that the switch should have, and cannot."""
+        missing = [
+            f"job {number} is not put back: {problems[number]}" for number in sorted(self._missing & set(problems))
+        ]
+        return "; ".join(missing) or None
 
     def close(self) -> None:
         """Ends the connection; what the switch holds stays."""

@@ -12,6 +12,7 @@ from sa_atp.protocol.server.server_events import Admit
 from sa_atp.switches import artefacts
 from sa_atp.switches.control import fabric
 from sa_atp.switches.control.fabric import Keeper, SwitchPlace
+from sa_atp.switches.control.job_tables import Problems
 from sa_atp.switches.embedded.device import Device
 from sa_atp.switches.embedded.p4runtime.server import P4RuntimeServer
 
@@ -90,8 +91,9 @@ class Stubborn(Keeper):
         super().__init__(SwitchPlace(grpc="nowhere", attachment=fabric.Attachment(default_port=1)), artefacts.program())
         self.problem: Exception | None = problem
 
-    def bring_up(self) -> None:
+    def bring_up(self) -> Problems:
         self._raise()
+        return {}
 
     def _raise(self) -> None:
         problem, self.problem = self.problem, None

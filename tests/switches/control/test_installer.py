@@ -4,7 +4,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -274,4 +274,35 @@ def test_a_job_that_could_not_be_removed_is_removed_later(switch: P4RuntimeServe
     assert str(problems[1]) == f"switch 0 at {switch.address}: not connected"
     assert "had restarted" in str(keeper.check())
     assert installed_at(switch.address) == {2}
+    keeper.close()
+
+
+def test_a_job_that_cannot_be_put_back_is_none_of_the_others_concern(switch: P4RuntimeServer) -> None:
+    """Somebody else has taken its multicast group meanwhile."""
+    keeper = keeper_of(switch.address)
+    keeper.bring_up()
+    assert keeper.carry_out([admission(1), admission(2), admission(3)], [], SERVER) == {}
+    keeper.close()
+    with P4RuntimeClient(switch.address) as somebody:
+        tables = JobTables(somebody)
+        spec = ATTACHMENT.spec(admission(9, slot_base=2048), SERVER)
+        assert spec is not None
+        assert tables.remove([2]) == {}
+        assert tables.install([replace(spec, group=2)]) == {}
+
+    why = "job 2 is not put back: job 2: group 2 belongs to job 9: choose another one"
+    assert (
+        keeper.check() == f"switch 0 at {switch.address} had restarted: put back its program, 0 routes, 2 jobs; {why}"
+    )
+    assert installed_at(switch.address) == {1, 3, 9}
+    assert keeper.carry_out([admission(4)], [], SERVER).keys() == {2}
+    assert installed_at(switch.address) == {1, 3, 4, 9}
+    assert keeper.check() == why
+    assert keeper.carry_out([], [9], SERVER).keys() == {2}  # it is not this keeper's
+    keeper.close()
+    with P4RuntimeClient(switch.address) as somebody:
+        assert JobTables(somebody).remove([9]) == {}
+    assert "2 jobs" not in str(keeper.check())
+    assert keeper.check() is None
+    assert installed_at(switch.address) == {1, 2, 3, 4}
     keeper.close()
