@@ -16,11 +16,11 @@ from sa_atp.lab import report
 
 SMALL = [
     "run.steps=4", "run.policies=[\"atp\", \"sa-atp\"]", "topology.workers=3", "straggler.workers=[2]",
-    "job.batch_size=16", "job.micro_batches=8", "job.compute_us_per_sample=1000", "switch.lanes=64",
+    "job.batch_size=16", "job.micro_batches=8", "job.compute_us_per_sample=1000", "switch.lanes=256",
 ]  # fmt: skip
 
 
-WIDE = ("job.batch_size=32", "job.micro_batches=32", "switch.lanes=256")  # 96 contributions: the build with 512
+WIDE = ("job.batch_size=32", "job.micro_batches=32")  # 96 contributions: the build with 512
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -130,7 +130,8 @@ def test_a_simulated_run_is_the_same_for_the_same_seed(tmp_path: Path) -> None:
     ],
 )
 def test_bad_plans_are_refused_in_one_line(tmp_path: Path, override: str, says: str) -> None:
-    done = run(tmp_path, "--backend", "local", "--set", "job.batch_size=32", "--set", override)
+    given = ("switch.lanes=64", "job.batch_size=32", override)
+    done = run(tmp_path, "--backend", "local", *(part for key in given for part in ("--set", key)))
     assert done.returncode == 2
     assert done.stdout == ""
     assert says in done.stderr

@@ -8,7 +8,7 @@ from sa_atp.lab.report import stats
 from sa_atp.lab.runs.progress import Progress
 from sa_atp.lab.runs.records import PolicyRun
 
-STEPS = 24
+STEPS = 12
 SUM_S = 0.3553  # that the slowest link, of 5 Mbit/s, is busy with a sum
 
 
