@@ -21,7 +21,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from sa_atp.basics.errors import UserError
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.steps.device import Device
 from sa_atp.steps.real_time import run_step
 from sa_atp.steps.step import Stepper
@@ -156,7 +156,7 @@ class BackupCompute:
             host=host,
             streams=self._streams,
         )
-        helps = communicator.membership.help_mode is not HelpMode.NONE
+        helps = communicator.membership.help_grade is not HelpGrade.NONE
         self._stepper = Stepper(host, workload, helps=helps, patience=self._patience)
         return self._stepper
 

@@ -21,7 +21,7 @@ from sa_atp.basics.words import plural
 from sa_atp.net.communicator import Communicator, connect
 from sa_atp.protocol.job.errors import RefusedError, TransportError
 from sa_atp.protocol.job.terms import Value
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.train.groups import beliefs, job_name, ranks_of
 
 JOIN_AGAIN_S = 0.5  # between attempts while an earlier run of the job has not been given up yet,
@@ -104,8 +104,8 @@ class SaAtpState:
 
         Raises: UserError.
         """
-        if help not in [help_mode.value for help_mode in HelpMode]:
-            raise UserError(f"help = {help!r}: expected one of {', '.join(g.value for g in HelpMode)}")
+        if help not in [grade.value for grade in HelpGrade]:
+            raise UserError(f"help = {help!r}: expected one of {', '.join(grade.value for grade in HelpGrade)}")
         if nonfinite not in NONFINITE:
             raise UserError(f"nonfinite = {nonfinite!r}: expected one of {', '.join(NONFINITE)}")
         self.server = server

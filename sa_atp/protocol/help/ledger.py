@@ -23,7 +23,7 @@ from sa_atp.protocol.help.racks import Racks
 from sa_atp.protocol.help.revocation import Revocation
 from sa_atp.protocol.help.silence import LEAST_POLL_US, Silence
 from sa_atp.protocol.packets.contributions import ContributionMap
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 
 __all__ = ["Assigned", "Ledger", "SendProgress", "Told"]
 
@@ -45,11 +45,11 @@ class Assigned:
 
 
 class Ledger:
-    def __init__(self, world_size: int, micro_batches: int, mode: HelpMode) -> None:
+    def __init__(self, world_size: int, micro_batches: int, grade: HelpGrade) -> None:
         self.world_size = world_size
         self.micro_batches = micro_batches
         self._map = ContributionMap(world_size, micro_batches)
-        self.mode = mode
+        self.grade = grade
         self.helped_micro_batches = 0
         self.backups = 0
         self._steps: dict[int, Step] = {}
@@ -95,7 +95,7 @@ class Ledger:
                 owners[m] = NOBODY
         if rank in state.ended or self._is_over(step):
             return held, True
-        if self.mode is not HelpMode.STEAL or not self._effect.is_on(step):
+        if self.grade is not HelpGrade.STEAL or not self._effect.is_on(step):
             until = self._grant(state, rank, held, self.micro_batches)
             return until, until < self.micro_batches
         if begun == 0 and since_us is None and told.spent_us == 0:
@@ -125,7 +125,7 @@ class Ledger:
         state.courses[rank].hears_us = 0
         if not busy_us:
             self._workers[rank].waited_us = now_us
-        if self.mode is HelpMode.NONE or self._is_over(step):
+        if self.grade is HelpGrade.NONE or self._is_over(step):
             return None
         work = self._choose(state, step, rank, missing, told, sent_us + busy_us, busy_us, now_us, pending)
         state.is_helped |= work is not None
@@ -193,7 +193,7 @@ class Ledger:
 
     def advice(self, rank: int) -> tuple[int, bool]:
         """See Advice.of."""
-        is_on = self.mode is HelpMode.STEAL and self._effect.is_on(max(self._steps, default=-1) + 1)
+        is_on = self.grade is HelpGrade.STEAL and self._effect.is_on(max(self._steps, default=-1) + 1)
         return self._advice.of(rank) if is_on else (self.micro_batches, False)
 
     def _is_over(self, step: int) -> bool:
@@ -271,7 +271,7 @@ class Ledger:
         free_us = max(idle_us, now_us + told.answer_us // 2)
         work: Assigned | None = None
         if self._effect.is_on(step):
-            if self.mode is HelpMode.CLONE:
+            if self.grade is HelpGrade.CLONE:
                 work = None if busy_us else self._clone(state, step, rank, missing, free_us, now_us)
                 if work is None:
                     self._revocation.from_the_silent(state, step, rank, now_us)

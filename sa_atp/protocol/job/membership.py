@@ -24,7 +24,7 @@ from sa_atp.protocol.packets.control import (
 )
 from sa_atp.protocol.packets.datagrams import Address, Burst
 from sa_atp.protocol.packets.header import headers
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.mtu import MOST_MTU
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, HEADER_BYTES, MOST_CONTRIBUTIONS, MOST_RANKS, Kind
 
@@ -47,7 +47,7 @@ class JoinRequest:
     world_size: int
     micro_batches: int = 1
     """Contributions of each rank. All ranks of a job must name the same number."""
-    help_mode: HelpMode = HelpMode.NONE
+    help_grade: HelpGrade = HelpGrade.NONE
     """How leaders may help stragglers. All ranks of a job must name the same."""
     seats: int = 0
     """How many ranks are in a sum: the first that ask for a seat. 0: all are. All ranks must name the same number."""
@@ -65,8 +65,8 @@ class JoinRequest:
                 raise UserError(f"{name} = {value!r}: expected a whole number") from None
         if not 0 <= self.seats <= max(0, self.world_size):
             raise UserError(f"seats = {self.seats}: expected 0 to world_size = {self.world_size}")
-        if self.seats and self.help_mode is not HelpMode.NONE:
-            raise UserError(f"seats = {self.seats} with help {self.help_mode.value!r}: expected one or the other")
+        if self.seats and self.help_grade is not HelpGrade.NONE:
+            raise UserError(f"seats = {self.seats} with help {self.help_grade.value!r}: expected one or the other")
         if not ContributionMap(self.world_size, self.micro_batches, self.seats).fits:
             raise UserError(
                 f"world_size = {self.world_size} with {self.micro_batches} contributions each: "
@@ -95,7 +95,7 @@ class Membership:
     """Where contributions go: the switch, or the parameter server if the switch lies on the way to it."""
     server_address: Address
     alive_every_us: int
-    help_mode: HelpMode = HelpMode.NONE
+    help_grade: HelpGrade = HelpGrade.NONE
     levels: int = 1
     """Switches that aggregate between a worker and the parameter server; 0: it sums alone."""
     leaf_ranks: int = 0
@@ -147,7 +147,7 @@ class Membership:
             data_address=(welcome.data_ip, welcome.data_port) if welcome.data_ip else server_address,
             server_address=server_address,
             alive_every_us=welcome.alive_every_us,
-            help_mode=welcome.help_mode,
+            help_grade=welcome.help_grade,
             levels=welcome.levels,
             leaf_ranks=welcome.leaf_ranks,
             seats=welcome.seats,
@@ -191,7 +191,7 @@ class Joining:
             rank=request.rank,
             world_size=request.world_size,
             micro_batches=request.micro_batches,
-            help_mode=request.help_mode,
+            help_grade=request.help_grade,
             seats=request.seats,
             incarnation=incarnation,
             mtu=mtu,

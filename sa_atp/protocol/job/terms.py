@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from sa_atp.basics.errors import UserError
 from sa_atp.protocol.job.errors import describe_ranks
 from sa_atp.protocol.packets.control import LONGEST_STATED_NAME, LONGEST_STATED_VALUE, MOST_STATED, MOST_STATED_BYTES
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 
 Stated = Mapping[str, str]
 Value = str | int | float | bool | None
@@ -53,9 +53,9 @@ def _short(text: str) -> str:
     return f"{text[: LONGEST_STATED_VALUE - len(digest) - 4]}... {digest}"
 
 
-def terms(world_size: int, micro_batches: int, help_mode: HelpMode, seats: int, agree: Stated) -> dict[str, str]:
+def terms(world_size: int, micro_batches: int, help_grade: HelpGrade, seats: int, agree: Stated) -> dict[str, str]:
     """Everything that ranks must say alike: name and value."""
-    own = (str(world_size), str(micro_batches), ascii(help_mode.value), str(seats))
+    own = (str(world_size), str(micro_batches), ascii(help_grade.value), str(seats))
     # what a rank states besides can never stand for these, whatever a packet says
     return {**agree, **dict(zip(OWN_NAMES, own, strict=True))}
 

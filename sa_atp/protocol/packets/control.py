@@ -25,7 +25,7 @@ from sa_atp.protocol.packets.message_fields import (
     Checked,
     Contributions,
     Count,
-    HelpMode,
+    HelpGrade,
     Message,
     Microseconds,
     Octet,
@@ -71,7 +71,7 @@ class Join(Message, frozen=True, tag="join"):
     rank: Rank
     world_size: Ranks
     micro_batches: Contributions
-    help_mode: HelpMode = field(name="grade")
+    help_grade: HelpGrade = field(name="grade")
     incarnation: Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
     """Tells a worker that was started again from one that repeats its question."""
     seats: Seats = 0
@@ -92,7 +92,7 @@ class Join(Message, frozen=True, tag="join"):
             raise ValueError("seats must be at most world_size")
         if (self.seats or self.world_size) * self.micro_batches > MOST_CONTRIBUTIONS:
             raise ValueError(f"world_size (or seats) times micro_batches must be at most {MOST_CONTRIBUTIONS}")
-        if self.seats and self.help_mode is not HelpMode.NONE:
+        if self.seats and self.help_grade is not HelpGrade.NONE:
             raise ValueError("seats and help do not go together")
         if self.rank >= self.world_size:
             raise ValueError(f"rank must be an integer from 0 to {self.world_size - 1}")
@@ -219,7 +219,7 @@ class Welcome(Message, frozen=True, tag="welcome"):
     """Where contributions go; empty: to the parameter server, because the switch is on the way to it."""
     data_port: Port
     alive_every_us: Annotated[int, Meta(ge=1_000, le=60_000_000)]
-    help_mode: HelpMode = field(name="grade")
+    help_grade: HelpGrade = field(name="grade")
     levels: Annotated[int, Meta(ge=0, le=8)]
     """Switches that aggregate between a worker and the parameter server; 0: it sums alone."""
     leaf_ranks: Bitmap

@@ -15,7 +15,7 @@ LONGEST_TEXT = 600  # characters of what is said to people, as JSON
 ALL_BITS = (1 << MOST_CONTRIBUTIONS) - 1
 
 
-class HelpMode(Enum):
+class HelpGrade(Enum):
     """How leaders may help stragglers. (protocol section 10)"""
 
     NONE = "none"

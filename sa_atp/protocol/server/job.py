@@ -25,7 +25,7 @@ from sa_atp.protocol.numbers.fragments import Plan
 from sa_atp.protocol.packets.contributions import ContributionMap
 from sa_atp.protocol.packets.control import Alive, Failure, JobCounters, Welcome
 from sa_atp.protocol.packets.datagrams import Address
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, MOST_RANKS
 from sa_atp.protocol.server.sums import SumStore
 
@@ -122,7 +122,7 @@ class Job:
         slot_base: int,
         slot_count: int,
         first_seq: int,
-        help_mode: HelpMode,
+        help_grade: HelpGrade,
         seats: int = 0,
         contribution_bits: int = CONTRIBUTION_BITS,
         agree: Stated | None = None,
@@ -140,7 +140,7 @@ class Job:
         self.contribution_bits = contribution_bits
         self.slot_base = slot_base
         self.slot_count = slot_count
-        self.help_mode = help_mode
+        self.help_grade = help_grade
         self.seats = seats
         self.agree: Stated = agree or {}
         self.differs: tuple[int, str] | None = (
@@ -161,7 +161,7 @@ class Job:
         self.first_seq = first_seq
         self.recalled.clear()
         self.sums = SumStore(self.lanes, self.fan_in, first_seq, self.contribution_bits)
-        self.ledger = Ledger(self.world_size, self.micro_batches, self.help_mode)
+        self.ledger = Ledger(self.world_size, self.micro_batches, self.help_grade)
         self.seating = Seats(self.seats)
 
     def next_epoch(self) -> None:
@@ -239,7 +239,7 @@ class Job:
     @property
     def terms(self) -> dict[str, str]:
         """What all ranks say alike."""
-        return terms(self.world_size, self.micro_batches, self.help_mode, self.seats, self.agree)
+        return terms(self.world_size, self.micro_batches, self.help_grade, self.seats, self.agree)
 
     @property
     def map(self) -> ContributionMap:
@@ -291,7 +291,7 @@ class Job:
             data_ip=ip,
             data_port=port,
             alive_every_us=alive_every_us,
-            help_mode=self.help_mode,
+            help_grade=self.help_grade,
             levels=levels,
             leaf_ranks=sum(1 << other for other in self.below_leaf_of(rank)) if levels > 1 else 0,
             seats=self.seats,

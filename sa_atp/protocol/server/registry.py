@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from sa_atp.protocol.job.terms import Stated
-from sa_atp.protocol.packets.message_fields import MOST_SLOTS, HelpMode
+from sa_atp.protocol.packets.message_fields import MOST_SLOTS, HelpGrade
 from sa_atp.protocol.server.job import Job, State
 
 MAX_JOBS = 255  # 0 is no job's number
@@ -26,7 +26,7 @@ class Registry:
         return next((job for job in self.jobs.values() if job.name == name), None)
 
     def add(
-        self, name: str, world_size: int, micro_batches: int, help_mode: HelpMode, seats: int, agree: Stated
+        self, name: str, world_size: int, micro_batches: int, help_grade: HelpGrade, seats: int, agree: Stated
     ) -> Job | None:
         """A new job; None if there are as many as there can be. One that is over gives its number away."""
         number = next((n for n in range(1, MAX_JOBS + 1) if n not in self.jobs), None)
@@ -47,7 +47,7 @@ class Registry:
             slot_base=self._free_quota(),
             slot_count=self._quota,
             first_seq=self._random_bits(32),
-            help_mode=help_mode,
+            help_grade=help_grade,
             seats=seats,
             contribution_bits=self._contribution_bits,
             agree=agree,

@@ -44,7 +44,7 @@ from sa_atp.protocol.packets.datagrams import Address, Burst, merged
 from sa_atp.protocol.packets.fitting import fitted
 from sa_atp.protocol.packets.header import bitmaps, first_byte, headers, lanes_of, number_of, size_of
 from sa_atp.protocol.packets.help_messages import Claim, Idle, Offer
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.spec import HEADER_BYTES, Flag, Kind
 from sa_atp.protocol.rank.compiled.common_case import Kernels, ResultStreams
 from sa_atp.protocol.rank.compiled.kernels import ROW_COLLIDED, ROW_END, ROW_EXPONENT, ROW_SEQ, ROW_START, ROW_TAG
@@ -456,7 +456,7 @@ class ParameterServer:
         and no ranks help one another.
         """
         asks = any(
-            job.help_mode is not HelpMode.NONE or job.seats for job in self.jobs.values() if job.state not in OVER
+            job.help_grade is not HelpGrade.NONE or job.seats for job in self.jobs.values() if job.state not in OVER
         )
         return not asks and (self._asked_us is None or now_us - self._asked_us > UNASKED_US)
 

@@ -13,7 +13,7 @@ from sa_atp.protocol.help.ledger import RAREST_POLL_US, STEPS_KEPT, Ledger, Told
 from sa_atp.protocol.help.projection import LEAST_SENDING_US
 from sa_atp.protocol.help.silence import HEARD_US, PATIENCE_WITHOUT_HELP
 from sa_atp.protocol.packets.help_messages import Claim, Granted, HelpAnswer
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.server import work_requests
 
 FAST_US = 1_000
@@ -128,10 +128,10 @@ def test_messages_grow_with_help_given() -> None:
 
 
 def known(
-    size: int, micro_batches: int, times_us: list[int], mode: HelpMode = HelpMode.STEAL, *, answer_us: int = 0
+    size: int, micro_batches: int, times_us: list[int], grade: HelpGrade = HelpGrade.STEAL, *, answer_us: int = 0
 ) -> Ledger:
     """A ledger that knows how fast everybody is, from step 0."""
-    ledger = Ledger(size, micro_batches, mode)
+    ledger = Ledger(size, micro_batches, grade)
     for rank, each_us in enumerate(times_us):
         ledger.idle(0, rank, Told(each_us, micro_batches * each_us, answer_us), micro_batches * each_us)
     return ledger
@@ -182,7 +182,7 @@ def test_what_it_was_granted_it_does_not_begin_before_it_hears_of_that() -> None
 
 def test_one_that_is_late_is_not_thought_to_wait_for_what_it_is_granted_however_often_it_says_so() -> None:
     """In a job's first step, where nobody knows its speed: else it would never count as silent."""
-    ledger, now = Ledger(3, 8, HelpMode.STEAL), 100 * FAST_US
+    ledger, now = Ledger(3, 8, HelpGrade.STEAL), 100 * FAST_US
     for rank in (0, 1):
         ledger.idle(0, rank, Told(FAST_US, 8 * FAST_US), now)
     due_us = []
@@ -230,10 +230,10 @@ def test_one_that_is_still_in_the_step_before_is_helped_at_once() -> None:
     assert ledger.ask(2, 0, ALL, Told(FAST_US, 4 * FAST_US), 0, 1_006_000) is not None
 
 
-@pytest.mark.parametrize("mode", [HelpMode.STEAL, HelpMode.CLONE])
-def test_one_that_still_takes_sums_of_steps_before_the_last_is_left_its_own(mode: HelpMode) -> None:
+@pytest.mark.parametrize("grade", [HelpGrade.STEAL, HelpGrade.CLONE])
+def test_one_that_still_takes_sums_of_steps_before_the_last_is_left_its_own(grade: HelpGrade) -> None:
     """Its link is busy with them: who did its work would send it more. As soon as it is one step behind it is helped."""
-    ledger = known(2, 4, [FAST_US, FAST_US], mode)
+    ledger = known(2, 4, [FAST_US, FAST_US], grade)
     leader, waits = Told(FAST_US, 4 * FAST_US), Told(FAST_US, 4 * FAST_US)
     now = 2_000_000
     ledger.idle(1, 1, waits, now - 10_000)
@@ -259,13 +259,13 @@ def test_one_that_is_steps_behind_and_says_nothing_is_helped() -> None:
 
 
 def test_without_measurements_an_owner_goes_on() -> None:
-    ledger = Ledger(3, 4, HelpMode.STEAL)
+    ledger = Ledger(3, 4, HelpGrade.STEAL)
     for m in range(4):
         assert ledger.claim(0, 1, m, m, 0, Told(0, 1), 50_000 * m) == (m + 1, False)
 
 
 def test_an_owner_whose_rest_is_given_away_is_told_so_without_measurements() -> None:
-    ledger = Ledger(2, 4, HelpMode.STEAL)
+    ledger = Ledger(2, 4, HelpGrade.STEAL)
     assert ledger.claim(0, 0, 1, 2, 500, Told(spent_us=500), 500) == (3, False)
     assert ledger.ask(0, 1, ALL, Told(took_us=10, spent_us=600), 0, 600) is not None  # the last one
     assert ledger.claim(0, 0, 3, 3, None, Told(spent_us=700), 700) == (3, True)
@@ -288,7 +288,7 @@ def test_advice_is_for_those_who_are_slow_and_for_those_who_will_help_them() -> 
     assert [ledger.advice(rank) for rank in range(4)] == [(16, True)] * 3 + [(2, False)]
     nobody_slow = known(4, 16, [FAST_US] * 4, answer_us=1)
     assert [nobody_slow.advice(rank) for rank in range(4)] == [(16, False)] * 4
-    assert known(4, 16, [FAST_US] * 3 + [4 * FAST_US], HelpMode.CLONE, answer_us=1).advice(3) == (16, False)
+    assert known(4, 16, [FAST_US] * 3 + [4 * FAST_US], HelpGrade.CLONE, answer_us=1).advice(3) == (16, False)
 
 
 @pytest.mark.parametrize("answer_us", [0, 63 * FAST_US])
@@ -439,7 +439,7 @@ def test_what_a_helper_was_given_may_be_behind_its_own_contribution(
 
 def test_who_has_not_been_heard_of_in_the_first_step_is_given_longer() -> None:
     """It may have been late to join; without its part in that step it would be late for all that follow."""
-    ledger, silent_us = Ledger(2, 1, HelpMode.STEAL), FAST_US + PATIENCE_WITHOUT_HELP * LEAST_SENDING_US
+    ledger, silent_us = Ledger(2, 1, HelpGrade.STEAL), FAST_US + PATIENCE_WITHOUT_HELP * LEAST_SENDING_US
     ledger.idle(0, 0, Told(FAST_US, FAST_US), FAST_US)
     assert ledger.ask(0, 0, 0b10, Told(0, silent_us - 1), 0, silent_us - 1) is None
     work = ledger.ask(0, 0, 0b10, Told(0, silent_us), 0, silent_us)
@@ -568,7 +568,7 @@ def test_what_is_missing_tells_nothing_of_links_while_somebody_computes() -> Non
 
 
 def test_clone_gives_a_shard_to_one_helper_and_never_refuses_its_owner() -> None:
-    crew = Crew(4, 4, HelpMode.CLONE)
+    crew = Crew(4, 4, HelpGrade.CLONE)
     times_us = [FAST_US, FAST_US, 5 * FAST_US, 6 * FAST_US]
     for step in range(4):
         course = crew.run(times_us)
@@ -577,14 +577,14 @@ def test_clone_gives_a_shard_to_one_helper_and_never_refuses_its_owner() -> None
             assert all(len(who) <= 1 for who in clones.values())
             assert course.end_us < 0.6 * 4 * 6 * FAST_US
             assert {0, 1} == clones[2] | clones[3]
-    ledger = known(4, 4, times_us, HelpMode.CLONE)
+    ledger = known(4, 4, times_us, HelpGrade.CLONE)
     assert ledger.claim(1, 3, 1, 2, 0, NOTHING, 1_000_000) == (4, False)
 
 
-@pytest.mark.parametrize("mode", [HelpMode.CLONE, HelpMode.STEAL])
-def test_one_that_stopped_in_the_step_before_is_helped_though_it_still_answers(mode: HelpMode) -> None:
+@pytest.mark.parametrize("grade", [HelpGrade.CLONE, HelpGrade.STEAL])
+def test_one_that_stopped_in_the_step_before_is_helped_though_it_still_answers(grade: HelpGrade) -> None:
     """Its connection answers whatever its program does: that it has not begun is no news of what it holds."""
-    ledger = known(2, 1, [FAST_US, FAST_US], mode)
+    ledger = known(2, 1, [FAST_US, FAST_US], grade)
     leader, now = Told(FAST_US, FAST_US), 1_000_000
     for _ in range(20):
         now += FAST_US // 2
@@ -597,19 +597,19 @@ def test_one_that_stopped_in_the_step_before_is_helped_though_it_still_answers(m
 
 
 def test_a_clone_that_would_not_be_faster_is_not_made() -> None:
-    crew = Crew(2, 4, HelpMode.CLONE)
+    crew = Crew(2, 4, HelpGrade.CLONE)
     for _ in range(3):
         assert crew.run([FAST_US, 2 * FAST_US - 200]).helped == 0
 
 
 def test_without_help_nothing_is_given() -> None:
-    ledger = known(2, 4, [FAST_US, 9 * FAST_US], HelpMode.NONE)
+    ledger = known(2, 4, [FAST_US, 9 * FAST_US], HelpGrade.NONE)
     assert ledger.ask(1, 0, ALL, NOTHING, 0, 1_000_000) is None
     assert ledger.advice(1) == (4, False)
 
 
 def test_old_steps_are_forgotten() -> None:
-    ledger = Ledger(2, 2, HelpMode.STEAL)
+    ledger = Ledger(2, 2, HelpGrade.STEAL)
     for step in range(3 * STEPS_KEPT):
         ledger.idle(step, 0, NOTHING, step)
     assert len(ledger._steps) == STEPS_KEPT
@@ -624,7 +624,7 @@ def test_what_follows_from_speeds_is_worked_out_when_they_change(monkeypatch: py
         return makespan(tasks, capacities)
 
     monkeypatch.setattr("sa_atp.protocol.help.advice.makespan", counting)
-    ledger = Ledger(16, 4, HelpMode.STEAL)
+    ledger = Ledger(16, 4, HelpGrade.STEAL)
     for rank in range(16):
         ledger.idle(0, rank, Told(took_us=FAST_US * (1 + rank // 15), spent_us=9_000, answer_us=1), 10_000)
     advice = [ledger.advice(rank) for rank in range(16)]

@@ -3,7 +3,7 @@
 import pytest
 
 from sa_atp.protocol.help.ledger import Assigned, Ledger, Told
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.server.job import Job
 
 FAST_US = 1_000
@@ -15,9 +15,9 @@ PIECES = 8
 BEGAN_US = 1_000_000
 
 
-def ledger_of(leaves: tuple[frozenset[int], ...], send_us: int, mode: HelpMode = HelpMode.STEAL) -> Ledger:
+def ledger_of(leaves: tuple[frozenset[int], ...], send_us: int, grade: HelpGrade = HelpGrade.STEAL) -> Ledger:
     """Eight workers whose contributions take so long to leave; one is slow, and has left all but its first piece."""
-    ledger = Ledger(8, PIECES, mode)
+    ledger = Ledger(8, PIECES, grade)
     ledger.racks.leaves = leaves
     for rank in range(8):
         each_us = SLOW_US if rank == SLOW else FAST_US
@@ -61,7 +61,7 @@ def test_nobody_helps_across_racks_where_the_trunk_would_be_busier_than_that_sav
 
 
 def test_clones_are_made_below_the_same_leaf_where_crossing_costs_more_than_it_saves() -> None:
-    ledger = ledger_of(LEAVES, FAST_US, HelpMode.CLONE)
+    ledger = ledger_of(LEAVES, FAST_US, HelpGrade.CLONE)
     assert ask(ledger, 2) is None
     work = ask(ledger, 3)
     assert work is not None
@@ -107,7 +107,7 @@ def test_where_the_leaves_are_not_known_all_help_passes_them() -> None:
 
 def test_data_that_waits_in_another_leaf_is_not_late() -> None:
     """What leaders see at the root lacks all of a rack until that rack's leaf is complete."""
-    ledger = Ledger(4, 1, HelpMode.STEAL)
+    ledger = Ledger(4, 1, HelpGrade.STEAL)
     ledger.racks.leaves = (frozenset({0, 2}), frozenset({1, 3}))
     for step in range(2):
         for rank in range(4):
@@ -128,7 +128,7 @@ OVERDUE_US = FAST_US + 50_000  # its one piece, and the least silence
 
 def four_in_two_racks(send_us: int = SEND_US) -> Ledger:
     """Four workers with one piece each, who have told how long sending takes; in the second step one is silent."""
-    ledger = Ledger(4, 1, HelpMode.STEAL)
+    ledger = Ledger(4, 1, HelpGrade.STEAL)
     ledger.racks.leaves = (frozenset({0, 2}), frozenset({1, 3}))
     for rank in range(4):
         ledger.idle(0, rank, Told(FAST_US, FAST_US, sent_us=send_us), FAST_US)
@@ -170,7 +170,7 @@ def test_a_leaf_may_have_none_of_a_jobs_ranks() -> None:
     """Other jobs' ranks are below it: what switches say of a job names all leaves."""
     job = Job(
         name="one rack of two", number=1, epoch=0, world_size=8, micro_batches=PIECES, lanes=64, slot_base=0,
-        slot_count=64, first_seq=0, help_mode=HelpMode.STEAL,
+        slot_count=64, first_seq=0, help_grade=HelpGrade.STEAL,
     )  # fmt: skip
     job.attach((frozenset(range(8)), frozenset()))
     for step in range(3):

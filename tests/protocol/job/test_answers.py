@@ -9,7 +9,7 @@ import pytest
 from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.packets.datagrams import Burst
 from sa_atp.protocol.packets.header import HEADER, LANE, first_byte, headers, lanes_of, size_of
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.question_numbers import QUESTION_NUMBERS
 from sa_atp.protocol.packets.spec import Flag, Kind
 from sa_atp.protocol.rank.events import WaitingFor, WorkerStats
@@ -178,18 +178,18 @@ def test_how_far_a_leader_is_and_how_long_it_took() -> None:
 
 
 @pytest.mark.parametrize(
-    ("help_mode", "sent", "results", "asked"),
+    ("help_grade", "sent", "results", "asked"),
     [
-        (HelpMode.STEAL, len(DATA), False, True),
-        (HelpMode.NONE, len(DATA), False, False),  # nobody counts on it
-        (HelpMode.STEAL, len(DATA) - 1, False, False),  # there is more to leave
-        (HelpMode.STEAL, len(DATA), True, False),  # results show when it is there
+        (HelpGrade.STEAL, len(DATA), False, True),
+        (HelpGrade.NONE, len(DATA), False, False),  # nobody counts on it
+        (HelpGrade.STEAL, len(DATA) - 1, False, False),  # there is more to leave
+        (HelpGrade.STEAL, len(DATA), True, False),  # results show when it is there
     ],
 )
 def test_who_may_be_helped_tells_how_long_its_contribution_takes_to_leave(
-    help_mode: HelpMode, sent: int, results: bool, asked: bool
+    help_grade: HelpGrade, sent: int, results: bool, asked: bool
 ) -> None:
-    asker = Asker(member=replace(MEMBER, help_mode=help_mode))
+    asker = Asker(member=replace(MEMBER, help_grade=help_grade))
     asker.send(sent, 1_000_000)
     if results:
         asker.recovery.on_results(1_000_000)
@@ -204,7 +204,7 @@ def test_who_may_be_helped_tells_how_long_its_contribution_takes_to_leave(
 
 
 def test_it_tells_so_too_where_kernels_have_sent_the_last_of_it() -> None:
-    asker = Asker(member=replace(MEMBER, help_mode=HelpMode.STEAL))
+    asker = Asker(member=replace(MEMBER, help_grade=HelpGrade.STEAL))
     asker.send(len(DATA), 1_000_000)
     asker.recovery.has_sent(asker.operation, DATA[-1])
     assert asker.places() == []

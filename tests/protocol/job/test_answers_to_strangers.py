@@ -31,7 +31,7 @@ from sa_atp.protocol.packets.datagrams import Address, Burst
 from sa_atp.protocol.packets.fitting import fitted
 from sa_atp.protocol.packets.header import pack
 from sa_atp.protocol.packets.help_messages import Idle
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.mtu import IP_UDP_BYTES, MOST_MTU, needed_mtu
 from sa_atp.protocol.packets.spec import HEADER_BYTES, Kind
 from sa_atp.protocol.server.job import State
@@ -50,7 +50,7 @@ def asks(name: str, rank: int, size: int, *, incarnation: int = 5, mtu: int = MO
         rank=rank,
         world_size=size,
         micro_batches=1,
-        help_mode=HelpMode.NONE,
+        help_grade=HelpGrade.NONE,
         incarnation=incarnation,
         mtu=mtu,
     )
@@ -172,7 +172,7 @@ def test_who_asks_too_briefly_or_on_too_narrow_a_way_hears_why() -> None:
     Welcome(
         job=255, epoch=255, rank=63, world_size=64, micro_batches=8, lanes=256, slot_base=65535, slot_count=65536,
         first_seq=0xFFFFFFFF, data_ip="255.255.255.255", data_port=65535, alive_every_us=60_000_000,
-        help_mode=HelpMode.STEAL, levels=8, leaf_ranks=(1 << 64) - 1, contribution_bits=512,
+        help_grade=HelpGrade.STEAL, levels=8, leaf_ranks=(1 << 64) - 1, contribution_bits=512,
     ),
     Waiting(missing=list(range(64)), occupied="255.255.255.255:65535"),
 ], ids=lambda reply: type(reply).__name__)  # fmt: skip

@@ -22,7 +22,7 @@ from sa_atp.protocol.job.errors import (
     WorkerLostError,
 )
 from sa_atp.protocol.packets.control import Failure
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.rank.events import WorkerLimits
 from sa_atp.protocol.server.job import Job, State
 from sa_atp.protocol.server.server_events import ServerSettings
@@ -393,7 +393,7 @@ def test_a_job_that_is_refused_is_tried_again(make: Callable[..., Cluster], monk
     [
         ({"size": 3}, "world_size is 3 for rank 0 and 2 for rank 1"),
         ({"micro_batches": 4}, "micro_batches is 4 for rank 0 and 1 for rank 1"),
-        ({"help_mode": HelpMode.STEAL}, "help is 'steal' for rank 0 and 'none' for rank 1"),
+        ({"help_grade": HelpGrade.STEAL}, "help is 'steal' for rank 0 and 'none' for rank 1"),
     ],
 )
 def test_whoever_wants_another_job_under_a_name_in_use_is_refused(
@@ -505,7 +505,7 @@ def test_who_contributed_nan_or_infinity_is_named_on_every_rank(
 def test_nan_in_a_helpers_packets_is_blamed_on_whose_shard_it_is(make: Callable[..., Cluster]) -> None:
     """A helper sends several contributions together; those that are sound are not blamed."""
     cluster = make()
-    workers = joined(cluster, 3, micro_batches=4, help_mode=HelpMode.STEAL)
+    workers = joined(cluster, 3, micro_batches=4, help_grade=HelpGrade.STEAL)
     reduction = ones(300, 3, micro_batches=4)
     reduction.parts[2][3][7] = np.nan
     for worker in workers:

@@ -12,7 +12,7 @@ from sa_atp.lab.simulator.network import LinkSettings
 from sa_atp.lab.simulator.worker import SimWorker
 from sa_atp.lab.simulator.world import worker_ip
 from sa_atp.protocol.job.errors import WorkerLostError
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.rank.events import WorkerLimits
 from sa_atp.protocol.server.job import State
 from sa_atp.protocol.server.server_events import ServerSettings
@@ -66,7 +66,7 @@ def sum_without_the_last(cluster: Cluster, fragments: int, is_lost: Callable[[in
     Args: is_lost: whether a packet with lanes that comes down to it is lost, by its number from 1 on.
     Returns: how long it takes until all have the sum, in microseconds; how many results the last one has fetched.
     """
-    workers = cluster.start_job(3, help_mode=HelpMode.STEAL)
+    workers = cluster.start_job(3, help_grade=HelpGrade.STEAL)
     cluster.run_until_joined(workers)
     came = count(1)
     down = cluster.world.links_of[worker_ip(2)][1]

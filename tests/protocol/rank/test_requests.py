@@ -4,7 +4,7 @@ from helpers.cluster import SECOND_US, Cluster
 
 from sa_atp.protocol.job.requests import FIRST_INTERVAL_US, LEAST_INTERVAL_US, LONGEST_INTERVAL_US, Requests
 from sa_atp.protocol.packets.help_messages import Claim, Granted, Idle
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.switches.embedded.pipeline import Pipeline
 
 LONG_US = 10_000_000
@@ -92,7 +92,7 @@ def test_a_bound_on_how_rarely() -> None:
 def test_a_question_about_help_waits_for_its_answer_as_long_as_its_step_lasts(pipelines: list[Pipeline]) -> None:
     """The ledger decides when it hears the question. Who had given up by then would not do what is its own."""
     cluster = Cluster(pipelines[:1])
-    worker, _ = cluster.start_job(2, micro_batches=4, help_mode=HelpMode.STEAL)
+    worker, _ = cluster.start_job(2, micro_batches=4, help_grade=HelpGrade.STEAL)
     cluster.run_until_joined([worker])
     cluster.world.pause_host(cluster.world.server_host, 9 * SECOND_US)
     earlier, claim = (worker.ask(Claim(step=step, begun=1, held=1), lambda reply: reply) for step in (3, 4))

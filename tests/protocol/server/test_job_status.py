@@ -22,7 +22,7 @@ from sa_atp.protocol.packets.control import (
     encode,
 )
 from sa_atp.protocol.packets.datagrams import Address, Burst
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.spec import HEADER_BYTES
 from sa_atp.protocol.server.diagnosis import diagnose
 from sa_atp.protocol.server.job import Job, Member, State
@@ -39,7 +39,7 @@ def make_job(number: int, name: str, world_size: int, joined: int, bits: int = 6
     job = Job(
         name=name, number=number, epoch=255, world_size=world_size, micro_batches=bits // world_size, lanes=256,
         contribution_bits=bits,
-        slot_base=0, slot_count=1024, first_seq=0xFFFFFFF0, help_mode=HelpMode.STEAL,
+        slot_base=0, slot_count=1024, first_seq=0xFFFFFFF0, help_grade=HelpGrade.STEAL,
     )  # fmt: skip
     job.state = State.RUNNING
     for rank in range(joined):

@@ -14,7 +14,7 @@ from sa_atp.protocol.job.membership import GONE_US, SERVER_TIMEOUT_US, Joining, 
 from sa_atp.protocol.job.terms import Value
 from sa_atp.protocol.packets.control import Join, Refused, Waiting, decode_reply, encode
 from sa_atp.protocol.packets.datagrams import Address, Burst
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.mtu import MOST_MTU, needed_mtu
 from sa_atp.protocol.server.admission import MOST_WAITING
 from sa_atp.protocol.server.diagnosis import diagnose
@@ -160,21 +160,21 @@ def test_ranks_that_state_different_things_hear_what_and_whose() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rank", "size", "micro_batches", "help_mode", "said"),
+    ("rank", "size", "micro_batches", "help_grade", "said"),
     [
-        (1, 3, 1, HelpMode.NONE, "world_size is 3 for rank 1 and 2 for rank 0"),
-        (1, 2, 2, HelpMode.NONE, "micro_batches is 2 for rank 1 and 1 for rank 0"),
-        (1, 2, 1, HelpMode.CLONE, "help is 'clone' for rank 1 and 'none' for rank 0"),
+        (1, 3, 1, HelpGrade.NONE, "world_size is 3 for rank 1 and 2 for rank 0"),
+        (1, 2, 2, HelpGrade.NONE, "micro_batches is 2 for rank 1 and 1 for rank 0"),
+        (1, 2, 1, HelpGrade.CLONE, "help is 'clone' for rank 1 and 'none' for rank 0"),
     ],
 )
 def test_what_the_protocol_needs_is_compared_in_the_same_way(
-    rank: int, size: int, micro_batches: int, help_mode: HelpMode, said: str
+    rank: int, size: int, micro_batches: int, help_grade: HelpGrade, said: str
 ) -> None:
     lobby = Lobby()
     lobby.ask(0, 2)
     lobby.run(0.1)
     question = Join(
-        name="job", rank=rank, world_size=size, micro_batches=micro_batches, help_mode=help_mode, incarnation=1
+        name="job", rank=rank, world_size=size, micro_batches=micro_batches, help_grade=help_grade, incarnation=1
     )
     lobby.server.receive([Burst.of(("10.0.0.1", 1), encode(question, request=1))], lobby.now_us)
     (answer,) = [decode_reply(b.data[0].tobytes()) for b in lobby.server.transmit(lobby.now_us)]
@@ -189,7 +189,7 @@ def test_what_a_packet_states_beside_its_fields_stands_for_none_of_them() -> Non
     assert all(rank.membership is not None for rank in ranks)
     (job,) = lobby.server.jobs.values()
     stranger = Join(
-        name="job", rank=2, world_size=3, micro_batches=1, help_mode=HelpMode.NONE, incarnation=1,
+        name="job", rank=2, world_size=3, micro_batches=1, help_grade=HelpGrade.NONE, incarnation=1,
         agree={"world_size": "2"},
     )  # fmt: skip
     lobby.server.receive([Burst.of(("10.0.0.9", 9), encode(stranger, request=1))], lobby.now_us)
@@ -421,7 +421,7 @@ def test_whatever_a_switch_says_is_told_to_all(reason: str) -> None:
 @pytest.mark.parametrize("name", ["\x1b[31m" * 12 + "name", "\U0001f600" * 64, '"' * 64])
 def test_whatever_a_job_is_called_its_state_is_told(name: str) -> None:
     lobby = Lobby(admits=False)
-    job = Join(name=name, rank=0, world_size=64, micro_batches=1, help_mode=HelpMode.NONE, incarnation=1)
+    job = Join(name=name, rank=0, world_size=64, micro_batches=1, help_grade=HelpGrade.NONE, incarnation=1)
     for _ in range(2):
         lobby.server.receive([Burst.of(("10.0.0.1", 1), encode(job, request=1))], lobby.now_us)
         job = replace(job, world_size=2)  # refused, by name
