@@ -1,1 +1,3 @@
-"""Who computes what: the ledger of micro-batches, and the decisions about help. Pure. (protocol section 10)"""
+"""Help for stragglers: the ledger of micro-batches, and the decisions about who computes what. Pure. (protocol section
+10)
+"""
