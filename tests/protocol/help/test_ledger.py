@@ -77,9 +77,7 @@ def test_one_straggler_among_four_with_sixteen_micro_batches(slowdown: int) -> N
 
 @pytest.mark.parametrize("delay_us", [10, 500, 2_000, 8_000])
 def test_nobody_waits_for_answers_where_nobody_is_slow(delay_us: int) -> None:
-    """However long they take; and there is one question a step for each worker, but for those of the leaders at the
-    end.
-    """
+    """However long answers take, each worker asks once in a step, and leaders more often at its end."""
     crew = Crew(4, 16, delay_us=lambda: delay_us)
     for _ in range(5):
         course = crew.run([FAST_US] * 4)
@@ -363,7 +361,7 @@ def test_owners_hear_of_backups_that_would_meet_their_own_contribution_on_the_wa
     assert ledger.copied(1, 1, now_us) == bits, "what it sends now is on its way until then"
 
 
-# --- who has stopped
+# --- stopped workers
 # ----------------------------------------------------------------------------------------------------
 
 
