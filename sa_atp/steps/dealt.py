@@ -1,9 +1,9 @@
 """Steps whose shards have different numbers of samples, by what the workers' speeds were measured to be.
 
-Beside the gradient's sum goes a second one, of a packet or a few: what each worker computed, and in what time, in a place
-of its own. Whoever contributes to the one contributes to the other, with the same bits, and a step is over when both are.
-So all workers know the same measurements, and decide the same sizes for the next step, without a further round trip and
-without waiting for anybody whose gradient is there already.
+Beside the gradient's sum goes a second one, of a packet or a few: what each worker computed, and in what time, in a
+place of its own. Whoever contributes to the one contributes to the other, with the same bits, and a step is over when
+both are. So all workers know the same measurements, and decide the same sizes for the next step, without a further
+round trip and without waiting for anybody whose gradient is there already.
 """
 
 import contextlib
@@ -164,7 +164,7 @@ class DealtStepper(Stepper):
         record, sum_ = yield from super().run(step)
         record.samples = self.deal.sizes[self.rank]
         told, sizes = sum_.measured.future.result(), self.deal.sizes
-        self.orchestrator.told(told.tobytes(), lambda: measurements(told, sizes))
+        self.orchestrator.decide_once(told.tobytes(), lambda: measurements(told, sizes))
         return record, sum_
 
     def _compute(

@@ -310,7 +310,7 @@ class Stepper:
         """
         took_us = [a.end_us - a.start_us for a in record.activities if a.kind == "compute"]
         away_us = self.host.now_us() - record.start_us - waited_us - len(took_us) * median_low(took_us or [0])
-        # see Silence.begins_us
+        # see Silence.backup_from_us
         return away_us >= LEAST_SENDING_US + 2 * (1 + REPEATED) * self.host.helping.answer_us()
 
     def _contribute(self, sum_: PendingSum, lot: Lot, *, on_behalf: bool) -> None:

@@ -4,10 +4,10 @@ batches = BalancedBatches(dataset, batch_size=96)                # of all ranks 
 loader = DataLoader(dataset, batch_sampler=batches)
 model.register_comm_hook(SaAtpState.from_env(batches=batches), sa_atp_hook)
 
-Every rank takes its part of the same global batch. The hook weights a rank's mean gradient by its share of the samples, so
-the sum is the mean over the whole batch, whatever the shares. Behind the last bucket of a step the ranks sum what each of
-them measured, every rank in a place of its own: that is on its way together with the gradients, and decides the sizes of
-the next step on all ranks alike.
+Every rank takes its part of the same global batch. The hook weights a rank's mean gradient by its share of the samples,
+so the sum is the mean over the whole batch, whatever the shares. Behind the last bucket of a step the ranks sum what
+each of them measured, every rank in a place of its own: that is on its way together with the gradients, and decides the
+sizes of the next step on all ranks alike.
 """
 
 import time
@@ -128,7 +128,10 @@ class BalancedBatches(Sampler[list[int]]):
             yield part
 
     def _draw(self) -> tuple[int, ...]:
-        """Sizes of the next batch, by what was measured up to `lead` steps before. Raises: UserError, TransportError."""
+        """Sizes of the next batch, by what was measured up to `lead` steps before.
+
+        Raises: UserError, TransportError.
+        """
         while self._fed < self._drawn - self._lead:
             if self._fed not in self._exchanges:
                 raise UserError(
@@ -147,9 +150,7 @@ class BalancedBatches(Sampler[list[int]]):
         for step, found in ((self._fed - 1, of_last), (self._fed, of_step)):
             if any(found):
                 sizes = self._sizes[step]
-                self.orchestrator.measured(
-                    [Measured(b, s) if s > 0 else None for b, s in zip(sizes, found, strict=True)]
-                )
+                self.orchestrator.decide([Measured(b, s) if s > 0 else None for b, s in zip(sizes, found, strict=True)])
         self._sizes.pop(self._fed - 1, None)
         self._fed += 1
 
@@ -184,7 +185,8 @@ class BalancedBatches(Sampler[list[int]]):
 
 
 class _Clock:
-    """How long a step's own work takes: from its batch being drawn, or from the last sum if that is ahead, to its gradient.
+    """How long a step's own work takes: from its batch being drawn, or from the last sum if that is ahead, to its
+    gradient.
 
     On a GPU a pass is launched, not done, when its gradient is handed over. Its time is told a step later, when it is
     known.

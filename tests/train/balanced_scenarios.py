@@ -47,14 +47,15 @@ def mean_gradient(
 ) -> dict[str, Any]:
     """Gradients of some steps, beside those of one process with the whole batches.
 
-    Args: seconds: a sample, of each rank; put in as if they had been measured, so that sizes do not depend on the machine.
+    Args: seconds: a sample, of each rank; put in as if they had been measured, so that sizes do not depend on the
+        machine.
     Returns: sizes, and the largest relative error of each step.
     """
     kind = getattr(torch, dtype)
     dataset = make_dataset()
     batches = BalancedBatches(dataset, 60)
     for _ in range(4):
-        batches.orchestrator.measured([Measured(20, 20 * s) for s in seconds])
+        batches.orchestrator.decide([Measured(20, 20 * s) for s in seconds])
     model = DistributedDataParallel(make_model(kind), bucket_cap_mb=bucket_mb)
     whole = make_model(kind)
     state = SaAtpState.from_env(batches=batches)

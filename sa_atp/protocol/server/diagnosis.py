@@ -1,4 +1,4 @@
-"""Why a job is stuck: from what the parameter server tells of it to whom it waits for, in words. Pure."""
+"""Diagnoses a stuck job: from the parameter server's description to the ranks that it waits for, in words. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from sa_atp.protocol.packets.control import MemberStatus
 from sa_atp.protocol.server.job import State
 from sa_atp.protocol.server.job_status import JobStatus
 
-SILENT_MS = 1000  # workers speak five times a second
+SILENT_MS = 1000  # workers give five signs of life a second
 STILL_MS = 2000  # a job whose workers all made progress in this time is not stuck
 
 
@@ -18,10 +18,10 @@ class Diagnosis:
     verdict: str
     """One sentence."""
     ranks: tuple[int, ...]
-    """Who is waited for; empty: nobody, or no worker's fault."""
+    """The ranks that the job waits for; empty: none, or no rank is the cause."""
     stuck: bool
     members: tuple[str, ...]
-    """A line on each worker that has joined."""
+    """A line of text for each worker that has joined."""
 
 
 def diagnose(job: JobStatus) -> Diagnosis:
@@ -103,7 +103,7 @@ def _own_bits(job: JobStatus, rank: int) -> int:
 
 
 def _lacks(job: JobStatus, given: int) -> bool:
-    """Whether a sum in a job with seats still lacks something: whoever has given nothing may have it."""
+    """Whether a sum in a job with seats still lacks contributions, which any rank without one may owe."""
     return bool(job.seats) and given != ContributionMap(job.world_size, job.micro_batches, job.seats).fan_in
 
 

@@ -28,14 +28,14 @@ class Registry:
     def add(
         self, name: str, world_size: int, micro_batches: int, help_grade: HelpGrade, seats: int, agree: Stated
     ) -> Job | None:
-        """A new job; None if there are as many as there can be. One that is over gives its number away."""
+        """Adds a job, if need be with the number of one that is over. Returns: None: all numbers are in use."""
         number = next((n for n in range(1, MAX_JOBS + 1) if n not in self.jobs), None)
         epoch = self._random_bits(8)
         if number is None:
             number = next((n for n, job in self.jobs.items() if job.state in OVER), None)
             if number is None:
                 return None
-            # packets and events of the job that had the number are of another epoch then
+            # another epoch than that of packets and events of the job that had the number
             epoch = (self.jobs.pop(number).epoch + 1) & 0xFF
         job = Job(
             name=name,
@@ -56,6 +56,6 @@ class Registry:
         return job
 
     def _free_quota(self) -> int:
-        """First slot of the quota that the fewest jobs use."""
+        """First slot of the quota that is used by the fewest jobs."""
         live = [job.slot_base for job in self.jobs.values() if job.state not in OVER]
         return min(range(0, self._slots, self._quota), key=lambda base: (live.count(base), base))

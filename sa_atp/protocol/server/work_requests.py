@@ -1,4 +1,4 @@
-"""Answers workers' questions about whose work is whose: the parameter server's side of help. (protocol section 10)"""
+"""Answers workers' questions about help from the ledger. (protocol section 10)"""
 
 from collections.abc import Iterator
 
@@ -25,8 +25,9 @@ WorkRequest = Claim | Offer | Idle
 
 
 def answer(job: Job, member: Member, number: int, request: WorkRequest, now_us: int, *, levels: int) -> HelpAnswer:
-    """Args: number: of the request, 0 if it is none; levels: switches that aggregate on the way.
+    """The ledger's answer to a question about help.
 
+    Args: number: of the request; 0: it is no request. levels: switches that aggregate on the way.
     Raises: MalformedError.
     """
     job.stats.questions += 1
@@ -34,8 +35,7 @@ def answer(job: Job, member: Member, number: int, request: WorkRequest, now_us: 
         raise MalformedError(f"held must be an integer from 0 to {job.micro_batches}")
     late = member.helping is not None and number > 0 and serial_distance(member.helping, number) < 0
     if late:
-        # it was lost, and its sender has asked something else since: what it says is not true any more, but for how
-        # fast its sender is, which it says once
+        # the sender has asked something newer since, so only its speed still counts, which it reports only once
         job.ledger.note_overtaken(request.step, member.rank, _report(request))
         reply = _nothing(request)
     else:
@@ -50,7 +50,7 @@ def answer(job: Job, member: Member, number: int, request: WorkRequest, now_us: 
 
 
 def revocations(job: Job) -> Iterator[Burst]:
-    """What owners have to be told since the last question."""
+    """Datagrams with the revocations that the ledger has decided on."""
     while job.ledger.to_revoke:
         rank, step, held = job.ledger.to_revoke.popleft()
         packet = encode(Revoke(step=step, held=held), request=0, job=job.number, epoch=job.epoch, reply=True)
