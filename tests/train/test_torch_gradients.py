@@ -207,7 +207,7 @@ def test_a_backward_pass_in_a_thread_of_its_own_is_abandoned() -> None:
     stop: Future[None] = Future()
     with abandonable(stop):
         collector = Collector(layout_of(module, bucket_bytes=400, unused=False), torch.device("cpu"))
-    take = collector.taker("weight")
+    take = collector.hook_for("weight")
     with ThreadPoolExecutor(1) as autograd:
         module.weight.grad = torch.ones(1, 2)
         autograd.submit(take, module.weight).result()
