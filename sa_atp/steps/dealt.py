@@ -112,11 +112,13 @@ class MeasuringHost:
 
     def contribute(self, sum_: MeasuredSum, parts: Sequence[Values], bits: int, *, on_behalf: bool) -> None:
         noted = [found for bit, found in self._noted.items() if bit & bits]
-        told = [self._nothing] * (len(parts) - 1) + [np.zeros_like(self._nothing)]
+        numbers = [self._nothing] * (len(parts) - 1) + [np.zeros_like(self._nothing)]
         samples, took_us = (sum(column) for column in zip(*noted, strict=True)) if noted else (0, 0)
         at = NUMBERS * self.membership.rank
-        told[-1][at : at + NUMBERS] = samples, took_us // _HALF, took_us % _HALF
-        self._host.contribute(sum_.measured, told, bits, on_behalf=on_behalf)  # the small one first, or it would wait
+        numbers[-1][at : at + NUMBERS] = samples, took_us // _HALF, took_us % _HALF
+        self._host.contribute(
+            sum_.measured, numbers, bits, on_behalf=on_behalf
+        )  # the small one first, or it would wait
         self._host.contribute(sum_.gradient, parts, bits, on_behalf=on_behalf)
 
     def probe(self, sum_: MeasuredSum) -> None:
@@ -124,15 +126,15 @@ class MeasuringHost:
             self._host.probe(each)
 
 
-def measurements(told: Values, sizes: Sequence[int]) -> list[Measured | None]:
+def measurements(numbers: Values, sizes: Sequence[int]) -> list[Measured | None]:
     """Each worker's measurement, from the sum of all; None: a worker has contributed none.
 
     If helpers did a part of a shard, the owner's time is scaled to the whole shard.
 
-    Args: told: float32[3 * workers], the sum. sizes: samples of each shard.
+    Args: numbers: float32[3 * workers], the sum. sizes: samples of each shard.
     """
     found: list[Measured | None] = []
-    rows = np.rint(told.astype(np.float64)).reshape(-1, NUMBERS).tolist()
+    rows = np.rint(numbers.astype(np.float64)).reshape(-1, NUMBERS).tolist()
     for size, (samples, upper, lower) in zip(sizes, rows, strict=True):
         took_s = (upper * _HALF + lower) / 1e6
         found.append(Measured(size, took_s * (size / samples)) if samples > 0 and took_s > 0 else None)
@@ -163,8 +165,8 @@ class DealtStepper(Stepper):
         self.deal = Deal(self.orchestrator.sizes, self.micro_batches)
         record, sum_ = yield from super().run(step)
         record.samples = self.deal.sizes[self.rank]
-        told, sizes = sum_.measured.future.result(), self.deal.sizes
-        self.orchestrator.decide_once(told.tobytes(), lambda: measurements(told, sizes))
+        numbers, sizes = sum_.measured.future.result(), self.deal.sizes
+        self.orchestrator.decide_once(numbers.tobytes(), lambda: measurements(numbers, sizes))
         return record, sum_
 
     def _compute(

@@ -87,11 +87,11 @@ def test_patience_keeps_leaders_from_asking(pipeline: Pipeline) -> None:
     assert asked[0.06] == 0
 
 
-@pytest.mark.parametrize("mode", [HelpGrade.STEAL, HelpGrade.CLONE])
-def test_who_cannot_stop_skips_the_steps_that_others_have_done_meanwhile(pipeline: Pipeline, mode: HelpGrade) -> None:
-    """One piece of its work takes as long as many steps: each was done for it, and it was to compute each all the same."""
+@pytest.mark.parametrize("help_grade", [HelpGrade.STEAL, HelpGrade.CLONE])
+def test_a_worker_that_cannot_stop_skips_steps_that_others_have_done(pipeline: Pipeline, help_grade: HelpGrade) -> None:
+    """One micro-batch takes it as long as many steps, all of which others did for it."""
     wanted = setting(
-        help_grade=mode, micro_batches=1, steps=40, slowdown=lambda step, rank: 100.0 if rank == 3 else 1.0,
+        help_grade=help_grade, micro_batches=1, steps=40, slowdown=lambda step, rank: 100.0 if rank == 3 else 1.0,
         stoppable=lambda rank: rank != 3,
     )  # fmt: skip
     training = Training([pipeline], wanted).run()

@@ -1,4 +1,4 @@
-"""What ranks do in the tests of balanced batches."""
+"""The ranks' programs in tests of balanced batches."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -103,7 +103,7 @@ def follows_speed(rank: int, world_size: int, *, ms: list[float], steps: int, le
 
 
 def misuse(rank: int, world_size: int, *, how: str) -> str:
-    """Returns: what is said of it."""
+    """Returns: the error message."""
     dataset = make_dataset()
     batches = BalancedBatches(dataset, 40, world_size=world_size + 1 if how == "another job" else None)
     model = DistributedDataParallel(make_model())

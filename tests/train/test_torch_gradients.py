@@ -202,7 +202,7 @@ def test_abandoned_work_leaves_no_trace(where: str) -> None:
 
 
 def test_a_backward_pass_in_a_thread_of_its_own_is_abandoned() -> None:
-    """Autograd has one for each GPU."""
+    """Autograd has a thread for each GPU."""
     module = nn.Linear(2, 1, bias=False)
     stop: Future[None] = Future()
     with abandonable(stop):
@@ -268,7 +268,7 @@ def test_sparse_and_unused_gradients() -> None:
         (nn.Linear(8, 1, dtype=torch.complex64), make_batch, {}, "expected a real floating-point type"),
     ],
 )
-def test_what_cannot_be_helped_with(module: nn.Module, batch: Any, arguments: Any, message: str) -> None:
+def test_models_that_cannot_be_helped_with(module: nn.Module, batch: Any, arguments: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
         make_workload(module, batch, **arguments).gradient(2, 0, 0)
 

@@ -1,3 +1,1 @@
-"""Help for stragglers: the ledger of micro-batches, and the decisions about who computes what. Pure. (protocol section
-10)
-"""
+"""Help for stragglers: the ledger of micro-batches, and its decisions. Pure. (protocol section 10)"""

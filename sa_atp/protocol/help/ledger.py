@@ -177,8 +177,7 @@ class Ledger:
         return [] if state is None else sorted(state.crossed)
 
     def copied(self, step: int, rank: int, now_us: int) -> int:
-        """What a worker owns in this step and should not send now, because a backup of it is about to be sent (a
-        bitmap).
+        """Contributions of a worker in this step, as a bitmap, that it should withhold: a backup is about to be sent.
 
         If both were sent, they would overlap in some fragments and not in others. A backup counts if it should be
         computed by the time at which data that the worker sends on this answer has left.

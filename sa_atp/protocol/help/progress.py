@@ -1,6 +1,4 @@
-"""What the ledger knows of workers from their reports: their speed, and their progress in a step. (protocol section
-10.2)
-"""
+"""Workers' speed, and their progress in a step, as the ledger knows them from reports. (protocol section 10.2)"""
 
 from dataclasses import dataclass, field
 
@@ -28,7 +26,7 @@ class SendProgress:
 
 @dataclass(frozen=True, slots=True)
 class WorkerReport:
-    """What a worker reports of itself with every question; fields as in packets.help_messages.AboutStep."""
+    """A worker's report of itself, sent with every question; fields as in packets.help_messages.AboutStep."""
 
     took_us: int = 0
     spent_us: int = 0
@@ -45,7 +43,7 @@ class WorkerReport:
 
 @dataclass(slots=True)
 class Worker:
-    """What the ledger remembers of a worker from step to step."""
+    """The ledger's knowledge of a worker from step to step."""
 
     unit_us: float | None = None
     """How long a unit of work takes it; None: not measured yet."""

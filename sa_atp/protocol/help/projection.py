@@ -140,7 +140,7 @@ class Projection:
     def capacities_of_others(
         self, state: Step, rank: int, shard: int, among: Collection[int], now_us: int
     ) -> list[Capacity]:
-        """What ranks other than this one could do of a shard. Each is free when its own shard is done; the shard's
+        """Capacities of ranks other than this one for a shard. Each is free when its own shard is done; the shard's
         owner, when it is done with what it holds.
 
         Args: among: the ranks that may work on the shard.
@@ -152,9 +152,9 @@ class Projection:
                 continue
             left = 0 if other == shard or other in state.ended else state.free(other)
             # it cannot be given work sooner
-            told_us = max(now_us + self._workers[other].answer_us // 2, state.courses[other].asks_again_us)
+            answer_at_us = max(now_us + self._workers[other].answer_us // 2, state.courses[other].asks_again_us)
             own_us = self.duration(state, other) or 0
-            done_us = max(told_us, self.free_us(state, other, now_us) + left * own_us)
+            done_us = max(answer_at_us, self.free_us(state, other, now_us) + left * own_us)
             # the owner's work leaves in its own contribution; a helper computes while its own leaves, and sends after
             # it
             link_free_us = 0

@@ -89,7 +89,7 @@ class Racks:
             yield rest, everybody
 
     def _costs_us(self, leaf: Collection[int]) -> float:
-        """What it costs if each contribution below a leaf crosses the trunk by itself; infinite: not known yet."""
+        """The cost of sending each contribution below a leaf across the trunk by itself; infinite: not known yet."""
         send_us = max(self._workers[rank].least_send_us for rank in leaf)
         return max(len(leaf) * send_us, self._cost_us) if send_us else math.inf
 

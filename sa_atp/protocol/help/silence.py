@@ -46,9 +46,7 @@ class Silence:
         return own_us + old_us, lot_us + old_us
 
     def poll_us(self, state: Step, rank: int, holder: int, now_us: int, *, is_on: bool) -> list[int]:
-        """After how long a worker should offer again because of another one's unfinished work: its own shard, and its
-        lot.
-        """
+        """After how long a worker should offer again because of another one's unfinished shard, and lot."""
         course, times = state.courses[holder], []
         own_us, lot_us = self.backup_from_us(state, rank, holder, is_on=is_on)
         if course.idle_us is None and holder not in state.ended:

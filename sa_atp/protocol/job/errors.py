@@ -72,7 +72,7 @@ class ValuesChangedError(TransportError):
         self.first_value, self.last_value = first_value, last_value
         super().__init__(
             f"operation {operation}: between values {first_value} and {last_value}, contributions of "
-            f"{describe_ranks(self.ranks)} are larger than what was told of them before: an array must stay as it is until "
+            f"{describe_ranks(self.ranks)} are larger than announced: an array must stay as it is until "
             "its sum is done, and a helper must compute the same values"
         )
 
@@ -111,7 +111,7 @@ def narrow_path(who: str, needed: int, to: str, mtu: int) -> str:
 
 def no_answer(switch: str) -> str:
     """Describes a switch that has answered no rank. Args: switch: its address."""
-    return f"no rank has had an answer about it of the switch at {switch}: is it there, and is that its address?"
+    return f"the switch at {switch} has answered no rank about it: is it running, and is that its address?"
 
 
 def describe_ranks(ranks: Iterable[int]) -> str:

@@ -1,6 +1,4 @@
-"""Failures of a job as messages: a worker's report, and the parameter server's message to all ranks. (protocol section
-7.4)
-"""
+"""Failures of a job as messages: a worker's report, and the server's message to all ranks. (protocol section 7.4)"""
 
 from collections.abc import Sequence
 

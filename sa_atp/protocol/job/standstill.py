@@ -1,5 +1,4 @@
-"""Detects a standstill: time in which this process itself did not run, which is no silence of others. (protocol section
-11)
+"""Detects a standstill: time in which this process itself did not run. (protocol section 11)
 
 A process that was stopped, or whose thread was kept from running, finds its own timer late when it goes on. In the
 meantime it has neither sent requests nor read answers, so time-outs for other parties do not count that time.

@@ -70,7 +70,7 @@ def difference(theirs: Stated, rank: int, ours: Stated, others: Sequence[int]) -
     if not differing:
         return None
     there = [other for other in others if other != rank] or [rank]
-    whose = describe_ranks(there) + (", who is there already" if there == [rank] else "")
+    whose = describe_ranks(there) + (", which has joined already" if there == [rank] else "")
     found = ", ".join(
         f"{name} is {theirs.get(name, NOTHING)} for rank {rank} and {ours.get(name, NOTHING)} for {whose}"
         for name in names

@@ -1,5 +1,4 @@
-"""How an operation's values are cut into chunks and fragments, and the fragments' sequence numbers. (protocol section
-5.1)
+"""The cut of an operation's values into chunks and fragments, and their sequence numbers. (protocol section 5.1)
 
 An operation owns a contiguous range of sequence numbers, the same on every rank, laid out as
 

@@ -83,7 +83,7 @@ def target_bits(contributions: int) -> int:
 
 @dataclass(slots=True)
 class ChunkHistory:
-    """What every worker remembers of one chunk: made by a gather, updated by every accepted sum."""
+    """Every worker's memory of one chunk: made by a gather, updated by every accepted sum."""
 
     exponent: int  # for the next step
     finest: int  # the last gathered exponent: the contributions' own magnitude does not allow more

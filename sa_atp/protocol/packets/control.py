@@ -129,7 +129,7 @@ class Leave(Message, frozen=True, tag="leave"):
 
 
 class ReportNotFinite(Message, frozen=True, tag="not_finite"):
-    """The sender gives up, because a sum has NaN or infinity in it; all ranks are to be told. (section 7.4)"""
+    """The sender gives up, because a sum has NaN or infinity in it; tells all ranks. (section 7.4)"""
 
     operation: Count
     ranks: list[Rank]
@@ -139,9 +139,7 @@ class ReportNotFinite(Message, frozen=True, tag="not_finite"):
 
 
 class ReportChanged(Message, frozen=True, tag="changed"):
-    """The sender gives up, because values exceeded their announced magnitude twice; all ranks are to be told. (section
-    6.3)
-    """
+    """The sender gives up, because values exceeded their announced magnitude twice; tells all ranks. (section 6.3)"""
 
     operation: Count
     ranks: list[Rank]
@@ -151,9 +149,7 @@ class ReportChanged(Message, frozen=True, tag="changed"):
 
 
 class ReportTimeout(Message, frozen=True, tag="timed_out"):
-    """The sender gives up, because there was no result for longer than the bound; all ranks are to be told. (section
-    7.4)
-    """
+    """The sender gives up, because there was no result for longer than the bound; tells all ranks. (section 7.4)"""
 
     operation: Count
     """The oldest one under way."""
@@ -166,7 +162,7 @@ Report = ReportNotFinite | ReportChanged | ReportTimeout
 
 
 class ReportNarrow(Message, frozen=True, tag="narrow"):
-    """The sender gives up, because the MTU of its path has become too small; all ranks are to be told. (section 7.4)"""
+    """The sender gives up, because the MTU of its path has become too small; tells all ranks. (section 7.4)"""
 
     needed: Annotated[int, Meta(ge=1, le=MOST_MTU)]
     """Bytes of an IP packet of the job."""

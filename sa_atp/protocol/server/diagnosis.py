@@ -44,7 +44,7 @@ def _verdict(job: JobStatus) -> tuple[str, tuple[int, ...], bool]:
             return f"it has failed: {job.failure or 'the reason is not known'}", job.failed_ranks, False
         case State.ENDED:
             if not job.members:
-                return "it is over: nobody is in it, its ranks have stopped asking to join", (), False
+                return "it is over: all its ranks have stopped asking to join", (), False
             return "it is over: all ranks have left", (), False
     return _running(job)
 
@@ -58,7 +58,7 @@ def _running(job: JobStatus) -> tuple[str, tuple[int, ...], bool]:
     waiting = [m for m in there if m.waiting]
     still = [m for m in waiting if m.still_ms > STILL_MS]
     if not waiting:
-        return "nobody waits: every rank is between two sums", (), False
+        return "no rank waits: all are between two sums", (), False
     if not still:
         return "it makes progress", (), False
     behind = min(m.ahead or 0 for m in waiting)

@@ -64,7 +64,7 @@ def answer(
     if packet_bytes < MAX_BYTES:
         raise MalformedError(f"a describe message must have {MAX_BYTES} bytes")
     if not known:
-        return Refused(reason="it tells that on its own host, and on those of workers that have joined")
+        return Refused(reason="only tools on its own host, and on hosts of workers that have joined, get an answer")
     found = min((n for n in jobs if n >= asked.job), default=None)
     if found is None:
         return Description()
@@ -166,36 +166,36 @@ class JobStatusQuery:
     def receive(self, reply: Reply) -> None:
         """Takes the answer to the question for `position`. Raises: TransportError: a refusal; MalformedError."""
         if isinstance(reply, Refused):
-            raise TransportError(f"the parameter server does not tell about its jobs: {reply.reason}")
+            raise TransportError(f"the parameter server does not describe its jobs: {reply.reason}")
         if not isinstance(reply, Description):
             raise MalformedError(f"the answer is of type {type_of(reply)!r}")
         asked, self.position = self.position, reply.next
         if self.position is not None and asked is not None and self.position <= asked:
-            raise MalformedError("next does not lead on")
+            raise MalformedError("next does not advance")
         if reply.job is not None:
             before = self.jobs[reply.job].members if reply.job in self.jobs else ()
             self.jobs[reply.job] = _status(reply, reply.job, before)
 
 
-def _status(told: Description, number: int, before: tuple[MemberStatus, ...]) -> JobStatus:
+def _status(described: Description, number: int, before: tuple[MemberStatus, ...]) -> JobStatus:
     try:
-        state = State(told.state)
+        state = State(described.state)
     except ValueError:
-        raise MalformedError(f"a job cannot be {told.state!r}") from None
+        raise MalformedError(f"a job cannot be {described.state!r}") from None
     return JobStatus(
         number=number,
-        name=told.name,
-        epoch=told.epoch,
+        name=described.name,
+        epoch=described.epoch,
         state=state,
-        world_size=told.world_size,
-        micro_batches=told.micro_batches,
-        seats=told.seats,
-        missing=tuple(rank for rank in range(told.world_size) if not told.joined >> rank & 1),
-        oldest=told.oldest,
-        failure=None if told.failure is None else told.failure.detail,
-        failed_ranks=() if told.failure is None else _ranks(told.failure.ranks),
-        members=(*before, *told.members),
-        switch=told.switch,
+        world_size=described.world_size,
+        micro_batches=described.micro_batches,
+        seats=described.seats,
+        missing=tuple(rank for rank in range(described.world_size) if not described.joined >> rank & 1),
+        oldest=described.oldest,
+        failure=None if described.failure is None else described.failure.detail,
+        failed_ranks=() if described.failure is None else _ranks(described.failure.ranks),
+        members=(*before, *described.members),
+        switch=described.switch,
     )
 
 

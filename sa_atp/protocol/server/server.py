@@ -1,5 +1,4 @@
-"""The parameter server's connection: finishes sums that switches could not, keeps results, answers requests. (section
-7)
+"""The parameter server's connection: finishes sums that switches could not, keeps results, answers. (section 7)
 
 It serves any number of jobs; `admission` admits their ranks. It asks the control plane by an event to configure
 switches for a job, and goes on when `admitted` or `refused` is called.
@@ -331,7 +330,7 @@ class ParameterServer:
                 seat = job.seating.take(step, member.rank)
                 return Taken() if seat is None else Seated(seat=seat)
             case _:
-                raise MalformedError("this asks nothing of a job")
+                raise MalformedError("not a request to a job")
 
     def _on_alive(self, job: Job, member: Member, sign: Alive, now_us: int) -> Reply | None:
         if (sign.given | (sign.held or 0)) & ~job.fan_in:

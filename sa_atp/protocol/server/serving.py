@@ -1,6 +1,4 @@
-"""Sends results: to all ranks, to ranks that ask, and, when the server lacks one, from ranks that have it. (protocol
-section 5.7)
-"""
+"""Sends results to ranks, and recalls those that the server lacks from other ranks. (protocol section 5.7)"""
 
 import numpy as np
 

@@ -1,5 +1,4 @@
-"""Sums that the parameter server finishes, and results that it keeps for workers that missed them. (protocol section
-7.2, 7.3)
+"""Sums that the parameter server finishes, and results that it keeps for late workers. (protocol section 7.2, 7.3)
 
 One row for each fragment, in pages that are created when first needed and freed when every worker has passed them.
 Contributions are added by the rules of a slot: disjoint ones are added, overlapping ones are dropped.

@@ -128,7 +128,7 @@ def test_measurements_of_another_number_of_workers() -> None:
         Orchestrator(0, 64)
 
 
-def test_what_others_have_worked_out_is_not_worked_out_again() -> None:
+def test_ranks_of_one_process_share_decisions() -> None:
     ranks = [Orchestrator(3, 90) for _ in range(4)]
     asked = 0
 
@@ -143,7 +143,7 @@ def test_what_others_have_worked_out_is_not_worked_out_again() -> None:
     assert {rank.sizes for rank in ranks} == {(40, 40, 10)}
 
 
-def test_ranks_that_know_something_else_are_not_mixed_up() -> None:
+def test_ranks_with_other_measurements_do_not_share_decisions() -> None:
     one, other = Orchestrator(2, 60), Orchestrator(2, 60)
     for _ in range(4):
         one.decide([Measured(30, 0.1), Measured(30, 0.2)])

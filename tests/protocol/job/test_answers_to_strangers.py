@@ -140,7 +140,7 @@ def test_no_answer_is_longer_than_its_question(question: Request | bytes, job: s
 
 
 @pytest.mark.parametrize("lanes", [32, 256])
-def test_who_asks_as_it_should_is_told_all(lanes: int) -> None:
+def test_a_valid_question_gets_the_whole_answer(lanes: int) -> None:
     """On the narrowest link that carries an answer, and on one that carries everything."""
     for name, kind in (("running", Welcome), ("occupied", Waiting)):
         server = Server(lanes)
@@ -157,7 +157,7 @@ def test_who_asks_as_it_should_is_told_all(lanes: int) -> None:
     assert len(answer) == JOIN_BYTES
 
 
-def test_who_asks_too_briefly_or_on_too_narrow_a_way_hears_why() -> None:
+def test_a_question_too_short_or_on_too_narrow_a_path_is_refused_with_a_reason() -> None:
     brief = encode(asks("new", 0, 2), request=9).rstrip()
     _, [answer] = Server().send(brief)
     assert decode_reply(answer) == Refused(reason=f"a question to join must have {JOIN_BYTES} bytes")
@@ -188,7 +188,7 @@ def test_every_other_question_has_room_for_the_news_of_a_restart() -> None:
 
 
 @given(st.integers(0, 700), st.text(max_size=300), st.lists(st.integers(0, 63), max_size=64))
-def test_what_is_cut_fits_and_is_understood(room: int, text: str, ranks: list[int]) -> None:
+def test_a_cut_answer_fits_and_is_understood(room: int, text: str, ranks: list[int]) -> None:
     replies: list[Any] = [
         Refused(reason=text), Failure(reason="lost", ranks=ranks, detail=text), Waiting(missing=ranks, refusal=text),
         Waiting(missing=ranks, refusal=text, differs=text),

@@ -57,7 +57,7 @@ def packet(body: bytes) -> bytes:
 
 
 def values(kind: Any) -> st.SearchStrategy[Any]:
-    """Whatever a field of this type may hold."""
+    """A strategy for all values of a field's type."""
     origin, parts = get_origin(kind), get_args(kind)
     metas = message_fields._metas(kind) if origin is not None and hasattr(kind, "__metadata__") else []
     bounds = {name: getattr(m, name) for m in metas for name in ("ge", "le", "min_length", "max_length")}
@@ -131,7 +131,7 @@ def test_types_are_told_apart_in_each_direction() -> None:
     ],
     ids=lambda b: repr(b[:24]),
 )  # fmt: skip
-def test_what_is_not_a_message_is_malformed(body: bytes) -> None:
+def test_bodies_that_are_no_messages_are_malformed(body: bytes) -> None:
     with pytest.raises(MalformedError):
         decode_request(packet(body))
 
@@ -198,7 +198,7 @@ def test_a_bitmap_has_no_more(bad: object) -> None:
         ({"incarnation": 1 << 31}, "incarnation"),
     ],
 )
-def test_what_does_not_fit_together_is_malformed(changed: dict[str, Any], problem: str) -> None:
+def test_contradictory_fields_are_malformed(changed: dict[str, Any], problem: str) -> None:
     join = {"type": "join", "name": "a", "rank": 3, "world_size": 4, "micro_batches": 16, "grade": "steal",
             "incarnation": 5}  # fmt: skip
     assert isinstance(decode_request(packet(json.dumps(join).encode())), Join)
@@ -212,7 +212,7 @@ def test_an_operation_is_described_whole_or_not_at_all() -> None:
 
 
 def test_unknown_fields_are_passed_over() -> None:
-    """Of a later version; what is known of it still counts."""
+    """A later version may have more fields; the known ones still count."""
     assert decode_reply(packet(b'{"type":"failed","reason":"late","x":[1]}')) == Failure(reason="late")
 
 
@@ -243,12 +243,13 @@ def test_any_text_can_be_told_to_people(text: str) -> None:
     "text", ['"' * 5000, '\\"' * 400, "\x00\r\n" * 3000, "\ud800" * 700, "é" * 5000, "a" * 599 + '"']
 )
 def test_texts_that_json_makes_longer(text: str) -> None:
-    """A server that could not encode what a switch had said ended with a ValueError."""
+    """Else a server that could not encode a switch's refusal would end with a ValueError."""
     bare, long = (len(encode(Refused(reason=each), request=1, reply=True)) for each in ("", plain(text)))
     assert LONGEST_TEXT - 2 < long - bare <= LONGEST_TEXT
 
 
-# --- the protocol's tables ------------------------------------------------------------------------------------------------
+# --- the protocol's tables
+# ------------------------------------------------------------------------------------------------
 
 
 def documented(heading: str) -> dict[str, set[str]]:
