@@ -1,7 +1,7 @@
 """SA-ATP: in-network aggregation that survives stragglers.
 
-`connect` joins a job and gives a `Communicator`, whose `all_reduce` sums arrays over all ranks through the switch. What
-goes wrong is a `TransportError`; what a caller can mend, such as an argument, a `UserError`.
+`connect` joins a job and returns a `Communicator`, whose `all_reduce` sums arrays over all ranks through the switch.
+Failures of the job raise `TransportError`; mistakes that a caller can mend, such as in an argument, raise `UserError`.
 """
 
 TYPE_CHECKING = False  # importing it from typing takes longer than all of this
@@ -19,12 +19,12 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> "Any":
     """Loads the transport when it is first used, so that tools that only need a part of the package stay quick."""
     if name in __all__:
-        from sa_atp.net import communicator  # which knows them all
+        from sa_atp.net import communicator  # has all of these names
 
         return getattr(communicator, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    """What is public, whether it has been used yet or not."""
+    """The public names, loaded or not."""
     return [*__all__, "__version__"]

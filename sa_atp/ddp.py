@@ -1,4 +1,4 @@
-"""What a DistributedDataParallel script imports.
+"""The imports of a DistributedDataParallel script.
 
 from sa_atp.ddp import SaAtpState, sa_atp_hook
 

@@ -1,1 +1,1 @@
-"""What every room may use: errors, types of arrays, tables of plan files, folders, the terminal, what a machine needs."""
+"""Basics for every room: errors, array types, tables of plan files, folders, the terminal, requirements of a machine."""

@@ -1,11 +1,11 @@
-"""What a user can do something about. `sa-atp` turns each into one line and an exit status."""
+"""Errors that a user can do something about. `sa-atp` turns each into one line and an exit status."""
 
 import errno
 import resource
 
 
 class SaAtpError(Exception):
-    """Base of everything the project raises on purpose; exit status 1."""
+    """Base of all errors that the project raises on purpose; exit status 1."""
 
 
 class UserError(SaAtpError):
@@ -17,7 +17,7 @@ class MissingPartError(SaAtpError):
 
 
 def shortage(error: BaseException) -> str | None:
-    """What the system has too little of, where an error says that: no bug, and something can be done about it."""
+    """Describes a shortage of files, processes, memory or disk that caused an error; None: the error has another cause."""
     number = error.errno if isinstance(error, OSError) else None
     if number == errno.EMFILE:
         return f"too many open files: a process may have {resource.getrlimit(resource.RLIMIT_NOFILE)[0]} (ulimit -n)"

@@ -1,4 +1,4 @@
-"""Where things are kept that are not part of a run."""
+"""Folders outside of runs: the cache, and folders that users name."""
 
 import contextlib
 import os
@@ -8,10 +8,10 @@ from pathlib import Path
 
 
 def cache_folder() -> Path:
-    """Where compiled pipelines are kept between runs: $SA_ATP_CACHE, or sa_atp below the user's cache folder.
+    """The folder of compiled pipelines: $SA_ATP_CACHE, or sa_atp below the user's cache folder.
 
-    Where that cannot be written, a folder of this user below the temporary one. Code is loaded from there, so a folder that
-    somebody else has made is not taken.
+    If it cannot be written, a folder below the temporary one. Code is loaded from there, so it must belong to this
+    user.
     """
     shared = Path(tempfile.gettempdir())
     for folder in (*_own(), shared / f"sa_atp-{os.getuid()}"):
@@ -31,13 +31,13 @@ def _own() -> Iterator[Path]:
     elif base := os.environ.get("XDG_CACHE_HOME"):
         yield Path(base) / "sa_atp"
     else:
-        with contextlib.suppress(RuntimeError):  # a user whom the system does not know has no home
+        with contextlib.suppress(RuntimeError):  # a user without an entry in passwd has no home
             yield Path.home() / ".cache" / "sa_atp"
 
 
 def make_folder(path: Path) -> None:
-    """A folder for what somebody wants to keep. Raises: UserError."""
-    from sa_atp.basics.errors import UserError  # set-up looks at this file before there is a package
+    """Makes a folder that a user has named, with its parents. Raises: UserError."""
+    from sa_atp.basics.errors import UserError  # here, because set-up loads this file before the package is installed
 
     try:
         path.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Files that users give: text and JSON, read with errors of one line."""
+"""Reads users' files, text and JSON, with errors of one line."""
 
 import json
 from collections import Counter
@@ -10,24 +10,27 @@ from sa_atp.basics.words import short
 
 
 def read_text(path: Path) -> str:
-    """Raises: UserError: it cannot be read, or is not text."""
+    """Reads a text file. Raises: UserError: it cannot be read, or is not text."""
     try:
-        return path.read_text(encoding="utf-8-sig")  # some editors put a mark before the text
+        return path.read_text(encoding="utf-8-sig")  # some editors write a byte order mark
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: not text in UTF-8: byte {error.object[error.start]:#04x} at {error.start}") from None
     except OSError as error:
         raise UserError(f"{path}: {error.strerror or error}") from None
-    except ValueError as error:  # of a path with a NUL in it
+    except ValueError as error:  # the path has a NUL in it
         raise UserError(f"{short(str(path))}: {error}") from None
 
 
 def read_json(path: Path) -> Any:
-    """Raises: UserError: it cannot be read, or is not JSON."""
+    """Reads a JSON file. Raises: UserError: it cannot be read, or is not JSON."""
     return parse_json(read_text(path), str(path))
 
 
 def parse_json(text: str, where: str) -> Any:
-    """Raises: UserError: it is not JSON, or an object has a key twice, of which one would be lost."""
+    """Parses JSON.
+
+    Args: where: the source, for messages. Raises: UserError: not JSON, or a key is twice in one object.
+    """
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)

@@ -1,7 +1,7 @@
-"""What the project needs that is not part of it: every program that it calls, and packages that not everybody installs.
+"""Requirements of the project: every program that it calls, and optional Python packages.
 
-This is the one place. `doctor`, the tests (`@pytest.mark.needs`) and the errors of commands read it; what the sources call,
-and what scripts/lib/setup.sh installs, is compared with it (tests/test_needs.py).
+`doctor`, the tests (`@pytest.mark.needs`) and the errors of commands read them here; tests/test_needs.py compares them
+with the programs that the sources call, and with the packages that scripts/lib/setup.sh installs.
 """
 
 import importlib.util
@@ -17,24 +17,25 @@ from pathlib import Path
 
 from sa_atp.basics.errors import MissingPartError
 
-# --- programs -----------------------------------------------------------------------------------------------------------
+# --- programs
+# -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Program:
     name: str
     use: str
-    """What it is called for."""
+    """The purpose for which it is called."""
     package: str = ""
     """Debian's package; "": Debian has none."""
     source: str = ""
-    """How to get it where Debian has none."""
+    """How to get it, if Debian has no package."""
     variable: str = ""
-    """Environment variable with its path, or with that of a folder that has it."""
+    """Environment variable with the path of the program, or of its folder."""
     version: tuple[str, ...] = ("--version",)
-    """With these it says its version, and ends with status 0; (): it cannot."""
+    """Arguments with which it prints its version and ends with status 0; (): there are none."""
     essential: bool = False
-    """Every Debian has it."""
+    """Whether every Debian has it."""
 
     @property
     def how(self) -> str:
@@ -93,7 +94,7 @@ PROGRAMS = {
 
 
 def find(name: str) -> Path | None:
-    """Where a program is: as its variable says, or on PATH; None if it is not there. Raises: KeyError: not declared."""
+    """Finds a program by its variable, or on PATH; None: it is not there. Raises: KeyError: it is not declared."""
     program = PROGRAMS[name]
     said = os.environ.get(program.variable) if program.variable else None
     if said:
@@ -105,7 +106,10 @@ def find(name: str) -> Path | None:
 
 
 def require(what: str, *names: str) -> None:
-    """Args: what: needs these programs, for the message. Raises: MissingPartError: one line for all that are missing."""
+    """Checks that programs are there. Raises: MissingPartError: one line for all that are missing.
+
+    Args: what: beginning of the message, such as "bench needs".
+    """
     missing = [PROGRAMS[name] for name in names if find(name) is None]
     packages = sorted({program.package for program in missing if not program.source})
     ways = [f"apt-get install {' '.join(packages)}"] if packages else []
@@ -114,7 +118,8 @@ def require(what: str, *names: str) -> None:
         raise MissingPartError(f"{what} {', '.join(program.name for program in missing)}: {'; '.join(ways)}")
 
 
-# --- Python packages ------------------------------------------------------------------------------------------------------
+# --- Python packages
+# ------------------------------------------------------------------------------------------------------
 
 TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 # by what is imported: the distribution, and the extra of pyproject.toml that it belongs to
@@ -130,18 +135,18 @@ OPTIONAL = {
     "accelerate": ("accelerate", "recipes"),
     "transformers": ("transformers", "recipes"),
 }
-# They ask for old versions of what others need in new ones: beside TensorBoard, protobuf can be right for one of them only.
+# Distributions that need an environment of their own: they pin old versions of packages that others need in newer ones.
 APART = ("p4runtime-shell",)
 _ROOT = Path(__file__).resolve().parents[2]
 
 
 def checkout() -> Path | None:
-    """The checkout that this package is in; None where it was installed from a wheel."""
+    """The checkout that contains this package; None: it was installed from a wheel."""
     return _ROOT if (_ROOT / "pyproject.toml").is_file() and (_ROOT / "scripts" / "demo").is_file() else None
 
 
 def require_modules(what: str, *modules: str) -> None:
-    """Args: what: needs these modules of OPTIONAL, for the message. Raises: MissingPartError."""
+    """Checks that modules of OPTIONAL are installed. Args: what: see require. Raises: MissingPartError."""
     missing = [module for module in modules if importlib.util.find_spec(module) is None]
     if missing:
         names = [OPTIONAL[module][0] for module in missing]
@@ -150,7 +155,7 @@ def require_modules(what: str, *modules: str) -> None:
 
 
 def how_to_install(*distributions: str) -> str:
-    """What to do where some of this project's dependencies are missing, as it works here: a checkout, or a wheel."""
+    """The command that installs missing dependencies, for a checkout or for a wheel."""
     if set(distributions) <= set(APART):
         [name] = distributions
         made = shlex.join([sys.executable, "-m", "venv", name])
@@ -165,7 +170,7 @@ def how_to_install(*distributions: str) -> str:
         wanted = ",".join(sorted(set(extras.values())))
         words += ["--editable", f"{root}[{wanted}]" if wanted else str(root)]
     if "torch" in extras.values() and (root is not None or "torch" in distributions):
-        words += ["--extra-index-url", TORCH_INDEX]  # where builds without CUDA are
+        words += ["--extra-index-url", TORCH_INDEX]  # has builds without CUDA
     if root is None:
         return shlex.join(words)
     script = shlex.join([str(root / "scripts" / "demo"), *(["--mininet"] if "mininet" in extras.values() else [])])
@@ -175,14 +180,14 @@ def how_to_install(*distributions: str) -> str:
 
 
 def at_odds(distribution: str) -> tuple[str, str] | None:
-    """Whether an installed distribution is of a version that this project does not take, or has not got what it asks for.
+    """Checks an installed distribution's version, and those of its own dependencies.
 
-    Returns: what does not go together, and the command that mends it; None: all is well, or there is no telling (nothing
-    here can compare versions, or the distribution is not installed).
+    Returns: the conflict in words, and the command that mends it; None: there is none, or it cannot be determined
+    (versions cannot be compared here, or the distribution is not installed).
     """
     try:
         from packaging.requirements import InvalidRequirement, Requirement
-    except ImportError:  # of those whom pip has installed, everybody has this one
+    except ImportError:  # wherever pip is, it has a copy
         try:
             from pip._vendor.packaging.requirements import (  # type: ignore[assignment]
                 InvalidRequirement,
@@ -216,7 +221,7 @@ def at_odds(distribution: str) -> tuple[str, str] | None:
 
 
 def _requirement(distribution: str) -> str:
-    """The versions that this project takes, as its own metadata say."""
+    """The project's requirement for a distribution, with its versions."""
     for line in _own_requirements():
         wanted = line.partition(";")[0].strip()
         name = wanted[: next((i for i, c in enumerate(wanted) if not (c.isalnum() or c in "-_.")), len(wanted))]
@@ -226,7 +231,7 @@ def _requirement(distribution: str) -> str:
 
 
 def _own_requirements() -> Sequence[str]:
-    """As pyproject.toml says, or where there is no checkout, the metadata of the installed project."""
+    """The project's requirements, from pyproject.toml, or without a checkout from the installed metadata."""
     root = checkout()
     if root is not None:
         project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -1,4 +1,4 @@
-"""Tables of TOML files as dataclasses: a field's type and limits say what its key may hold.
+"""Reads tables of TOML files into dataclasses, whose fields have the type and limits of each key.
 
 Unknown keys, wrong types and values out of range are refused with the key, the value, and what would be accepted.
 """
@@ -16,7 +16,7 @@ from sa_atp.basics.errors import UserError
 def setting(default: Any, **limits: Any) -> Any:
     """A field with a default and limits: one_of=..., between=(low, high), each=(low, high) for lists.
 
-    Args: limits: `one_of` may be a function that gives the values, where they are not known yet.
+    Args: limits: `one_of` may be a function that returns the values, if they are not known yet.
     """
     if isinstance(default, list | tuple):
         return field(default=tuple(default), metadata=limits)
@@ -24,14 +24,14 @@ def setting(default: Any, **limits: Any) -> Any:
 
 
 def limits(kind: Any, name: str) -> tuple[Any, Any]:
-    """The least and the most that a field with `between` may hold."""
+    """The bounds of a field with `between`."""
     found = next(f for f in dataclasses.fields(kind) if f.name == name)
     low, high = found.metadata["between"]
     return low, high
 
 
 def read_table(kind: Any, name: str, table: Mapping[str, Any], where: str) -> Any:
-    """A dataclass from a table. Raises: UserError naming the key."""
+    """Makes a dataclass of a table. Raises: UserError, naming the key."""
     known = {f.name: f for f in dataclasses.fields(kind)}
     types = typing.get_type_hints(kind)
     values = {}

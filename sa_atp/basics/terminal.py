@@ -1,4 +1,4 @@
-"""Commands on terminals: tables whole on narrow ones, text where there is only ASCII, readers that go away, Ctrl-C."""
+"""Output of commands: tables on narrow terminals, text on ASCII-only ones, closed pipes, Ctrl-C."""
 
 import codecs
 import contextlib
@@ -14,32 +14,33 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-NARROWEST = 30  # characters; where a terminal has fewer, it breaks the lines
+NARROWEST = 30  # characters; narrower terminals break the lines themselves
 
 
 def say(text: str) -> None:
-    """A line of a process that goes on, on standard error: a log that cannot be written must not end what it is about."""
+    """Writes a line to standard error; a closed log must not end the process."""
     with contextlib.suppress(OSError, ValueError):
         print(text, file=sys.stderr, flush=True)
 
 
-# --- tables ---------------------------------------------------------------------------------------------------------------
+# --- tables
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def console(file: IO[str] | None = None) -> "Console":
-    """A console of rich that takes text as it is. Args: file: default: standard output."""
+    """A rich console without markup. Args: file: default: standard output."""
     from rich.console import Console
 
     class Plain(Console):
         def on_broken_pipe(self) -> None:
-            raise BrokenPipeError  # for whoever knows what to end with
+            raise BrokenPipeError  # the caller chooses the exit status
 
     return Plain(file=file, markup=False, highlight=False)
 
 
 def print_table(console: "Console", table: "Table") -> None:
-    """Prints a table whose columns of numbers, those on the right, are never cut: labels are folded instead, and where that
-    is not enough, it is wider than the terminal.
+    """Prints a table without cutting right-justified columns: labels are folded instead, and if that is not enough, the
+    table is wider than the terminal.
     """
     from rich.measure import Measurement
 
@@ -53,18 +54,19 @@ def print_table(console: "Console", table: "Table") -> None:
     console.print(table)
 
 
-# --- Ctrl-C ---------------------------------------------------------------------------------------------------------------
+# --- Ctrl-C
+# ---------------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def interrupts(pressed: list[int]) -> Iterator[None]:
-    """Notes that Ctrl-C was pressed, because not everybody lets a KeyboardInterrupt pass as what it is."""
+    """Records Ctrl-C in `pressed`, because some libraries turn a KeyboardInterrupt into another error."""
 
     def note(number: int, frame: object) -> None:
         pressed.append(number)
         raise KeyboardInterrupt
 
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # a shell may have had us ignore it
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # a shell may have us ignore it
         yield
         return
     signal.signal(signal.SIGINT, note)
@@ -74,9 +76,10 @@ def interrupts(pressed: list[int]) -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# --- streams --------------------------------------------------------------------------------------------------------------
+# --- streams
+# --------------------------------------------------------------------------------------------------------------
 
-# for terminals that only have ASCII
+# for ASCII-only terminals
 _SUBSTITUTES = {"\u00a0": " ", "×": "x", "µ": "u", "–": "-", "±": "+-", "…": "...", "━": "-", "é": "e"}
 
 
@@ -87,7 +90,7 @@ def _substitute(error: UnicodeError) -> tuple[str, int]:
 
 
 def prepare_streams() -> None:
-    """Has standard output and error take every text: what their encoding lacks is replaced. A closed one takes anything."""
+    """Makes standard output and error accept every text: characters that their encoding lacks are replaced."""
     codecs.register_error("sa_atp.substitute", _substitute)
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
@@ -98,8 +101,10 @@ def prepare_streams() -> None:
 
 
 def flush_streams(streams: Iterable[IO[str]] = ()) -> OSError | None:
-    """Writes what is left. Returns: what a stream answered that takes no more, unless it is standard error, on which no
-    result is lost. It then leads to nowhere, so that Python does not try again at its end, and complain.
+    """Flushes streams. Returns: the error of a stream that is closed, unless it is standard error, which has no
+    results.
+
+    A closed stream is redirected to os.devnull, so that Python does not complain about it at exit.
     """
     failure = None
     for stream in streams or (sys.stdout, sys.stderr):

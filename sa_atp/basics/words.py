@@ -10,12 +10,12 @@ _short.maxstring = _short.maxother = 120
 
 
 def short(value: Any) -> str:
-    """Something that a user gave, as Python writes it, on one line; the middle of a long one is left out."""
+    """A user's value as Python writes it, on one line; long ones without their middle."""
     return _short.repr(value)
 
 
 def plural(count: int, noun: str, nouns: str | None = None) -> str:
-    """1 packet, 2 packets. Args: nouns: where it is more than an s."""
+    """1 packet, 2 packets. Args: nouns: the plural, if it is not the noun and an s."""
     return f"{count} {noun if count == 1 else nouns or noun + 's'}"
 
 

@@ -22,7 +22,9 @@ def build_parser() -> "argparse.ArgumentParser":
     import sa_atp
 
     parser = argparse.ArgumentParser(
-        prog="sa-atp", description="In-network aggregation that survives stragglers: switch, transport, testbed."
+        prog="sa-atp",
+        description="In-network aggregation that survives stragglers: switch, transport, testbed.",
+        epilog="docs/glossary.md explains the words: slot, leaf, steal, ...",
     )
     parser.add_argument("--version", action="version", version=f"sa-atp {sa_atp.__version__}")
     subparsers = parser.add_subparsers(title="commands", dest="command", required=True, metavar="COMMAND")

@@ -36,7 +36,7 @@ from sa_atp.protocol.job.terms import Value
 from sa_atp.protocol.packets.control import Reply, Request
 from sa_atp.protocol.packets.datagrams import Address
 from sa_atp.protocol.packets.header import size_of
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.mtu import needed_mtu
 from sa_atp.protocol.packets.spec import UDP_PORT, Kind
 from sa_atp.protocol.rank.compiled.common_case import Kernels
@@ -92,11 +92,11 @@ def connect(
     """
     address = parse_address(server)
     try:
-        help_mode = HelpMode(help)
+        help_grade = HelpGrade(help)
     except ValueError:
-        raise UserError(f"help = {help!r}: expected one of {', '.join(g.value for g in HelpMode)}") from None
+        raise UserError(f"help = {help!r}: expected one of {', '.join(grade.value for grade in HelpGrade)}") from None
     request = JoinRequest(
-        job=job, rank=rank, world_size=world_size, micro_batches=micro_batches, help_mode=help_mode, seats=seats,
+        job=job, rank=rank, world_size=world_size, micro_batches=micro_batches, help_grade=help_grade, seats=seats,
         agree=agree or {},
     )  # fmt: skip
     limits = WorkerLimits(

@@ -31,7 +31,7 @@ from sa_atp.protocol.packets.control import (
     encode,
 )
 from sa_atp.protocol.packets.help_messages import Claim, Idle, Offer
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.rank.events import Answer, Failed, OperationDone, Revoked, WaitingFor
 from sa_atp.protocol.rank.sums.operation import Operation
 from sa_atp.protocol.rank.worker import Worker
@@ -231,7 +231,7 @@ class Session:
                     self.revoked(step, held)
                 case Failed(error):
                     self.fail(error)
-        if self.membership.help_mode is not HelpMode.NONE:
+        if self.membership.help_grade is not HelpGrade.NONE:
             for operation in self.worker.overtaken():
                 if operation in self._sums:
                     self._sums[operation].overtaken = True

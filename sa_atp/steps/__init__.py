@@ -1,1 +1,1 @@
-"""One training step: what is computed, sent and helped with; devices and how slow they are."""
+"""One training step: computing, contributing, helping; emulated devices, and stragglers."""

@@ -1,9 +1,9 @@
-"""Steps whose shards have different numbers of samples, by what the workers' speeds were measured to be.
+"""Steps with balanced batches: shards have different numbers of samples, by the workers' measured speeds.
 
-Beside the gradient's sum goes a second one, of a packet or a few: what each worker computed, and in what time, in a place
-of its own. Whoever contributes to the one contributes to the other, with the same bits, and a step is over when both are.
-So all workers know the same measurements, and decide the same sizes for the next step, without a further round trip and
-without waiting for anybody whose gradient is there already.
+A second sum of a few packets accompanies the gradient's: the samples that each worker computed, and the time they took,
+each at a position of its own. Every contribution goes to both sums, with the same bits, and a step is over when both
+are. So all workers have the same measurements, and decide the same sizes for the next step, without a further round
+trip.
 """
 
 import contextlib
@@ -24,21 +24,21 @@ from sa_atp.protocol.help.progress import SendProgress
 from sa_atp.steps.step import Host, PendingSum, Stepper, Steps, Workload
 from sa_atp.steps.step_record import StepRecord
 
-# Numbers of a worker's place: samples of its shard that it computed, and microseconds in two halves of 16 bits. Sums of
-# such whole numbers are exact, as long as a worker contributes a few times a step (see steps/workloads/exact.py).
+# A worker's numbers: samples of its shard that it computed, and microseconds in two halves of 16 bits. Sums of such
+# whole numbers are exact, as long as a worker contributes a few times in a step (see steps/workloads/exact.py).
 NUMBERS = 3
 _HALF = 1 << 16
 
 
 class MeasuredSum:
-    """Two sums under way that look like one (see step.PendingSum): the gradient's, and what was measured."""
+    """The gradient's sum and that of the measurements, as one pending sum (see step.PendingSum)."""
 
     def __init__(self, gradient: Any, measured: Any) -> None:
         self.gradient = gradient
         self.measured = measured
         self.future: Future[Values] = Future()
         self._left = 2
-        self._lock = threading.Lock()  # the connection's thread may complete one while the other's callback is added
+        self._lock = threading.Lock()  # the connection's thread may complete one sum while this one adds callbacks
         for each in (gradient, measured):
             then_at_once(each.future, self._on_done)
 
@@ -47,7 +47,7 @@ class MeasuredSum:
         with self._lock:
             self._left -= 1
             over = self._left == 0
-        with contextlib.suppress(InvalidStateError):  # the other one has failed before
+        with contextlib.suppress(InvalidStateError):  # the other sum has failed before
             if error is not None:
                 self.future.set_exception(error)
             elif over:
@@ -59,7 +59,7 @@ class MeasuredSum:
 
     @property
     def missing_bits(self) -> int | None:
-        """Contributions that one of them lacks; None: not known."""
+        """Contributions that either sum lacks; None: not known."""
         known = [each.missing_bits for each in self._pending if each.missing_bits is not None]
         return functools.reduce(operator.or_, known) if known else None
 
@@ -90,7 +90,7 @@ class MeasuredSum:
 
 
 class MeasuringHost:
-    """A host whose sums have what was measured beside them. Everything else is the host's."""
+    """A host that sums measurements beside each gradient. Everything else it leaves to the given host."""
 
     def __init__(self, host: Host) -> None:
         self.membership = host.membership
@@ -106,17 +106,19 @@ class MeasuringHost:
         gradient = self._host.begin(values, key)
         return MeasuredSum(gradient, self._host.begin(NUMBERS * self.membership.world_size, ("measured", key)))
 
-    def note(self, bit: int, samples: int, took_us: int) -> None:
-        """What a piece of its own shard took to compute; told to all if it is contributed."""
+    def note_measurement(self, bit: int, samples: int, took_us: int) -> None:
+        """Notes the time of a micro-batch of the worker's own shard, to be summed when that is contributed."""
         self._noted[bit] = samples, took_us
 
     def contribute(self, sum_: MeasuredSum, parts: Sequence[Values], bits: int, *, on_behalf: bool) -> None:
         noted = [found for bit, found in self._noted.items() if bit & bits]
-        told = [self._nothing] * (len(parts) - 1) + [np.zeros_like(self._nothing)]
+        numbers = [self._nothing] * (len(parts) - 1) + [np.zeros_like(self._nothing)]
         samples, took_us = (sum(column) for column in zip(*noted, strict=True)) if noted else (0, 0)
         at = NUMBERS * self.membership.rank
-        told[-1][at : at + NUMBERS] = samples, took_us // _HALF, took_us % _HALF
-        self._host.contribute(sum_.measured, told, bits, on_behalf=on_behalf)  # first: it would wait behind the other
+        numbers[-1][at : at + NUMBERS] = samples, took_us // _HALF, took_us % _HALF
+        self._host.contribute(
+            sum_.measured, numbers, bits, on_behalf=on_behalf
+        )  # the small one first, or it would wait
         self._host.contribute(sum_.gradient, parts, bits, on_behalf=on_behalf)
 
     def probe(self, sum_: MeasuredSum) -> None:
@@ -124,15 +126,15 @@ class MeasuringHost:
             self._host.probe(each)
 
 
-def measurements(told: Values, sizes: Sequence[int]) -> list[Measured | None]:
-    """How long every worker takes for its shard, of the sum of what they told; None: it told nothing that counted.
+def measurements(numbers: Values, sizes: Sequence[int]) -> list[Measured | None]:
+    """Each worker's measurement, from the sum of all; None: a worker has contributed none.
 
-    Of a shard that others have done a part of, the rest is taken to be as fast as what its owner did.
+    If helpers did a part of a shard, the owner's time is scaled to the whole shard.
 
-    Args: sizes: samples of each shard.
+    Args: numbers: float32[3 * workers], the sum. sizes: samples of each shard.
     """
     found: list[Measured | None] = []
-    rows = np.rint(told.astype(np.float64)).reshape(-1, NUMBERS).tolist()
+    rows = np.rint(numbers.astype(np.float64)).reshape(-1, NUMBERS).tolist()
     for size, (samples, upper, lower) in zip(sizes, rows, strict=True):
         took_s = (upper * _HALF + lower) / 1e6
         found.append(Measured(size, took_s * (size / samples)) if samples > 0 and took_s > 0 else None)
@@ -140,7 +142,7 @@ def measurements(told: Values, sizes: Sequence[int]) -> list[Measured | None]:
 
 
 class DealtStepper(Stepper):
-    """A step in which worker i computes b_i samples, as its orchestrator has decided. All workers have the same ones."""
+    """Steps in which worker i has b_i samples, as the orchestrators of all workers decide alike."""
 
     def __init__(
         self,
@@ -152,7 +154,7 @@ class DealtStepper(Stepper):
         patience: float,
         pause_us: Callable[[int], int] = lambda step: 0,
     ) -> None:
-        """Args: orchestrator: of this worker's own; all have the same. For the others see Stepper."""
+        """Args: orchestrator: this worker's own, with the same settings as the others'. The rest: see Stepper."""
         measuring = MeasuringHost(host)
         super().__init__(measuring, workload, helps=helps, patience=patience, pause_us=pause_us)
         self.orchestrator = orchestrator
@@ -163,8 +165,8 @@ class DealtStepper(Stepper):
         self.deal = Deal(self.orchestrator.sizes, self.micro_batches)
         record, sum_ = yield from super().run(step)
         record.samples = self.deal.sizes[self.rank]
-        told, sizes = sum_.measured.future.result(), self.deal.sizes
-        self.orchestrator.told(told.tobytes(), lambda: measurements(told, sizes))
+        numbers, sizes = sum_.measured.future.result(), self.deal.sizes
+        self.orchestrator.decide_once(numbers.tobytes(), lambda: measurements(numbers, sizes))
         return record, sum_
 
     def _compute(
@@ -176,5 +178,5 @@ class DealtStepper(Stepper):
         if gradient is not None and samples and shard == self.rank:
             done = record.activities[-1]
             bit = self.host.membership.bit(shard, micro_batch)
-            self._measuring.note(bit, len(samples), done.end_us - done.start_us)
+            self._measuring.note_measurement(bit, len(samples), done.end_us - done.start_us)
         return gradient

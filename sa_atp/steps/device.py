@@ -1,8 +1,8 @@
 """Emulated compute devices.
 
-Workers of a local run share a few cores, so their real speed says nothing. Each micro-batch is really computed, and then
-the worker waits until the time has passed that its device would have taken. Helpers wait as long as their own devices
-take. Reports say that this is emulated.
+Workers of a local run share a few cores, so their real speed says nothing. Each micro-batch is really computed, and
+then the worker waits for the rest of the time that its device would have taken; a helper, for that of its own device.
+Reports say that this is emulated.
 """
 
 import time
@@ -21,39 +21,39 @@ class Cancelled(Exception):
     """The result is no longer wanted."""
 
 
-# Work that is handed over this soon after the last was returned finds the device still busy: real devices are fed ahead, so
-# what the host takes between two pieces of work does not show. Nor does the time by which really computing a piece took
-# longer than the device: the cores are not the device's, and the next piece is done when the device would have done it.
+# Work that follows the last result this soon counts as handed over in time: real devices have a queue, so the host's
+# time between two pieces of work does not show. Nor does time by which really computing a piece exceeded the device's
+# time: the next piece is done when the device would have done it.
 QUEUE_US = 2_000
 
 
 class Device:
     def __init__(self, compute_us_per_sample: int, compute_us_per_pass: int = 0) -> None:
-        """Args: compute_us_per_pass: what a piece of work takes however few samples it has."""
+        """Args: compute_us_per_pass: fixed time of a piece of work, besides that of its samples."""
         self.compute_us_per_sample = compute_us_per_sample
         self.compute_us_per_pass = compute_us_per_pass
         self.slowdown = 1.0
-        self._emulated_us = 0.0  # what all pieces of work take on the device
+        self._emulated_us = 0.0  # time of all pieces of work on the device
         self._worked_s = 0.0  # CPU time that they really took
         self._free_us = 0  # when the device was done with the last piece of work
-        self._returned_us = 0  # when its result was there, later where cores are busy
+        self._returned_us = 0  # when its result was returned, which is later if cores are busy
 
     def microseconds(self, samples: int) -> float:
-        """What so many samples take."""
+        """Time of a piece of work with so many samples."""
         return (samples * self.compute_us_per_sample + self.compute_us_per_pass) * self.slowdown
 
     @property
     def cores(self) -> float:
-        """Of this machine, that pretending to be the device takes while it computes; 0: it has not, or is no emulation."""
+        """Cores of this machine that the emulation uses while the device computes; 0: no work yet, or no emulation."""
         return 1e6 * self._worked_s / self._emulated_us if self._emulated_us else 0.0
 
     def run(self, samples: int, work: Callable[[], Any], stop: "Future[Any] | None" = None) -> Any:
-        """Does `work`, and takes the time that this device takes for so many samples, or longer, if the work does.
+        """Does `work`, and takes as long as this device would for so many samples, or longer if the work takes longer.
 
-        What it takes longer, pieces that follow at once take less, if the work allows.
+        Pieces that follow at once make up for the excess, if they can.
 
-        Args: stop: once this is done, the rest of the time is not waited for.
-        Raises: Cancelled.
+        Args: stop: ends the waiting once it is done.
+        Raises: Cancelled: `stop` was done first.
         """
         start_us = now_us()
         if start_us - self._returned_us < QUEUE_US:
@@ -65,12 +65,12 @@ class Device:
         self._emulated_us += self.microseconds(samples)
         self.sleep_until(end_us, stop)
         self._returned_us = now_us()
-        # what a piece took longer than the device is made up for by as much as one piece: a device is never much faster
+        # the excess counts up to the time of one piece, so that the device is never much faster than it should be
         self._free_us = max(end_us, self._returned_us - int(self.microseconds(samples)))
         return result
 
     def sleep_until(self, end_us: int, stop: "Future[Any] | None" = None) -> None:
-        """Raises: Cancelled."""
+        """Sleeps until a time of the host's clock. Raises: Cancelled: `stop` was done first."""
         while (left_us := end_us - now_us()) > 0:
             if stop is None:
                 time.sleep(left_us / 1e6)
@@ -83,9 +83,9 @@ class Device:
 
 
 class CpuDevice(Device):
-    """A device whose work costs CPU time of its host, so that a CPU quota, or other processes there, slow it down.
+    """A device that uses CPU time of its host, so that a CPU quota, or other processes there, slow it down.
 
-    After a piece of work is really computed, the thread computes on until it has used the CPU time that the device takes.
+    After a piece of work, the thread computes on until it has used as much CPU time as the device would take.
     """
 
     def run(self, samples: int, work: Callable[[], Any], stop: "Future[Any] | None" = None) -> Any:
@@ -94,7 +94,7 @@ class CpuDevice(Device):
         while time.thread_time() < end_s:
             if stop is not None and stop.done():
                 raise Cancelled
-            self._burn @ self._burn  # about 0.1 ms, and other threads may run meanwhile
+            self._burn @ self._burn  # about 0.1 ms, without the interpreter's lock
         return result
 
     _burn = np.ones((96, 96), np.float32)

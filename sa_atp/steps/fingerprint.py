@@ -1,9 +1,9 @@
-"""Checks of sums that cost little and miss nothing: a linear hash of the integers that were added.
+"""Cheap checks of sums: a linear hash of the integers that were added.
 
-With r a fixed random vector of 64-bit words, h(q) = sum(q[i] * r[i]) modulo 2**64 is linear: the hash of a sum is the sum
-of the hashes. Whoever computes a contribution notes its hash, everyone notes the hash of the result, and afterwards the
-two sides are compared. A contribution that is missing, counted twice, or altered in a single bit shows, but for chances
-of the order of 2**-32.
+With r a fixed random vector of 64-bit words, h(q) = sum(q[i] * r[i]) modulo 2**64 is linear: the hash of a sum is the
+sum of the hashes. The hashes of all contributions and of the result are recorded, and compared after the run. A
+contribution that is missing, counted twice, or altered in a single bit is found, but for a chance of the order of
+2**-32.
 """
 
 import numpy as np
@@ -27,7 +27,7 @@ class Fingerprint:
             return int((integers.astype(np.int64).view(np.uint64) * self._weights).sum())
 
     def of_contribution(self, part: Values, exponents: Exponents, contributions: int) -> int:
-        """Hash of the integers that a contribution becomes at these exponents, one a chunk."""
+        """Hash of a contribution, quantised with these exponents, one for each chunk."""
         rounded = np.zeros(len(part), np.int32)
         for chunk, exponent in enumerate(exponents.tolist()):
             span = slice(chunk * CHUNK_VALUES, (chunk + 1) * CHUNK_VALUES)

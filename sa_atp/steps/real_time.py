@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class CommunicatorHost(Asking):
-    """A communicator as a step sees it."""
+    """A communicator as a step's host (see step.Host)."""
 
     def __init__(self, comm: Communicator) -> None:
         self.membership = comm.membership
@@ -41,15 +41,16 @@ class CommunicatorHost(Asking):
 
 
 def run_step(stepper: StepRunner, device: Device, workload: Workload, step: int) -> tuple[StepRecord, Sum]:
-    """One step; blocks until it is over. Raises: TransportError."""
+    """Runs one step; blocks until it is over. Raises: TransportError."""
     record, sum_ = drive(stepper.run(step), lambda effect: _compute(effect, device, workload))
     return record, sum_
 
 
 def drive(effects: Steps, compute: Callable[[Compute], tuple[Values, float] | None]) -> Any:
-    """Does what a generator of effects yields; blocks until it is over.
+    """Carries out the effects that a generator yields; blocks until it is over.
 
-    Args: compute: gradient and loss of a micro-batch, or None if it was stopped. Returns: what the generator returns.
+    Args: compute: returns gradient and loss of a micro-batch, or None if it was stopped.
+    Returns: what the generator returns.
     """
     answer: Any = None
     while True:

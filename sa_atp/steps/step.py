@@ -1,10 +1,10 @@
 """One synchronous step of one worker: compute, contribute, help, take the sum. (protocol section 10)
 
-ATP is the same step without help. Under SA-ATP a worker gives up what it has not begun when others could do it sooner, and
-when it has contributed and waits, it looks at what the switch holds, offers to work, and contributes that as well.
+ATP is the same step without help. Under SA-ATP a worker gives up micro-batches that others could do sooner. When it has
+contributed and waits, it probes the switch, offers to work, and contributes the results of helping as well.
 
-The step is a generator, so that it runs in real and in virtual time alike: it yields what takes time (`Compute`, `Wait`)
-and is sent the outcome. Everything else it does through `Host`, whose calls return at once.
+The step is a generator, so that it runs in real and in virtual time alike: it yields whatever takes time (`Compute`,
+`Wait`) and is sent the outcome. Everything else goes through `Host`, whose calls return at once.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -27,16 +27,16 @@ from sa_atp.protocol.packets.control import Seated, Taken
 from sa_atp.protocol.packets.help_messages import Nothing, Work
 from sa_atp.steps.step_record import Activity, Piece, StepRecord, account
 
-IDLE_ANSWER_US = 20_000  # for which data waits to hear which way it should go, if answers take no longer
-IDLE_ANSWERS = 4  # ... nor longer than so many answers take
-WEIGHT_OF_A_SAMPLE = 100  # where shards differ; micro-batches of a shard have parts of a sample more or less
-LEAST_SENT = 1 / 8  # of a contribution: that tells how long all of it takes to leave, less does not
-LEAST_LATER = 1 / 8  # of the time that an answer takes: so much later matters little
-OFFER_AHEAD = 1.25  # round trips before a worker is free that it asks for work, if there will be some
+IDLE_ANSWER_US = 20_000  # the longest that data waits for the answer to Idle, which says whether it bypasses the leaf
+IDLE_ANSWERS = 4  # the same in times that an answer takes
+WEIGHT_OF_A_SAMPLE = 100  # units of work, where shards differ; a micro-batch may have a fraction of a sample on average
+LEAST_SENT = 1 / 8  # of a contribution, to estimate how long all of it takes to leave
+LEAST_LATER = 1 / 8  # of the time that an answer takes: a shorter delay does not matter
+OFFER_AHEAD = 1.25  # times that an answer takes, before a worker is free, at which it offers to work
 
 
 class Workload(Protocol):
-    """What is trained; every worker has the same."""
+    """A model and its data, the same on every worker."""
 
     values: int
     micro_batch_size: int
@@ -46,7 +46,7 @@ class Workload(Protocol):
 
 
 class DealtWorkload(Workload, Protocol):
-    """One whose shards may have any number of samples."""
+    """A workload whose shards may have any number of samples."""
 
     def gradient_of(self, step: int, shard: int, micro_batch: int, samples: range) -> tuple[Values, float]: ...
 
@@ -69,7 +69,7 @@ class PendingSum(Protocol):
 
 
 class Host(Protocol):
-    """What a step needs of the worker that it runs on; no call blocks."""
+    """The worker on which a step runs; no call blocks."""
 
     membership: Membership
     helping: Helping
@@ -83,33 +83,35 @@ class Host(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """Compute a micro-batch, unless `stop` is done first. Sent back: (gradient, loss), or None if it was stopped."""
+    """An order to compute a micro-batch, unless `stop` is done first. Sent back: (gradient, loss); None: it was
+    stopped.
+    """
 
     step: int
     shard: int
     micro_batch: int
     stop: "Future[Any] | None"
     weights: Values | None = None
-    """float32[values]: the parameters to compute it with; None: those that the worker has."""
+    """float32[values]: the parameters to compute it with; None: the worker's own."""
     samples: range | None = None
-    """Its places in the step's global batch, one or more; None: all micro-batches have the same number."""
+    """Positions of its samples in the step's global batch, one or more; None: all micro-batches have the same size."""
 
 
 def gradient_of(workload: Workload, work: Compute) -> tuple[Values, float]:
-    """Computes it: float32[values], and the micro-batch's mean loss."""
+    """Computes a micro-batch: its gradient, float32[values], and its mean loss."""
     if work.samples is None:
         return workload.gradient(work.step, work.shard, work.micro_batch)
     return cast(DealtWorkload, workload).gradient_of(work.step, work.shard, work.micro_batch, work.samples)
 
 
 def samples_of(workload: Workload, work: Compute) -> int:
-    """How many samples it has."""
+    """How many samples a micro-batch has."""
     return workload.micro_batch_size if work.samples is None else len(work.samples)
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Wait for a future, at most so long (None: however long it takes). Sent back: whether it is done."""
+    """An order to wait for a future, at most so long (None: without a limit). Sent back: whether the future is done."""
 
     future: "Future[Any] | None"
     timeout_us: int | None = None
@@ -119,16 +121,16 @@ Effect = Compute | Wait
 Steps = Generator[Effect, Any, Any]
 Offered = Future[Work | Nothing]
 Lot = dict[int, Values]
-"""Gradients, by the contribution that each is, as a bitmap."""
+"""Computed gradients that leave together, by contribution bit."""
 
 
 class StepRunner(Protocol):
     """Runs one worker's steps."""
 
     def run(self, step: int) -> Steps:
-        """One step, up to and including the optimiser.
+        """Runs one step, up to and including the optimiser.
 
-        Args: step: its number, which decides what is computed, the same on every rank; it may have been given before.
+        Args: step: its number, the same on every rank, which determines the samples; it may be given more than once.
         Returns: (StepRecord, the sum). Raises: TransportError.
         """
 
@@ -144,9 +146,9 @@ class Stepper:
         pause_us: Callable[[int], int] = lambda step: 0,
     ) -> None:
         """Args:
-        helps: leave micro-batches to others, and help when waiting.
+        helps: whether to give up micro-batches to others, and to help when waiting.
         patience: share of its own compute time that a leader waits before it offers help.
-        pause_us: how long to stop in the middle of a step.
+        pause_us: for how long to stop in the middle of a step.
         """
         self.host = host
         self.workload = workload
@@ -155,12 +157,12 @@ class Stepper:
         self.pause_us = pause_us
         self.rank = host.membership.rank
         self.micro_batches = host.membership.micro_batches
-        self._number = -1  # of the step, as the parameter server knows it: see Helping.begin_step
+        self._number = -1  # of the step, as the parameter server counts: see Helping.begin_step
         self._typical_us = 1
         self.deal: Deal | None = None
-        """Which samples each micro-batch of the step has; None: all have the same number."""
-        self._may_be_behind = False  # others may be steps ahead: they did not wait for our last one
-        # contributions that others should have sent: until when they are held back, and whether on behalf of somebody
+        """The samples of each micro-batch of the step; None: all micro-batches have the same size."""
+        self._may_be_behind = False  # others may be steps ahead, because they did not wait for our last contribution
+        # contributions of which backups should have been sent: until when they are held back, and whether on_behalf
         self._withheld: list[tuple[int, Lot, bool]] = []
 
     def run(self, step: int) -> Steps:
@@ -172,9 +174,9 @@ class Stepper:
         sum_ = self.host.begin(self.workload.values)
         arrived_us: list[int] = []
         then_at_once(sum_.future, lambda _: arrived_us.append(self.host.now_us()))
-        is_overtaken = yield from self._is_overtaken(sum_)
+        is_overtaken = yield from self._check_overtaken(sum_)
         if not is_overtaken:
-            offer, unsent = yield from self._own_shard(step, sum_, record)
+            offer, unsent = yield from self._compute_own_shard(step, sum_, record)
         contributed_us = self.host.now_us()
         if self.helps and not is_overtaken:
             yield from self._help(step, sum_, record, offer, unsent)
@@ -187,18 +189,19 @@ class Stepper:
         account(record, contributed_us, sum_.sending)
         return record, sum_
 
-    def _is_overtaken(self, sum_: PendingSum) -> Steps:
-        """Whether others have done our part of this step before we began it: then we take the sum, and compute nothing.
+    def _check_overtaken(self, sum_: PendingSum) -> Steps:
+        """Whether others have done our part of this step before we begin it: then we take the sum, and compute nothing.
 
-        Some work cannot be stopped, such as one long call. Who sees a sum later than an answer takes may be steps behind:
-        it looks at what there is of the next one first, for as long as two answers take. (protocol section 10.1)
+        Some work cannot be stopped, such as one long call. A worker that has seen the last sum later than an answer
+        takes may be steps behind: it first waits for this step's sum, for as long as two answers take. (protocol
+        section 10.1)
         """
         if self.helps and self._may_be_behind and not sum_.overtaken:
             yield Wait(sum_.future, 2 * self.host.helping.answer_us())
         return self.helps and (sum_.overtaken or sum_.future.done())
 
     def _note_sent(self, sum_: PendingSum) -> None:
-        """How long our contribution kept our link busy, or the slots: a round trip for so many fragments at a time."""
+        """Notes how long our contribution kept our link, or the slots, busy; slots take a round trip for each quota."""
         if sum_.sent_share < LEAST_SENT:
             return
         helping, progress = self.host.helping, sum_.progress
@@ -206,24 +209,29 @@ class Stepper:
         member = self.host.membership
         slots_us = round((self.workload.values / member.lanes / member.slot_count - 1) * helping.answer_us())
         if progress is not None and progress.send_us:
-            # what was written ahead left later; but an answer may be late for other reasons
+            # packets that were written ahead left later, as the answer shows; but it may be late for other reasons
             there_us = progress.send_us - helping.answer_us()
             helping.sent(max(1, written_us, slots_us, min(there_us, written_us + WRITTEN_AHEAD_US)))
         elif max(written_us, slots_us) > WRITTEN_AHEAD_US:
             helping.sent(max(written_us, slots_us))
 
-    # --- own work -------------------------------------------------------------------------------------------------------
+    # --- own work
+    # -------------------------------------------------------------------------------------------------------
 
-    def _own_shard(self, step: int, sum_: PendingSum, record: StepRecord) -> Steps:
-        """Returns: an offer to help that was made ahead, None: there was none; and what leaves with what that brings."""
+    def _compute_own_shard(self, step: int, sum_: PendingSum, record: StepRecord) -> Steps:
+        """Computes what we hold of our own shard, and contributes it.
+
+        Returns: an offer to help that was made ahead, or None; and own contributions that leave with the work it
+            brings.
+        """
         parts: Lot = {}
         waited_us = 0
         pause_us = self.pause_us(step)
         shard = self.host.helping.own_shard(self._number) if self.helps else None
         offer: Offered | None = None
         own = iter(range(self.micro_batches))
-        empty = 0 if self.deal is None else self.deal.empty(self.rank)  # those without samples come first
-        while not sum_.future.done():  # or others have done it all
+        empty = 0 if self.deal is None else self.deal.empty(self.rank)  # micro-batches without samples come first
+        while not sum_.future.done():  # done: others have done all of it
             m = next(own, None) if shard is None else shard.take()
             if m is None:
                 more = None if shard is None else shard.more()
@@ -245,18 +253,18 @@ class Stepper:
             stop = sum_.future if shard is not None else None
             gradient = yield from self._compute(step, self.rank, m, record, stop)
             if gradient is None:
-                self._was_cut_off(record.activities[-1])
+                self._note_cut_off(record.activities[-1])
                 break
             if shard is not None:
                 shard.done()
             parts[self.host.membership.bit(self.rank, m)] = gradient
         if record.micro_batches:
             if self.helps and not sum_.future.done():
-                # ahead of the data: it is computed, so what is late is not the device
+                # ahead of the data, so that others know that any delay is the link's
                 idle = self.host.helping.idle(self._number)
                 timeout_us = self._wait_for_word_us(record, sum(parts), waited_us) if parts else 0
                 if timeout_us:
-                    # the answer says which way the data goes; one that is lost is not worth waiting for
+                    # the answer says whether the data bypasses the leaf; a lost answer is not worth waiting for
                     yield Wait(first_of(idle, sum_.future), timeout_us)
             if self._leaves_with_help(offer):
                 return offer, parts
@@ -264,9 +272,10 @@ class Stepper:
         return offer, {}
 
     def _leaves_before_answer(self, record: StepRecord, waited_us: int) -> bool:
-        """Whether what is computed does not wait for word of more: that is far away, and two contributions cost little.
+        """Whether to send computed contributions before the answer to a claim: it is far away, and sending twice is
+        cheap.
 
-        Args: see _wait_for_word_us.
+        Args: waited_us: see _wait_for_word_us.
         """
         helping = self.host.helping
         if self.host.membership.levels > 1 or self._was_away(record, waited_us):
@@ -274,8 +283,8 @@ class Stepper:
         return helping.answer_us() > IDLE_ANSWER_US and helping.should_not_wait
 
     def _leaves_with_help(self, offer: "Offered | None") -> bool:
-        """Whether our own contribution waits for what we have been given to do for others. On a slow link two take twice as
-        long, and the sum waits for the second one.
+        """Whether our own contribution waits for the lot that we were given. On a slow link two contributions take
+        twice as long, and the sum waits for the second one.
         """
         if offer is None or not offer.done() or self.host.helping.sent_us < LEAST_SENDING_US:
             return False
@@ -285,14 +294,14 @@ class Stepper:
         return self._is_summed_below(work.shard) and (member.levels <= 1 or not self.host.helping.may_cross)
 
     def _is_summed_below(self, shard: int) -> bool:
-        """Whether what we do of a shard is summed where our own is: by the one switch that there is, or our leaf."""
+        """Whether our work on a shard is summed at the same switch as our own: with one level, or below our leaf."""
         member = self.host.membership
         return member.levels <= 1 or not member.bits_of(shard) & ~(member.leaf_bits | member.bits_of(member.rank))
 
     def _wait_for_word_us(self, record: StepRecord, bits: int, waited_us: int) -> int:
-        """How long to wait, before our own contribution leaves, for what the parameter server says of it.
+        """How long our own contribution waits for the answer to Idle before it leaves.
 
-        Args: bits: what it consists of. waited_us: for how long we have waited for the parameter server's answers already.
+        Args: bits: of the contribution. waited_us: for how long we have waited for answers in this step already.
         """
         helping = self.host.helping
         answer_us = helping.answer_us()
@@ -305,17 +314,17 @@ class Stepper:
         return 0
 
     def _was_away(self, record: StepRecord, waited_us: int) -> bool:
-        """Whether others may have taken us for silent, and done what we are about to send: not where each took long, they
-        know that.
+        """Whether others may have taken us for silent, and backed up what we are about to send. Micro-batches that all
+        take long do not count, because the ledger knows of them.
         """
         took_us = [a.end_us - a.start_us for a in record.activities if a.kind == "compute"]
         away_us = self.host.now_us() - record.start_us - waited_us - len(took_us) * median_low(took_us or [0])
-        # see Silence.begins_us
+        # see Silence.backup_from_us
         return away_us >= LEAST_SENDING_US + 2 * (1 + REPEATED) * self.host.helping.answer_us()
 
     def _contribute(self, sum_: PendingSum, lot: Lot, *, on_behalf: bool) -> None:
-        """Adds contributions to a sum, but for those of which others should have sent copies: what overlaps partly takes
-        long to sort out. Those leave later, if they are still missing.
+        """Adds contributions to a sum, but withholds those of which backups should have been sent: resolving a partial
+        overlap takes long. Withheld ones leave later, if they are still missing.
         """
         copied = {bit: lot[bit] for bit in lot if self.host.helping.copied & bit} if len(lot) > 1 else {}
         if copied:
@@ -331,7 +340,7 @@ class Stepper:
         self._withheld = [each for each in self._withheld if now_us < each[0]]
 
     def _unless_withheld_us(self, timeout_us: int | None) -> int | None:
-        """How long to wait at most: until something that is withheld has to leave, or as long as is said."""
+        """The shorter of a time-out and the time until a withheld contribution has to leave; None: neither."""
         times = [max(1, until_us - self.host.now_us()) for until_us, _, _ in self._withheld]
         return min([*times, *([] if timeout_us is None else [timeout_us])], default=None)
 
@@ -341,10 +350,10 @@ class Stepper:
             self.host.contribute(sum_, [lot[bit] for bit in bits], sum(bits), on_behalf=on_behalf)
 
     def _should_offer_ahead(self, shard: OwnShard, *, is_first: bool) -> bool:
-        """Whether there will be something to do for others, and the answer takes until we are free.
+        """Whether to offer now, because there will be work for us and the answer takes until we are free.
 
-        Args: is_first: nothing is computed yet. Who leaves something to others says so when it begins the step, as all do
-            at about the same time: an offer that is there before that is for nothing, and the next one a round trip later.
+        Args: is_first: nothing is computed yet. Stragglers give up work when they begin the step: an offer that arrives
+            before that is in vain, and the next one comes a round trip later.
         """
         helping = self.host.helping
         answer_us = helping.answer_us()
@@ -353,29 +362,30 @@ class Stepper:
         return helping.helps and not helping.is_slower and shard.left_us <= OFFER_AHEAD * answer_us
 
     def _weight(self, shard: int) -> int:
-        """How much work a micro-batch of a shard is, in a unit that all workers have."""
+        """Work in a micro-batch of a shard, in a unit common to all workers."""
         return 1 if self.deal is None else max(1, round(WEIGHT_OF_A_SAMPLE * self.deal.piece_size(shard)))
 
     def _scaled_us(self, us: int, shard: int, to_shard: int) -> int:
-        """What takes so long for a micro-batch of one shard, for one of another."""
+        """Scales the time of a micro-batch of one shard to that of one of another shard."""
         return us if self.deal is None else round(us * self._weight(to_shard) / self._weight(shard))
 
-    # --- other workers' work --------------------------------------------------------------------------------------------
+    # --- other workers' work
+    # --------------------------------------------------------------------------------------------
 
     def _help(self, step: int, sum_: PendingSum, record: StepRecord, offer: "Offered | None", unsent: Lot) -> Steps:
-        """Until the sum is there: what is missing, who has work, compute it, contribute it.
+        """Helps others until the sum is there: offers, computes the work that it gets, contributes the results.
 
-        Args: offer: that was made while we computed our own. unsent: of our own, which leaves with what that brings.
+        Args: offer: made while we computed our own shard. unsent: own contributions that leave with the work it brings.
         """
-        if offer is None or self.host.membership.levels > 1:  # where the way of our data is the ledger's concern
+        if offer is None or self.host.membership.levels > 1:  # with two levels the ledger must learn what leaves hold
             self.host.probe(sum_)
         if offer is None:
             own_us = sum(a.end_us - a.start_us for a in record.activities if a.kind == "compute")
             if (yield Wait(sum_.future, int(self.patience * own_us))):
                 return
             offer = self._offer(sum_, busy_us=0)
-        # computed and not sent yet: what our leaf sums, and what it does not; what is backed up by itself: its holder may
-        # send it, too
+        # computed and not sent yet: first what our leaf sums, then what it does not; each backup by itself, because its
+        # owner may send the same
         gathered: list[Lot] = [unsent, {}]
         while True:
             self._send_withheld(sum_)
@@ -390,7 +400,7 @@ class Stepper:
             work = offer.result(timeout=0)
             if isinstance(work, Nothing):
                 self._send_help(sum_, gathered)
-                # of an answer to an offer made ahead, a part of that has passed
+                # a part of that has passed since the answer came
                 ago_us = self.host.now_us() - self.host.helping.answered_us
                 again_us = self._unless_withheld_us(max(0, work.again_us - ago_us))
                 if not again_us or not (yield Wait(sum_.future, again_us)):
@@ -422,17 +432,18 @@ class Stepper:
             missing = self.host.membership.fan_in & ~self.host.membership.bits_of(self.rank)
         return self.host.helping.offer(self._number, missing, busy_us=busy_us, progress=sum_.progress)
 
-    # --- common -----------------------------------------------------------------------------------------------------------
+    # --- common
+    # -----------------------------------------------------------------------------------------------------------
 
     def _compute(
         self, step: int, shard: int, micro_batch: int, record: StepRecord, stop: "Future[Any] | None"
     ) -> Steps:
-        """One micro-batch's gradient; None if it was stopped because nobody needs it. Writes down what it was: of its own
-        shard also where the parameter server gave a worker back what it had left to others.
+        """Computes one micro-batch's gradient; None: it was stopped, because the sum is there. Records the time as help
+        only if the shard is not our own.
         """
         samples = None if self.deal is None else self.deal.samples(shard, micro_batch)
         if samples is not None and not samples:
-            return self._computed(record, shard, micro_batch, np.zeros(self.workload.values, np.float32))
+            return self._note_computed(record, shard, micro_batch, np.zeros(self.workload.values, np.float32))
         kind = "compute" if shard == self.rank else "help"
         start = self.host.now_us()
         label = f"shard {shard}, micro-batch {micro_batch}"
@@ -442,12 +453,12 @@ class Stepper:
             record.activities.append(Activity(kind, start, end, label + ", cancelled"))
             return None
         gradient, loss = outcome
-        self._took(self._scaled_us(end - start, shard, self.rank))
+        self._note_duration(self._scaled_us(end - start, shard, self.rank))
         record.activities.append(Activity(kind, start, end, label))
         record.losses.append(loss)
-        return self._computed(record, shard, micro_batch, gradient)
+        return self._note_computed(record, shard, micro_batch, gradient)
 
-    def _computed(self, record: StepRecord, shard: int, micro_batch: int, gradient: Values) -> Values:
+    def _note_computed(self, record: StepRecord, shard: int, micro_batch: int, gradient: Values) -> Values:
         record.computed.append((shard, micro_batch, gradient))
         record.pieces.append(Piece(record.step, shard, micro_batch, self.host.now_us()))
         if shard == self.rank:
@@ -456,13 +467,13 @@ class Stepper:
             record.helped += 1
         return gradient
 
-    def _was_cut_off(self, work: Activity) -> None:
-        """The sum came while it was at its own shard. Where the last micro-batch would have taken longer than usual, the
-        others are told so: they need not find out anew in every step.
+    def _note_cut_off(self, work: Activity) -> None:
+        """Notes that the sum cut off a micro-batch of our own shard. If that had already taken longer than usual, the
+        ledger is told, so that it need not find out anew in every step.
         """
         if work.end_us - work.start_us > self._typical_us:
-            self._took(work.end_us - work.start_us, cut_off=True)
+            self._note_duration(work.end_us - work.start_us, cut_off=True)
 
-    def _took(self, elapsed_us: int, *, cut_off: bool = False) -> None:
+    def _note_duration(self, elapsed_us: int, *, cut_off: bool = False) -> None:
         self._typical_us = max(1, elapsed_us)
         self.host.helping.took(self._typical_us, cut_off=cut_off)

@@ -1,4 +1,4 @@
-"""What a worker did in a step, and names for all of its time."""
+"""The record of a worker's step, in which every stretch of time has a name."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,10 +18,10 @@ class Activity:
 
 
 class Piece(NamedTuple):
-    """A micro-batch that a worker has computed, and when it was done with it, in the host's microseconds."""
+    """A micro-batch that a worker has computed, and when it was done, in the host's microseconds."""
 
     step: int
-    """Of which the micro-batch is: where parameters are on a server it may be another than the worker's own."""
+    """The micro-batch's step; with parameters on a server it may be another than the worker's own."""
     shard: int
     micro_batch: int
     end_us: int
@@ -29,7 +29,7 @@ class Piece(NamedTuple):
 
 @dataclass(slots=True)
 class StepRecord:
-    """What one worker did in one step."""
+    """The record of one worker's step."""
 
     step: int
     start_us: int
@@ -37,33 +37,35 @@ class StepRecord:
     activities: list[Activity] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
     micro_batches: int = 0
-    """Of its own shard that it computed."""
+    """Micro-batches of its own shard that it computed."""
     helped: int = 0
-    """Of other shards."""
+    """Micro-batches of other shards that it computed."""
     pieces: list[Piece] = field(default_factory=list)
-    """All that it computed and gave into a sum or an update. Another worker may have given the same ones: which of them
-    counts can only be said where all records are known (runs.collect)."""
+    """Micro-batches that it computed and contributed. Another worker may have contributed the same; only with all
+    records together (runs.collect) is it known which of them counts."""
     dropped: int = 0
-    """Micro-batches that it computed and gave nowhere."""
+    """Micro-batches that it computed and did not contribute."""
     is_finished: bool = True
-    """Whether it got to the end of the step; the job may be over before."""
+    """Whether it got to the end of the step; the job may end before."""
     samples: int = 0
-    """Of its shard; 0: as many as everybody's."""
+    """Samples of its shard; 0: all shards have the same number."""
     computed: list[tuple[int, int, Values]] = field(default_factory=list)
-    """(shard, micro-batch, gradient) of everything that it contributed; forgotten when it has been checked."""
+    """(shard, micro-batch, gradient) of everything that it contributed; cleared when it has been checked."""
 
     def seconds(self, *kinds: str) -> float:
         return sum(a.end_us - a.start_us for a in self.activities if a.kind in kinds) / 1e6
 
 
 def account(record: StepRecord, contributed_us: int, sending: Sequence[tuple[int, int]]) -> None:
-    """Names what is left of a step's time, so that its activities cover it without a gap: sending, or waiting.
+    """Names the rest of a step's time as sending or waiting, so that activities cover the step without a gap.
 
     Args:
-        contributed_us: when it had contributed; before, between pieces of work, it waits: for the answer to a claim, or
-            for its turn on a core.
-        sending: from when to when its contribution left, in order. Whatever is between is waiting: for room in the
-            window, which others make by sending; or for something that was lost and is sent again.
+        contributed_us: when the worker had contributed. Before, time between pieces of work is waiting: for the answer
+            to
+            a claim, or for a core.
+        sending: stretches in which the contribution left, in order. Time between them is waiting: for room in the
+            window,
+            or for lost packets to be sent again.
     """
     busy = sorted((a.start_us, a.end_us) for a in record.activities)
     at = record.start_us

@@ -1,6 +1,7 @@
-"""How slow each worker's device is in each step, and its link at each time: pure functions of the seed.
+"""Stragglers: the slowness of each worker's device in each step, and of its link over time, as pure functions of the
+seed.
 
-They are the same for every policy, so that policies can be compared.
+All policies meet the same stragglers, so that they can be compared.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,7 +13,7 @@ import numpy as np
 
 @dataclass(frozen=True, kw_only=True)
 class StragglerPattern:
-    """See StragglerPlan and JobPlan for the meaning of the fields."""
+    """The slow-downs and pauses of a run; StragglerPlan and JobPlan explain the fields."""
 
     kind: str
     workers: tuple[int, ...]
@@ -26,20 +27,20 @@ class StragglerPattern:
     probability: float = 0.0
     pause_range: tuple[float, float] = (0.5, 2.0)
     typical_us: int = 0
-    """What a shard takes on a device of speed 1: the unit of pause_range."""
+    """Time of a shard on a device of speed 1: the unit of pause_range."""
     trace: tuple[tuple[int, int, float], ...] = field(default=(), repr=False)
     """(step, worker, slow-down)."""
 
     def speed_of(self, worker: int) -> float:
-        """Of its device, relative to a normal one."""
+        """The speed of a worker's device, relative to a normal one."""
         return self.speeds[worker] if self.speeds else 1.0
 
     def slowdown_of(self, step: int, worker: int) -> float:
-        """How many times longer than a normal device this worker's takes in this step."""
+        """How many times as long as a normal device a worker's device takes in a step."""
         return self._disturbance(step, worker) / self.speed_of(worker)
 
     def _disturbance(self, step: int, worker: int) -> float:
-        """How many times longer its device takes than it usually does."""
+        """How many times as long as usual a worker's device takes in a step."""
         if self.kind == "constant":
             return self.slowdown if worker in self.workers else 1.0
         if self.kind == "random":
@@ -59,7 +60,7 @@ class StragglerPattern:
         return max(step for step, _, _ in self.trace) + 1
 
     def pause_us_of(self, step: int, worker: int) -> int:
-        """For how long this worker stops in the middle of this step."""
+        """For how long a worker stops in the middle of a step."""
         if self.kind == "random-pause":
             rng = np.random.default_rng([self.seed, 0x9A, step, worker])
             pauses = rng.random() < self.probability
@@ -68,9 +69,9 @@ class StragglerPattern:
         return self.pause_us if is_due else 0
 
     def fluid_bound_us(self, step: int, shard_us: float) -> float:
-        """Total work over total speed: no assignment can finish the step's work sooner.
+        """The fluid bound, total work over total speed: no assignment can finish the step's work sooner.
 
-        Args: shard_us: time that one shard takes on a normal device. A pause is not counted as lost speed.
+        Args: shard_us: time of one shard on a normal device. Pauses do not count as lost speed.
         """
         speed = sum(1.0 / self.slowdown_of(step, worker) for worker in range(self.world_size))
         return self.world_size * shard_us / speed
@@ -78,7 +79,7 @@ class StragglerPattern:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LinkContention:
-    """Spells in which other traffic takes most of a worker's link, and the calm between them.
+    """Spells in which other traffic takes most of a worker's link, with calm between them.
 
     After the pattern of A2TP's experiments (Li et al., A2TP: Aggregator-aware In-network Aggregation for Multi-tenant
     Learning, EuroSys 2023): what is left of a link changes while a job goes on. Lengths are uniform in their ranges.
@@ -86,13 +87,13 @@ class LinkContention:
 
     workers: tuple[int, ...]
     share: float
-    """What a spell leaves of the link's rate."""
+    """Share of the link's rate that is left in a spell."""
     spell_us: tuple[float, float]
     calm_us: tuple[float, float]
     seed: int
 
     def spells(self, worker: int) -> Iterator[tuple[int, int]]:
-        """From when to when a worker's link is contended, without end; nothing for one that never is."""
+        """Start and end of each spell on a worker's link, without end; empty for a link without contention."""
         if worker not in self.workers:
             return
         rng = np.random.default_rng([self.seed, 0xC7, worker])

@@ -1,4 +1,4 @@
-"""PyTorch: the communication hook, the process-group backend, and training that goes on when workers are slow.
+"""PyTorch: the communication hook, the process-group backend, help for stragglers, balanced batches.
 
 Scripts import from here: BackupCompute, ShardedSampler, DistributedBatches, BalancedBatches, emulate_device.
 """
@@ -23,7 +23,7 @@ __all__ = ["BackupCompute", "BalancedBatches", "DistributedBatches", "ShardedSam
 
 
 def __getattr__(name: str) -> Any:
-    """Imports PyTorch only for those who need it."""
+    """Imports a module, and so PyTorch, when its name is first used."""
     if name in _MODULES:
         import importlib
 
@@ -32,5 +32,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """What is public, whether it has been used yet or not."""
+    """The public names, loaded or not."""
     return __all__

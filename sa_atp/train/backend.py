@@ -1,12 +1,12 @@
-"""A torch.distributed backend: what a switch can add up goes through the switch, everything else through Gloo.
+"""A torch.distributed backend: sums of floating-point tensors go through the switch, everything else through Gloo.
 
     import sa_atp.ddp  # registers the backend
     torch.distributed.init_process_group("sa_atp")
 
-Through the switch: all_reduce and reduce_scatter with SUM and AVG of float32, float16 and bfloat16. Through Gloo: tensors
-of a few values (see SMALL); other types, since lanes are sums of rounded numbers; other reductions (MAX, MIN, ...), whose
-result must be one of the inputs bit for bit; and broadcast, all_gather, barrier and point-to-point messages, in which there
-is nothing to aggregate.
+Through the switch: all_reduce and reduce_scatter with SUM and AVG of float32, float16 and bfloat16. Through Gloo:
+tensors of a few values (see SMALL); other types, since lanes are sums of rounded numbers; other reductions (MAX, MIN,
+...), whose result must be one of the inputs bit for bit; and broadcast, all_gather, barrier and point-to-point
+messages, in which there is nothing to aggregate.
 """
 
 import functools
@@ -42,24 +42,24 @@ from sa_atp.train.tensor_sums import (
 
 NAME = "sa_atp"
 
-# Tensors of at most so many values go through Gloo. A sum in the switch is one of fixed point, relative to the largest
-# value. Gradients bear that; a program's metrics do not: [sum of losses, number of samples] mixes magnitudes, and the
-# smaller one would be rounded away. And a sum without a key costs a round trip more, which is most of a small one's time.
+# Tensors of at most so many values go through Gloo. The switch sums in fixed point, relative to the largest value.
+# Gradients bear that; a program's metrics do not: [sum of losses, number of samples] mixes magnitudes, and the smaller
+# one would be rounded away. And a sum without a key costs an extra round trip, which is most of a small sum's time.
 SMALL = 256
 
 
 class SumWork(dist.Work):
-    """A sum under way, as torch.distributed's callers expect it."""
+    """A sum under way, as a torch.distributed Work."""
 
     def __init__(self, future: "torch.futures.Future[Any]") -> None:
         super().__init__()
         self._future = future
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        """Until the sum is there. Raises what went wrong.
+        """Waits for the sum. Raises: RuntimeError: the sum failed, or the time is up.
 
-        Args: timeout: if it is positive, a RuntimeError is raised after so long, as by Gloo; the sum goes on. Else the
-            connection's own limits say how long it may take.
+        Args: timeout: if positive, the longest time to wait, as with Gloo; the sum goes on after that. Else only the
+            connection's own time-outs apply.
         """
         if timeout > timedelta(0):
             done = threading.Event()  # PyTorch's futures wait without a limit
@@ -93,21 +93,21 @@ class SumWork(dist.Work):
 
 
 def cause_of(error: RuntimeError) -> str:
-    """What an error says that a future gives on: PyTorch puts a line for each callback before it, and a stack behind it."""
+    """The message of a future's error, without the lines and the stack that PyTorch adds for callbacks."""
     return re.sub(r"^(Got the following error when running the callback: \w+: )+", "", str(error)).split("\n\nAt:\n")[0]
 
 
 class SaAtpProcessGroup(dist.ProcessGroup):
-    """Gloo, with the sums taken out."""
+    """A process group that sums through the switch, and leaves the rest to Gloo."""
 
     def __init__(
         self, store: Store, rank: int, size: int, timeout: timedelta, name: str, ranks: Sequence[int] | None = None
     ) -> None:
         """Args:
-        timeout: for a collective without any progress, and for all ranks to be there.
-        ranks: of the default group; None: all of them, in order.
+        timeout: of a collective without progress, and of joining.
+        ranks: ranks in the default group; None: all, in order.
 
-        Raises: UserError: the environment does not say where the parameter server is.
+        Raises: UserError: the environment does not name the parameter server.
         """
         _keep_out_of_compiled_code()
         super().__init__(rank, size)  # type: ignore[call-arg]  # what the stubs show cannot be subclassed
@@ -121,7 +121,7 @@ class SaAtpProcessGroup(dist.ProcessGroup):
             job=job_name(os.environ.get("SA_ATP_JOB", "default"), f"group {name}"), rank=rank, world_size=size,
             help="none", micro_batches=1, nonfinite="spread", agree=beliefs(range(size) if ranks is None else ranks),
         )  # fmt: skip
-        # what the environment says bounds sums where it says something; the default is for programs without a process group
+        # a time-out in the environment bounds sums; the default does not, it is for programs without a process group
         given = os.environ.get("SA_ATP_OPERATION_TIMEOUT_S")
         self._longest_s = self.state.operation_timeout_s if given else float("inf")
         self.state.answer_timeout_s = self.state.join_timeout_s
@@ -132,7 +132,7 @@ class SaAtpProcessGroup(dist.ProcessGroup):
         return NAME
 
     def _limit_sums(self, timeout: timedelta) -> None:
-        """Has sums end that make no progress for so long, or for what the environment says, if that is less."""
+        """Sets the time-out of sums without progress, or the environment's, if that is shorter."""
         self._timeout = timeout
         self.state.limit_operations(min(timeout.total_seconds(), self._longest_s))
 
@@ -141,20 +141,21 @@ class SaAtpProcessGroup(dist.ProcessGroup):
         self._limit_sums(timeout)
 
     def shutdown(self) -> None:
-        """Leaves the job; sums that are under way fail."""
+        """Leaves the job; sums under way fail."""
         self.state.close(for_good="the process group was destroyed")
 
     def abort(self) -> None:
-        """Ends what is under way, here; the others hear that this rank has left."""
+        """Ends all operations of this rank; the other ranks learn that it has left."""
         self.state.abort(for_good="the process group was aborted")
         self._inner.abort()
 
-    # --- sums -----------------------------------------------------------------------------------------------------------
+    # --- sums
+    # -----------------------------------------------------------------------------------------------------------
 
     def allreduce(self, tensors: Any, opts: Any = None, timeout: Any = None) -> dist.Work:
         tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
         reduction = Reduction.of(opts)
-        # one by one: Gloo takes several at once for copies of one tensor, and adds them all up
+        # one by one: given several, Gloo takes them for copies of one tensor, and adds them all up
         works = [self._reduce(tensor, reduction) for tensor in tensors]
         if len(works) == 1:
             return works[0]
@@ -171,7 +172,7 @@ class SaAtpProcessGroup(dist.ProcessGroup):
         return self.allreduce(list(tensors), opts)
 
     def reduce(self, tensors: Any, *arguments: Any) -> dist.Work:
-        """Args: arguments: options; or the root and, if it is not SUM, the reduction."""
+        """Reduces to one rank. Args: arguments: options; or the root and, if it is not SUM, the reduction."""
         tensor = tensors if isinstance(tensors, torch.Tensor) else tensors[0]
         options: Any = dist.ReduceOptions()
         if arguments and isinstance(arguments[0], int):
@@ -186,7 +187,7 @@ class SaAtpProcessGroup(dist.ProcessGroup):
         if reduction.is_basic:
             work = collective(dist.ProcessGroup.reduce, self._inner, [[tensor], options])
             return SumWork(_done([tensor])) if work is None else work
-        # others than the root keep what they have
+        # all ranks but the root keep their values
         mine = pack(tensor)
         reduction.prepare(mine)
         dist.ProcessGroup.reduce(self._inner, [mine], options).wait()
@@ -198,7 +199,7 @@ class SaAtpProcessGroup(dist.ProcessGroup):
         return SumWork(_done([tensor]))
 
     def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work:
-        """Everybody gets the whole sum from the switch, and keeps a part."""
+        """Every rank gets the whole sum from the switch, and keeps its part."""
         check_dense(output, input)
         if input.numel() != output.numel() * self.size() or input.dtype != output.dtype:
             raise UserError(
@@ -208,7 +209,7 @@ class SaAtpProcessGroup(dist.ProcessGroup):
         return self._keep_part(output, pack(input).reshape(-1), output.numel() * self.rank(), opts)
 
     def _keep_part(self, output: torch.Tensor, everything: torch.Tensor, start: int, opts: Any) -> dist.Work:
-        """Args: everything: of all parts, to be summed. start: of what this rank keeps."""
+        """Sums all parts, and keeps one. Args: everything: values of all parts. start: of this rank's part."""
         check_written(output)
         work = self._reduce(everything, Reduction.of(opts))
 
@@ -233,7 +234,7 @@ class SaAtpProcessGroup(dist.ProcessGroup):
         return self.reduce_scatter_single_coalesced(outputs, inputs, opts)
 
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None, timeout: Any = None) -> dist.Work:
-        """The parts may have different lengths: part r is as long on all ranks."""
+        """As `reduce_scatter_single`, for parts that may differ in length."""
         output, parts = (outputs, inputs) if isinstance(outputs, torch.Tensor) else (outputs[0], inputs[0])
         if len(parts) != self.size():
             raise UserError(
@@ -260,7 +261,7 @@ class SaAtpProcessGroup(dist.ProcessGroup):
         )
 
     def _sum(self, tensor: torch.Tensor, reduction: Reduction) -> TensorFuture:
-        if (set_since := self._gloo.options._timeout) != self._timeout:  # by PyTorch, which knows Gloo's only
+        if (set_since := self._gloo.options._timeout) != self._timeout:  # PyTorch sets only Gloo's
             self._limit_sums(set_since)
         scale = 1.0 / self.size() if reduction.averages else 1.0
         return sum_in_background(self.state, tensor, scale=scale, weight=reduction.factor)
@@ -285,18 +286,18 @@ class SaAtpProcessGroup(dist.ProcessGroup):
 
 @functools.cache
 def _keep_out_of_compiled_code() -> None:
-    """Has torch.compile leave the group's methods as they are, once.
+    """Keeps torch.compile from compiling the group's methods; done once.
 
-    DDP's C++ code calls them within the compiled program, and what torch.compile finds there it would compile, too. Not
-    before there is a group: this imports the compiler, as DDP does.
+    DDP's C++ code calls them within the compiled program, where torch.compile would compile them as well. Called when
+    there is a group, because it imports the compiler, as DDP does.
     """
     for name, method in list(vars(SaAtpProcessGroup).items()):
-        if inspect.isfunction(method) and hasattr(dist.ProcessGroup, name):  # others are called by these
+        if inspect.isfunction(method) and hasattr(dist.ProcessGroup, name):  # these call the other methods
             setattr(SaAtpProcessGroup, name, torch.compiler.disable(method))
 
 
 def _future_of(work: dist.Work, tensor: torch.Tensor) -> "torch.futures.Future[Any]":
-    """Of a sum of this tensor. Gloo's is waited for: a callback would need the interpreter's lock in a thread of Gloo's."""
+    """The future of a tensor's sum. Waits for Gloo's: a callback would need the interpreter's lock in a thread of Gloo."""
     if isinstance(work, SumWork):
         return work.get_future()
     work.wait()
@@ -310,7 +311,7 @@ def _done(tensors: list[torch.Tensor]) -> "torch.futures.Future[Any]":
 
 
 def _all(futures: Sequence["torch.futures.Future[Any]"]) -> "torch.futures.Future[list[torch.Tensor]]":
-    """Done when all are, with a flat list of their tensors; fails as the first that fails."""
+    """A future that is done when all are, with a flat list of their tensors; fails with the first failure."""
 
     def values(every: Any) -> list[torch.Tensor]:
         found: list[torch.Tensor] = []
@@ -335,11 +336,11 @@ for _name in (*COLLECTIVES, *POINT_TO_POINT, *OTHERS):
 
 
 def _devices() -> list[str]:
-    """Whose tensors Gloo takes here."""
+    """Devices whose tensors Gloo takes on this machine."""
     return ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 
 
 def register() -> None:
-    """Makes the backend known to torch.distributed, once."""
+    """Registers the backend with torch.distributed, once."""
     if NAME not in dist.Backend.backend_list:
         dist.Backend.register_backend(NAME, _create, extended_api=True, devices=_devices())

@@ -1,13 +1,15 @@
-"""Help among the ranks of a PyTorch training: whoever waits computes what a straggler has not sent.
+"""Help among the ranks of a PyTorch training: a rank that waits computes gradients that stragglers have not sent.
 
 A training step under `BackupCompute`:
 
 1. The rank computes the gradient of its own batch; buckets leave for the switch as the backward pass fills them.
-2. Then it leads: it waits. If the switch lacks another rank's contribution, and the parameter server agrees, it computes
-   that rank's batch as well, and sends the gradient on its behalf. The first copy of each fragment is in the sum, another
-   one is dropped.
-3. When the sums are there, the mean gradients are put into `.grad`. A straggler that is still computing stops, takes the
-   sums, and is in the next step together with the others.
+2. Then it waits as a leader. If the switch lacks another rank's contribution, and the parameter server agrees, it
+computes
+   that rank's batch as well, and sends the gradient on its behalf. The first copy of each fragment is in the sum,
+   another one is dropped.
+3. When the sums are there, the mean gradients are added to `.grad`. A straggler that is still computing stops, takes
+the
+   sums, and begins the next step together with the others.
 """
 
 import os
@@ -21,25 +23,25 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from sa_atp.basics.errors import UserError
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.steps.device import Device
 from sa_atp.steps.real_time import run_step
 from sa_atp.steps.step import Stepper
 from sa_atp.steps.step_record import StepRecord
 from sa_atp.steps.workloads.abandon import abandonable
 from sa_atp.steps.workloads.bucketed import BucketedHost
-from sa_atp.steps.workloads.layout import layout_of, megabytes
+from sa_atp.steps.workloads.layout import bytes_of_megabytes, layout_of
 from sa_atp.steps.workloads.module_workload import BatchOf, LossFunction, ModuleWorkload
 from sa_atp.train.ddp_state import SaAtpState
 
 
 @dataclass(slots=True)
 class BackupStats:
-    """What this rank has done so far."""
+    """Counters of this rank."""
 
     steps: int = 0
     computed: int = 0
-    """Micro-batches of its own."""
+    """Micro-batches of its own that it computed."""
     helped: int = 0
     """Micro-batches of others that it computed and sent."""
     abandoned: int = 0
@@ -78,15 +80,17 @@ class BackupCompute:
         model: a DistributedDataParallel, or a module whose parameters are equal on all ranks.
         loss_fn: called with the model's outputs and the targets; returns a scalar. With micro-batches it must be a mean
             over samples.
-        batch_of: called with (step, rank); returns (inputs, targets) of that rank's batch, the same on whichever rank it
-            is called. A tuple of inputs gives several arguments, a mapping named ones.
-        state: of this model alone. Default: from the environment; help is "clone" there unless SA_ATP_HELP says otherwise.
+        batch_of: called with (step, rank); returns (inputs, targets) of that rank's batch, the same on every rank. A
+            tuple
+            of inputs gives several arguments, a mapping named ones.
+        state: used for this model alone. Default: from the environment; help is "clone" unless SA_ATP_HELP is set.
         patience: share of its own compute time that a leader waits before it offers help.
         seed: of dropout and augmentation, which are functions of (seed, step, rank).
         bucket_cap_mb: size of the parts in which gradients travel.
-        running: buffers that the model changes when it is called, besides those of normalisation layers.
-        device: emulates a device that is slower than this machine, for experiments; gradients leave when it is done with a
-            batch. Default: work takes as long as it takes, and each bucket leaves as soon as it is full.
+        running: names of buffers that the model changes when it is called, besides those of normalisation layers.
+        device: an emulated device that is slower than this machine, for experiments; gradients then leave when a batch
+            is
+            done. Default: none, and each bucket leaves as soon as it is full.
 
         Raises: UserError: also if the state serves another BackupCompute.
         """
@@ -99,10 +103,10 @@ class BackupCompute:
             self.state.process_group = cast(Any, model).process_group
         self.stats = BackupStats()
         self.last: StepRecord | None = None
-        """What this rank did in the last step, and when."""
+        """The record of this rank's last step."""
         self.layout = layout_of(
             self.module,
-            bucket_bytes=megabytes(bucket_cap_mb, "bucket_cap_mb"),
+            bucket_bytes=bytes_of_megabytes(bucket_cap_mb, "bucket_cap_mb"),
             unused=bool(getattr(model, "find_unused_parameters", False)),
             running=tuple(running),
             micro_batches=self.state.micro_batches,
@@ -118,12 +122,12 @@ class BackupCompute:
         self._streams = device is None
 
     def forward_backward(self, step: int | None = None) -> torch.Tensor:
-        """One step's forward and backward passes, with help; adds the mean gradient of all ranks to `.grad`.
+        """Does one step's forward and backward passes, with help; adds the mean gradient of all ranks to `.grad`.
 
-        Args: step: its number, the same on every rank, never one that was done before; default: the next one.
+        Args: step: its number, the same on every rank, larger than all before; default: the next one.
 
-        Returns: the mean loss over all ranks' batches: a straggler whose work others do has none of its own.
-        Raises: TransportError: the step cannot finish, because of the ranks that it names.
+        Returns: the mean loss over all ranks' batches. (A straggler whose work others do has no loss of its own.)
+        Raises: TransportError: the step cannot finish, because of the ranks that the error names.
         """
         if step is None:
             step = self._next_step
@@ -133,7 +137,7 @@ class BackupCompute:
         stepper = self._stepper or self._start()
         workload = stepper.workload
         if not self._streams and isinstance(workload, ModuleWorkload):
-            workload.look_at(step, stepper.rank)
+            workload.find_micro_batch_size(step, stepper.rank)
         record, sum_ = run_step(stepper, self._device, workload, step)
         self.last = record
         self.stats.steps += 1
@@ -156,18 +160,18 @@ class BackupCompute:
             host=host,
             streams=self._streams,
         )
-        helps = communicator.membership.help_mode is not HelpMode.NONE
+        helps = communicator.membership.help_grade is not HelpGrade.NONE
         self._stepper = Stepper(host, workload, helps=helps, patience=self._patience)
         return self._stepper
 
 
 class _ThisMachine(Device):
-    """Work takes as long as it takes."""
+    """The machine itself, without emulation."""
 
     def __init__(self) -> None:
         super().__init__(0)
 
     def run(self, samples: int, work: Any, stop: "Future[Any] | None" = None) -> Any:
-        """Raises: Cancelled."""
+        """Does `work`. Raises: Cancelled: `stop` was done first."""
         with abandonable(stop):
             return work()

@@ -4,9 +4,9 @@ batches = BalancedBatches(dataset, batch_size=96)                # of all ranks 
 loader = DataLoader(dataset, batch_sampler=batches)
 model.register_comm_hook(SaAtpState.from_env(batches=batches), sa_atp_hook)
 
-Every rank takes its part of the same global batch. The hook weights a rank's mean gradient by its share of the samples, so
-the sum is the mean over the whole batch, whatever the shares. Behind the last bucket of a step the ranks sum what each of
-them measured, every rank in a place of its own: that is on its way together with the gradients, and decides the sizes of
+Every rank takes its part of the same global batch. The hook weights a rank's mean gradient by its share of the samples,
+so the sum is the mean over the whole batch, whatever the shares. After the last bucket of a step the ranks sum their
+measured times, each at a position of its own: that sum travels together with the gradients, and determines the sizes of
 the next step on all ranks alike.
 """
 
@@ -33,7 +33,7 @@ class BalancedBatches(Sampler[list[int]]):
     """A batch sampler: iterating gives this rank's part of each global batch of one epoch.
 
     Every epoch goes through the data set in a new order, a function of (seed, epoch). Samples that do not fill a global
-    batch are left out of the epoch. Which samples a step has does not depend on how they are shared.
+    batch are left out of the epoch. The samples of a step do not depend on how they are shared.
     """
 
     def __init__(
@@ -53,9 +53,10 @@ class BalancedBatches(Sampler[list[int]]):
         """Args, all but `rank` the same on every rank:
         dataset: has a length, and is the same on every rank.
         batch_size: samples of a step, of all ranks together.
-        least, most: bounds of a rank's part, such as what its memory takes; for all ranks, or one for each.
+        least, most: bounds of a rank's part, such as its memory's; one for all ranks, or one for each.
         multiple_of: a rank's part is a multiple of this.
-        lead: batches that a DataLoader draws ahead: its num_workers times prefetch_factor. Sizes are decided so much
+        lead: batches that a DataLoader draws ahead: its num_workers times prefetch_factor. Sizes are decided so many
+            steps
             earlier.
         rank, world_size: default: of the default process group, or else of the environment (RANK, WORLD_SIZE).
 
@@ -80,12 +81,12 @@ class BalancedBatches(Sampler[list[int]]):
             "lead": lead, "seed": seed, "shuffle": shuffle,
         }  # fmt: skip
         self.terms: Mapping[str, Value] = {f"batches.{name}": str(value) for name, value in settings.items()}
-        """What must be the same on all ranks, as they state it when they join a job."""
+        """Terms for joining a job: settings that must be the same on all ranks."""
         self._order = ShuffledOrder(length, seed=seed, shuffle=shuffle)
         self._lead = lead
-        self._drawn = 0  # batches, and
+        self._drawn = 0  # batches drawn
         self._step = 0  # steps whose gradients are computed
-        self._fed = 0  # ... and whose measurements are taken into account
+        self._fed = 0  # steps whose measurements the orchestrator has
         self._sizes: dict[int, tuple[int, ...]] = {}
         self._exchanges: dict[int, Future[Values]] = {}
         self._clock = _Clock()
@@ -96,28 +97,28 @@ class BalancedBatches(Sampler[list[int]]):
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Every rank's samples of the step that is to be computed."""
+        """Samples of each rank in the next step to be computed."""
         return self._sizes.get(self._step, self.orchestrator.sizes)
 
     @property
     def weight(self) -> float:
-        """The share of the step's samples that this rank has: what the hook multiplies its mean gradient by."""
+        """The rank's share of the step's samples, by which the hook multiplies its mean gradient."""
         return self.sizes[self.rank] / self.batch_size
 
     def whole(self, step: int) -> list[int]:
-        """The samples of a global batch; ranks have parts of it in order. Args: step: counted through all epochs."""
+        """The samples of a global batch, of which ranks have parts in order. Args: step: counted through all epochs."""
         epoch, within = divmod(step, self.steps_per_epoch)
         return list(self._order.of(epoch)[within * self.batch_size :][: self.batch_size])
 
     def set_epoch(self, epoch: int) -> None:
-        """The epoch that the next iteration goes through."""
+        """Sets the epoch of the next iteration."""
         self.epoch = epoch
 
     def __len__(self) -> int:
         return self.steps_per_epoch
 
     def __iter__(self) -> Iterator[list[int]]:
-        self._drawn = self._step  # what an iteration before has drawn, and nobody has computed, is drawn by nobody
+        self._drawn = self._step  # batches that an earlier iteration drew, and that were not computed, do not count
         first = self.epoch * self.steps_per_epoch
         for step in range(first, first + self.steps_per_epoch):
             sizes = self._draw()
@@ -128,7 +129,10 @@ class BalancedBatches(Sampler[list[int]]):
             yield part
 
     def _draw(self) -> tuple[int, ...]:
-        """Sizes of the next batch, by what was measured up to `lead` steps before. Raises: UserError, TransportError."""
+        """Sizes of the next batch, from measurements up to `lead` steps before.
+
+        Raises: UserError, TransportError.
+        """
         while self._fed < self._drawn - self._lead:
             if self._fed not in self._exchanges:
                 raise UserError(
@@ -142,21 +146,22 @@ class BalancedBatches(Sampler[list[int]]):
         return sizes
 
     def _feed(self, seconds: Values) -> None:
-        """Takes a step's measurements. Args: seconds: float32[2 ranks]: of that step, and of the one before."""
+        """Gives a step's measurements to the orchestrator.
+
+        Args: seconds: float32[2 * ranks]: this step's, and the last's.
+        """
         of_step, of_last = seconds[: self.world_size].tolist(), seconds[self.world_size :].tolist()
         for step, found in ((self._fed - 1, of_last), (self._fed, of_step)):
             if any(found):
                 sizes = self._sizes[step]
-                self.orchestrator.measured(
-                    [Measured(b, s) if s > 0 else None for b, s in zip(sizes, found, strict=True)]
-                )
+                self.orchestrator.decide([Measured(b, s) if s > 0 else None for b, s in zip(sizes, found, strict=True)])
         self._sizes.pop(self._fed - 1, None)
         self._fed += 1
 
-    # --- what the hook calls ------------------------------------------------------------------------------------------
+    # --- called by the hook -------------------------------------------------------------------------------------------
 
     def check(self, communicator: Communicator) -> None:
-        """Before the first bucket of a step is summed. Raises: UserError: there is no batch that it could be of."""
+        """Checks, before a bucket is summed, that it belongs to a batch that was drawn. Raises: UserError."""
         member = communicator.membership
         if (member.rank, member.world_size) != (self.rank, self.world_size):
             raise UserError(
@@ -169,8 +174,8 @@ class BalancedBatches(Sampler[list[int]]):
                 "(no_sync) have no common weight"
             )
 
-    def computed(self, communicator: Communicator, device: torch.device) -> None:
-        """The step's gradient is complete here: tells the other ranks how long it took, and does not wait for them."""
+    def share_measurement(self, communicator: Communicator, device: torch.device) -> None:
+        """Ends the step's own work, and begins the sum of all ranks' times, without waiting for it."""
         now_s, last_s = self._clock.stop(device)
         mine = np.zeros(2 * self.world_size, np.float32)
         mine[self.rank], mine[self.world_size + self.rank] = now_s, last_s
@@ -184,10 +189,9 @@ class BalancedBatches(Sampler[list[int]]):
 
 
 class _Clock:
-    """How long a step's own work takes: from its batch being drawn, or from the last sum if that is ahead, to its gradient.
+    """Measures a step's own work: from the drawing of its batch (with `lead`, from the last sum) to its gradient.
 
-    On a GPU a pass is launched, not done, when its gradient is handed over. Its time is told a step later, when it is
-    known.
+    On a GPU a pass may not be done when its gradient is handed over, so its time is reported a step later.
     """
 
     def __init__(self) -> None:
@@ -202,7 +206,7 @@ class _Clock:
             self._start = self._event()
 
     def stop(self, device: torch.device) -> tuple[float, float]:
-        """Returns: seconds of this step and of the one before; 0: not known, or told before."""
+        """Returns: seconds of this step and of the one before; 0: not known, or reported before."""
         self._device = device
         if device.type != "cuda":
             started_s, self._start_s = self._start_s, 0.0

@@ -1,8 +1,8 @@
-"""What Gloo does for the process-group backend, with tensors as Gloo takes them.
+"""Collectives that the process-group backend leaves to Gloo, with tensors made fit for it.
 
-Gloo reads the memory behind a tensor's first value. It looks neither at strides (all_reduce, reduce, broadcast, scatter)
-nor at a minus sign that is still to be applied, as `imag` of a conjugated tensor has one. So such a tensor is copied first,
-and what comes is copied back.
+Gloo reads the memory behind a tensor's first value. It ignores strides (all_reduce, reduce, broadcast, scatter) and a
+pending minus sign, as `imag` of a conjugated tensor has one. So such a tensor is copied first, and the result is copied
+back.
 """
 
 import functools
@@ -15,12 +15,12 @@ import torch.distributed as dist
 from sa_atp.basics.errors import UserError
 from sa_atp.train.tensor_sums import check_dense, check_written, described, is_packed, pack, writing
 
-# What Gloo does, under all names that releases of PyTorch have for it
+# Gloo's collectives, under all names that releases of PyTorch have for them
 COLLECTIVES = (
     "_allgather_base", "all_gather_single", "all_gather_single_coalesced", "all_to_all_single", "allgather",
     "allgather_coalesced", "allgather_into_tensor_coalesced", "alltoall", "alltoall_base", "broadcast", "gather", "scatter",
 )  # fmt: skip
-POINT_TO_POINT = ("recv", "recv_anysource", "send")  # which refuse by themselves what is not contiguous
+POINT_TO_POINT = ("recv", "recv_anysource", "send")  # these refuse non-contiguous tensors themselves
 OTHERS = ("barrier", "monitored_barrier")
 TYPES = (
     torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int8, torch.uint8, torch.int32, torch.int64,
@@ -29,12 +29,12 @@ TYPES = (
 
 
 class Packed:
-    """Tensors as Gloo takes them, and what is to be copied back."""
+    """Copies of a call's tensors that Gloo can take, and those to be copied back."""
 
     def __init__(self) -> None:
         self.back: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.copied = False
-        self.strange: torch.Tensor | None = None  # one of a type that Gloo may not know
+        self.strange: torch.Tensor | None = None  # a tensor of a type that Gloo may not know
 
     def of(self, argument: Any, *, written: bool) -> Any:
         """An argument with all tensors in it packed. Raises: UserError: a tensor that cannot be written."""
@@ -47,7 +47,7 @@ class Packed:
         if written:
             check_written(argument)
         if argument.requires_grad:
-            argument = argument.data  # a parameter may be sent, and receive a result: autograd has no part in that
+            argument = argument.data  # a parameter may be sent, and receive a result, without autograd
         if argument.layout is not torch.strided or argument.is_meta or is_packed(argument):
             return argument
         self.copied = True
@@ -70,11 +70,11 @@ def collective(
     sparse: bool = False,
     **options: Any,
 ) -> Any:
-    """Calls a collective of Gloo whose first argument is what it writes.
+    """Calls a collective of Gloo that writes its first argument.
 
-    Args: sparse: it takes sparse tensors, too.
+    Args: sparse: whether it takes sparse tensors, too.
 
-    Returns: its work; None: it is done, as it is where tensors were copied.
+    Returns: its work; None: it is done already, because tensors were copied.
     Raises: UserError: tensors that cannot be written, or of a type that Gloo does not have.
     """
     if not sparse:
@@ -98,7 +98,7 @@ def collective(
 def point_to_point(
     method: Callable[..., Any], group: dist.ProcessGroup, arguments: Sequence[Any], **options: Any
 ) -> Any:
-    """Calls `send` or `recv` of Gloo. Raises: UserError: a sparse tensor, or one whose sign Gloo would not see."""
+    """Calls `send` or `recv` of Gloo. Raises: UserError: a sparse tensor, or one with a pending minus sign."""
     check_dense(*_tensors(arguments))
     for tensor in _tensors(arguments):
         if tensor.is_contiguous() and not is_packed(tensor):
@@ -115,13 +115,13 @@ def _tensors(argument: Any) -> Iterator[torch.Tensor]:
 
 
 def forwarding(name: str, done: Callable[[list[torch.Tensor]], dist.Work]) -> Callable[..., Any] | None:
-    """A method for a group with an `_inner` one, which calls that one's; None: this release of PyTorch has no such method.
+    """A method that calls the one of a group's `_inner`; None: this release of PyTorch has no such method.
 
-    Left to itself, PyTorch would find Gloo's method, too, but call it with the interpreter's lock held (WORK_OVERRIDE in
-    its PyProcessGroup.hpp). There it waits for Gloo's own lock, and a thread of Gloo's that has that one may need the
-    interpreter's to let go of a tensor: a deadlock, seen about once in twenty runs of all collectives.
+    PyTorch would find Gloo's method by itself, but call it with the interpreter's lock held (WORK_OVERRIDE in its
+    PyProcessGroup.hpp). There it waits for Gloo's own lock, and the thread of Gloo that has that may need the
+    interpreter's to release a tensor: a deadlock, seen about once in twenty runs of all collectives.
 
-    Args: done: makes a work of tensors that are there.
+    Args: done: makes a completed work of tensors.
     """
     method = getattr(dist.ProcessGroup, name, None)
     if method is None:

@@ -4,11 +4,11 @@
 2. Its sum begins at once; the backward pass goes on, and fills the next bucket.
 3. When the sum is back, it is divided by the number of ranks, in place; DDP waits for that at the end of the pass.
 
-A bucket's scale is predicted from the bucket that had its place and size in the last step. After the first step DDP
-rebuilds its buckets; then nothing is predicted, and magnitudes are gathered anew.
+A bucket's scale is predicted from the bucket with its index and size in the last step. After the first step DDP
+rebuilds its buckets; then magnitudes are gathered anew.
 
-With balanced batches (`SaAtpState(batches=...)`) a rank's gradient is weighted by its share of the samples in place of
-that, and what the ranks measured is summed behind the last bucket.
+With balanced batches (`SaAtpState(batches=...)`) a rank's gradient is weighted by its share of the samples instead, and
+the ranks' measurements are summed after the last bucket.
 """
 
 # No `from __future__ import annotations` here: DDP compares the annotations of a hook with the classes themselves.
@@ -24,11 +24,11 @@ def sa_atp_hook(
     state: SaAtpState,
     bucket: dist.GradBucket,
 ) -> torch.futures.Future[torch.Tensor]:
-    """Averages a bucket of gradients over all ranks; over all samples, with balanced batches.
+    """Averages a bucket of gradients over all ranks; with balanced batches, over all samples.
 
-    Args: bucket: of float32, float16 or bfloat16, on the CPU or a CUDA device.
+    Args: bucket: float32, float16 or bfloat16, on the CPU or a CUDA device.
 
-    Raises: UserError, TransportError: at once, or as a RuntimeError with the same message out of `backward`.
+    Raises: UserError, TransportError: at once, or as a RuntimeError with the same message from `backward`.
 
     Example:
         model = DistributedDataParallel(model)
@@ -42,5 +42,5 @@ def sa_atp_hook(
     batches.check(state.communicator)
     future = sum_in_background(state, buffer, key=key, weight=batches.weight)
     if bucket.is_last():
-        batches.computed(state.communicator, buffer.device)
+        batches.share_measurement(state.communicator, buffer.device)
     return future

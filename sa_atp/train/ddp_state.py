@@ -1,7 +1,7 @@
-"""What the DDP communication hook keeps between calls: how to reach the job, and the connection once it is made.
+"""State of the DDP communication hook: the settings of its job, and the connection once it is made.
 
-The connection is made at the first gradient, by all ranks at once. It is never part of a checkpoint: a restarted program
-joins anew, which begins a new epoch of the job, and slots that the old one has left behind are nobody's.
+The connection is made at the first gradient, by all ranks at once. It is never part of a checkpoint: a restarted
+program joins anew, which begins a new epoch of the job, so that contents of slots from the old one do not matter.
 """
 
 import contextlib
@@ -21,11 +21,11 @@ from sa_atp.basics.words import plural
 from sa_atp.net.communicator import Communicator, connect
 from sa_atp.protocol.job.errors import RefusedError, TransportError
 from sa_atp.protocol.job.terms import Value
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.train.groups import beliefs, job_name, ranks_of
 
-JOIN_AGAIN_S = 0.5  # between attempts while an earlier run of the job has not been given up yet,
-JOIN_AGAIN_FOR_S = 5.0  # ... which the parameter server does when all its ranks have been silent for 2 s
+JOIN_AGAIN_S = 0.5  # between attempts while the parameter server has not given up an earlier run of the job
+JOIN_AGAIN_FOR_S = 5.0  # of such attempts; the server gives a run up when all its ranks have been silent for 2 s
 NONFINITE = ("raise", "spread")
 
 # Settings that may come from the environment, with the variable, the type and the default of each.
@@ -40,26 +40,26 @@ _VARIABLES: dict[str, tuple[str, type, Any]] = {
 
 
 class Batches(Protocol):
-    """What the hook needs of balanced batches; see balanced.BalancedBatches."""
+    """The hook's view of balanced batches; see balanced.BalancedBatches."""
 
     @property
     def weight(self) -> float: ...
     @property
     def terms(self) -> Mapping[str, Value]: ...
     def check(self, communicator: Communicator) -> None: ...
-    def computed(self, communicator: Communicator, device: torch.device) -> None: ...
+    def share_measurement(self, communicator: Communicator, device: torch.device) -> None: ...
 
 
 class SaAtpState:
-    """State of `sa_atp_hook`, and of everything else in PyTorch that sums through the switch.
+    """State of `sa_atp_hook`, of the backend, of FSDP and of `BackupCompute`.
 
-    One object serves one job and one process group; ranks of the group are ranks of the job. The name of the job is `job`,
-    and for another group than the default one "/ranks ..." behind it, with the group's ranks. It may be pickled: the
-    settings are kept, the connection and the process group are not.
+    One object serves one job and one process group; ranks of the group are ranks of the job. The name of the job is
+    `job`; for another group than the default one, "/ranks ..." follows, with the group's ranks. When it is pickled,
+    settings are kept, connection and process group are not.
     """
 
     stages: dict[Any, Any]
-    """device: what moves its tensors to the host and back (see tensor_sums)."""
+    """By device, the stages that copy tensors to the host and back (see tensor_sums.Stage)."""
     _lock: threading.Lock
     _communicator: Communicator | None
     _has_backup: bool
@@ -91,21 +91,22 @@ class SaAtpState:
         rank, world_size: default: those of the process group, else of the environment.
         process_group: the group of the DDP model; default: the default group.
         help: "none", "clone" or "steal": how leaders may help stragglers (see `BackupCompute`).
-        micro_batches: pieces of a rank's batch that can be helped with one by one.
+        micro_batches: equal pieces of a rank's batch, the unit of help.
         join_timeout_s: how long to wait for the parameter server and the other ranks.
         operation_timeout_s: a sum without progress for so long fails, on every rank.
         server_timeout_s: a parameter server that is silent for so long counts as lost.
-        answer_timeout_s: how long to wait for the parameter server alone, before it has said anything, where that is less.
+        answer_timeout_s: how long to wait for the parameter server's first answer, if less than join_timeout_s.
         nonfinite: what a NaN or an infinity in a gradient does. "raise": the step fails, naming the rank. "spread": all
             ranks get NaN, as from other backends; for torch.amp.GradScaler, which skips such steps.
-        batches: where the samples of each step come from, if ranks' batches are to follow their speed (BalancedBatches).
-        agree: what else all ranks must state alike, such as {"bucket_cap_mb": 25}; see `sa_atp.connect`. The ranks of the
+        batches: a BalancedBatches, if the sizes of ranks' batches are to follow their speed.
+        agree: other terms that all ranks must state alike, such as {"bucket_cap_mb": 25}; see `sa_atp.connect`. The
+            ranks of the
             process group, `nonfinite` and the settings of `batches` are compared in any case.
 
         Raises: UserError.
         """
-        if help not in [help_mode.value for help_mode in HelpMode]:
-            raise UserError(f"help = {help!r}: expected one of {', '.join(g.value for g in HelpMode)}")
+        if help not in [grade.value for grade in HelpGrade]:
+            raise UserError(f"help = {help!r}: expected one of {', '.join(grade.value for grade in HelpGrade)}")
         if nonfinite not in NONFINITE:
             raise UserError(f"nonfinite = {nonfinite!r}: expected one of {', '.join(NONFINITE)}")
         self.server = server
@@ -122,14 +123,14 @@ class SaAtpState:
         self.nonfinite = nonfinite
         self.batches = batches
         self.agree = dict(agree or {})
-        self._over: str | None = None  # why nobody joins any more
+        self._closed_because: str | None = None  # why it was closed for good
         self._forget_connection()
 
     @classmethod
     def from_env(cls, **settings: Any) -> Self:
-        """Settings from the environment that `sa-atp up` prints and torchrun adds to.
+        """Makes a state from the environment that `sa-atp up` prints and torchrun completes.
 
-        Args: settings: what does not come from there, or is to be different; see the constructor.
+        Args: settings: override the environment; see the constructor.
         Raises: UserError.
         """
         server = settings.pop("server", None) or os.environ.get("SA_ATP_SERVER")
@@ -146,8 +147,8 @@ class SaAtpState:
     def communicator(self) -> Communicator:
         """The connection; joins the job when it is first asked for. Raises: UserError, TransportError."""
         with self._lock:
-            if self._over is not None:
-                raise TransportError(self._over)
+            if self._closed_because is not None:
+                raise TransportError(self._closed_because)
             if self._communicator is None:
                 self._communicator = self._join()
                 self._finalizer = weakref.finalize(self, _close, self._communicator, os.getpid())
@@ -170,7 +171,7 @@ class SaAtpState:
 
     @property
     def job_name(self) -> str:
-        """What the job is called at the parameter server. Raises: UserError."""
+        """The job's name at the parameter server. Raises: UserError."""
         group = self.process_group
         if group is None or group == dist.group.WORLD:
             return self.job
@@ -178,13 +179,13 @@ class SaAtpState:
 
     @property
     def terms(self) -> dict[str, Value]:
-        """What all ranks must state alike when they join."""
+        """Terms that all ranks must state alike when they join."""
         own: dict[str, Value] = {**beliefs(self._group_ranks), "nonfinite": self.nonfinite}
         own.update({"batches": "equal"} if self.batches is None else self.batches.terms)
         return {**own, **self._of_backup, **self.agree}
 
     def limit_operations(self, seconds: float) -> None:
-        """From now on a sum without progress for so long fails; also of a connection that is made already."""
+        """Sets the time-out of sums without progress, also for a connection that exists already."""
         with self._lock:
             self.operation_timeout_s = seconds
             if self._communicator is not None:
@@ -200,10 +201,10 @@ class SaAtpState:
         return dist.get_process_group_ranks(self.process_group)
 
     def reserve_for_help(self, terms: Mapping[str, Value]) -> None:
-        """Called by a BackupCompute: who computes what is kept by the number of a step, and each of them counts its own.
+        """Reserves the state for one BackupCompute: the ledger counts steps, and two would each count their own.
 
-        Args: terms: what it must have alike on all ranks.
-        Raises: UserError: there is one already.
+        Args: terms: settings that must be the same on all ranks.
+        Raises: UserError: another one has it already.
         """
         with self._lock:
             if self._has_backup:
@@ -214,9 +215,9 @@ class SaAtpState:
             self._has_backup, self._of_backup = True, terms
 
     def close(self, *, for_good: str | None = None) -> None:
-        """Leaves the job. Joining that is under way in another thread ends.
+        """Leaves the job, and ends joining that is under way in another thread.
 
-        Args: for_good: why nobody joins any more; default: the next gradient would join again.
+        Args: for_good: a reason, with which later use fails; default: the next gradient joins again.
         """
         self._end(Communicator.close, for_good)
 
@@ -225,7 +226,7 @@ class SaAtpState:
         self._end(Communicator.abort, for_good)
 
     def _end(self, how: Callable[[Communicator], None], for_good: str | None) -> None:
-        self._over = self._over or for_good
+        self._closed_because = self._closed_because or for_good
         self._cancelled.set()
         with self._lock:
             self._cancelled.clear()
@@ -234,7 +235,7 @@ class SaAtpState:
             if self._communicator is not None:
                 how(self._communicator)
             self._communicator = self._finalizer = None
-            # whoever joins anew begins a new epoch, in which no step is known
+            # joining again begins a new epoch, in which the ledger knows no steps
             self._has_backup, self._of_backup = False, {}
             self.stages = {}
 
@@ -281,12 +282,12 @@ class SaAtpState:
         self._has_backup = False
         self._of_backup = {}
         self._finalizer = None
-        self._over = None
+        self._closed_because = None
 
     # --- checkpoints --------------------------------------------------------------------------------------------------
 
     def __getstate__(self) -> Mapping[str, Any]:
-        """Settings only: who we are is a matter of the run, and so is the connection."""
+        """The settings alone: rank, process group and connection belong to a run."""
         left_out = ("process_group", "rank", "world_size", "stages", "batches")
         return {k: v for k, v in vars(self).items() if not k.startswith("_") and k not in left_out}
 

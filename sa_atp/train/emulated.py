@@ -9,9 +9,9 @@ from sa_atp.steps.workloads.abandon import sleep
 
 
 def emulate_device(module: nn.Module, seconds_per_sample: float, *, slowdown: float = 1.0) -> Any:
-    """Makes every training pass of a module take so much longer for each sample, as on a slower device.
+    """Makes every training pass of a module take `seconds_per_sample` longer for each sample, as on a slower device.
 
-    The time passes before the forward pass; a straggler whose work others have done does not wait for its end.
+    The time passes before the forward pass; it is cut short for a straggler whose work others have done.
 
     Args:
         module: its first argument has one row a sample.

@@ -5,7 +5,7 @@
     fully_shard(model)
     reduce_in_switch(model, SaAtpState.from_env())
 
-FSDP has no place for a communication hook; it takes a reduce-scatter of one's own, and a hook that runs after it.
+FSDP has no communication hook as DDP has; it accepts a custom reduce-scatter, and a hook that runs after it.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ from sa_atp.train.tensor_sums import sum_in_background, writing
 
 
 class SwitchReduceScatter:
-    """A reduce-scatter for `FSDPModule.set_custom_reduce_scatter`: everybody gets the sum, and keeps its part."""
+    """A reduce-scatter for `FSDPModule.set_custom_reduce_scatter`: every rank gets the sum, and keeps its part."""
 
     def __init__(self, state: SaAtpState) -> None:
         self._state = state
@@ -39,7 +39,7 @@ class SwitchReduceScatter:
         op: Any,
         async_op: bool = False,
     ) -> dist.Work | None:
-        """Raises: UserError: a reduction that a switch cannot do; TransportError."""
+        """Reduce-scatters a tensor. Raises: UserError: the switch cannot do the reduction; TransportError."""
         size = group.size()
         future = sum_in_background(self._state, input_tensor, scale=_scale(op, size))
 
@@ -57,9 +57,9 @@ class SwitchReduceScatter:
 
 
 def reduce_in_switch(model: nn.Module, state: SaAtpState) -> None:
-    """Has every FSDP unit of a model reduce-scatter its gradients through the switch.
+    """Makes every FSDP unit of a model reduce-scatter its gradients through the switch.
 
-    Args: state: of the ranks over which the model is sharded.
+    Args: state: its ranks are those over which the model is sharded.
     Raises: UserError: `fully_shard` has not been applied.
     """
     reduce_scatter = SwitchReduceScatter(state)
@@ -68,11 +68,11 @@ def reduce_in_switch(model: nn.Module, state: SaAtpState) -> None:
 
 
 def average_replicas_in_switch(model: nn.Module, state: SaAtpState) -> None:
-    """Has every FSDP unit average its sharded gradients over the replicas of the model, after its reduce-scatter.
+    """Makes every FSDP unit average its sharded gradients over the replicas of the model, after its reduce-scatter.
 
     For a model that is sharded within a machine, and replicated on several.
 
-    Args: state: of the ranks that hold the same shard; its process group is theirs, and its job is theirs alone.
+    Args: state: its ranks are those that hold the same shard; process group and job are theirs alone.
     Raises: UserError: `fully_shard` has not been applied.
     """
     hook = replica_hook(state)

@@ -1,4 +1,4 @@
-"""Process groups as jobs: what a group's job is called, and what each of its ranks must say of it when it joins."""
+"""Process groups as jobs: the name of a group's job, and terms of its ranks when they join."""
 
 import hashlib
 import os
@@ -10,7 +10,7 @@ DIGEST = 16  # hexadecimal digits
 
 
 def job_name(job: str, group: str) -> str:
-    """Of a group's job: groups of one program do not mix, nor do they with what else has the name `job`."""
+    """The name of a group's job, different from those of other groups and of the job itself."""
     name = f"{job}/{group}"
     if len(name) <= LONGEST_NAME:
         return name
@@ -29,7 +29,7 @@ def ranks_of(ranks: Sequence[int]) -> str:
 
 
 def beliefs(ranks: Sequence[int] | None) -> dict[str, str]:
-    """What a rank believes of its group and of its run, if it has them. Args: ranks: the group's; None: there is none."""
+    """Terms about a rank's group and run, as far as it has them. Args: ranks: the group's; None: there is no group."""
     found = {} if ranks is None else {"process group": ranks_of(ranks)}
-    run = os.environ.get("TORCHELASTIC_RUN_ID")  # under which torchrun's agents meet, so it is the same for all ranks
+    run = os.environ.get("TORCHELASTIC_RUN_ID")  # torchrun's rendezvous, the same for all ranks
     return found if run is None else {**found, "run": run}

@@ -1,4 +1,4 @@
-"""Reductions of torch.distributed, as the switch and Gloo can do them: a sum with something before it, or after it."""
+"""Reductions of torch.distributed in terms of those of the switch and Gloo: AVG and PREMUL_SUM are scaled sums."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,9 +15,9 @@ class Reduction:
     basic: Any
     """A reduction that Gloo has: SUM for AVG and PREMUL_SUM."""
     averages: bool = False
-    """The sum is divided by the number of ranks."""
+    """Whether the sum is divided by the number of ranks."""
     factor: float = 1.0
-    """What each rank's values are multiplied by before."""
+    """Factor of each rank's values before the sum."""
 
     @classmethod
     def of(cls, options: Any) -> "Reduction":
@@ -39,20 +39,22 @@ class Reduction:
         return not self.averages and self.factor == 1.0
 
     def check(self, kind: torch.dtype) -> None:
-        """Raises: UserError: no such reduction of this type."""
+        """Raises: UserError: the reduction does not exist for this type."""
         if self.averages and kind is torch.bool:
             raise UserError("bool tensors have no mean (AVG): expected a type of numbers, or SUM, MAX or MIN")
         if self.factor != 1.0 and not kind.is_floating_point:
             raise UserError(f"PREMUL_SUM of {kind} tensors: expected a floating-point type")
 
     def prepare(self, tensor: torch.Tensor) -> None:
-        """What is done with a rank's own values before the sum, in place."""
+        """Applies the factor to a rank's own values, in place, before the sum."""
         if self.factor != 1.0:
             with writing(tensor):
                 tensor.mul_(self.factor)
 
     def finish(self, tensor: torch.Tensor, ranks: int) -> None:
-        """What is done with the sum, in place. The mean of whole numbers is rounded towards zero, as NCCL does it."""
+        """Divides a sum by the number of ranks, in place, for AVG. Means of integers are rounded towards zero, as by
+        NCCL.
+        """
         if self.averages:
             exact = tensor.is_floating_point() or tensor.is_complex()
             with writing(tensor):
@@ -61,7 +63,7 @@ class Reduction:
 
 def factor_of(operation: Any) -> float:
     """The factor of PREMUL_SUM. Raises: UserError: not one number."""
-    # which older releases of PyTorch tell only to what copies a reduction
+    # older releases of PyTorch reveal it only when a reduction is pickled
     factor = operation.factor if hasattr(operation, "factor") else operation.__getstate__()[1]
     if isinstance(factor, torch.Tensor) and factor.numel() == 1:
         factor = factor.item()

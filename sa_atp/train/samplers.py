@@ -1,4 +1,4 @@
-"""Which samples a rank's batch of a step has, as a function that every rank can evaluate for every other.
+"""Samplers whose batches every rank can compute for every other rank, as a function of step and rank.
 
 sampler = ShardedSampler(dataset, batch_size=32)
 backup = BackupCompute(model, loss_fn, sampler.batch_of)
@@ -29,7 +29,7 @@ class ShuffledOrder:
         self._orders: dict[int, Sequence[int]] = {}
 
     def of(self, epoch: int) -> Sequence[int]:
-        """Indices of all samples."""
+        """Indices of all samples in an epoch's order."""
         if epoch not in self._orders:
             for old in [e for e in self._orders if abs(e - epoch) > 1]:
                 del self._orders[old]
@@ -41,10 +41,10 @@ class ShuffledOrder:
 
 
 class ShardedSampler(Sampler[list[int]]):
-    """A batch sampler: iterating gives this rank's batches of one epoch, `batch_of` those of any rank at any step.
+    """A batch sampler: iterating gives this rank's batches of one epoch, `batch_of` the batch of any rank in any step.
 
-    Every epoch goes through the data set in a new order, which is a function of (seed, epoch); samples that do not fill a
-    batch of every rank are left out of the epoch.
+    Every epoch goes through the data set in a new order, a function of (seed, epoch). Samples that do not fill a batch
+    of every rank are left out of the epoch.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class ShardedSampler(Sampler[list[int]]):
         return self.collate_fn([self.dataset[i] for i in self.indices(step, rank)])
 
     def set_epoch(self, epoch: int) -> None:
-        """The epoch that the next iteration goes through."""
+        """Sets the epoch of the next iteration."""
         self.epoch = epoch
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -108,7 +108,7 @@ class ShardedSampler(Sampler[list[int]]):
 
 
 class DistributedBatches:
-    """The same for a script that has a DistributedSampler: the batches that a DataLoader would make of it.
+    """As ShardedSampler, for a script that has a DistributedSampler: the batches that a DataLoader would make of it.
 
     sampler = DistributedSampler(dataset)
     batches = DistributedBatches(sampler, batch_size=32)
@@ -123,7 +123,10 @@ class DistributedBatches:
         drop_last: bool = False,
         collate_fn: Collate = default_collate,
     ) -> None:
-        """Args: drop_last: as DataLoader's: leave out the last batch of an epoch if it is smaller. Raises: UserError."""
+        """Args: drop_last: whether to leave out the last batch of an epoch if it is smaller, as in DataLoader.
+
+        Raises: UserError.
+        """
         if batch_size < 1:
             raise UserError(f"batch_size = {batch_size}: expected 1 or more")
         self.sampler = sampler
@@ -159,7 +162,10 @@ class DistributedBatches:
 
 
 def place_of(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """(rank, number of ranks): as given, else of the default process group, else of the environment. Raises: UserError."""
+    """(rank, number of ranks) as given, else of the default process group, else of the environment.
+
+    Raises: UserError.
+    """
     ready = dist.is_available() and dist.is_initialized()
     if rank is None:
         rank = dist.get_rank() if ready else int(os.environ.get("RANK", "0"))

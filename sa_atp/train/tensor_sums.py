@@ -1,4 +1,4 @@
-"""Sums of PyTorch tensors through the switch, as PyTorch futures: what the hook, the backend and FSDP have in common."""
+"""Sums of PyTorch tensors through the switch, as PyTorch futures; for the hook, the backend and FSDP."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -15,9 +15,9 @@ from sa_atp.train.ddp_state import SaAtpState
 SUMMABLE = (torch.float32, torch.float16, torch.bfloat16)
 DEVICES = ("cpu", "cuda")
 
-# What says, in the place behind a tensor's values, that a rank has some that are not finite. It shares a scale with values
-# of the other ranks, so it is large: beside the largest float32, on 64 ranks, it is still 2**7 units at the coarsest scale
-# that a prediction can give. And 64 of it are still finite.
+# A mark behind a tensor's values: some value of this rank is not finite. It shares a scale with other ranks' values, so
+# it is large: beside the largest float32, on 64 ranks, it is still 2**7 units at the coarsest scale that a prediction
+# can give. And the sum of 64 marks is still finite.
 NOT_FINITE = 2.0**120
 
 TensorFuture = torch.futures.Future[torch.Tensor]
@@ -25,34 +25,35 @@ TensorFuture = torch.futures.Future[torch.Tensor]
 
 @contextlib.contextmanager
 def writing(tensor: torch.Tensor) -> Iterator[None]:
-    """Within it, a tensor may be written whatever the thread. Sums end in another than the caller's, without its modes.
+    """A context in which any thread may write a tensor. Sums end in another thread than the caller's, without its
+    modes.
 
-    Autograd does not notice, as it does not notice what other backends write: a parameter may receive a result. Tensors
-    made under `torch.inference_mode` are written under it, others are not.
+    Autograd does not notice, as with other backends: a parameter may receive a result. Tensors made under
+    `torch.inference_mode` are written in that mode.
     """
     with torch.inference_mode(tensor.is_inference()), torch.no_grad():  # in this order: the former resets the latter
         yield
 
 
 def described(tensor: torch.Tensor) -> str:
-    """What a tensor is, for a message: "a sparse_coo float32 tensor on cpu"."""
+    """A tensor's kind, for a message: "a sparse_coo float32 tensor on cpu"."""
     words = [str(tensor.layout).removeprefix("torch.")] if tensor.layout is not torch.strided else []
     shown = " ".join([*words, str(tensor.dtype).removeprefix("torch."), "tensor on", str(tensor.device)])
     return f"a {shown}{' with a minus sign that is not applied yet' if tensor.is_neg() else ''}"
 
 
 def is_packed(tensor: torch.Tensor) -> bool:
-    """Whether the values of a dense tensor lie side by side in memory, as they are."""
+    """Whether a dense tensor is contiguous, without pending sign or conjugation."""
     return tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
 
 
 def pack(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy whose values lie side by side in memory."""
+    """A contiguous copy, with pending sign and conjugation applied."""
     return tensor.detach().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
 
 
 def check_dense(*tensors: torch.Tensor) -> None:
-    """Raises: UserError: one that is not."""
+    """Raises: UserError: a tensor is not dense."""
     for tensor in tensors:
         if tensor.layout is not torch.strided:
             raise UserError(
@@ -61,7 +62,7 @@ def check_dense(*tensors: torch.Tensor) -> None:
 
 
 def check_written(tensor: torch.Tensor) -> None:
-    """Raises: UserError: a result cannot be written into it."""
+    """Raises: UserError: a result cannot be written to the tensor."""
     if tensor.layout is not torch.strided or not tensor.numel():
         return
     if any(step == 0 and size > 1 for step, size in zip(tensor.stride(), tensor.shape, strict=True)):
@@ -74,15 +75,15 @@ def check_written(tensor: torch.Tensor) -> None:
 def sum_in_background(
     state: SaAtpState, tensor: torch.Tensor, *, key: object | None = None, scale: float = 1.0, weight: float = 1.0
 ) -> TensorFuture:
-    """Replaces a tensor by its sum over all ranks, times `scale`; this rank's is multiplied by `weight` before.
+    """Replaces a tensor by its sum over all ranks, times `scale`; this rank's tensor is first multiplied by `weight`.
 
-    Every rank must call it in the same order with tensors of the same size. One without values is its sum, at once.
+    Every rank must call it in the same order with tensors of the same size. The sum of empty tensors is done at once.
 
     Args:
         tensor: dense, float32, float16 or bfloat16; it must not be touched before the future is done.
         key: names the tensor from step to step (see Communicator.all_reduce).
 
-    Returns: a future whose value is the tensor. Waiting for it raises what went wrong.
+    Returns: a future whose value is the tensor; it raises RuntimeError if the sum fails.
     Raises: UserError: a tensor that cannot be summed; TransportError: the job cannot be joined.
     """
     if tensor.layout is not torch.strided or tensor.dtype not in SUMMABLE:
@@ -111,20 +112,20 @@ def sum_in_background(
         if error is not None:
             future.set_exception(cast(Any, error))
             return
-        # Whoever waits for a future waits for the streams that were current where its result was set. This may run in
-        # any thread: here, if the sum is there already.
+        # Waiting for a future waits for the streams that were current when its result was set. This may run in any
+        # thread, even this one, if the sum is done already.
         with on_stream():
             future.set_result(tensor)
 
     done.add_done_callback(finish)
-    # set_exception stores the error as a value, which C++ would take for a tensor; value() raises it
+    # set_exception stores the error as the value, which C++ would take for a tensor; value() raises it
     return future.then(_value)
 
 
 def _sum_packed(
     state: SaAtpState, tensor: torch.Tensor, key: object | None, scale: float, weight: float
 ) -> TensorFuture:
-    """The same for a tensor whose values do not lie side by side, or have another sign in memory: by way of a copy."""
+    """As `sum_in_background`, by way of a contiguous copy."""
 
     def unpack(future: TensorFuture) -> torch.Tensor:
         with writing(tensor):
@@ -157,7 +158,7 @@ def _on_cpu(state: SaAtpState, tensor: torch.Tensor, key: object | None, scale: 
 
 
 class _Pending:
-    """A sum that has begun, so that its place in the order is fixed; the values may follow later."""
+    """A sum that has begun, so that its position in the order of operations is fixed; the values may follow later."""
 
     def __init__(
         self,
@@ -170,12 +171,12 @@ class _Pending:
         store: Callable[[torch.Tensor], object] | None = None,
     ) -> None:
         """Args:
-        values: float32[size]: what to contribute, and where the sum goes; default: an array of our own.
-        store: called with the sum, float32[size]; then the future is done.
+        values: float32[size]: the contribution, to be replaced by the sum; default: a new array.
+        store: called with the sum, float32[size], before the future is done.
         """
         self.done: Future[None] = Future()
         self._communicator = state.communicator
-        # With "spread", one more value says that something is not finite. That itself never travels.
+        # with "spread", one more value says that something is not finite; NaN and infinity themselves never travel
         self._spread = state.nonfinite == "spread"
         self._size = size
         self._values = np.zeros(size + self._spread, np.float32) if values is None else values
@@ -184,19 +185,22 @@ class _Pending:
         self._sum.future.add_done_callback(self._finish)
 
     def contribute(self, source: torch.Tensor | None = None, weight: float = 1.0) -> None:
-        """Args: source: CPU tensor of `size` values, to be weighted; default: they are in `values` already."""
+        """Contributes.
+
+        Args: source: CPU tensor of `size` values, to be weighted; default: they are in `values` already.
+        """
         if source is not None:
             if self._spread and not bool(torch.isfinite(source).all()):
                 self._values[-1] = NOT_FINITE
             else:
                 mine = torch.from_numpy(self._values)[: self._size].copy_(source)
-                if weight != 1.0:  # after the conversion to float32, so nothing is rounded to a smaller type
+                if weight != 1.0:  # in float32, so that nothing is rounded to a smaller type
                     mine.mul_(weight)
         member = self._communicator.membership
         self._communicator.contribute(self._sum, [self._values], member.bits_of(member.rank))
 
     def fail(self, error: BaseException) -> None:
-        """Nothing can be contributed."""
+        """Fails the sum on this rank."""
         with contextlib.suppress(InvalidStateError):  # the sum has failed before
             self.done.set_exception(error)
 
@@ -222,14 +226,14 @@ class _Pending:
 class Stage:
     """Sums tensors of one GPU by way of pinned buffers, on a stream of its own, so that the GPU goes on computing.
 
-    The order of things, of which only the first is done when `sum` returns:
+    The order of events, of which only the first has happened when `sum` returns:
 
-    1. The stream waits for what has been launched on the caller's stream, then copies the tensor to the host.
-    2. A thread waits for that copy, and contributes what has come.
+    1. The stream waits for the work launched on the caller's stream, then copies the tensor to the host.
+    2. A thread waits for that copy, and contributes it.
     3. When the sum is there, the connection's thread launches the copy back, on the same stream.
 
-    Pinned buffers are taken from PyTorch's allocator each time. It keeps them, and gives one away again only after the
-    copies in which it was used; DDP's buckets change their sizes, so buffers kept here would be of no use after that.
+    Pinned buffers come from PyTorch's allocator each time. It keeps them, and reuses one only after the copies in which
+    it was used; DDP's buckets change their sizes, so buffers kept here would be useless after that.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -238,7 +242,7 @@ class Stage:
         self._waiter = ThreadPoolExecutor(1, thread_name_prefix="sa-atp-stage")
 
     def current(self) -> contextlib.AbstractContextManager[Any]:
-        """Within it, this stage's stream is the current one."""
+        """A context in which this stage's stream is the current one."""
         context: contextlib.AbstractContextManager[Any] = torch.cuda.stream(self._stream)
         return context
 
@@ -264,7 +268,7 @@ class Stage:
         with self.current():
             host.copy_(flat, non_blocking=True)
             arrived.record()
-        # `store` holds the tensor until the copy back is launched; from then on the allocator has to know of the stream
+        # `store` holds the tensor until the copy back is launched; after that the allocator must know of the stream
         tensor.record_stream(self._stream)
 
         def contribute() -> None:

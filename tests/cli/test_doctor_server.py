@@ -152,7 +152,7 @@ def test_a_switch_that_is_not_where_contributions_go_is_named(capsys: pytest.Cap
                     done.result()
         finally:
             process.stop()
-    named = f"no rank has had an answer about it of the switch at {where[0]}:{where[1]}"
+    named = f"the switch at {where[0]}:{where[1]} has answered no rank about it"
     assert status == 1
     assert named in found["jobs"][0]["verdict"]
     assert named in str(failed.value)

@@ -64,7 +64,7 @@ SAID = [
     ("docs/policies.md", r"`boa.measurements` \((\d+)\)", [settings()["boa"]().measurements]),
     ("docs/protocol.md", r"A job has at most (\d+) ranks", [MOST_RANKS]),
     ("docs/protocol.md", r"^port (\d+) is what a switch looks for; it is also the default port", [UDP_PORT]),
-    ("docs/protocol.md", r"(\d+) % by default. Where nobody is slow", [100 * HelpPlan().patience]),
+    ("docs/protocol.md", r"(\d+) % by default. Where no worker is slow", [100 * HelpPlan().patience]),
     ("docs/protocol.md", r"\| `connect` for all ranks, or for the server \| `timeout_s` \| (\d+) s",
      [keyword("timeout_s")]),
     ("docs/protocol.md", r"\| an operation for progress .* \| `operation_timeout_s` \| (\d+) s",

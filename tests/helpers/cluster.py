@@ -15,7 +15,7 @@ from sa_atp.net.session import Sum
 from sa_atp.protocol.job.membership import JoinRequest
 from sa_atp.protocol.numbers.fragments import CHUNK_VALUES
 from sa_atp.protocol.numbers.quantise import quantise
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.spec import UDP_PORT
 from sa_atp.protocol.rank.events import WorkerLimits
 from sa_atp.protocol.rank.sums.operation import UNKNOWN
@@ -65,7 +65,7 @@ class Cluster:
         *,
         name: str = "job",
         micro_batches: int = 1,
-        help_mode: HelpMode = HelpMode.NONE,
+        help_grade: HelpGrade = HelpGrade.NONE,
         seats: int = 0,
         joined: Callable[[SimWorker], None] = lambda worker: None,
     ) -> list[SimWorker]:
@@ -81,7 +81,7 @@ class Cluster:
                     size,
                     network,
                     micro_batches=micro_batches,
-                    help_mode=help_mode,
+                    help_grade=help_grade,
                     seats=seats,
                     joined=joined,
                 )
@@ -97,7 +97,7 @@ class Cluster:
         network: int = 0,
         *,
         micro_batches: int = 1,
-        help_mode: HelpMode = HelpMode.NONE,
+        help_grade: HelpGrade = HelpGrade.NONE,
         seats: int = 0,
         joined: Callable[[SimWorker], None] = lambda worker: None,
     ) -> SimWorker:
@@ -106,7 +106,7 @@ class Cluster:
             self.world.hosts[f"10.0.{network}.{rank + 1}"],
             self.clock,
             JoinRequest(
-                job=name, rank=rank, world_size=size, micro_batches=micro_batches, help_mode=help_mode, seats=seats
+                job=name, rank=rank, world_size=size, micro_batches=micro_batches, help_grade=help_grade, seats=seats
             ),
             SERVER,
             self.world.random,

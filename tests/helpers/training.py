@@ -12,7 +12,7 @@ from sa_atp.lab.simulator.network import LinkSettings
 from sa_atp.lab.simulator.virtual_time import Process
 from sa_atp.lab.simulator.worker import SimWorker
 from sa_atp.net.session import Sum
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS
 from sa_atp.protocol.server.server_events import ServerSettings
 from sa_atp.steps.step import Compute, Stepper, StepRunner, Steps
@@ -28,7 +28,7 @@ class Setting:
 
     workers: int = 4
     micro_batches: int = 8
-    help_mode: HelpMode = HelpMode.STEAL
+    help_grade: HelpGrade = HelpGrade.STEAL
     helps: bool = True
     steps: int = 4
     values: int = 1000
@@ -107,7 +107,7 @@ class Training:
         self._sums: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}  # (step, rank)
         self._steppers: dict[int, StepRunner] = {}
         self.workers = self.cluster.start_job(
-            setting.workers, micro_batches=setting.micro_batches, help_mode=setting.help_mode, seats=setting.seats,
+            setting.workers, micro_batches=setting.micro_batches, help_grade=setting.help_grade, seats=setting.seats,
             joined=self._joined,
         )  # fmt: skip
         self.records = [[] for _ in self.workers]

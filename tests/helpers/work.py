@@ -20,7 +20,7 @@ from sa_atp.protocol.help.progress import SendProgress
 from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.packets.control import Reply, Request, decode_reply
 from sa_atp.protocol.packets.help_messages import Revoke
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.server import work_requests
 from sa_atp.protocol.server.job import Job, Member
 from sa_atp.steps.step import Compute, Stepper
@@ -71,7 +71,7 @@ class _Host:
         self.membership = Membership(
             job=1, epoch=0, rank=rank, world_size=crew.size, micro_batches=crew.micro_batches, lanes=64, slot_base=0,
             slot_count=64, first_seq=0, data_address=ADDRESS, server_address=ADDRESS, alive_every_us=1000,
-            help_mode=crew.job.help_mode,
+            help_grade=crew.job.help_grade,
         )  # fmt: skip
         self.helping = Helping(self.membership, self._ask, crew.now_us, lambda: self._answer_us)
         self._answer_us = 0
@@ -137,7 +137,7 @@ class Crew:
         self,
         size: int,
         micro_batches: int,
-        mode: HelpMode = HelpMode.STEAL,
+        mode: HelpGrade = HelpGrade.STEAL,
         *,
         delay_us: Callable[[], int] = lambda: 10,
         patience: float = 0.02,
@@ -147,7 +147,7 @@ class Crew:
         self.clock = Clock()
         self.job = Job(
             name="job", number=1, epoch=0, world_size=size, micro_batches=micro_batches, lanes=64, slot_base=0,
-            slot_count=64, first_seq=0, help_mode=mode,
+            slot_count=64, first_seq=0, help_grade=mode,
         )  # fmt: skip
         self.job.members = {rank: Member(rank, (ADDRESS[0], rank), 0, 0) for rank in range(size)}
         self.fan_in = self.job.fan_in

@@ -16,7 +16,7 @@ PIECE_US = US_PER_SAMPLE * SAMPLES
 
 
 class Machine:
-    """A clock that stands still but while something is computed, or slept."""
+    """A clock that advances only during computing and sleeping."""
 
     def __init__(self) -> None:
         self.now_us = 1_000_000
@@ -35,7 +35,10 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
 
 
 def ends(machine: Machine, pieces: list[tuple[int, int]]) -> list[int]:
-    """When each piece's result is there. Args: pieces: for how long the host does something else before, and computes."""
+    """When each piece's result is returned.
+
+    Args: pieces: host's time before each piece, and time of really computing it.
+    """
     device, found = Device(US_PER_SAMPLE), []
     for other_us, work_us in pieces:
         machine.now_us += other_us
@@ -59,7 +62,7 @@ def test_work_that_is_fed_ahead_is_done_when_the_device_would_have_done_it(piece
             free_us = max(free_us, end_us - PIECE_US)  # a piece is made up for, not more
 
 
-def test_what_was_late_is_caught_up_with_and_idle_time_is_not(machine: Machine) -> None:
+def test_a_device_catches_up_with_late_work_and_not_with_idle_time(machine: Machine) -> None:
     assert ends(machine, [(0, 5_000), (0, 17_000), (500, 1_000), (QUEUE_US, 1_000)]) == [
         1_010_000,
         1_027_000,  # the host was late by 7 ms,

@@ -35,7 +35,7 @@ def test_help_interrupts_sending_and_waiting() -> None:
     ]  # fmt: skip
 
 
-def test_what_can_only_leave_when_others_have_sent_is_waited_for() -> None:
+def test_time_without_room_in_the_window_counts_as_waiting() -> None:
     record = StepRecord(0, 0, 100, [Activity("compute", 0, 40), Activity("help", 70, 80)])
     assert filled(record, 40, ((40, 43), (75, 84), (90, 95))) == [
         ("compute", 0, 40), ("send", 40, 43), ("wait", 43, 70), ("help", 70, 80), ("send", 80, 84), ("wait", 84, 90),
@@ -50,10 +50,10 @@ def test_others_did_all_of_it(sending: Sending) -> None:
 
 
 @pytest.mark.parametrize(("share", "told_us"), [(1.0, 30_000), (0.5, 60_000), (0.125, 240_000), (0.1, 0), (0.0, 0)])
-def test_what_had_not_left_when_the_sum_came_is_counted_in_how_long_sending_takes(
+def test_the_time_to_send_covers_the_part_that_had_not_left(
     share: float, told_us: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Others did the rest. The ledger would take a slow link for a fast one, and count on it."""
+    """Others did the rest. Else the ledger would take a slow link for a fast one."""
     monkeypatch.setattr("helpers.work._Sum.sending", ((0, 10_000), (40_000, 60_000)))
     monkeypatch.setattr("helpers.work._Sum.sent_share", share)
     crew = Crew(2, 4)
@@ -61,8 +61,8 @@ def test_what_had_not_left_when_the_sum_came_is_counted_in_how_long_sending_take
     assert [host.helping.told(1)["sent_us"] for host in crew.hosts] == [told_us, told_us]
 
 
-def test_who_asked_before_it_was_done_asks_again_when_it_was_told_to_and_not_so_much_later() -> None:
-    """Told so while it is at its last piece, it begins a helper's piece when that is done, as all the others do."""
+def test_an_offer_made_ahead_is_repeated_when_the_answer_says() -> None:
+    """Answered during its last piece, it begins to help when that is done, as all the others do."""
     crew = Crew(8, 8)
     for times_us in ([24_000] * 8, [8 * 24_000, *[24_000] * 7], [24_000, 8 * 24_000, *[24_000] * 6]):
         course = crew.run(times_us)
@@ -71,7 +71,7 @@ def test_who_asked_before_it_was_done_asks_again_when_it_was_told_to_and_not_so_
 
 
 @pytest.mark.parametrize(("sent_us", "groups"), [(60_000, 1), (40_000, 2)])
-def test_on_a_slow_link_what_was_done_for_others_leaves_with_ones_own(
+def test_on_a_slow_link_the_lot_leaves_with_ones_own_contribution(
     sent_us: int, groups: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two contributions would keep the link busy twice as long, and the sum waits for the second."""

@@ -30,7 +30,7 @@ def test_speeds_are_relative_and_count_in_the_bound() -> None:
 
 @given(st.lists(st.floats(0.01, 10), min_size=1, max_size=12))
 def test_no_assignment_beats_the_bound(speeds: list[float]) -> None:
-    """Dealing work in proportion to speed takes exactly that long; every other way leaves somebody with more."""
+    """Dealing work in proportion to speed takes exactly that long; any other deal gives some worker more."""
     devices = pattern(world_size=len(speeds), speeds=tuple(speeds))
     bound = devices.fluid_bound_us(0, 1000.0)
     shares = [speed / sum(speeds) * len(speeds) * 1000.0 for speed in speeds]

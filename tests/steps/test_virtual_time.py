@@ -9,7 +9,7 @@ import random
 import pytest
 from helpers.training import Setting, Training
 
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.switches.embedded.pipeline import Pipeline
 
 MICRO_BATCHES = 16
@@ -27,7 +27,7 @@ def mean_us(pipeline: Pipeline, setting: Setting) -> float:
 def plain(setting: Setting) -> Setting:
     """The same without help."""
     return Setting(
-        help_mode=HelpMode.NONE, helps=False, micro_batches=setting.micro_batches, steps=setting.steps,
+        help_grade=HelpGrade.NONE, helps=False, micro_batches=setting.micro_batches, steps=setting.steps,
         values=setting.values,
         micro_batch_us=setting.micro_batch_us, slowdown=setting.slowdown,
     )  # fmt: skip
@@ -47,7 +47,7 @@ def test_with_one_worker_four_times_slower_steal_is_near_the_fluid_bound(pipelin
 
 
 def test_clone_is_as_fast_as_two_shards_one_after_the_other(pipeline: Pipeline) -> None:
-    wanted = setting(help_mode=HelpMode.CLONE, slowdown=lambda step, rank: 4.0 if rank == 3 else 1.0, steps=4)
+    wanted = setting(help_grade=HelpGrade.CLONE, slowdown=lambda step, rank: 4.0 if rank == 3 else 1.0, steps=4)
     assert mean_us(pipeline, wanted) <= 2.1 * MICRO_BATCHES * wanted.micro_batch_us
 
 
@@ -58,12 +58,12 @@ def test_with_a_random_straggler_each_step(pipeline: Pipeline) -> None:
     assert mean_us(pipeline, wanted) <= 0.6 * mean_us(pipeline, plain(wanted))
 
 
-@pytest.mark.parametrize("help_mode", [HelpMode.STEAL, HelpMode.CLONE])
-def test_without_a_straggler_help_costs_nothing_and_none_is_given(pipeline: Pipeline, help_mode: HelpMode) -> None:
+@pytest.mark.parametrize("help_grade", [HelpGrade.STEAL, HelpGrade.CLONE])
+def test_without_a_straggler_help_costs_nothing_and_none_is_given(pipeline: Pipeline, help_grade: HelpGrade) -> None:
     """Workers that differ by a percent in speed from step to step, as real ones do."""
     rng = random.Random(1)
     noise = [[rng.uniform(1.0, 1.01) for _ in range(4)] for _ in range(STEPS)]
-    wanted = setting(help_mode=help_mode, slowdown=lambda step, rank: noise[step][rank])
+    wanted = setting(help_grade=help_grade, slowdown=lambda step, rank: noise[step][rank])
     training = Training([pipeline], wanted).run()
     assert training.helped == training.backups == 0
     assert mean_us(pipeline, wanted) <= 1.02 * mean_us(pipeline, plain(wanted))
@@ -87,11 +87,11 @@ def test_patience_keeps_leaders_from_asking(pipeline: Pipeline) -> None:
     assert asked[0.06] == 0
 
 
-@pytest.mark.parametrize("mode", [HelpMode.STEAL, HelpMode.CLONE])
-def test_who_cannot_stop_skips_the_steps_that_others_have_done_meanwhile(pipeline: Pipeline, mode: HelpMode) -> None:
-    """One piece of its work takes as long as many steps: each was done for it, and it was to compute each all the same."""
+@pytest.mark.parametrize("help_grade", [HelpGrade.STEAL, HelpGrade.CLONE])
+def test_a_worker_that_cannot_stop_skips_steps_that_others_have_done(pipeline: Pipeline, help_grade: HelpGrade) -> None:
+    """One micro-batch takes it as long as many steps, all of which others did for it."""
     wanted = setting(
-        help_mode=mode, micro_batches=1, steps=40, slowdown=lambda step, rank: 100.0 if rank == 3 else 1.0,
+        help_grade=help_grade, micro_batches=1, steps=40, slowdown=lambda step, rank: 100.0 if rank == 3 else 1.0,
         stoppable=lambda rank: rank != 3,
     )  # fmt: skip
     training = Training([pipeline], wanted).run()

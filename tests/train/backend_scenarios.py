@@ -1,4 +1,4 @@
-"""What ranks do in the tests of the process-group backend and of FSDP."""
+"""The ranks' programs in tests of the process-group backend and of FSDP."""
 
 import os
 from collections.abc import Iterator

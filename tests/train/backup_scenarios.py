@@ -1,4 +1,4 @@
-"""What ranks do in the tests of BackupCompute."""
+"""The ranks' programs in tests of BackupCompute."""
 
 import copy
 import os

@@ -1,4 +1,4 @@
-"""What ranks do in the tests of balanced batches."""
+"""The ranks' programs in tests of balanced batches."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -47,14 +47,15 @@ def mean_gradient(
 ) -> dict[str, Any]:
     """Gradients of some steps, beside those of one process with the whole batches.
 
-    Args: seconds: a sample, of each rank; put in as if they had been measured, so that sizes do not depend on the machine.
+    Args: seconds: a sample, of each rank; put in as if they had been measured, so that sizes do not depend on the
+        machine.
     Returns: sizes, and the largest relative error of each step.
     """
     kind = getattr(torch, dtype)
     dataset = make_dataset()
     batches = BalancedBatches(dataset, 60)
     for _ in range(4):
-        batches.orchestrator.measured([Measured(20, 20 * s) for s in seconds])
+        batches.orchestrator.decide([Measured(20, 20 * s) for s in seconds])
     model = DistributedDataParallel(make_model(kind), bucket_cap_mb=bucket_mb)
     whole = make_model(kind)
     state = SaAtpState.from_env(batches=batches)
@@ -102,7 +103,7 @@ def follows_speed(rank: int, world_size: int, *, ms: list[float], steps: int, le
 
 
 def misuse(rank: int, world_size: int, *, how: str) -> str:
-    """Returns: what is said of it."""
+    """Returns: the error message."""
     dataset = make_dataset()
     batches = BalancedBatches(dataset, 40, world_size=world_size + 1 if how == "another job" else None)
     model = DistributedDataParallel(make_model())

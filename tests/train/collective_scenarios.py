@@ -1,4 +1,4 @@
-"""What ranks do in the comparison of every collective with Gloo: one call for each case, whose result or error is told.
+"""The ranks' programs for comparing every collective with Gloo: one call for each case, whose result is reported.
 
 A case is a dictionary of words and numbers, so that it may travel to the ranks: which collective, and of what tensors. All
 ranks make the same calls; values depend on the rank. A case that is wrong is wrong on all ranks, so nobody waits for one
@@ -40,7 +40,7 @@ def _plain(tensor: torch.Tensor) -> list[Any]:
 
 
 def expected(case: Case, rank: int, world_size: int) -> dict[str, Any]:
-    """What one rank should get, worked out without any communication."""
+    """The result that a rank should get, computed without communication."""
     calls = [Call(case, other, world_size) for other in range(world_size)]
     return {"values": [_plain(t) for t in EXPECTED[case["call"]](calls, rank)]}
 
@@ -240,7 +240,7 @@ Calls = Sequence[Call]
 
 
 def _reduced(call: Call, given: Sequence[torch.Tensor]) -> torch.Tensor:
-    """What the reduction of these tensors is, in the type that they have."""
+    """The reduction of these tensors, in their own type."""
     tensors = torch.stack([t.detach().to_dense().resolve_neg() for t in given])
     kind, op = tensors.dtype, call.case.get("op", "SUM")
     if op in ("MAX", "MIN"):

@@ -1,4 +1,4 @@
-"""What ranks do in the tests of compiled programs. The compilers that are used need no C++ compiler on the machine."""
+"""The ranks' programs in tests of compiled programs. The compilers that are used need no C++ compiler on the machine."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What ranks do in the tests that need a GPU; all ranks share the first one."""
+"""The ranks' programs in tests that need a GPU; all ranks share the first one."""
 
 from typing import Any
 
@@ -78,7 +78,7 @@ def collectives(rank: int, world_size: int) -> dict[str, Any]:
 
 
 def error(rank: int, world_size: int) -> str:
-    """What a sum says that cannot be done. Returns: the message."""
+    """The message of a sum that cannot be done."""
     state = SaAtpState.from_env()
     tensor = torch.ones(100, device="cuda")
     if rank == 1:

@@ -1,4 +1,4 @@
-"""What ranks do in the tests of process groups: whose job is whose, how long things may take, and how they end."""
+"""The ranks' programs in tests of process groups: whose job is whose, how long things may take, and how they end."""
 
 import threading
 import time
@@ -17,7 +17,7 @@ from sa_atp.train.tensor_sums import sum_in_background
 
 
 def _said(action: Callable[[], object]) -> str:
-    """What goes wrong; empty: nothing does."""
+    """The error message; empty: there was none."""
     try:
         action()
     except Exception as error:
@@ -42,7 +42,7 @@ def two_groups(rank: int, world_size: int, *, job: str | None = None) -> dict[st
 
 
 def stated(rank: int, world_size: int, *, settings: list[dict[str, Any]]) -> str:
-    """Ranks whose hook has different settings. Returns: what went wrong."""
+    """Ranks whose hooks have different settings. Returns: the error message."""
     own = dict(settings[rank])
     batches = own.pop("batch_size", None)
     if batches is not None:

@@ -23,7 +23,7 @@ def test_collectives_of_gloo_in_close_order(ranks: Ranks) -> None:
     assert ranks.run("one_after_another", 3, module=MODULE, backend="sa_atp", times=300) == [300] * 3
 
 
-def test_what_goes_through_the_switch(ranks: Ranks) -> None:
+def test_sums_go_through_the_switch_and_the_rest_through_gloo(ranks: Ranks) -> None:
     for sent in ranks.run("through_switch", 2, module=MODULE, backend="sa_atp"):
         assert sent.pop("everything else") == 0
         assert all(count > 0 for count in sent.values()), sent

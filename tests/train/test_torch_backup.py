@@ -52,8 +52,8 @@ def test_steal(ranks: Ranks) -> None:
     assert sum(a["stats"]["computed"] + a["stats"]["helped"] for a in answers) <= 4 * 4 * 10 + 10, "computed twice"
 
 
-def test_who_cannot_be_stopped_skips_what_others_have_done_meanwhile(ranks: Ranks) -> None:
-    """Its long call ends many steps late. It takes their sums, and begins where the others are."""
+def test_a_rank_that_cannot_stop_skips_steps_that_others_have_done(ranks: Ranks) -> None:
+    """Its long call ends many steps late. It takes their sums, and goes on with the others' step."""
     steps = 16
     answers = ranks.run("one_long_call", 3, module=MODULE, steps=steps, seconds=1.5)
     assert answers[-1]["begun"] <= steps // 2, "it has computed what had been done without it"
@@ -74,7 +74,7 @@ def test_statistics_of_a_straggler_that_computes_nothing(ranks: Ranks) -> None:
 
 @pytest.mark.parametrize("micro_batches", [1, 3])
 def test_statistics_of_layers_of_very_different_magnitude(ranks: Ranks, micro_batches: int) -> None:
-    """Bit for bit, with help at hand, after so many steps that what is rounded in each would show."""
+    """Bit for bit, with help, after so many steps that rounding in each would show."""
     answers = ranks.run("norms_beside_each_other", 2, module=MODULE, steps=60, micro_batches=micro_batches)
     expected = answers[0]["expected"]
     assert max(expected["0.running_var"]) > 1e5 * min(expected["2.running_var"])
@@ -128,6 +128,7 @@ def test_unused_parameters_and_accumulation(ranks: Ranks) -> None:
 def test_a_rank_that_pauses_catches_up(ranks: Ranks, tmp_path: Path) -> None:
     answers = ranks.run("paused_rank", 3, module=MODULE, folder=str(tmp_path))
     assert answers[0]["losses"] == answers[1]["losses"] == answers[2]["losses"]
-    # the step in which it paused; of those that the others did meanwhile, it may compute its shard before their sums come
+    # the step in which it paused; of those that the others did meanwhile, it may compute its shard before their sums
+    # come
     assert answers[2]["stats"]["abandoned"] >= 1
     assert sum(a["stats"]["helped"] for a in answers[:2]) >= 5

@@ -66,7 +66,7 @@ def test_batches_that_are_drawn_ahead(ranks: Ranks) -> None:
         ("another job", r"of 3 with a job in which this is rank \d of 2"),
     ],
 )
-def test_what_has_no_weight(ranks: Ranks, how: str, says: str) -> None:
+def test_gradients_without_a_common_weight_are_refused(ranks: Ranks, how: str, says: str) -> None:
     for answer in ranks.run("misuse", 2, module="balanced_scenarios", how=how):
         assert re.search(says, answer)
 

@@ -109,7 +109,7 @@ REFUSED: list[tuple[Case, str]] = [
 ]  # fmt: skip
 
 
-def test_what_cannot_be_is_one_line_that_says_so(ranks: Ranks) -> None:
+def test_impossible_collectives_fail_with_one_line(ranks: Ranks) -> None:
     cases = [case for case, _ in REFUSED] + [{"call": "all_reduce"}]  # after all that, sums are as before
     *refused, last = answers(ranks, cases)
     for (case, said), found in zip(REFUSED, refused, strict=True):

@@ -49,7 +49,7 @@ def test_help(ranks: Ranks) -> None:
 
 
 def test_balanced_batches(ranks: Ranks) -> None:
-    """How long steps take is not asked here: sizes follow the speeds, and the loss is that of whole batches."""
+    """Sizes follow the speeds, and the loss is that of whole batches; times are not tested."""
     found = run(ranks, 3, "ddp_digits_balanced.py", "--steps", "12", "--ms-per-sample", "4")
     assert found["sizes"][0] == [34, 34, 34]
     assert found["optimal_sizes"] == [60, 30, 12]

@@ -1,4 +1,4 @@
-"""Ranks that die: the others are told in time, and who comes back joins a new epoch. torchrun: test_torch_launch.py."""
+"""Ranks that die: the others learn it in time, and a restarted rank joins a new epoch. torchrun: test_torch_launch.py."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +19,7 @@ READY_TIMEOUT_S = 120.0
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A parameter server that would wait for silent workers: that they have ended it knows from their hosts."""
+    """A parameter server that waits long for silent workers: only their hosts tell it that they have ended."""
     log = tmp_path_factory.mktemp("server") / "ps.log"
     with Group() as group:
         process = group.start("ps", ["sa_atp", "ps", "--listen", "127.0.0.1:0", "--dead-after", "600"], log)

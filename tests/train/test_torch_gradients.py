@@ -202,12 +202,12 @@ def test_abandoned_work_leaves_no_trace(where: str) -> None:
 
 
 def test_a_backward_pass_in_a_thread_of_its_own_is_abandoned() -> None:
-    """Autograd has one for each GPU."""
+    """Autograd has a thread for each GPU."""
     module = nn.Linear(2, 1, bias=False)
     stop: Future[None] = Future()
     with abandonable(stop):
         collector = Collector(layout_of(module, bucket_bytes=400, unused=False), torch.device("cpu"))
-    take = collector.taker("weight")
+    take = collector.hook_for("weight")
     with ThreadPoolExecutor(1) as autograd:
         module.weight.grad = torch.ones(1, 2)
         autograd.submit(take, module.weight).result()
@@ -268,7 +268,7 @@ def test_sparse_and_unused_gradients() -> None:
         (nn.Linear(8, 1, dtype=torch.complex64), make_batch, {}, "expected a real floating-point type"),
     ],
 )
-def test_what_cannot_be_helped_with(module: nn.Module, batch: Any, arguments: Any, message: str) -> None:
+def test_models_that_cannot_be_helped_with(module: nn.Module, batch: Any, arguments: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
         make_workload(module, batch, **arguments).gradient(2, 0, 0)
 

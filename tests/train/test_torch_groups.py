@@ -62,7 +62,7 @@ def test_time_outs_of_process_groups_bound_the_joining(ranks: Ranks) -> None:
         assert "after 1.5 s these ranks have not joined: 2" in said
 
 
-def test_the_environment_shortens_what_sums_may_take(ranks: Ranks) -> None:
+def test_the_environment_shortens_the_time_out_of_sums(ranks: Ranks) -> None:
     environment = {"SA_ATP_OPERATION_TIMEOUT_S": "1.5"}
     *waited, _ = ranks.run(
         "slow_rank", 2, module=MODULE, backend="sa_atp", environment=environment, timeout_s=1.5, how="init"
@@ -74,7 +74,7 @@ def test_the_environment_shortens_what_sums_may_take(ranks: Ranks) -> None:
 @pytest.mark.parametrize(
     ("how", "later"), [("abort", "the process group was aborted"), ("destroy", "the process group was destroyed")]
 )
-def test_the_end_of_a_group_ends_what_is_under_way(ranks: Ranks, how: str, later: str, when: str) -> None:
+def test_the_end_of_a_group_ends_its_operations(ranks: Ranks, how: str, later: str, when: str) -> None:
     first, _ = ranks.run("ended", 2, module=MODULE, backend="sa_atp", how=how, when=when)
     expected = {
         ("abort", "sum"): "the connection was closed",

@@ -16,8 +16,8 @@ from sa_atp.protocol.numbers.scaling import SUM_BITS, after_gather, gathered_exp
 from sa_atp.train.tensor_sums import NOT_FINITE
 
 STEPS = 200
-# On four ranks, models and buckets are smaller: all their packets go through one software switch, which shares two cores
-# with them.
+# On four ranks, models and buckets are smaller: all their packets go through one software switch, which shares two
+# cores with them.
 CURVES: list[tuple[int, str, dict[str, Any]]] = [
     (2, "25 MB buckets", {"bucket_mb": 25.0}),
     (2, "1 MB buckets", {"width": 512, "bucket_mb": 1.0}),
@@ -92,8 +92,8 @@ def test_nan_spreads_beside_large_values(ranks: Ranks, magnitude: float, keyed: 
 
 
 @pytest.mark.parametrize("contributions", [1, 2, 64])
-def test_the_mark_of_what_is_not_finite_survives_at_every_scale(contributions: int) -> None:
-    """Whatever the values beside it, and whether the scale is gathered or predicted from the largest sums there are."""
+def test_the_mark_of_non_finite_values_survives_at_every_scale(contributions: int) -> None:
+    """With any values beside it, and a scale that is gathered, or predicted from the largest possible sums."""
     exponents = []
     for largest in (np.finfo(np.float32).max, 2.0**120, 1.0, 2.0**-140):
         gathered = gathered_exponent(magnitude_code(np.array([largest, NOT_FINITE], np.float32)), contributions)
@@ -113,7 +113,7 @@ def test_the_mark_of_what_is_not_finite_survives_at_every_scale(contributions: i
 
 
 def test_two_models_may_share_a_state(ranks: Ranks) -> None:
-    """Of the hook: their buckets have places of their own in the order of sums."""
+    """With the hook, their buckets have separate positions in the order of sums."""
     expected = ranks.run("two_models", 2, hook=False)[0]
     assert ranks.run("two_models", 2, hook=True)[0] == pytest.approx(expected, rel=1e-4)
 
@@ -128,7 +128,8 @@ def test_ranks_that_disagree_are_told(ranks: Ranks) -> None:
         assert "disagree about what they sum" in answer
 
 
-# --- the state ----------------------------------------------------------------------------------------------------------
+# --- the state
+# ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -177,7 +178,7 @@ def test_environment_that_is_wrong(no_environment: pytest.MonkeyPatch, variable:
         SaAtpState.from_env()
 
 
-def test_nobody_says_which_rank(no_environment: pytest.MonkeyPatch) -> None:
+def test_a_missing_rank_in_the_environment(no_environment: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="start it with torchrun"):
         _ = SaAtpState("udp://127.0.0.1:9").place
 
@@ -190,7 +191,7 @@ def test_state_is_saved_without_its_connection(no_environment: pytest.MonkeyPatc
         copied.close()
 
 
-def test_nobody_answers(no_environment: pytest.MonkeyPatch) -> None:
+def test_a_parameter_server_that_does_not_answer(no_environment: pytest.MonkeyPatch) -> None:
     state = SaAtpState("udp://127.0.0.1:9", rank=0, world_size=1, join_timeout_s=0.3)
     with pytest.raises(Exception, match=r"no parameter server answers at 127.0.0.1:9 after 0.\d s"):
         _ = state.communicator

@@ -130,7 +130,7 @@ class _Simulation:
             JobSettings(
                 world_size=plan.topology.workers,
                 micro_batches=job.micro_batches,
-                help_mode=policy.help_mode(plan),
+                help_grade=policy.help_grade(plan),
                 lanes=plan.lanes,
                 contribution_bits=plan.contribution_bits,
                 slots=plan.switch.quota,

@@ -192,7 +192,7 @@ class _Rank:
                 rank=rank,
                 world_size=plan.topology.workers,
                 micro_batches=plan.job.micro_batches,
-                help_mode=self.policy.help_mode(plan),
+                help_grade=self.policy.help_grade(plan),
                 seats=self.policy.seats(plan),
             ),
             world.server_address,

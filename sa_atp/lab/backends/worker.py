@@ -95,7 +95,7 @@ def train_by_sums(task: dict[str, Any]) -> dict[str, Any]:
         rank=rank,
         world_size=plan.topology.workers,
         micro_batches=plan.job.micro_batches,
-        help=policy.help_mode(plan).value,
+        help=policy.help_grade(plan).value,
         seats=policy.seats(plan),
         timeout_s=JOIN_S * (plan.straggler.slowdown if plan.job.device == "cpu" else 1.0),
     ) as comm:

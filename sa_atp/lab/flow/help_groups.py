@@ -14,7 +14,7 @@ from sa_atp.protocol.help.seats import Seats
 from sa_atp.protocol.packets.contributions import ContributionMap
 from sa_atp.protocol.packets.control import JobCounters, Seated, Taken, TakeSeat
 from sa_atp.protocol.packets.help_messages import HelpAnswer, Work
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, MOST_CONTRIBUTIONS, MOST_RANKS, UDP_PORT
 from sa_atp.protocol.server import work_requests
 from sa_atp.protocol.server.job import Job, Member
@@ -30,12 +30,12 @@ class _Book(Job):
     """As much of a job as questions about work are answered from: its ledger, and who is below which leaf."""
 
     def __init__(
-        self, ranks: Sequence[int], micro_batches: int, mode: HelpMode, leaves: Sequence[Sequence[int]]
+        self, ranks: Sequence[int], micro_batches: int, grade: HelpGrade, leaves: Sequence[Sequence[int]]
     ) -> None:
         # nothing that packets need, such as a store of sums, whose bitmaps are those of a build
         self.world_size = len(ranks)
         self.micro_batches = micro_batches
-        self.ledger = Ledger(len(ranks), micro_batches, mode)
+        self.ledger = Ledger(len(ranks), micro_batches, grade)
         self.seats = 0
         place = {rank: n for n, rank in enumerate(ranks)}
         here = [frozenset(place[rank] for rank in leaf if rank in place) for leaf in leaves]
@@ -74,7 +74,7 @@ class _Group:
 class HelpGroups:
     """Of one job."""
 
-    def __init__(self, job: ContributionMap, mode: HelpMode, leaves: Sequence[Sequence[int]]) -> None:
+    def __init__(self, job: ContributionMap, grade: HelpGrade, leaves: Sequence[Sequence[int]]) -> None:
         """Args: leaves: the ranks below each; none: there is one switch."""
         self._levels = 2 if leaves else 1
         self._seats = Seats(job.seats)
@@ -84,7 +84,7 @@ class HelpGroups:
         else:
             size = max(1, min(MOST, CONTRIBUTION_BITS // job.micro_batches))
             parts = [leaf[n : n + size] for leaf in leaves or [everybody] for n in range(0, len(leaf), size)]
-        self._groups = [_Group(ranks, job, _Book(ranks, job.micro_batches, mode, leaves)) for ranks in parts]
+        self._groups = [_Group(ranks, job, _Book(ranks, job.micro_batches, grade, leaves)) for ranks in parts]
         self._place = {rank: (group, n) for group in self._groups for n, rank in enumerate(group.ranks)}
 
     @property

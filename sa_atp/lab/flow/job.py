@@ -20,7 +20,7 @@ from sa_atp.protocol.packets.contributions import ContributionMap
 from sa_atp.protocol.packets.control import encode
 from sa_atp.protocol.packets.header import size_of
 from sa_atp.protocol.packets.help_messages import Revoke
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, UDP_PORT, Kind
 from sa_atp.protocol.rank.pace.window import INITIAL_WINDOW
 
@@ -33,7 +33,7 @@ class JobSettings:
 
     world_size: int
     micro_batches: int
-    help_mode: HelpMode = HelpMode.NONE
+    help_grade: HelpGrade = HelpGrade.NONE
     seats: int = 0
     """How many workers are in a sum, the first that are done; 0: all are."""
     lanes: int = 256
@@ -74,7 +74,7 @@ class FlowJob:
         self.fan_in = self.map.fan_in
         racks = fabric.settings.racks
         self._leaves = [range(k, n, racks) for k in range(racks)]
-        self.help = HelpGroups(self.map, settings.help_mode, self._leaves)
+        self.help = HelpGroups(self.map, settings.help_grade, self._leaves)
         self._arrived = arrived
         self.revoked: dict[int, Callable[[int, int], None]] = {}
         """By rank: is told the step in which the parameter server revokes what the rank holds of its own shard."""
@@ -120,7 +120,7 @@ class FlowJob:
             data_address=("", UDP_PORT),
             server_address=("", UDP_PORT),
             alive_every_us=ALIVE_EVERY_US,
-            help_mode=settings.help_mode,
+            help_grade=settings.help_grade,
             levels=self.fabric.levels,
             leaf_ranks=sum(1 << other for other in below),
         )

@@ -7,7 +7,7 @@ from sa_atp.basics.errors import UserError
 from sa_atp.basics.tables import setting
 from sa_atp.lab.policies.policy import PlanTables, SwitchPolicy
 from sa_atp.protocol.batches.orchestrator import LEAST_GAIN, LEAST_MEASUREMENTS, Orchestrator
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.steps.dealt import DealtStepper
 from sa_atp.steps.step import Host, StepRunner, Workload
 
@@ -64,7 +64,7 @@ class Boa(SwitchPolicy):
     def stepper(
         self, host: Host, workload: Workload, plan: PlanTables, *, pause_us: Callable[[int], int]
     ) -> StepRunner:
-        helps = self.help_mode(plan) is not HelpMode.NONE
+        helps = self.help_grade(plan) is not HelpGrade.NONE
         return DealtStepper(
             host, workload, self.orchestrator(plan), helps=helps, patience=plan.help.patience, pause_us=pause_us
         )
@@ -81,8 +81,8 @@ class HelpedBoa(Boa):
     colour = "#BB5500"
     place = 34
 
-    def help_mode(self, plan: PlanTables) -> HelpMode:
-        return HelpMode(plan.help.grade)
+    def help_grade(self, plan: PlanTables) -> HelpGrade:
+        return HelpGrade(plan.help.grade)
 
     def expected_stretch(self, plan: PlanTables, slow: float) -> float:
         return 1.3

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from sa_atp.lab.parameters.rules.rules import Rules, Terms
 from sa_atp.lab.parameters.rules.worker_rules import WorkerRules
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.steps.step import Host, Stepper, StepRunner, Workload
 
 BACKENDS = ("local", "sim", "mininet")
@@ -127,9 +127,9 @@ class SwitchPolicy(Policy):
     family = Family.SWITCH
     aggregates_at: ClassVar[Literal["switch", "server"]] = "switch"
 
-    def help_mode(self, plan: PlanTables) -> HelpMode:
+    def help_grade(self, plan: PlanTables) -> HelpGrade:
         """How leaders help stragglers."""
-        return HelpMode.NONE
+        return HelpGrade.NONE
 
     def seats(self, plan: PlanTables) -> int:
         """How many workers are in a sum, the first that are done; 0: all are (protocol section 10.6)."""
@@ -142,7 +142,7 @@ class SwitchPolicy(Policy):
 
         Args: pause_us: for how long it stops in the middle of a step.
         """
-        helps = self.help_mode(plan) is not HelpMode.NONE
+        helps = self.help_grade(plan) is not HelpGrade.NONE
         return Stepper(host, workload, helps=helps, patience=plan.help.patience, pause_us=pause_us)
 
 

@@ -1,7 +1,7 @@
 """SA-ATP: ATP, and whoever waits helps whoever is slow."""
 
 from sa_atp.lab.policies.policy import PlanTables, SwitchPolicy
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 
 
 class SaAtp(SwitchPolicy):
@@ -15,8 +15,8 @@ class SaAtp(SwitchPolicy):
     colour = "#882255"
     place = 20
 
-    def help_mode(self, plan: PlanTables) -> HelpMode:
-        return HelpMode(plan.help.grade)
+    def help_grade(self, plan: PlanTables) -> HelpGrade:
+        return HelpGrade(plan.help.grade)
 
     def expected_stretch(self, plan: PlanTables, slow: float) -> float:
         return 1.3

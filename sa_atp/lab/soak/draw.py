@@ -9,7 +9,7 @@ from sa_atp.lab.simulator.network import LinkSettings
 from sa_atp.lab.soak.scene import OF_SWITCHES, OF_WORKERS, Fault, JobScene, Kind, Scene
 from sa_atp.lab.soak.values import SHAPES
 from sa_atp.protocol.numbers.fragments import CHUNK_VALUES
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, LANE_BUILDS, MOST_RANKS, WIDE_BUILDS
 from sa_atp.switches.artefacts import most_contributions
 
@@ -88,12 +88,12 @@ def _job(rng: random.Random, large: bool, lanes: int, contributions: int) -> Job
     most = contributions // ranks
     pieces = (4, 8, 16) if contributions == CONTRIBUTION_BITS else (8, 64, 256)
     micro_batches = 1 if rng.random() < 0.5 else rng.randint(1, min(most, rng.choice(pieces)))
-    grade = HelpMode.NONE
+    grade = HelpGrade.NONE
     if ranks > 1 and rng.random() < 0.5:
-        grade = rng.choice((HelpMode.STEAL, HelpMode.STEAL, HelpMode.CLONE))
+        grade = rng.choice((HelpGrade.STEAL, HelpGrade.STEAL, HelpGrade.CLONE))
     count = rng.randint(1, 6)
     lengths = _lengths(rng, ranks, count, lanes, MANY_PACKETS if large else rng.choice(PACKETS))
-    if grade is not HelpMode.NONE or rng.random() < 0.5:
+    if grade is not HelpGrade.NONE or rng.random() < 0.5:
         lengths = [min(lengths)] * count
     magnitude, magnitudes = rng.randint(-30, 30), []
     for _ in range(count):
@@ -108,8 +108,8 @@ def _job(rng: random.Random, large: bool, lanes: int, contributions: int) -> Job
         lengths=tuple(lengths),
         magnitudes=tuple(magnitudes),
         shapes=tuple(_weighted(rng, SHAPES) for _ in range(count)),
-        keyed=grade is not HelpMode.NONE or rng.random() < 0.6,
-        ahead=1 if grade is not HelpMode.NONE else rng.choice((1, 1, 2, count)),
+        keyed=grade is not HelpGrade.NONE or rng.random() < 0.6,
+        ahead=1 if grade is not HelpGrade.NONE else rng.choice((1, 1, 2, count)),
         compute_us=rng.choice((0, 100, 1000, 10_000)),
         slow=tuple(some),
         slowdown=rng.choice((1, 3, 10)),

@@ -19,7 +19,7 @@ from sa_atp.net.loop.compiled import worker_kernels
 from sa_atp.net.session import Sum
 from sa_atp.protocol.job.errors import NonFiniteError, TransportError
 from sa_atp.protocol.job.membership import JoinRequest
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.steps.step import Compute, Stepper
 
 MOST_TRIES = 3  # of a rank, and one more for each fault; each may take it 30 s
@@ -141,7 +141,7 @@ class Rank:
                 rank=self.rank,
                 world_size=scene.ranks,
                 micro_batches=scene.micro_batches,
-                help_mode=scene.help,
+                help_grade=scene.help,
             ),
             world.server_address,
             world.random,
@@ -211,7 +211,7 @@ class Rank:
         scene = self.job.scene
         if self.has_all:
             self._leave(worker)
-        elif scene.help is not HelpMode.NONE:
+        elif scene.help is not HelpGrade.NONE:
             if self._begun == self.done:
                 self._step(worker)
         else:

@@ -7,7 +7,7 @@ from typing import Any
 
 from sa_atp.basics.words import plural
 from sa_atp.lab.simulator.network import LinkSettings
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS
 from sa_atp.protocol.rank.server_link import LEAVE_TIMEOUT_US
 from sa_atp.protocol.server.server_events import ServerSettings
@@ -76,7 +76,7 @@ class JobScene:
 
     ranks: int = 1
     micro_batches: int = 1
-    help: HelpMode = HelpMode.NONE
+    help: HelpGrade = HelpGrade.NONE
     lengths: tuple[int, ...] = (1,)
     """Values of each sum; with help, all are as long as the first."""
     magnitudes: tuple[int, ...] = (0,)
@@ -111,7 +111,7 @@ class JobScene:
 
     def words(self) -> str:
         parts = [f"{plural(self.ranks, 'rank')} with {plural(self.micro_batches, 'contribution')} each"]
-        if self.help is not HelpMode.NONE:
+        if self.help is not HelpGrade.NONE:
             parts.append(f"help: {self.help.value}")
         sums = ", ".join(
             f"{length} ({shape}, 2**{magnitude})"

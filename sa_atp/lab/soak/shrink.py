@@ -6,7 +6,7 @@ from dataclasses import replace
 from sa_atp.lab.simulator.network import LinkSettings
 from sa_atp.lab.soak.invariants import Broken
 from sa_atp.lab.soak.scene import OF_WORKERS, PLAIN, Fault, JobScene, Kind, Scene
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS
 
 MOST_RUNS = 250
@@ -115,7 +115,7 @@ def _smaller_jobs(job: JobScene) -> Iterator[JobScene]:
                 ranks=ranks,
                 slow=tuple(rank for rank in job.slow if rank < ranks),
                 lossy=tuple(rank for rank in job.lossy if rank < ranks),
-                help=job.help if ranks > 1 else HelpMode.NONE,
+                help=job.help if ranks > 1 else HelpGrade.NONE,
             )
     steps = len(job.lengths)
     for kept in sorted({1, steps // 2, steps - 1} - {0, steps}):
@@ -138,7 +138,7 @@ def _smaller_jobs(job: JobScene) -> Iterator[JobScene]:
     for names in (("help",), ("magnitudes", "shapes"), ("magnitudes",), ("not_finite",), ("ahead",), ("keyed",),
                   ("slow", "slowdown"), ("lossy", "loss"), ("compute_us",)):  # fmt: skip
         simpler = replace(job, **{name: getattr(plain, name) for name in names})
-        if simpler != job and (simpler.keyed or simpler.help is HelpMode.NONE):
+        if simpler != job and (simpler.keyed or simpler.help is HelpGrade.NONE):
             yield simpler
 
 

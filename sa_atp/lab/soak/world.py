@@ -15,7 +15,7 @@ from sa_atp.lab.soak.invariants import Broken
 from sa_atp.lab.soak.rank import JobState, Rank
 from sa_atp.lab.soak.scene import Fault, Kind, Scene
 from sa_atp.net.loop.compiled import worker_kernels
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.server.server_events import ServerSettings
 from sa_atp.switches.embedded.pipeline import Pipeline
 
@@ -84,7 +84,7 @@ class SoakWorld:
         fragments = sum(
             job.ranks
             * sum(length // scene.lanes + 2 for length in job.lengths)
-            * (1 if job.help is HelpMode.NONE else 2)
+            * (1 if job.help is HelpGrade.NONE else 2)
             for job in scene.jobs
         )
         for host in self.network.hosts.values():

@@ -1,7 +1,7 @@
-"""Decides the batch sizes of the next step from what everybody's last steps took.
+"""Decides the batch sizes of the next step from all workers' measured times.
 
-Every rank has one, and gives it the same measurements in the same order: so all have the same sizes without asking. Where
-many ranks are in one process, as in a simulation, what follows from the same measurements is worked out once.
+Every rank has an orchestrator, and gives it the same measurements in the same order, so all ranks decide alike without
+messages. Where many ranks share a process, as in a simulation, they share the computation as well.
 """
 
 import copy
@@ -14,22 +14,22 @@ from sa_atp.basics.errors import UserError
 from sa_atp.protocol.batches.program import Share, makespan_s, solve
 from sa_atp.protocol.batches.speed import Speed, SpeedModel
 
-LEAST_MEASUREMENTS = 3  # of each worker, before its speed is believed: one may be out of the ordinary
-LEAST_GAIN = 0.02  # of the makespan; new sizes cost something, if only caches
+LEAST_MEASUREMENTS = 3  # of each worker, before sizes change: one may be an outlier
+LEAST_GAIN = 0.02  # share of the makespan; new sizes cost something, if only caches
 ERRORS = 3.0  # standard errors that a gain must exceed
-SLOW = 1.2  # times the median worker's time: a static straggler
+SLOW = 1.2  # a worker that takes so many times the median worker's time is a static straggler
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a worker computed in a step."""
+    """A worker's measurement in a step."""
 
     samples: int
     seconds: float
 
 
 class _Known:
-    """What is known after a step, and what was decided: it does not change. It knows what came after it."""
+    """Models and sizes after a step, immutable. Remembers its successor, so that ranks of one process can share that."""
 
     def __init__(self, models: Sequence[SpeedModel], sizes: tuple[int, ...]) -> None:
         self.models = models
@@ -47,13 +47,13 @@ class _Known:
 
 @lru_cache(maxsize=8)
 def _equal(bounds: tuple[tuple[int, int], ...], batch: int, granularity: int) -> tuple[int, ...]:
-    """Sizes that are as equal as the bounds allow. Raises: UserError: none fit them."""
+    """Sizes that are as equal as the bounds allow. Raises: UserError: no sizes fit the bounds."""
     return solve([Share(Speed(1.0), low, high) for low, high in bounds], batch, granularity)
 
 
 @lru_cache(maxsize=8)
 def _at_first(sizes: tuple[int, ...], prior_beta_s: float, settings: Hashable) -> _Known:
-    """Args: settings: whatever else decisions depend on."""
+    """The knowledge before the first step. Args: settings: all else on which decisions depend."""
     return _Known([SpeedModel(prior_beta_s=prior_beta_s) for _ in sizes], sizes)
 
 
@@ -76,7 +76,7 @@ class Orchestrator:
         batch: samples of a step, of all workers together.
         bounds: least and most samples of each worker; default: 1 or more.
         granularity: sizes are multiples of this.
-        offsets_s: c_i, what each worker's step takes besides computing; default: nothing.
+        offsets_s: c_i, seconds of each worker's step besides computing; default: 0.
         prior_beta_s: see SpeedModel.
         least_measurements: of each worker before sizes change for the first time.
         least_gain: share of the makespan that a change must be expected to save, besides the error of the models.
@@ -100,19 +100,19 @@ class Orchestrator:
         settings = (batch, limits, granularity, tuple(self._offsets_s), least_measurements, least_gain)
         self._known = _at_first(_equal(limits, batch, granularity), prior_beta_s, settings)
 
-    def measured(self, step: Sequence[Measured | None]) -> tuple[int, ...]:
-        """Takes what each worker did in a step (None: it was not measured), and decides the sizes of the next one.
+    def decide(self, step: Sequence[Measured | None]) -> tuple[int, ...]:
+        """Takes each worker's measurement of a step (None: not measured), and decides the sizes of the next step.
 
-        Returns: samples of each worker. Sizes stay what they are unless the models say that others are clearly better.
+        Returns: samples of each worker. Sizes stay unless the models say that others are clearly better.
         """
         if len(step) != self.workers:
             raise UserError(f"measurements of {len(step)} workers: expected {self.workers}")
-        return self.told(tuple(step), lambda: step)
+        return self.decide_once(tuple(step), lambda: step)
 
-    def told(self, name: Hashable, measurements: Callable[[], Sequence[Measured | None]]) -> tuple[int, ...]:
-        """As `measured`, where others may have worked out already what follows.
+    def decide_once(self, name: Hashable, measurements: Callable[[], Sequence[Measured | None]]) -> tuple[int, ...]:
+        """As `decide`, computed once for all orchestrators of this process.
 
-        Args: name: whoever gives the same one has the same measurements; measurements: gives them.
+        Args: name: identifies the measurements; measurements: returns them, called if no other rank has decided yet.
         """
         before = self._known
         after = before.after(name)
@@ -152,7 +152,7 @@ class Orchestrator:
 
     @property
     def speeds(self) -> list[Speed | None]:
-        """Of each worker, as far as it was measured."""
+        """Speed of each worker; None: not measured."""
         return [model.speed for model in self._models]
 
     @property
@@ -163,7 +163,7 @@ class Orchestrator:
 
     @property
     def static_stragglers(self) -> list[int]:
-        """Workers whose own speed is clearly below the median's: smaller batches are made for them."""
+        """Workers that are clearly slower than the median worker; they get smaller batches."""
         speeds = self.speeds
         if None in speeds:
             return []
@@ -174,12 +174,12 @@ class Orchestrator:
 
     @property
     def dynamic_stragglers(self) -> list[int]:
-        """Workers that were slow by their own measure when they were last measured: batch sizes do not follow them."""
+        """Workers that were clearly slower than usual when last measured; batch sizes do not follow that."""
         return [worker for worker, model in enumerate(self._models) if model.is_slow_now]
 
     @property
     def slow_shares(self) -> list[float]:
-        """How often each worker was slow by its own measure, of the steps that are remembered."""
+        """For each worker, the share of remembered steps in which it was slower than usual."""
         return [model.slow_share for model in self._models]
 
     # --- the program --------------------------------------------------------------------------------------------------

@@ -1,10 +1,10 @@
 """The integer program of batch sizes: min max_i (c_i + t_i(b_i)) subject to sum b_i = B and low_i <= b_i <= high_i.
 
-Two methods solve it. `solve` hands out samples in the order in which they would be done: all that are done before a level
-of time, which is found by bisection, then one by one from a heap. t_i never falls with b_i, so whoever finishes the next
-unit first should have it: an exchange of two units cannot make the last one finish sooner. It is exact in the floats in
-which times are computed, and takes microseconds. `solve_highs` gives the program to HiGHS (Q. Huangfu, J. Hall 2018) as it
-is written; its tolerance is 1e-6 of the time. Tests hold one against the other, and both against trying everything.
+Two methods solve it. `solve` hands out samples in the order in which they would be done: all that are done before some
+time, which is found by bisection, then one by one from a heap. t_i never falls with b_i, so the worker that would
+finish the next unit first should have it: exchanging two units cannot reduce the makespan. It is exact in floating
+point, and takes microseconds. `solve_highs` gives the program to HiGHS (Q. Huangfu, J. Hall 2018); its tolerance is
+1e-6 of the time. Tests compare the two with each other, and both with exhaustive search.
 """
 
 import heapq
@@ -15,20 +15,20 @@ from dataclasses import dataclass
 from sa_atp.basics.errors import MissingPartError, SaAtpError, UserError
 from sa_atp.protocol.batches.speed import Speed
 
-BISECTIONS = 100  # the heap takes the rest, however much it is
+BISECTIONS = 100  # the heap does the rest, however much that is
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One worker's side of the program."""
+    """One worker in the program."""
 
     speed: Speed
     low: int
-    """Samples that it must have at least; 0: it may have none."""
+    """The least number of samples that it must have."""
     high: int
-    """... and at most: its memory."""
+    """The most samples that it may have, given its memory."""
     offset_s: float = 0.0
-    """c_i: what its step takes besides computing, seconds."""
+    """c_i: seconds of its step besides computing."""
 
     def finish_s(self, samples: int) -> float:
         return self.offset_s + self.speed.seconds(samples)
@@ -40,9 +40,9 @@ def makespan_s(shares: Sequence[Share], sizes: Sequence[int]) -> float:
 
 
 def check(bounds: Sequence[tuple[int, int]], batch: int, granularity: int = 1) -> list[tuple[int, int]]:
-    """Bounds in units. Args: bounds: (low, high) of each worker, in samples; granularity: samples of a unit.
+    """Converts bounds to units. Args: bounds: (low, high) of each worker, in samples; granularity: samples of a unit.
 
-    Raises: UserError: no batch sizes fit them.
+    Raises: UserError: no batch sizes fit the bounds.
     """
     if granularity < 1:
         raise UserError(f"granularity = {granularity}: expected 1 or more")
@@ -67,13 +67,14 @@ def check(bounds: Sequence[tuple[int, int]], batch: int, granularity: int = 1) -
 def solve(shares: Sequence[Share], batch: int, granularity: int = 1) -> tuple[int, ...]:
     """Batch sizes, multiples of `granularity`, that sum to `batch` and minimise the makespan.
 
-    Among those it gives the ones that are also best for the second to last worker, and so on; the lower rank gets what is
-    left. Raises: UserError: no sizes fit the bounds.
+    Among those it takes sizes that are also best for the second to last worker, and so on; the lower rank wins ties.
+
+    Raises: UserError: no sizes fit the bounds.
     """
     bounds = check([(share.low, share.high) for share in shares], batch, granularity)
     wanted = batch // granularity
     sizes = [low for low, _ in bounds]
-    # Invariant: all that is done at `below` is less than what is wanted; at `above`, it is enough.
+    # invariant: units done by the time `below` are fewer than wanted, by `above` enough
     below = min(share.offset_s for share in shares)
     above = max(s.finish_s(granularity * high) for s, (_, high) in zip(shares, bounds, strict=True))
     for _ in range(BISECTIONS):
@@ -106,7 +107,7 @@ def solve(shares: Sequence[Share], batch: int, granularity: int = 1) -> tuple[in
 
 
 def _done_by(level_s: float, share: Share, low: int, high: int, granularity: int) -> int:
-    """How many units, from low to high, a worker has done by a time: exact, whatever the division rounds to."""
+    """How many units, from low to high, a worker has done by a time; exact in spite of rounding."""
     speed = share.speed
     rough = (level_s - share.offset_s - speed.beta_s) / (speed.alpha_s * granularity)
     units = max(low, min(high, math.floor(min(max(rough, low), high))))
@@ -118,7 +119,7 @@ def _done_by(level_s: float, share: Share, low: int, high: int, granularity: int
 
 
 def solve_highs(shares: Sequence[Share], batch: int, granularity: int = 1) -> tuple[int, ...]:
-    """The same by HiGHS: a mixed-integer linear program.
+    """As `solve`, by HiGHS, as a mixed-integer linear program.
 
     Variables are the units u_i, whether a worker has any (z_i: without samples no fixed cost), and the makespan T.
 

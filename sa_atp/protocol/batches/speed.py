@@ -1,9 +1,8 @@
-"""How long a worker takes for a batch of b samples: t(b) = alpha b + beta, fitted to what was measured.
+"""How long a worker takes for a batch of b samples: t(b) = alpha b + beta, fitted to measurements.
 
 The fit is by medians (H. Theil 1950, P. K. Sen 1968: the slope is the median of the slopes of all pairs; of two in the
-middle the lower one), so that steps in which a worker was slow for a reason that has passed do not move it, be they half
-of all. What does not pass moves it at once: when the
-newest measurements all lie on one side, those before them are forgotten.
+middle the lower one), so that transient slowness does not move it, even in half of all steps. A lasting change moves it
+at once: when the newest measurements all lie on one side of the fit, older ones are forgotten.
 """
 
 import math
@@ -14,12 +13,12 @@ from dataclasses import dataclass
 from sa_atp.basics.errors import UserError
 
 WINDOW = 16  # measurements that are kept
-PERSISTENT = 5  # so many in a row on one side are a new speed; below half a window, or medians would have moved already
-DRIFTED, DRIFTED_SIGMAS = 0.1, 3.0  # what is on a side: relative, and in deviations of the noise
-OUTLIER, OUTLIER_SIGMAS = 0.25, 4.0  # the same for a single measurement that is out of the ordinary
-SPREAD = 0.05  # batch sizes that are closer, relatively, say nothing about a slope
-FEW = 8  # of so few measurements the median of deviations may be small by chance: the upper quartile counts
-TO_SIGMA, QUARTILE_TO_SIGMA = 1.4826, 0.869  # from those to a standard deviation, of normal noise
+PERSISTENT = 5  # so many in a row on one side are a new speed; with half a window, medians would have moved already
+DRIFTED, DRIFTED_SIGMAS = 0.1, 3.0  # least distance from the fit: relative, and in deviations of the noise
+OUTLIER, OUTLIER_SIGMAS = 0.25, 4.0  # the same for a single outlier
+SPREAD = 0.05  # batch sizes that differ by less, relatively, do not determine a slope
+FEW = 8  # with so few measurements the median deviation may be small by chance: the upper quartile is used
+TO_SIGMA, QUARTILE_TO_SIGMA = 1.4826, 0.869  # from those to a standard deviation, for normal noise
 OF_MEDIAN = 1.2533  # standard error of a median over that of a mean: sqrt(pi / 2)
 
 
@@ -32,7 +31,7 @@ class Speed:
     beta_s: float = 0.0
     """Fixed cost of a batch, seconds."""
     error: float = 0.0
-    """Standard error of the times that it gives, relative."""
+    """Relative standard error of the times."""
 
     def seconds(self, samples: int) -> float:
         return self.alpha_s * samples + self.beta_s if samples else 0.0
@@ -43,27 +42,27 @@ class SpeedModel:
 
     def __init__(self, *, prior_beta_s: float = 0.0, window: int = WINDOW) -> None:
         """Args:
-        prior_beta_s: the fixed cost as long as batches of one size only were seen, seconds.
+        prior_beta_s: the fixed cost in seconds, used while all batches had one size.
         window: measurements that are kept.
         """
         if window < 2 * PERSISTENT + 1:
             raise UserError(f"window = {window}: expected {2 * PERSISTENT + 1} or more")
         self.prior_beta_s = prior_beta_s
         self.drifts = 0
-        """How often a new speed was found."""
+        """How often the speed has changed for good."""
         self._points: deque[tuple[int, float]] = deque(maxlen=window)
         self._speed: Speed | None = None
         self._sigma = 0.0
 
     def __copy__(self) -> "SpeedModel":
-        """One that may learn more without this one."""
+        """An independent copy."""
         other = object.__new__(SpeedModel)
         vars(other).update(vars(self))
         other._points = self._points.copy()
         return other
 
     def add(self, samples: int, seconds: float) -> None:
-        """What was measured. Args: samples: 1 or more; seconds: that they took, more than 0. Others say nothing."""
+        """Adds a measurement. Args: samples: 1 or more; seconds: more than 0. Others are ignored."""
         if samples < 1 or not 0.0 < seconds < math.inf:
             return
         self._points.append((samples, seconds))
@@ -76,7 +75,7 @@ class SpeedModel:
 
     @property
     def measurements(self) -> int:
-        """How many the fit stands on."""
+        """How many measurements the fit rests on."""
         return len(self._points)
 
     @property
@@ -86,17 +85,17 @@ class SpeedModel:
 
     @property
     def is_slow_now(self) -> bool:
-        """A dynamic straggler: it took clearly longer than its own model says when it was measured last."""
+        """Whether the worker is a dynamic straggler: its newest measurement is clearly longer than its model says."""
         return bool(self._points) and self._residual(*self._points[-1]) > self._limit(OUTLIER, OUTLIER_SIGMAS)
 
     @property
     def slow_share(self) -> float:
-        """Share of the measurements kept in which it was slow by its own model: what comes and goes, from 0 to 1."""
+        """Share of the kept measurements, 0 to 1, that were clearly longer than the model says."""
         limit = self._limit(OUTLIER, OUTLIER_SIGMAS)
         return sum(self._residual(b, t) > limit for b, t in self._points) / max(1, len(self._points))
 
     def _residual(self, samples: int, seconds: float) -> float:
-        """How much longer than expected, relative to what was expected."""
+        """Relative difference of a measurement from the model; more than 0: it took longer."""
         assert self._speed is not None
         return seconds / self._speed.seconds(samples) - 1.0
 
@@ -118,12 +117,12 @@ class SpeedModel:
         self._speed = Speed(alpha, beta, OF_MEDIAN * self._sigma / math.sqrt(count) if count > 1 else 1.0)
 
     def _noise(self) -> float:
-        """Standard deviation of the residuals, without those steps in which it was slow or fast for another reason."""
+        """Standard deviation of the residuals, robust against outliers."""
         residuals = [self._residual(b, t) for b, t in self._points]
         deviations = sorted(abs(r) for r in residuals)
         if len(residuals) <= FEW:
             return QUARTILE_TO_SIGMA * deviations[math.ceil(0.75 * len(deviations)) - 1]
-        # Often slow, seldom fast: then what lies below the line is noise, even where half of the steps are slow.
+        # workers are often slow, seldom fast: residuals below the line are noise, even if half of the steps are slow
         below = [-r for r in residuals if r <= 0.0] or deviations
         return TO_SIGMA * min(statistics.median(deviations), statistics.median(below))
 
@@ -140,7 +139,7 @@ class SpeedModel:
             beta = statistics.median_low([t - alpha * b for b, t in points])
             if alpha > 0.0 and beta >= 0.0:
                 return alpha, beta
-            if alpha > 0.0:  # noise: the line goes through 0
+            if alpha > 0.0:  # a negative fixed cost is noise: the line goes through 0
                 return statistics.median_low([t / b for b, t in points]), 0.0
         # one size only, or noise that hides the slope
         beta = min(self.prior_beta_s, 0.5 * min(t for _, t in points))

@@ -1,1 +1,1 @@
-"""Who computes what: the ledger of micro-batches, and the decisions about help. Pure. (protocol section 10)"""
+"""Help for stragglers: the ledger of micro-batches, and its decisions. Pure. (protocol section 10)"""

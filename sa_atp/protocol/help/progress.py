@@ -1,102 +1,104 @@
-"""What is known of workers, from what they told: how fast they are, and how far in a step. (protocol section 10.2)"""
+"""Workers' speed, and their progress in a step, as the ledger knows them from reports. (protocol section 10.2)"""
 
 from dataclasses import dataclass, field
 
 NOBODY = -1
 SMOOTHING = 0.5  # weight of the newest measurement of a worker's speed
-KEPT = 0.5  # of what is unsure of a worker's speed, from step to step
+KEPT = 0.5  # share of the uncertainty of a worker's speed that remains in the next step
 
 
 @dataclass(frozen=True, slots=True)
 class SendProgress:
-    """How far a worker's own fragments of a sum are."""
+    """How much of a worker's own contribution to a sum has left."""
 
     pending: float
-    """Share of the fragments whose sum is not known."""
+    """Share of the fragments whose sum the worker does not have yet."""
     send_us: int
-    """How long all of them take to the switch, at the pace of those that are there; 0: not known."""
+    """How long all fragments take to the switch, at the pace of those that have arrived; 0: not known."""
 
     def since(self, before: "SendProgress | None") -> "SendProgress":
-        """After an earlier answer: this one includes time in which nothing was left to send, so the shortest counts."""
+        """Corrected by an earlier measurement: this one may include time with nothing left to send, so the shorter
+        time counts.
+        """
         known = [p.send_us for p in (self, before) if p is not None and p.send_us]
         return SendProgress(self.pending, min(known, default=0))
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a worker says of itself with every question; see packets.control.AboutStep."""
+class WorkerReport:
+    """A worker's report of itself, sent with every question; fields as in packets.help_messages.AboutStep."""
 
     took_us: int = 0
     spent_us: int = 0
     answer_us: int = 0
     sent_us: int = 0
     weight: int = 1
-    """How much work a micro-batch of its shard is, in a unit that all workers have."""
+    """Work in a micro-batch of its shard, in a unit common to all workers."""
 
     @property
     def is_of_this_step(self) -> bool:
-        """Whether what a micro-batch took was in the step in which it says so, and not in an earlier one."""
+        """Whether `took_us` was measured in the step of the report, not in an earlier one."""
         return 0 < self.took_us <= self.spent_us
 
 
 @dataclass(slots=True)
 class Worker:
-    """What is known of a worker from step to step."""
+    """The ledger's knowledge of a worker from step to step."""
 
     unit_us: float | None = None
-    """How long it takes for a unit of work; None: not measured yet."""
+    """How long a unit of work takes it; None: not measured yet."""
     unsure_us: float = 0.0
-    """How far that was from what it had been taken for before, at most; the longer ago, the less that counts."""
+    """The largest recent change of `unit_us` between steps; older changes count less."""
     _measured_in: int = -1
-    """The last step of which it said how long one took."""
+    """The newest step with a measurement."""
     weight: int = 1
     """Units in a micro-batch of its shard."""
     answer_us: int = 0
-    """How long answers take to come to it."""
+    """How long an answer takes to reach it."""
     send_us: int = 0
     """How long its contribution keeps its link busy."""
     least_send_us: int = 0
-    """The shortest that this took: what sending more makes of it is no reason to send more."""
+    """The shortest such time: help must not be justified by the load that help itself adds to the link."""
     lag_us: int = 0
-    """How much later than the first one it begins a step: the sum comes down its link."""
+    """How much later than the first worker it begins a step, because the sum takes time down its link."""
     lag_after_resending_us: int = 0
-    """The same in the step after one in which others sent its data anew: then only its link down holds it up."""
+    """The same after a step in which others sent its data anew: then only the way down can delay it."""
     newest_step: int = -1
-    """The last step that it has said to be in."""
+    """The newest step that it has reported to be in."""
     waited_us: int | None = None
-    """When it was last heard to wait for a sum, done with its own."""
+    """When it last reported to be waiting for a sum with its own work done."""
     resent_in: int = -1 << 40
-    """The last step in which its data was late."""
+    """The newest step in which its data was late."""
 
     @property
     def micro_batch_us(self) -> float | None:
-        """How long it takes for one of its own; None: not measured yet."""
+        """How long a micro-batch of its own shard takes it; None: not measured yet."""
         return None if self.unit_us is None else self.unit_us * self.weight
 
-    def took(self, step: int, told: Told) -> None:
-        """It says how long one of its own took. Args: step: of which it speaks."""
-        if told.took_us > 0:
-            old, new = self.unit_us, told.took_us / told.weight
-            measured_in = step if told.is_of_this_step else step - 1
+    def note_duration(self, step: int, report: WorkerReport) -> None:
+        """Notes how long one of its own micro-batches took. Args: step: of the report."""
+        if report.took_us > 0:
+            old, new = self.unit_us, report.took_us / report.weight
+            measured_in = step if report.is_of_this_step else step - 1
             if old is not None and measured_in != self._measured_in:
                 self.unsure_us = max(KEPT * self.unsure_us, abs(new - old))
             self._measured_in = measured_in
             self.unit_us = new if old is None else old + SMOOTHING * (new - old)
 
-    def learn(self, step: int, told: Told) -> None:
-        """It says how things are. Args: step: of which it speaks."""
-        if told.spent_us:
+    def learn(self, step: int, report: WorkerReport) -> None:
+        """Notes a report. Args: step: of the report."""
+        if report.spent_us:
             self.newest_step = max(self.newest_step, step)
-        self.weight = told.weight
-        self.took(step, told)
-        self.answer_us = told.answer_us
-        if told.sent_us:
+        self.weight = report.weight
+        self.note_duration(step, report)
+        self.answer_us = report.answer_us
+        if report.sent_us:
             old_us = self.send_us
-            self.least_send_us = min(self.least_send_us or told.sent_us, told.sent_us)
-            self.send_us = int(told.sent_us if not old_us else old_us + SMOOTHING * (told.sent_us - old_us))
+            self.least_send_us = min(self.least_send_us or report.sent_us, report.sent_us)
+            self.send_us = int(report.sent_us if not old_us else old_us + SMOOTHING * (report.sent_us - old_us))
 
-    def lagged(self, step: int, later_us: int) -> None:
-        """It began a step so much later than the first one."""
+    def note_lag(self, step: int, later_us: int) -> None:
+        """Notes that it began a step `later_us` after the first worker."""
         if step == self.resent_in + 1:
             self.lag_after_resending_us = later_us
         self.lag_us += int(SMOOTHING * (max(0, later_us) - self.lag_us))
@@ -104,84 +106,90 @@ class Worker:
 
 @dataclass(slots=True)
 class Course:
-    """How far a worker is in a step."""
+    """A worker's progress in one step, as reported."""
 
     began_us: int | None = None
-    """When it began the step, as far as it has said."""
+    """When it began the step; None: not reported."""
     begun: int = 0
-    """Micro-batches of its own shard that it had begun when it last said so."""
-    at_us: int | None = None
-    """When it began the last of them, or when it said that this is done; None: it has said nothing."""
-    is_at_it: bool = False
-    """Whether that one was not done then."""
+    """Micro-batches of its own shard that it had begun at its newest report."""
+    newest_us: int | None = None
+    """When it began the last of them, or reported it done; None: no report."""
+    is_computing: bool = False
+    """Whether that micro-batch was still being computed at the report."""
     granted: int = 0
-    """So many of what it holds were granted to it in answer to its newest claim."""
+    """Micro-batches granted in answer to its newest claim."""
     granted_us: int = 0
-    """When that answer reaches it: before that it neither begins them nor says that it is done. 0: it has not claimed."""
+    """When that answer reaches it; before, it neither begins them nor reports to be done. 0: no claim yet."""
     was_overdue: bool = False
-    """Whether it had been at that one for longer than one takes it when it said so: it may have stopped."""
+    """Whether the micro-batch under way had taken longer than usual at the report: the worker may have stopped."""
     micro_batch_us: int | None = None
-    """How long one took in this step; None: not known."""
+    """How long a micro-batch took it in this step; None: not known."""
     idle_us: int | None = None
-    """When it said that it has computed what it held of its own; None: it has not."""
-    waits_until_us: int | None = None
-    """Until then it is left its own: it waits for the sum of the step before. None: not known of it; 0: it is here."""
+    """When it reported to have computed all that it held of its own; None: not yet."""
+    left_alone_until_us: int | None = None
+    """Until then nobody takes its work, because it waits for the sum of the step before. None: not decided; 0: it has
+    begun the step."""
     lot: list[tuple[int, int]] = field(default_factory=list)
-    """(shard, micro-batch) that it was given last, as a helper, and what it had not sent by then."""
+    """The lot: (shard, micro-batch) given to it as a helper that it has not sent yet."""
     lot_from_us: int = 0
     lot_until_us: int = 0
-    """When it should be done with those."""
-    gathers: bool = False
-    """Whether it has not been told to send what it was given, and may be given more to send with it."""
-    joins: bool = False
-    """Whether its own contribution leaves with what it was given: it was given that before its own was computed."""
-    joined: int = 0
-    """So many of its own, from the first on, are in the lot for that reason."""
+    """When the newest part of the lot should be computed."""
+    is_gathering: bool = False
+    """Whether the lot stays with it, and may grow, before it is sent."""
+    joins_lot: bool = False
+    """Whether its own contribution leaves with the lot, which it was given before its own was computed."""
+    own_in_lot: int = 0
+    """How many of its own micro-batches, from the first on, are in the lot for that reason."""
     link_until_us: int = 0
-    """Until then its link is busy with what it has computed for others."""
-    hears_us: int = 0
-    """Before that it will not hear of something to do: it was told to ask again then."""
+    """Until when its link is busy with what it has computed for others."""
+    asks_again_us: int = 0
+    """When its next offer is due; it cannot be given work before."""
     revoked_us: int | None = None
-    """When it was first asked how far it is, and has not answered; None: it owes no answer."""
+    """When the first revocation was sent that it has not answered; None: it owes no answer."""
     asked_us: int | None = None
-    """... and last."""
+    """When the newest revocation was sent."""
 
-    def keep_joined(self, rank: int, held: int) -> None:
-        """It holds only so many of its own any more: what it has left to others will not leave with what it was given."""
-        if held < self.joined:
-            self.lot = [(shard, m) for shard, m in self.lot if shard != rank or not held <= m < self.joined]
-            self.joined = held
+    def trim_lot(self, rank: int, held: int) -> None:
+        """Takes out of the lot those of its own micro-batches that it no longer holds.
 
-    def learn(self, told: Told, sent_us: int) -> None:
-        """Args: sent_us: when it said so."""
-        if told.spent_us:
-            self.began_us = sent_us - told.spent_us
-        if told.is_of_this_step:
-            self.micro_batch_us = told.took_us
+        Args: held: how many it holds.
+        """
+        if held < self.own_in_lot:
+            self.lot = [(shard, m) for shard, m in self.lot if shard != rank or not held <= m < self.own_in_lot]
+            self.own_in_lot = held
+
+    def learn(self, report: WorkerReport, sent_us: int) -> None:
+        """Notes a report. Args: sent_us: when it was sent."""
+        if report.spent_us:
+            self.began_us = sent_us - report.spent_us
+        if report.is_of_this_step:
+            self.micro_batch_us = report.took_us
 
 
 @dataclass(slots=True)
 class Step:
-    """Whose every micro-batch of a step is. At first each is its shard's."""
+    """One step: the owner of every micro-batch, at first the shard's own rank, and the progress of every worker."""
 
     owner: list[list[int]]
-    """[shard][micro-batch]: who computes it; NOBODY: it is free."""
+    """[shard][micro-batch]: the rank that computes it; NOBODY: it is free."""
     began_us: int
-    """When the first worker began it, as far as is known."""
+    """When the first worker began the step, as far as is known."""
     courses: list[Course]
+    """By rank."""
     is_first: bool = False
-    """Of the job: nobody knows how long sending takes."""
+    """The job's first step, in which no speed is known."""
     is_helped: bool = False
+    """Whether any work was given to a helper."""
     copied_us: dict[tuple[int, int], int] = field(default_factory=dict)
-    """(shard, micro-batch) that somebody backs up: when that should be computed."""
+    """(shard, micro-batch) with a backup: when the backup should be computed."""
     cloned_by: dict[int, int] = field(default_factory=dict)
-    """shard: helper"""
+    """The helper that computes a clone of a shard."""
     ended: set[int] = field(default_factory=set)
-    """Shards whose owner was told to stop."""
+    """Shards whose owner was told that it gets no more."""
     resent: set[int] = field(default_factory=set)
     """Shards that are computed anew because their data is late."""
     crossed: set[int] = field(default_factory=set)
-    """Shards that their owner's leaf will not complete: somebody who is not below it computes a part of them."""
+    """Shards with a helper below another leaf: the leaf of the shard's owner will not complete their sum."""
 
     @classmethod
     def begin(cls, world_size: int, micro_batches: int, now_us: int, number: int = 1) -> "Step":
@@ -193,20 +201,20 @@ class Step:
         )
 
     def free(self, shard: int) -> int:
-        """How many of a shard's micro-batches are nobody's."""
+        """How many of a shard's micro-batches have no owner."""
         return self.owner[shard].count(NOBODY)
 
     def held(self, rank: int) -> int:
-        """How many micro-batches of its shard, from the first on, are its owner's."""
+        """How many micro-batches of its own shard, from the first on, a rank owns."""
         owners = self.owner[rank]
         return next((m for m, owner in enumerate(owners) if owner != rank), len(owners))
 
     def last_free(self, shard: int) -> int:
-        """The last micro-batch of a shard that is nobody's; there is one."""
+        """The last micro-batch of a shard without an owner. There must be one."""
         return max(m for m, owner in enumerate(self.owner[shard]) if owner == NOBODY)
 
     @property
     def unfinished(self) -> list[int]:
-        """Shards whose owner has not said that it has computed what it held, or of which something is nobody's."""
+        """Shards whose own rank has not reported to be done, or with micro-batches that nobody owns."""
         owned = zip(self.courses, self.owner, strict=True)
         return [shard for shard, (course, owner) in enumerate(owned) if course.idle_us is None or NOBODY in owner]

@@ -1,12 +1,12 @@
-"""Who of a job's ranks is in a step's sum, where it is that of the first who ask. (protocol section 10.6)
+"""Which ranks are in a step's sum, where it is the sum of the first N ranks that are done. (protocol section 10.6)
 
-A job with seats has fewer of them than ranks. Who has computed its gradient asks for a seat; the first get one each, and
-whoever gets none is not in that sum. A seat is given once, so that the contribution bits that it names are one rank's.
+A job with seats has fewer seats than ranks. A rank that has computed its gradient asks for a seat; the first N get one
+each, the others are not in that sum. A seat is given to one rank only, so its contribution bits are that rank's.
 """
 
 from collections.abc import Iterable
 
-STEPS_KEPT = 4  # as in the ledger: whoever asks for an older step asks for a sum that is complete
+STEPS_KEPT = 4  # as in the ledger: the sum of an older step is complete
 
 
 class Seats:
@@ -16,9 +16,9 @@ class Seats:
         self._holders: dict[int, list[int]] = {}  # step: ranks, by seat
 
     def take(self, step: int, rank: int) -> int | None:
-        """A rank is done with a step. Returns: its seat, the same whenever it asks; None: all are taken."""
+        """Gives a rank a seat in a step. Returns: its seat, the same whenever it asks; None: all are taken."""
         if self._holders and step <= max(self._holders) - STEPS_KEPT:
-            return None  # somebody is that far ahead, so that sum is complete
+            return None  # another rank is so far ahead that this sum must be complete
         holders = self._holders.setdefault(step, [])
         for old in [s for s in self._holders if s <= step - STEPS_KEPT]:
             del self._holders[old]
@@ -31,10 +31,10 @@ class Seats:
 
     @property
     def newest(self) -> tuple[int, ...]:
-        """Who has a seat in the newest step, by seat."""
+        """The ranks that have seats in the newest step, in order of seats."""
         return tuple(self._holders[max(self._holders)]) if self._holders else ()
 
     def ranks_of(self, seats: Iterable[int]) -> list[int]:
-        """Who has these seats in the newest step, as far as they are taken: whose contributions are there."""
+        """The ranks that have these seats in the newest step; free seats are left out."""
         newest = self.newest
         return sorted({newest[seat] for seat in seats if seat < len(newest)})

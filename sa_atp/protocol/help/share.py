@@ -1,42 +1,45 @@
-"""A worker's hold on its own shard in one step: which micro-batches are its own without asking. (protocol section 10.2)
+"""A worker's share: the micro-batches of its own shard that it may begin without asking. (protocol section 10.2)
 
-Its own are the first `limit`, of which it has begun the first `begun`. Only its owner lowers the limit, never below what it
-has begun; only an answer of the parameter server raises it. So what is beyond the limit that the server was last told is
-nobody's, and can be given to somebody else without asking the owner.
+It holds the first `limit`, and has begun the first `begun` of them. Only the owner lowers the limit, never below
+`begun`; only an answer of the parameter server raises it. So the server can give away, without asking, every
+micro-batch beyond the limit that it was last told.
 """
 
 
 class Share:
     def __init__(self, micro_batches: int, limit: int) -> None:
-        """Args: limit: how many are its own from the beginning."""
+        """Args: limit: how many it holds at the beginning."""
         self.micro_batches = micro_batches
         self.limit = min(limit, micro_batches)
         self.begun = 0
         self.over = False
-        """Nothing more will be granted: the rest is others'."""
+        """Nothing more will be granted: the rest goes to helpers."""
 
     @property
     def left(self) -> int:
-        """Its own that it has not begun."""
+        """How many it holds and has not begun."""
         return self.limit - self.begun
 
     @property
     def is_whole(self) -> bool:
-        """Whether there is nothing to ask for."""
+        """Whether it holds the whole shard, and need not ask for more."""
         return self.limit == self.micro_batches
 
     def take(self) -> int | None:
-        """Begins the next micro-batch; None: the next one is not its own."""
+        """Begins the next micro-batch, and returns its number; None: it does not hold another."""
         if self.begun >= self.limit:
             return None
         self.begun += 1
         return self.begun - 1
 
     def give_back(self, reserve: int) -> None:
-        """Leaves what it has not begun to others, but for so many that it keeps."""
+        """Gives up what it has not begun, but for `reserve` micro-batches."""
         self.limit = min(self.limit, self.begun + reserve)
 
     def grant(self, until: int, over: bool) -> None:
-        """Args: until: the server's answer to what it was last told; over: it was the last one."""
+        """Takes the server's answer to the newest claim.
+
+        Args: until: the new limit. over: nothing more will be granted.
+        """
         self.limit = max(self.limit, min(until, self.micro_batches))
         self.over = over

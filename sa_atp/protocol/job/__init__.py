@@ -1,1 +1,1 @@
-"""What a rank and the parameter server have in common: membership, requests and their answers, errors."""
+"""Code that a rank's side and the parameter server's side share: membership, requests and their answers, errors."""

@@ -1,4 +1,4 @@
-"""How a job can fail. Each message names who or what is missing, and reaches every rank."""
+"""Errors of a job. Each message names the ranks or the part at fault, and reaches every rank."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ class TransportError(SaAtpError):
 
 
 class WorkerLostError(TransportError):
-    """Ranks that have not been heard of for longer than the bound."""
+    """Ranks have been silent for longer than the bound, or their processes have ended."""
 
     def __init__(self, ranks: Iterable[int], detail: str = "") -> None:
         self.ranks = tuple(sorted(ranks))
@@ -30,9 +30,9 @@ class OperationTimeoutError(TransportError):
         unheard: str | None = None,
     ) -> None:
         """Args:
-        ranks: whose contributions it waits for; None: not known; empty: all have contributed.
-        switch: the switch's address, if its host says that nobody has that any more.
-        unheard: the switch's address, where it has answered nobody.
+        ranks: ranks that owe contributions; None: not known; empty: all have contributed.
+        switch: the switch's address, if its host reports that port closed.
+        unheard: the switch's address, if it has answered no rank.
         """
         self.operation = operation
         self.switch = switch
@@ -51,7 +51,7 @@ class OperationTimeoutError(TransportError):
 
 
 class NonFiniteError(TransportError):
-    """A contribution holds NaN or infinity. Reported, never summed."""
+    """A contribution holds NaN or infinity."""
 
     def __init__(self, operation: int, ranks: Iterable[int], first_value: int, last_value: int) -> None:
         self.operation = operation
@@ -64,7 +64,7 @@ class NonFiniteError(TransportError):
 
 
 class ValuesChangedError(TransportError):
-    """Values that do not fit the magnitude that was told of them twice, so that their sum would be wrong."""
+    """Values have exceeded their announced magnitude twice, so that their sum would be wrong."""
 
     def __init__(self, operation: int, ranks: Iterable[int], first_value: int, last_value: int) -> None:
         self.operation = operation
@@ -72,7 +72,7 @@ class ValuesChangedError(TransportError):
         self.first_value, self.last_value = first_value, last_value
         super().__init__(
             f"operation {operation}: between values {first_value} and {last_value}, contributions of "
-            f"{describe_ranks(self.ranks)} are larger than what was told of them before: an array must stay as it is until "
+            f"{describe_ranks(self.ranks)} are larger than announced: an array must stay as it is until "
             "its sum is done, and a helper must compute the same values"
         )
 
@@ -82,16 +82,18 @@ class MismatchError(TransportError):
 
 
 class NarrowPathError(TransportError):
-    """A way does not carry packets as long as the job's any more: an MTU has been lowered."""
+    """The MTU of a path has become smaller than the job's packets."""
 
     def __init__(self, text: str, *, needed: int = 0, mtu: int = 0, to: str = "") -> None:
-        """Args: needed, mtu: bytes of an IP packet, and what the way carries; to: the address, for those that notice it."""
+        """Args: needed: bytes of an IP packet. mtu: of the path. to: the path's far end; set where the error is
+        noticed.
+        """
         self.needed, self.mtu, self.to = needed, mtu, to
         super().__init__(text)
 
 
 class JobRestartedError(TransportError):
-    """A worker came back, so the job goes on in a new epoch: connect again."""
+    """The job goes on in a new epoch, because a worker was restarted: connect again."""
 
 
 class RefusedError(TransportError):
@@ -103,13 +105,13 @@ class ParameterServerLostError(TransportError):
 
 
 def narrow_path(who: str, needed: int, to: str, mtu: int) -> str:
-    """What is wrong, in words, where somebody's packets do not leave any more."""
+    """Describes a path whose MTU has become too small. Args: who: the sender. to: HOST:PORT."""
     return f"{who} cannot send packets of {needed} bytes to {to}: the way carries {mtu} now; has an MTU been lowered?"
 
 
 def no_answer(switch: str) -> str:
-    """What is wrong, in words, where no rank hears of the switch that it sends to. Args: switch: its address."""
-    return f"no rank has had an answer about it of the switch at {switch}: is it there, and is that its address?"
+    """Describes a switch that has answered no rank. Args: switch: its address."""
+    return f"the switch at {switch} has answered no rank about it: is it running, and is that its address?"
 
 
 def describe_ranks(ranks: Iterable[int]) -> str:

@@ -1,4 +1,4 @@
-"""Why a job fails, as it travels: from a worker that gives up, and to all its ranks. (protocol section 7.4)"""
+"""Failures of a job as messages: a worker's report, and the server's message to all ranks. (protocol section 7.4)"""
 
 from collections.abc import Sequence
 
@@ -28,7 +28,7 @@ Reportable = NonFiniteError | ValuesChangedError | OperationTimeoutError | Narro
 
 
 def report(error: Reportable) -> Report | ReportNarrow:
-    """What a worker has noticed, for the parameter server to tell all."""
+    """The message by which a worker reports an error to the parameter server."""
     if isinstance(error, NarrowPathError):
         return ReportNarrow(needed=error.needed, mtu=error.mtu, to=error.to)
     if isinstance(error, NonFiniteError | ValuesChangedError):
@@ -39,9 +39,10 @@ def report(error: Reportable) -> Report | ReportNarrow:
 
 
 def verdict(reported: Report, owing: Sequence[int], unheard: str | None = None) -> Failure:
-    """What all are told.
+    """The failure that the parameter server sends to all ranks after a report.
 
-    Args: owing: ranks that have not contributed to what the reporter waits for. unheard: the switch, if it answers nobody.
+    Args: owing: ranks that have not contributed to the reporter's operation. unheard: the switch, if it has answered no
+        rank.
     """
     operation = reported.operation
     if isinstance(reported, ReportNotFinite | ReportChanged):
@@ -58,7 +59,7 @@ def verdict(reported: Report, owing: Sequence[int], unheard: str | None = None) 
 
 
 def error_of(failure: Failure) -> TransportError:
-    """What the parameter server tells, as a program sees it."""
+    """The exception that a failure raises in programs."""
     match failure:
         case Failure(reason="lost"):
             return WorkerLostError(failure.ranks, failure.detail)

@@ -1,9 +1,9 @@
-"""How far ahead of the oldest fragment that anybody needs the parameter server takes fragments. (protocol section 7.2)"""
+"""The window of fragments that the parameter server accepts, from the oldest one needed. (protocol section 7.2)"""
 
-HORIZON = 1 << 20  # fragments beyond the oldest that anyone needs; bounds the memory that a bad sender can take,
-HORIZON_VALUES = 1 << 28  # ... as this does where a fragment has many
+HORIZON = 1 << 20  # fragments; bounds the memory that a bad sender can occupy
+HORIZON_VALUES = 1 << 28  # values; the tighter bound where a fragment has many
 
 
 def horizon(lanes: int) -> int:
-    """How many fragments ahead of the oldest are taken."""
+    """How many fragments ahead of the oldest are accepted."""
     return min(HORIZON, HORIZON_VALUES // lanes)

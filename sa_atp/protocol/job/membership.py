@@ -1,4 +1,4 @@
-"""What a worker is told when its job is admitted, and the asking for it. (protocol section 7.1)"""
+"""A worker's request to join a job, and its membership once the job is admitted. (protocol section 7.1)"""
 
 import operator
 from collections.abc import Collection, Mapping, Sequence
@@ -24,20 +24,20 @@ from sa_atp.protocol.packets.control import (
 )
 from sa_atp.protocol.packets.datagrams import Address, Burst
 from sa_atp.protocol.packets.header import headers
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.mtu import MOST_MTU
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, HEADER_BYTES, MOST_CONTRIBUTIONS, MOST_RANKS, Kind
 
-REPEAT_US = 200_000  # between two questions while other ranks are still missing
-GONE_US = 10 * REPEAT_US  # a rank that has not been heard of for so long gives its place to one that asks for it
-SIGNS_MISSED = 2  # in a row: whoever is silent for longer may have ended, and its host is believed
-SERVER_TIMEOUT_US = 10_000_000  # as for a job that runs
-OCCUPIED_US = 2 * GONE_US  # who is told for so long that its rank is there already stops asking
+REPEAT_US = 200_000  # between two Joins while other ranks are still missing
+GONE_US = 10 * REPEAT_US  # silence after which a rank's place goes to another worker that asks for it
+SIGNS_MISSED = 2  # signs of life missed in a row, after which a host's word that the port is closed is believed
+SERVER_TIMEOUT_US = 10_000_000  # as for a running job
+OCCUPIED_US = 2 * GONE_US  # after which a worker whose rank is taken stops asking
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JoinRequest:
-    """What a worker asks for.
+    """The membership that a worker asks for.
 
     Raises: UserError, naming the field and what would be accepted.
     """
@@ -47,12 +47,13 @@ class JoinRequest:
     world_size: int
     micro_batches: int = 1
     """Contributions of each rank. All ranks of a job must name the same number."""
-    help_mode: HelpMode = HelpMode.NONE
+    help_grade: HelpGrade = HelpGrade.NONE
     """How leaders may help stragglers. All ranks of a job must name the same."""
     seats: int = 0
-    """How many ranks are in a sum: the first that ask for a seat. 0: all are. All ranks must name the same number."""
+    """The sum is that of the first so many ranks that ask for a seat; 0: of all. All ranks must name the same number.
+    """
     agree: Mapping[str, Value] = field(default_factory=dict)
-    """What else all ranks must state alike, by name: text, numbers, True, False or None."""
+    """Other terms that all ranks must state alike, by name: text, numbers, True, False or None."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.job, str) or not 0 < len(self.job) <= 64 or not self.job.isprintable():
@@ -60,13 +61,13 @@ class JoinRequest:
         for name in ("rank", "world_size", "micro_batches", "seats"):
             value = getattr(self, name)
             try:
-                object.__setattr__(self, name, operator.index(value))  # NumPy's integers, too
+                object.__setattr__(self, name, operator.index(value))  # also takes NumPy's integers
             except TypeError:
                 raise UserError(f"{name} = {value!r}: expected a whole number") from None
         if not 0 <= self.seats <= max(0, self.world_size):
             raise UserError(f"seats = {self.seats}: expected 0 to world_size = {self.world_size}")
-        if self.seats and self.help_mode is not HelpMode.NONE:
-            raise UserError(f"seats = {self.seats} with help {self.help_mode.value!r}: expected one or the other")
+        if self.seats and self.help_grade is not HelpGrade.NONE:
+            raise UserError(f"seats = {self.seats} with help {self.help_grade.value!r}: expected one or the other")
         if not ContributionMap(self.world_size, self.micro_batches, self.seats).fits:
             raise UserError(
                 f"world_size = {self.world_size} with {self.micro_batches} contributions each: "
@@ -92,22 +93,22 @@ class Membership:
     slot_count: int
     first_seq: int
     data_address: Address
-    """Where contributions go: the switch, or the parameter server if the switch lies on the way to it."""
+    """Destination of contributions: the switch, or the parameter server if the switch is on the way to it."""
     server_address: Address
     alive_every_us: int
-    help_mode: HelpMode = HelpMode.NONE
+    help_grade: HelpGrade = HelpGrade.NONE
     levels: int = 1
-    """Switches that aggregate between a worker and the parameter server; 0: it sums alone."""
+    """Switches that aggregate between a worker and the parameter server; 0: the parameter server sums alone."""
     leaf_ranks: int = 0
-    """Ranks whose contributions the first of two switches sums, as a bitmap; 0: there is no such switch."""
+    """Ranks below the worker's leaf, as a bitmap; 0: it has no leaf."""
     seats: int = 0
-    """How many ranks are in a sum: the first that ask for a seat; 0: all are."""
+    """The sum is that of the first so many ranks that ask for a seat; 0: of all."""
     contribution_bits: int = CONTRIBUTION_BITS
-    """How many the bitmaps of packets have."""
+    """Bits in the bitmaps of packets."""
 
     @property
     def map(self) -> ContributionMap:
-        """Which contribution is whose."""
+        """The map between contribution bits and ranks."""
         return ContributionMap(self.world_size, self.micro_batches, self.seats)
 
     @property
@@ -120,7 +121,7 @@ class Membership:
         return self.map.fan_in
 
     def bits_of(self, rank: int) -> int:
-        """Contributions of a rank, as a bitmap; in a job with seats none are a rank's."""
+        """Contributions of a rank, as a bitmap; 0 in a job with seats."""
         return self.map.bits_of(rank)
 
     def bit(self, rank: int, micro_batch: int) -> int:
@@ -128,12 +129,12 @@ class Membership:
 
     @property
     def leaf_bits(self) -> int:
-        """Contributions that are summed below the root, as a bitmap; 0: none."""
+        """Contributions that the worker's leaf sums, as a bitmap; 0: none."""
         return sum(self.bits_of(rank) for rank in range(self.world_size) if self.leaf_ranks >> rank & 1)
 
     @classmethod
     def of(cls, welcome: Welcome, server_address: Address) -> "Membership":
-        """Args: server_address: whose welcome it is. Without a data address, the switch is on the way to it."""
+        """The membership that a welcome grants. Args: server_address: of the parameter server that sent it."""
         return cls(
             job=welcome.job,
             epoch=welcome.epoch,
@@ -147,7 +148,7 @@ class Membership:
             data_address=(welcome.data_ip, welcome.data_port) if welcome.data_ip else server_address,
             server_address=server_address,
             alive_every_us=welcome.alive_every_us,
-            help_mode=welcome.help_mode,
+            help_grade=welcome.help_grade,
             levels=welcome.levels,
             leaf_ranks=welcome.leaf_ranks,
             seats=welcome.seats,
@@ -156,7 +157,7 @@ class Membership:
 
 
 class Joining:
-    """Asks for admission until all ranks are there. Sans-I/O, like the connection that follows it."""
+    """Asks for admission until all ranks have joined. Sans-I/O, like the connection that follows it."""
 
     def __init__(
         self,
@@ -172,26 +173,26 @@ class Joining:
     ) -> None:
         """Args:
         incarnation: 31 random bits; tells a restarted worker from a repeated question.
-        timeout_us: for all ranks to be there.
-        answer_timeout_us: a server that is silent for so long is not there; None: as long as for the ranks.
-        server_timeout_us: the same of one that has answered before.
-        mtu: of the way to the server, as far as this host knows it.
+        timeout_us: time for all ranks to join.
+        answer_timeout_us: time for the server's first answer; None: timeout_us.
+        server_timeout_us: time for each later answer of the server.
+        mtu: of the path to the server, as far as this host knows it.
         """
         self.request = request
         self.server = server
         self.membership: Membership | None = None
         self.error: TransportError | None = None
-        self.waiting_for: Sequence[int] | None = None  # ranks that have not joined, as the server last said
-        self.refusal: str | None = None  # why it could not admit the job, the last time that it tried
-        self.differs: str | None = None  # why it has refused a rank that is missing, the last time that it did
-        self._occupied: str | None = None  # where another worker has our rank
-        self._occupied_us = now_us  # since when we have heard that
+        self.waiting_for: Sequence[int] | None = None  # ranks that have not joined, by the server's last answer
+        self.refusal: str | None = None  # why the server last failed to admit the job
+        self.differs: str | None = None  # why the server last refused a rank that is missing
+        self._occupied: str | None = None  # address of another worker that has our rank
+        self._occupied_us = now_us  # since when the server has said so
         self._question = Join(
             name=request.job,
             rank=request.rank,
             world_size=request.world_size,
             micro_batches=request.micro_batches,
-            help_mode=request.help_mode,
+            help_grade=request.help_grade,
             seats=request.seats,
             incarnation=incarnation,
             mtu=mtu,
@@ -212,7 +213,7 @@ class Joining:
         return self.membership is not None or self.error is not None
 
     def _look_at_clock(self, now_us: int) -> None:
-        """Before anything follows from the time: what passed while we did not run nobody else has taken."""
+        """Discounts time in which this process did not run, before any time-out is judged."""
         due_us = self.next_timer_us()
         stood_us = 0 if due_us is None else stood_still_us(max(due_us, self._looked_us), now_us)
         self._looked_us = now_us
@@ -220,7 +221,7 @@ class Joining:
             self._deadline_us += stood_us
             self._occupied_us += stood_us
             self._heard_us = min(now_us, self._heard_us + stood_us)
-            self._requests.stood_still(stood_us)
+            self._requests.discount_standstill(stood_us)
 
     def receive(self, bursts: Sequence[Burst], now_us: int) -> None:
         self._look_at_clock(now_us)
@@ -230,7 +231,7 @@ class Joining:
             for row, header in zip(burst.data, headers(burst.data), strict=True):
                 if (
                     int(header["first"]) & 15 == Kind.CONTROL
-                    and self._requests.answered(int(header["seq"]), now_us) is not None
+                    and self._requests.take_answer(int(header["seq"]), now_us) is not None
                 ):
                     self._heard_us = now_us
                     try:
@@ -261,21 +262,19 @@ class Joining:
 
     @property
     def has_more(self) -> bool:
-        """Nothing is held back: `transmit` gives all that there is."""
+        """Always False: `transmit` holds nothing back."""
         return False
 
     def may_gather(self) -> int:
-        """How many datagrams may wait for us: none, the answer is urgent."""
+        """How many datagrams may wait unread: none, because answers are urgent."""
         return 0
 
     def doubts(self, now_us: int) -> bool:
-        """Whether to tell us of hosts that refuse: no, a parameter server that is not there may be started until our time
-        is up.
-        """
+        """Always False: the owner need not report ICMP refusals, because the parameter server may still be started."""
         return False
 
     def ports_closed(self, addresses: Collection[Address], now_us: int) -> None:
-        """See `doubts`."""
+        """Ignored, see `doubts`."""
 
     def next_timer_us(self) -> int | None:
         has_answered = self.waiting_for is not None
@@ -290,7 +289,9 @@ class Joining:
             return
         silent_us = now_us - self._heard_us
         longest_us = GONE_US if now_us >= self._deadline_us else self._server_timeout_us
-        if self.waiting_for is not None and silent_us > longest_us:  # which it knows of, others may be there by now
+        if (
+            self.waiting_for is not None and silent_us > longest_us
+        ):  # a silent server's list of missing ranks is outdated
             host, port = self.server
             self.error = ParameterServerLostError(
                 f"the parameter server at {host}:{port} has not answered for {silent_us / 1e6:.1f} s"

@@ -1,17 +1,17 @@
-"""Whether this process itself did not run: what others did not say meanwhile is no silence of theirs. (protocol section 11)
+"""Detects a standstill: time in which this process itself did not run. (protocol section 11)
 
-A process that was stopped, or a thread that another one kept from running, finds its own timer late when it goes on.
-Until then it has neither asked anybody nor read what came. So whoever waits for others does not count that time.
+A process that was stopped, or whose thread was kept from running, finds its own timer late when it goes on. In the
+meantime it has neither sent requests nor read answers, so time-outs for other parties do not count that time.
 """
 
-LATE_US = 1_000_000  # no busy host keeps a timer waiting for so long
+LATE_US = 1_000_000  # a timer that is later than this is not explained by a busy host
 
 
 def stood_still_us(due_us: int | None, now_us: int) -> int:
-    """For how long this process has not run. Args: due_us: when its own next timer was due; None: it had none."""
+    """For how long this process has not run. Args: due_us: when its next timer was due; None: it had none."""
     late_us = 0 if due_us is None else now_us - due_us
     return late_us if late_us >= LATE_US else 0
 
 
-def words(stood_us: int) -> str:
+def describe_standstill(stood_us: int) -> str:
     return f"this process did not run for {stood_us / 1e6:.1f} s"

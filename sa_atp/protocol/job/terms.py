@@ -1,4 +1,4 @@
-"""What all ranks of a job must say alike when they ask to join, and where they differ. (protocol section 7.1)"""
+"""The terms on which all ranks of a job must agree when they join, and their differences. (protocol section 7.1)"""
 
 import hashlib
 import json
@@ -7,18 +7,18 @@ from collections.abc import Mapping, Sequence
 from sa_atp.basics.errors import UserError
 from sa_atp.protocol.job.errors import describe_ranks
 from sa_atp.protocol.packets.control import LONGEST_STATED_NAME, LONGEST_STATED_VALUE, MOST_STATED, MOST_STATED_BYTES
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 
 Stated = Mapping[str, str]
 Value = str | int | float | bool | None
 NOTHING = "not stated"
-OWN_NAMES = ("world_size", "micro_batches", "help", "seats")  # of what every rank states, under fields of their own
+OWN_NAMES = ("world_size", "micro_batches", "help", "seats")  # terms that every rank states, in fields of Join
 
 
 def stated(values: Mapping[str, Value]) -> dict[str, str]:
-    """What a program states, as it travels. Text that is too long for that is cut, and ends with its digest.
+    """A program's own terms, as they travel. Text that is too long is cut, and ends with its digest.
 
-    Raises: UserError: names or values that cannot be stated.
+    Raises: UserError: a name or value is not allowed.
     """
     found: dict[str, str] = {}
     for name, value in values.items():
@@ -53,22 +53,24 @@ def _short(text: str) -> str:
     return f"{text[: LONGEST_STATED_VALUE - len(digest) - 4]}... {digest}"
 
 
-def terms(world_size: int, micro_batches: int, help_mode: HelpMode, seats: int, agree: Stated) -> dict[str, str]:
-    """Everything that ranks must say alike: name and value."""
-    own = (str(world_size), str(micro_batches), ascii(help_mode.value), str(seats))
-    # what a rank states besides can never stand for these, whatever a packet says
+def terms(world_size: int, micro_batches: int, help_grade: HelpGrade, seats: int, agree: Stated) -> dict[str, str]:
+    """All terms of a rank, by name."""
+    own = (str(world_size), str(micro_batches), ascii(help_grade.value), str(seats))
+    # last, so that a forged packet's own terms cannot replace these
     return {**agree, **dict(zip(OWN_NAMES, own, strict=True))}
 
 
 def difference(theirs: Stated, rank: int, ours: Stated, others: Sequence[int]) -> str | None:
-    """In words: where the terms of a rank that asks are not those of the ranks that are there; None: nowhere."""
+    """Describes the differences between the terms of a rank that asks and of those that have joined; None: there are
+    none.
+    """
     differing = [name for name in {**ours, **theirs} if theirs.get(name) != ours.get(name)]
-    # what an answer has no room for is its end: a table's own name stands before those of its entries
+    # sorted, because answers are cut at the end: a table's name comes before the names of its entries
     names = sorted(differing, key=lambda name: (OWN_NAMES.index(name) if name in OWN_NAMES else len(OWN_NAMES), name))
     if not differing:
         return None
     there = [other for other in others if other != rank] or [rank]
-    whose = describe_ranks(there) + (", who is there already" if there == [rank] else "")
+    whose = describe_ranks(there) + (", which has joined already" if there == [rank] else "")
     found = ", ".join(
         f"{name} is {theirs.get(name, NOTHING)} for rank {rank} and {ours.get(name, NOTHING)} for {whose}"
         for name in names

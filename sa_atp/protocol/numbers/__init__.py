@@ -1,1 +1,1 @@
-"""Values on their way into packets and back: scaling, quantisation, and the layout of fragments. Pure."""
+"""Conversion of values to the integers of packets and back: scaling, quantisation, layout of fragments. Pure."""

@@ -1,11 +1,11 @@
-"""How an operation's values are cut into chunks and fragments, and what numbers those get. (protocol section 5.1)
+"""The cut of an operation's values into chunks and fragments, and their sequence numbers. (protocol section 5.1)
 
 An operation owns a contiguous range of sequence numbers, the same on every rank, laid out as
 
     | scale 0 | data 0 | scale 1 | data 1 |
 
-`data` has one fragment for each packet's worth of values; `scale` has the fragments in which exponents are gathered. The
-second pair serves chunks that are done again. Numbers that are not needed are skipped; they cost nothing.
+`data` has one fragment for each packet's worth of values; `scale` has the fragments in which exponents are gathered.
+The second pair serves chunks that are summed again. Unused numbers are skipped at no cost.
 """
 
 from collections.abc import Iterator
@@ -23,13 +23,13 @@ CHUNK_VALUES = 16384  # values that share an exponent
 
 
 class Run(NamedTuple):
-    """Consecutive fragments that belong together: of one chunk, or one scale fragment, in one attempt."""
+    """Consecutive data fragments of one chunk in one attempt, or one scale fragment."""
 
-    first: int  # places in the operation
+    first: int  # position in the operation
     end: int
     attempt: int
-    chunk: int  # of data; -1 for a scale fragment
-    fragment: int  # place of the first among the data fragments, or among the scale fragments
+    chunk: int  # -1 for a scale fragment
+    fragment: int  # position of the first among the data fragments, or among the scale fragments
 
     def __len__(self) -> int:
         return self.end - self.first
@@ -37,7 +37,7 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """The cut of `values` values into packets of `lanes` lanes, where bitmaps have bits for `contributions`."""
+    """The cut of `values` values into packets of `lanes` lanes, with bitmaps of `contributions` bits."""
 
     values: int
     lanes: int
@@ -102,16 +102,16 @@ class Plan:
         return chunk // self.chunks_per_scale_fragment
 
     def scale_place(self, chunk: int) -> tuple[int, Indices, Numbers]:
-        """(scale fragment, lanes, shifts): contribution c's code is in lane lanes[c], shifts[c] bits up.
+        """(scale fragment, lanes, shifts): contribution c's code is in lane lanes[c], shifted left by shifts[c] bits.
 
-        The codes of a chunk lie side by side, and those of the next chunks above them. Where there are fewer lanes than
-        contributions, those that find no lane lie above the first ones.
+        The codes of a chunk are in neighbouring lanes, those of the next chunks in higher bits of the same lanes. With
+        fewer lanes than contributions, the codes that find no lane are in higher bits of the first lanes.
         """
         fragment, within = divmod(chunk, self.chunks_per_scale_fragment)
         return fragment, *_code_places(within, self.lanes, self.contributions)
 
     def chunks_of_scale(self, fragment: int) -> range:
-        """Those whose exponents are gathered in a scale fragment."""
+        """The chunks whose exponents are gathered in a scale fragment."""
         first = fragment * self.chunks_per_scale_fragment
         return range(first, min(first + self.chunks_per_scale_fragment, self.chunks))
 
@@ -132,7 +132,10 @@ class Plan:
 
 @lru_cache
 def _code_places(within: int, lanes: int, contributions: int) -> tuple[Indices, Numbers]:
-    """Lanes and shifts of a chunk's codes, see `Plan.scale_place`. Args: within: the chunk's place in its fragment."""
+    """Lanes and shifts of a chunk's codes, see `Plan.scale_place`.
+
+    Args: within: the chunk's position in its fragment.
+    """
     group, position = divmod(within, CODES_PER_LANE)
     row, lane = np.divmod(np.arange(contributions), min(lanes, contributions))
     places = group * contributions + lane, (position + row) * CODE_BITS
@@ -143,5 +146,5 @@ def _code_places(within: int, lanes: int, contributions: int) -> tuple[Indices, 
 
 @lru_cache(maxsize=1024)
 def plan_of(values: int, lanes: int, contributions: int = CONTRIBUTION_BITS) -> Plan:
-    """The plan; operations of one size share it, with all that has been worked out of it."""
+    """The plan of an operation; operations of one size share it, with its cached properties."""
     return Plan(values, lanes, contributions)

@@ -1,8 +1,8 @@
 """float32 to int32 and back, by a power of two. (protocol section 6.1)
 
 Scaling by a power of two is exact, so the only error is the rounding of each contribution to an integer: at most half a
-unit, 2**-(e+1), for each; the sum of n contributions is off by at most n * 2**-(e+1), and not at all where every x * 2**e
-is an integer. Sums of integers do not depend on their order or grouping.
+unit, 2**-(e+1), for each; the sum of n contributions is off by at most n * 2**-(e+1), and not at all where every x *
+2**e is an integer. Sums of integers do not depend on their order or grouping.
 """
 
 from collections.abc import Sequence
@@ -17,8 +17,9 @@ def quantise(parts: Sequence[Values], exponent: int, contributions: int, out: In
     """Rounds each part to integers and writes their sum.
 
     Args:
-        parts: one float32[n] for each contribution that goes into this packet. They are rounded one by one, so that it
-            makes no difference which worker adds up which contributions.
+        parts: one float32[n] for each contribution in this packet. They are rounded one by one, so that the sum does
+            not
+            depend on which worker computed which contribution.
         exponent: every value is multiplied by 2**exponent.
         contributions: how many contributions the complete sum will have; decides the limit of each value.
         out: int32[n], or more: lanes beyond n are set to zero.
@@ -49,12 +50,11 @@ def quantise(parts: Sequence[Values], exponent: int, contributions: int, out: In
 
 
 def dequantise(sums: Integers, exponent: int, out: Values) -> None:
-    """Writes the values that integers stand for.
+    """Converts sums back to values, sums / 2**exponent.
 
-    Args:
-        sums: as many as there are values.
-        out: the values. An integer beyond 2**24 is rounded to the nearest float32; the scaling is exact. A sum that
-            float32 cannot hold becomes infinite, as it does in float32 arithmetic.
+    Args: out: float32, as long as `sums`. An integer beyond 2**24 is rounded to the nearest float32; the scaling is
+        exact.
+        A value that float32 cannot hold becomes infinite.
     """
     with np.errstate(over="ignore"):
         np.multiply(sums, np.float64(2.0**-exponent), out=out, casting="unsafe")
@@ -68,12 +68,12 @@ def largest(sums: Integers) -> int:
 
 
 def poisoned(largest_value: int) -> bool:
-    """True if a sum with this largest absolute value has a poisoned lane."""
+    """Whether a sum with this largest absolute value has a poisoned lane."""
     return largest_value >= SUM_LIMIT
 
 
 def saturating_add(sums: Integers, more: Integers) -> Integers:
-    """Addition that stops at the ends of the range, as the switch adds."""
+    """Addition that saturates at the ends of int32, as in the switch."""
     wide = sums.astype(np.int64) + more
     np.clip(wide, -(1 << 31), (1 << 31) - 1, out=wide)
     narrow: Integers = wide.astype(np.int32)

@@ -1,17 +1,17 @@
-"""Which power of two a chunk is scaled by, so that all workers agree without asking. (protocol section 6)
+"""The power of two by which a chunk is scaled, chosen alike by all workers. (protocol section 6)
 
 A chunk of values is sent as integers q = round(x * 2**e). All contributions to a sum must use the same exponent e, and
 the sum must not overflow. Two ways lead to e:
 
-  history   after a sum has come back, everyone knows it, so everyone derives the same exponent for the same chunk of the
-            next step from it (delayed scaling). Costs nothing, and is usually right.
+  history   all workers have the last sum of a chunk, and derive the same exponent for its next sum from it (delayed
+            scaling). This costs nothing, and is usually right.
   gather    without history, or when history was wrong, each contribution first sends the magnitude of its values in a
-            *scale fragment*: contribution c writes into lane c, everyone else writes zero there, so the sum is the list
-            of all magnitudes. Costs one round trip, and is exact.
+            *scale fragment*: contribution c writes into lane c, all others write zero there, so the sum is the list of
+            all magnitudes. This costs one round trip, and is exact.
 
-History is wrong when a value does not fit (its sender *poisons* the lane, which everyone sees in the sum), or when the sum
-came out so small that its rounding error would show. The chunk is then done again with a gathered exponent: once, since
-that one fits by construction.
+History is wrong when a value does not fit (its sender *poisons* the lane, which all see in the sum), or when the sum is
+so small that its rounding error would matter. The chunk is then summed again with a gathered exponent: once, since that
+one fits by construction.
 """
 
 from dataclasses import dataclass
@@ -21,21 +21,21 @@ import numpy as np
 
 from sa_atp.basics.arrays import Values
 
-SUM_BITS = 30  # |sum| < 2**30; the bit above it is what makes a poisoned lane recognisable
+SUM_BITS = 30  # |sum| < 2**30; the bit above marks a poisoned lane
 SUM_LIMIT = 1 << SUM_BITS
-POISON = -(1 << 31)  # plus anything honest it stays at or below -SUM_LIMIT, and saturation keeps it there
+POISON = -(1 << 31)  # stays at or below -SUM_LIMIT whatever valid contributions are added; addition saturates
 
 MIN_EXPONENT, MAX_EXPONENT = -126, 127  # the header has 8 signed bits; 2.0**127 is still a float32
 
-# Headroom of delayed scaling: from one step to the next a contribution may grow to 2**3 times the previous sum's largest
-# value before the chunk has to be done again.
+# Headroom of delayed scaling: from one step to the next a contribution may grow to 2**3 times the previous sum's
+# largest value before the chunk has to be summed again.
 HEADROOM_BITS = 3
 
-# A sum that has lost so many bits against what its exponent was chosen for is done again with a gathered exponent, so
-# that a chunk whose values shrink does not drown in rounding errors.
+# A sum with so many bits fewer than its exponent was chosen for is done again with a gathered exponent, so that
+# shrinking values do not drown in rounding errors.
 COARSE_BITS = 7
 
-# After a gather that did not help (contributions cancel one another), so many steps pass before the next attempt.
+# Steps between two gathers for a coarse sum, after one that did not help (contributions cancel one another).
 PATIENCE = 16
 
 # Magnitude codes of a scale fragment: the biased exponent of the largest absolute value, as in IEEE 754.
@@ -47,7 +47,7 @@ CODES_PER_LANE = 3  # 24 bits, far below SUM_LIMIT
 
 @lru_cache
 def limit_bits(contributions: int) -> int:
-    """b such that |q| < 2**b for each contribution keeps the sum of all of them below SUM_LIMIT."""
+    """The b for which contributions with |q| < 2**b have a sum below SUM_LIMIT."""
     return SUM_BITS - max(contributions - 1, 0).bit_length()
 
 
@@ -83,19 +83,22 @@ def target_bits(contributions: int) -> int:
 
 @dataclass(slots=True)
 class ChunkHistory:
-    """What everyone remembers of one chunk: made by a gather, updated by every accepted sum."""
+    """Every worker's memory of one chunk: made by a gather, updated by every accepted sum."""
 
     exponent: int  # for the next step
     finest: int  # the last gathered exponent: the contributions' own magnitude does not allow more
     patience: int = 0  # steps until a coarse sum is worth another gather
 
     def too_coarse(self, used: int, largest: int, contributions: int) -> bool:
-        """True if a sum with this largest absolute value should be done again with a gathered exponent."""
+        """Whether a sum with this largest absolute value should be done again with a gathered exponent."""
         lost = target_bits(contributions) - largest.bit_length()
         return lost > COARSE_BITS and used < MAX_EXPONENT and self.patience == 0
 
     def after_sum(self, used: int, largest: int, contributions: int) -> None:
-        """An accepted sum at exponent `used`, whose largest absolute value is `largest` quantised units."""
+        """Learns from an accepted sum.
+
+        Args: used: its exponent; largest: its largest absolute value, in quantised units.
+        """
         self.patience = max(0, self.patience - 1)
         if largest:
             wanted = used + target_bits(contributions) - largest.bit_length()
@@ -103,7 +106,7 @@ class ChunkHistory:
 
 
 def after_gather(exponent: int, largest: int, contributions: int) -> ChunkHistory:
-    """The history that a sum at a gathered exponent leaves."""
+    """The history after a sum at a gathered exponent."""
     lost = target_bits(contributions) - largest.bit_length() - HEADROOM_BITS
     return ChunkHistory(
         exponent=max(MIN_EXPONENT, exponent - HEADROOM_BITS),

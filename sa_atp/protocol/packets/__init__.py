@@ -1,1 +1,1 @@
-"""Packets as bytes: the header, datagrams in batches, and frames around them. Pure."""
+"""Packets as bytes: header, control messages, batches of datagrams, and Ethernet frames around them. Pure."""

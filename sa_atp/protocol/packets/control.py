@@ -1,9 +1,9 @@
 """Control messages between workers and the parameter server: a header of kind CONTROL and one JSON object. (section 9)
 
-They are few and small, so they are readable rather than dense. Each is a class here, and this is the only place where JSON
-becomes a message or a message JSON: nothing in a datagram is trusted, so whatever does not have a message's fields, within
-the bounds that its types say, is a MalformedError. Which messages there are, protocol section 9.2 says as well; a test
-compares the two.
+They are few and small, so they are readable rather than dense. Each is a class here or in `help_messages`. Only this
+module converts between JSON and messages; it trusts nothing in a datagram, and raises MalformedError for anything
+without a message's fields, or with values beyond the bounds in their types. A test compares the classes with the table
+of protocol section 9.2.
 
     match decode_request(packet):
         case Claim(step=step, begun=begun): ...
@@ -25,7 +25,7 @@ from sa_atp.protocol.packets.message_fields import (
     Checked,
     Contributions,
     Count,
-    HelpMode,
+    HelpGrade,
     Message,
     Microseconds,
     Octet,
@@ -49,19 +49,20 @@ from sa_atp.protocol.packets.spec import (
 )
 
 MAX_BYTES = 1400  # fits in an Ethernet frame with all headers
-# Who is no member gets at most as many bytes as it sent, so questions are as long as their answers. (section 9.1)
+# An answer to a host that is no member is at most as long as the question, so questions are padded. (section 9.1)
 LEAST_REQUEST_BYTES = 64  # room to say that a job has been restarted
-JOIN_BYTES = 548  # room for every answer to a question to join, in a packet that every host of IPv4 takes
+JOIN_BYTES = 548  # room for every answer to a Join, in a packet that every IPv4 host accepts
 LONGEST_NAME = 64  # characters of a job's name
-LONGEST_STATED_NAME, LONGEST_STATED_VALUE = 32, 64  # characters of what a rank states when it joins,
-MOST_STATED, MOST_STATED_BYTES = 24, 800  # ... and how much that is in all, as JSON
+LONGEST_STATED_NAME, LONGEST_STATED_VALUE = 32, 64  # characters of a term that a rank states when it joins
+MOST_STATED, MOST_STATED_BYTES = 24, 800  # number of such terms, and their length in all, as JSON
 
 
 class MalformedError(ValueError):
-    """What arrived is not a message of this protocol."""
+    """A datagram that is not a message of this protocol."""
 
 
-# --- from a worker, or whoever asks, to the parameter server --------------------------------------------------------------
+# --- from workers, and tools, to the parameter server
+# ---------------------------------------------------------------------
 
 
 class Join(Message, frozen=True, tag="join"):
@@ -71,13 +72,13 @@ class Join(Message, frozen=True, tag="join"):
     rank: Rank
     world_size: Ranks
     micro_batches: Contributions
-    help_mode: HelpMode = field(name="grade")
+    help_grade: HelpGrade = field(name="grade")
     incarnation: Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
-    """Tells a worker that was started again from one that repeats its question."""
+    """A random number of this start of the worker: tells a restarted worker from a repeated question."""
     seats: Seats = 0
-    """How many ranks are in a sum, if they are those who come first. (section 10.6)"""
+    """The sum is that of the first so many ranks; 0: of all ranks. (section 10.6)"""
     mtu: Annotated[int, Meta(ge=LEAST_MTU, le=MOST_MTU)] = MOST_MTU
-    """What the way from this rank carries, in bytes of an IP packet, as far as its host knows."""
+    """MTU of the path from this rank, in bytes of an IP packet, as far as its host knows."""
     agree: Annotated[
         dict[
             Annotated[str, Meta(min_length=1, max_length=LONGEST_STATED_NAME)],
@@ -85,35 +86,35 @@ class Join(Message, frozen=True, tag="join"):
         ],
         Meta(max_length=MOST_STATED),
     ] = field(default_factory=dict)
-    """What else the program states, by name: every rank must state the same."""
+    """Other terms that the program states, by name: every rank must state the same."""
 
     def __post_init__(self) -> None:
         if self.seats > self.world_size:
             raise ValueError("seats must be at most world_size")
         if (self.seats or self.world_size) * self.micro_batches > MOST_CONTRIBUTIONS:
             raise ValueError(f"world_size (or seats) times micro_batches must be at most {MOST_CONTRIBUTIONS}")
-        if self.seats and self.help_mode is not HelpMode.NONE:
+        if self.seats and self.help_grade is not HelpGrade.NONE:
             raise ValueError("seats and help do not go together")
         if self.rank >= self.world_size:
             raise ValueError(f"rank must be an integer from 0 to {self.world_size - 1}")
 
 
 class Alive(Message, frozen=True, tag="alive"):
-    """A sign of life, and how far its sender is. (section 7.4)"""
+    """A sign of life with the worker's progress. (section 7.4)"""
 
     oldest: Seq
-    """No result before this one will be asked for by this rank."""
+    """The oldest result that this rank may still ask for."""
     waiting: bool = False
-    """It has sums under way; the oldest of them is described by the next three. (section 7.5)"""
+    """Whether sums are under way; the next three fields describe the oldest of them. (section 7.5)"""
     operation: Count | None = None
     values: Annotated[int, Meta(ge=1, le=1 << 40)] | None = None
     first: Seq | None = None
     predicted: bool = False
-    """Its scale follows from an earlier sum with its key. (section 6.2)"""
+    """Whether its scale follows from an earlier sum with its key. (section 6.2)"""
     given: Bitmap = 0
-    """Contributions to it that have been handed to the transport; to tell people why a job is stuck."""
+    """Contributions to it that the program has handed to the transport; for the diagnosis of a stuck job."""
     held: Bitmap | None = None
-    """Contributions that the switch held when it was last asked; likewise."""
+    """Contributions that the switch held at the last probe; likewise."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -122,89 +123,90 @@ class Alive(Message, frozen=True, tag="alive"):
 
 
 class Leave(Message, frozen=True, tag="leave"):
-    """I will contribute no more."""
+    """The sender will contribute no more."""
 
     oldest: Seq
 
 
 class ReportNotFinite(Message, frozen=True, tag="not_finite"):
-    """I cannot go on; tell all that a sum has NaN or infinity in it. (section 7.4)"""
+    """The sender gives up, because a sum has NaN or infinity in it; tells all ranks. (section 7.4)"""
 
     operation: Count
     ranks: list[Rank]
-    """Who contributed it."""
+    """The ranks that contributed such values."""
     values: tuple[Count, Count]
-    """Where: between these, the first and the last."""
+    """The first and the last value of the range in which they are."""
 
 
 class ReportChanged(Message, frozen=True, tag="changed"):
-    """I cannot go on; tell all that values do not fit what was told of them, twice. (section 6.3)"""
+    """The sender gives up, because values exceeded their announced magnitude twice; tells all ranks. (section 6.3)"""
 
     operation: Count
     ranks: list[Rank]
-    """Whose they are."""
+    """The ranks that contributed such values."""
     values: tuple[Count, Count]
-    """Where: between these, the first and the last."""
+    """The first and the last value of the range in which they are."""
 
 
 class ReportTimeout(Message, frozen=True, tag="timed_out"):
-    """I cannot go on; tell all that there was no result for longer than the bound. (section 7.4)"""
+    """The sender gives up, because there was no result for longer than the bound; tells all ranks. (section 7.4)"""
 
     operation: Count
-    """The oldest that waits."""
+    """The oldest one under way."""
     waited_us: Microseconds
     switch: Text | None = None
-    """The switch's address, if its host says that nobody has that port any more."""
+    """The switch's address, if its host reports that port closed."""
 
 
 Report = ReportNotFinite | ReportChanged | ReportTimeout
 
 
 class ReportNarrow(Message, frozen=True, tag="narrow"):
-    """I cannot go on; tell all that my packets do not leave, because a way does not carry them any more. (section 7.4)"""
+    """The sender gives up, because the MTU of its path has become too small; tells all ranks. (section 7.4)"""
 
     needed: Annotated[int, Meta(ge=1, le=MOST_MTU)]
-    """Bytes of an IP packet."""
+    """Bytes of an IP packet of the job."""
     mtu: Annotated[int, Meta(ge=0, le=MOST_MTU)]
-    """What the way carries."""
+    """MTU of the path now."""
     to: Annotated[str, Meta(max_length=21)]
     """HOST:PORT."""
 
 
 class Fetch(Message, frozen=True, tag="fetch"):
-    """Send me these results, as far as you have them. (section 5.7)"""
+    """Asks for results, as far as the parameter server has them. (section 5.7)"""
 
     first: Seq
     count: Annotated[int, Meta(ge=1, le=MAX_FETCH)]
 
 
 class TakeSeat(Message, frozen=True, tag="seat"):
-    """I have computed my gradient: am I in this step's sum? (section 10.6)"""
+    """Asks for a seat in a step's sum, once the gradient is computed. (section 10.6)"""
 
     step: Count
 
 
 class AskStats(Message, frozen=True, tag="stats"):
-    """What has the job counted?"""
+    """Asks for the job's counters."""
 
 
 class Describe(Message, frozen=True, tag="describe"):
-    """What jobs are there? From anybody on the server's host or on a worker's. (section 9.3)"""
+    """Asks which jobs there are, and for their state; for tools on the server's host or a worker's. (section 9.3)"""
 
     job: Octet
     rank: Annotated[int, Meta(ge=0, le=MOST_RANKS)]
     pad: str = ""
-    """As long as the longest answer, so that a forged question makes nobody send more than its forger did."""
+    """Makes the question as long as the longest answer, so that a forged question is not amplified."""
 
 
 Request = Join | Alive | Leave | Report | ReportNarrow | Fetch | Claim | Offer | Idle | TakeSeat | AskStats | Describe
 
 
-# --- from the parameter server --------------------------------------------------------------------------------------------
+# --- from the parameter server
+# --------------------------------------------------------------------------------------------
 
 
 class Welcome(Message, frozen=True, tag="welcome"):
-    """The job runs, and this is your place in it."""
+    """Admits a rank to a job that runs, with everything that it must know to take part."""
 
     job: Octet
     epoch: Octet
@@ -216,19 +218,19 @@ class Welcome(Message, frozen=True, tag="welcome"):
     slot_count: Annotated[int, Meta(ge=1, le=MOST_SLOTS)]
     first_seq: Seq
     data_ip: Annotated[str, Meta(max_length=15)]
-    """Where contributions go; empty: to the parameter server, because the switch is on the way to it."""
+    """The address for contributions; empty: the parameter server's own, with the switch on the way to it."""
     data_port: Port
     alive_every_us: Annotated[int, Meta(ge=1_000, le=60_000_000)]
-    help_mode: HelpMode = field(name="grade")
+    help_grade: HelpGrade = field(name="grade")
     levels: Annotated[int, Meta(ge=0, le=8)]
-    """Switches that aggregate between a worker and the parameter server; 0: it sums alone."""
+    """Switches that aggregate between a worker and the parameter server; 0: the parameter server sums alone."""
     leaf_ranks: Bitmap
-    """Ranks below the same leaf."""
+    """Ranks below the same leaf as the receiver."""
     seats: Seats = 0
     contribution_bits: Annotated[int, Meta(ge=1, le=MOST_CONTRIBUTIONS)] = field(
         default=CONTRIBUTION_BITS, name="contributions"
     )
-    """How many contributions the bitmaps of packets have bits for."""
+    """Bits in the bitmaps of packets."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -242,19 +244,20 @@ class Welcome(Message, frozen=True, tag="welcome"):
 
 
 class Waiting(Message, frozen=True, tag="waiting"):
-    """Not all have joined, or the switches do not know the job yet."""
+    """Answers a Join while ranks are missing, or the switches do not know the job yet."""
 
     missing: list[Rank]
+    """Ranks that have not joined."""
     refusal: Annotated[str, Meta(max_length=MAX_BYTES)] | None = None
-    """Why the switches did not take the job the last time."""
+    """Why the switches last refused the job."""
     occupied: Text | None = None
-    """Where another worker has this rank, and was heard of a short while ago."""
+    """Address of another worker that has this rank, and was heard of recently."""
     differs: Text | None = None
-    """Why a rank that is missing was refused: it does not say the same as those who are there."""
+    """Why a missing rank was refused: its terms differ from those of the ranks that have joined."""
 
 
 class Refused(Message, frozen=True, tag="refused"):
-    """The request makes no sense, or cannot be granted."""
+    """Refuses a request that makes no sense, or cannot be granted."""
 
     reason: Annotated[str, Meta(max_length=MAX_BYTES)]
 
@@ -263,73 +266,76 @@ class Progress(Message, frozen=True, tag="alive"):
     """Answers a sign of life."""
 
     passed: Seq
-    """Every rank has passed what is before it."""
+    """Every rank has all results before this one."""
     ahead: Seq | None = None
-    """Some rank has: what is before it is complete. None: not said."""
+    """Some rank has all results before this one, so they are complete. None: not known."""
 
 
 class Left(Message, frozen=True, tag="left"):
-    """You have left the job."""
+    """Answers Leave, once no other rank needs the sums of the one that leaves."""
 
 
 class Seated(Message, frozen=True, tag="seated"):
-    """You are in the sum, with the contributions of this seat."""
+    """Answers TakeSeat: the rank is in the sum, with the contributions of this seat."""
 
     seat: Rank
 
 
 class Taken(Message, frozen=True, tag="taken"):
-    """You are not in the sum: all seats are others'."""
+    """Answers TakeSeat: all seats are taken, and the rank is not in the sum."""
 
 
 class Recall(Message, frozen=True, tag="recall"):
-    """Send me these results, which you have and I missed. Sent once."""
+    """Asks a worker for results that it has and the parameter server missed. Sent once."""
 
     first: Seq
     count: Annotated[int, Meta(ge=1, le=MAX_FETCH)]
 
 
 class Failure(Message, frozen=True, tag="failed"):
-    """The job has failed: told to everybody at once, then in answer to anything."""
+    """Says that the job has failed: sent to every member at once, then in answer to any request."""
 
     reason: Annotated[str, Meta(max_length=32)]
     """lost, restarted, mismatch, not_finite, changed, timed_out, narrow, refused, or a later version's."""
     ranks: list[Rank] = field(default_factory=list)
     detail: Annotated[str, Meta(max_length=MAX_BYTES)] = ""
     operation: Count | None = None
-    """This and the next three: as a rank has reported them."""
+    """The operation, and in the next three fields its values, waiting time and switch, as a rank reported them."""
     values: tuple[Count, Count] | None = None
     waited_us: Microseconds | None = None
     switch: Text | None = None
     unheard: Text | None = None
-    """Of a time-out: the switch's address, where no rank has had an answer of it."""
+    """After a time-out: the switch's address, if it has answered no rank."""
 
 
 class FailureSummary(Checked, frozen=True, kw_only=True):
+    """A failure, as a Description has it."""
+
     reason: str
     ranks: Bitmap
     detail: str
 
 
 class MemberStatus(Checked, frozen=True, array_like=True):
-    """A worker as the parameter server sees it; a list without names, because every byte counts."""
+    """A worker as the parameter server sees it; on the wire a list without names, because every byte counts."""
 
     rank: Rank
     ip: str
     port: Port
     heard_ms: int
-    """Since it was last heard of."""
+    """Time since it was last heard of."""
     still_ms: int
-    """Since it last made progress, or joined."""
+    """Time since it last made progress, or joined."""
     ahead: int | None
-    """Its oldest fragment that has no result, counted from the oldest of all; None: it has not said yet."""
+    """Its oldest fragment without a result, counted from the oldest of all ranks; None: not reported yet."""
     waiting: bool
-    """It has sums under way."""
+    """Whether it has sums under way."""
     given: Bitmap
-    """Contributions to the oldest of these sums that it has handed to its transport."""
+    """Contributions to the oldest of these sums that the program has handed to its transport."""
     held: Bitmap | None
-    """Contributions that the switch held of its oldest fragment when it was last asked; None: not asked."""
+    """Contributions to its oldest fragment that the switch held at the last probe; None: not probed."""
     left: bool
+    """Whether it has left the job."""
 
     @property
     def address(self) -> tuple[str, int]:
@@ -337,10 +343,10 @@ class MemberStatus(Checked, frozen=True, array_like=True):
 
 
 class Description(Message, frozen=True, tag="description"):
-    """One job, and as many of its members as fit."""
+    """Answers Describe: one job, and as many of its members as fit."""
 
     job: Octet | None = None
-    """None: there is none with this number, or a higher one."""
+    """None: no job has this number, or a higher one."""
     name: Annotated[str, Meta(max_length=LONGEST_NAME)] = ""
     epoch: Octet = 0
     state: Annotated[str, Meta(max_length=32)] = ""
@@ -352,22 +358,22 @@ class Description(Message, frozen=True, tag="description"):
     failure: FailureSummary | None = None
     members: list[MemberStatus] = field(default_factory=list)
     switch: Annotated[str, Meta(max_length=21)] = ""
-    """Where contributions go, HOST:PORT; empty: to the parameter server, with the switch on the way."""
+    """The address for contributions, HOST:PORT; empty: the parameter server's own, with the switch on the way."""
     next: tuple[Octet, Annotated[int, Meta(ge=0, le=MOST_RANKS)]] | None = None
-    """Job and rank to ask for the rest; None: that was all."""
+    """Job and rank of the next question; None: that was all."""
 
 
 class JobCounters(Struct):
-    """What the parameter server counts of a job while it goes on. (section 8)"""
+    """The parameter server's counters of a running job. (section 8)"""
 
     results_kept: int = 0
-    """Sums that a switch finished."""
+    """Fragments whose sum a switch finished."""
     finished_here: int = 0
-    """Sums that the parameter server finished."""
+    """Fragments whose sum the parameter server finished."""
     added: int = 0
-    """Packets added here: collisions, partial sums, hand-overs."""
+    """Packets added by the parameter server: collisions, partial sums, hand-overs."""
     duplicates: int = 0
-    """Contributions and results that were there already, or are not needed any more."""
+    """Contributions and results that had arrived before, or are no longer needed."""
     overlaps: int = 0
     probes: int = 0
     served: int = 0
@@ -377,13 +383,13 @@ class JobCounters(Struct):
     stale: int = 0
     beyond: int = 0
     questions: int = 0
-    """About help, answered by the ledger; an answer that is repeated does not count again."""
+    """Questions about help that the ledger answered, repetitions not counted."""
 
 
-class JobStats(  # type: ignore[misc]  # what is told does not change any more, though what is counted does
+class JobStats(  # type: ignore[misc]  # a frozen copy of counters that change
     JobCounters, Message, frozen=True, tag="stats", omit_defaults=False
 ):
-    """... as it tells them, and what the ledger of help has counted."""
+    """Answers AskStats: the counters, and those of the ledger of help."""
 
     helped_micro_batches: int = 0
     backups: int = 0
@@ -409,7 +415,8 @@ Reply = (
 )
 
 
-# --- bytes ----------------------------------------------------------------------------------------------------------------
+# --- bytes
+# ----------------------------------------------------------------------------------------------------------------
 
 M = TypeVar("M")
 _requests: msgspec.json.Decoder[Request] = msgspec.json.Decoder(Request)
@@ -417,9 +424,9 @@ _replies: msgspec.json.Decoder[Reply] = msgspec.json.Decoder(Reply)
 
 
 def encode(message: Message, *, request: int, job: int = 0, epoch: int = 0, reply: bool = False) -> bytes:
-    """One datagram. Requests that are shorter than answers may be have spaces behind their body.
+    """A message as one datagram. Short requests are padded with spaces to the length that answers may need.
 
-    Args: request: number by which the reply is recognised, 32 bits; 0 where none is expected.
+    Args: request: number by which the reply is recognised, 32 bits; 0: no reply is expected.
     """
     body = msgspec.json.encode(message)
     if not reply:
@@ -431,17 +438,17 @@ def encode(message: Message, *, request: int, job: int = 0, epoch: int = 0, repl
 
 
 def least_bytes(request: Message) -> int:
-    """How long a request must be: a question to join as long as its way carries, if that is less than JOIN_BYTES."""
+    """The least length of a request; for a Join, JOIN_BYTES or as much as its path carries."""
     return min(JOIN_BYTES, request.mtu - IP_UDP_BYTES) if isinstance(request, Join) else LEAST_REQUEST_BYTES
 
 
 def decode_request(packet: bytes) -> Request:
-    """What a control packet asks, whose header has been checked. Raises: MalformedError."""
+    """The request in a control packet whose header has been checked. Raises: MalformedError."""
     return _decode(_requests, packet)
 
 
 def decode_reply(packet: bytes) -> Reply:
-    """What the parameter server says in a control packet, whose header has been checked. Raises: MalformedError."""
+    """The parameter server's reply in a control packet whose header has been checked. Raises: MalformedError."""
     return _decode(_replies, packet)
 
 
@@ -457,12 +464,12 @@ def _decode(decoder: msgspec.json.Decoder[M], packet: bytes) -> M:
 
 
 def type_of(message: Message) -> str:
-    """What it is called on the wire."""
+    """A message's type as it is named on the wire."""
     return str(message.__struct_config__.tag)
 
 
 def plain(text: str, longest: int = LONGEST_TEXT) -> str:
-    """A text that fits in a control message, whatever is in it: printable ASCII, as JSON no longer than that."""
+    """A text made fit for a control message: printable ASCII, cut to `longest` characters of JSON."""
     clean = "".join(c if c.isascii() and c.isprintable() else "?" for c in text[:longest])
     lengths = itertools.accumulate(2 if c in '"\\' else 1 for c in clean)  # JSON escapes these two
     return clean[: sum(length <= longest for length in lengths)]

@@ -1,4 +1,4 @@
-"""Datagrams in batches: what transport connections take and give, whoever carries them."""
+"""Batches of datagrams, the input and output of connections."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class Burst:
     """Datagrams of one size, from or to one address.
 
     data: uint8[n, size], C-contiguous; a row is the payload of one datagram.
-    urgent: it asks networks to let it go before contributions and results. (protocol section 9)
+    urgent: networks are asked to forward it before contributions and results. (protocol section 9)
     """
 
     address: Address
@@ -24,7 +24,7 @@ class Burst:
 
     @classmethod
     def of(cls, address: Address, payload: bytes) -> "Burst":
-        """A single datagram, which someone waits for: a control message."""
+        """A burst of one urgent datagram: a control message."""
         return cls(address, np.frombuffer(payload, np.uint8).reshape(1, -1), urgent=True)
 
     def __len__(self) -> int:
@@ -32,7 +32,7 @@ class Burst:
 
 
 def merged(bursts: Iterable[Burst]) -> Iterator[Burst]:
-    """The same datagrams in fewer bursts: neighbours with one address and size become one. Costs a copy of those."""
+    """The same datagrams in fewer bursts: neighbours of one address and size are copied into one."""
     run: list[Burst] = []
     for burst in bursts:
         if run and (burst.address != run[0].address or burst.data.shape[1] != run[0].data.shape[1]):

@@ -1,7 +1,4 @@
-"""Answers that are no longer than their questions: nobody can have the server send a third party more than it was sent.
-
-(protocol section 9.1)
-"""
+"""Shortens answers to the length of their questions, so that a forged question is not amplified. (protocol section 9.1)"""
 
 import msgspec
 from msgspec.structs import replace
@@ -11,9 +8,9 @@ from sa_atp.protocol.packets.spec import HEADER_BYTES
 
 
 def fitted(reply: Reply, room: int) -> Reply | None:
-    """As much of an answer as fits into so many bytes, its header among them: texts for people are cut, then lists.
+    """An answer cut to `room` bytes, header included: texts for people are cut first, then lists.
 
-    Returns: None: not even the least of it fits.
+    Returns: None: it cannot be cut enough.
     """
     too_many = HEADER_BYTES + len(msgspec.json.encode(reply)) - room
     if too_many <= 0:
@@ -35,5 +32,5 @@ def fitted(reply: Reply, room: int) -> Reply | None:
 
 
 def _cut(text: str, too_many: int) -> str:
-    """A text without its last bytes, as JSON has them."""
+    """A text without its last `too_many` bytes of JSON."""
     return plain(text, max(0, len(msgspec.json.encode(text)) - 2 - too_many))

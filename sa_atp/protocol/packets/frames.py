@@ -1,7 +1,7 @@
 """UDP datagrams as Ethernet frames and back, in batches.
 
-Whoever connects a pipeline to something that carries only UDP payloads (a socket, the simulator) puts the headers on and
-takes them off here. IPv4 without options, DF set, ECN-capable (ECT(0)), UDP without checksum.
+Sockets and the simulator carry only UDP payloads; a P4 pipeline needs whole frames. IPv4 without options, DF set,
+ECN-capable (ECT(0)), UDP without checksum.
 """
 
 import struct
@@ -18,7 +18,7 @@ HEADERS_BYTES = 14 + 20 + 8
 ECT0 = 2
 CS5 = 0b101000  # DSCP of signalling (RFC 4594): control messages
 UDP = 17  # as protocol of an IPv4 header
-_ADDRESSES = struct.Struct("!IIHHH")  # of an IPv4 header's end and the UDP header's beginning
+_ADDRESSES = struct.Struct("!IIHHH")  # IP addresses, UDP ports and UDP length, which are adjacent
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def checksum(header: bytes) -> int:
 
 @lru_cache(maxsize=4096)
 def headers_for(source: Endpoint, target: Endpoint, payload_bytes: int, *, urgent: bool = False) -> Octets:
-    """The 42 bytes before a payload of this size; read-only. Args: urgent: it should not wait behind data."""
+    """The 42 bytes before a payload of this size; read-only. Args: urgent: networks should forward it before data."""
     udp_bytes = 8 + payload_bytes
     ip = struct.pack(
         "!BBHHHBBHII", 0x45, CS5 << 2 | ECT0 if urgent else ECT0, 20 + udp_bytes, 0, 0x4000, 64, UDP, 0,
@@ -68,7 +68,7 @@ def headers_for(source: Endpoint, target: Endpoint, payload_bytes: int, *, urgen
 
 
 def is_urgent(frame: bytes) -> bool:
-    """Whether a frame with an IPv4 header asks not to wait behind data."""
+    """Whether a frame with an IPv4 header is marked to be forwarded before data."""
     return frame[15] >> 2 == CS5
 
 
@@ -87,7 +87,7 @@ def wrap(payloads: ByteRows, source: Endpoint, target: Endpoint, out: ByteRows |
 
 
 def is_datagram(frames: ByteRows, lengths: Lengths) -> Mask:
-    """True for frames that hold one whole UDP datagram in IPv4 without options."""
+    """bool[n]: whether a frame holds one whole UDP datagram in IPv4 without options."""
     head = frames[:, :HEADERS_BYTES]
     ethernet = (head[:, 12] == 0x08) & (head[:, 13] == 0x00)
     ip = (head[:, 14] == 0x45) & (head[:, 23] == UDP)
@@ -111,7 +111,7 @@ def datagram(frame: bytes) -> tuple[Address, Address, bytes] | None:
 
 
 def flows(frames: ByteRows) -> Words:
-    """Destination IP and port of each frame, as one number (ip << 16 | port)."""
+    """uint64[n]: destination IP and port of each frame, as one number (ip << 16 | port)."""
     ip = frames[:, 30:34].astype(np.uint64)
     port = frames[:, 36:38].astype(np.uint64)
     found = np.zeros(len(frames), np.uint64)
@@ -125,6 +125,6 @@ def address_of(flow: int) -> Address:
 
 
 def source_of(frame: Octets) -> Address:
-    """The source address of a frame that `is_datagram`."""
+    """The source address of a frame for which `is_datagram` is true."""
     ip = int.from_bytes(frame[26:30].tobytes(), "big")
     return ip_text(ip), int(frame[34]) << 8 | int(frame[35])

@@ -1,7 +1,7 @@
 """The SA-ATP header as NumPy sees it, so that a batch of packets is read and written at once. (protocol section 2)
 
-The first 20 bytes are the same in every build: HEADER. Builds with more than 64 contributions have the other words of the
-bitmap behind it, in all packets but control messages: functions that look there are told how many contributions there are.
+The first 20 bytes are the same in every build: HEADER. In builds with more than 64 contributions the other words of the
+bitmap follow it, in all packets but control messages; functions that read them take the number of contributions.
 """
 
 from typing import Any
@@ -44,17 +44,17 @@ def first_byte(kind: Kind) -> int:
 
 
 def header_bytes(contributions: int = CONTRIBUTION_BITS) -> int:
-    """Of a packet that is no control message. Args: contributions: that the build's bitmap has bits for."""
+    """Bytes of the header of a packet that is no control message. Args: contributions: bits of the build's bitmap."""
     return _BITMAP_AT + contributions // 8
 
 
 def size_of(kind: Kind, lanes: int, contributions: int = CONTRIBUTION_BITS) -> int:
-    """Bytes of a packet of this kind, from the header on; control packets have a body of any length."""
+    """Bytes of a packet of this kind, from the header on; for control packets, without their body."""
     return header_bytes(contributions) + (4 * lanes if kind in WITH_LANES else 0)
 
 
 def headers(packets: ByteRows) -> Headers:
-    """The headers of packets of 20 bytes or more, as fields of HEADER: a view."""
+    """The headers of packets of 20 bytes or more: a view with the fields of HEADER."""
     return packets[:, :HEADER_BYTES].view(HEADER)[:, 0]
 
 
@@ -64,7 +64,7 @@ def bitmaps(packets: ByteRows, contributions: int = CONTRIBUTION_BITS) -> Bitmap
 
 
 def words_of(bits: int, contributions: int = CONTRIBUTION_BITS) -> Bitmaps:
-    """A bitmap as packets have it, uint64[words]."""
+    """A bitmap as words, uint64[words]."""
     return np.frombuffer(bits.to_bytes(contributions // 8, "little"), "<u8").astype(np.uint64)
 
 
@@ -98,7 +98,7 @@ def pack(
 
 
 def describe(packet: bytes, contributions: int = CONTRIBUTION_BITS) -> dict[str, Any]:
-    """The fields of one packet by name, for people; raises ValueError for what is not a packet of this build."""
+    """The fields of one packet by name, for people. Raises: ValueError: it is not a packet of this build."""
     if len(packet) < HEADER_BYTES:
         raise ValueError(f"{len(packet)} bytes are too few for a header of {HEADER_BYTES}")
     header = np.frombuffer(packet[:HEADER_BYTES], HEADER)[0]

@@ -1,4 +1,4 @@
-"""Control messages about help: what workers say of their steps, and what the ledger answers. (protocol section 10)"""
+"""Control messages about help: reports and requests of workers, and answers of the ledger. (protocol section 10)"""
 
 from typing import Annotated
 
@@ -7,33 +7,35 @@ from msgspec import Meta, field
 from sa_atp.protocol.packets.message_fields import Bitmap, Count, Message, Microseconds, Rank
 from sa_atp.protocol.packets.spec import MOST_CONTRIBUTIONS
 
-# --- from a worker --------------------------------------------------------------------------------------------------------
+# --- from a worker
+# --------------------------------------------------------------------------------------------------------
 
 
 class AboutStep(Message, frozen=True):
-    """What questions about help have in common: how their sender is."""
+    """Common fields of questions about help: the sender's report of itself."""
 
     step: Count
     took_us: Microseconds = 0
-    """How long one of its micro-batches took, mean of those since it last said so; 0: there was none."""
+    """How long one of its own micro-batches took, as a mean since its last report; 0: there was none."""
     spent_us: Microseconds = 0
-    """For how long it has been in this step; 0: it is not in it yet, or not any more."""
+    """Time since it began the step; 0: it has not begun the step, or is done with it."""
     answer_us: Microseconds = 0
-    """How long answers to its questions take to come; 0: not known."""
+    """How long answers to its questions take; 0: not known."""
     sent_us: Microseconds = 0
-    """How long its whole contribution takes to leave, by the last sum to which it had sent an eighth or more."""
+    """How long its whole contribution takes to leave, from the last sum to which it had sent an eighth or more."""
     weight: Annotated[int, Meta(ge=1, le=1 << 30)] = 1
-    """How much work a micro-batch of its shard is, beside one of another shard; took_us is what one of its own takes."""
+    """Work in a micro-batch of its own shard, in a unit common to all ranks."""
 
 
 class Claim(AboutStep, frozen=True, kw_only=True, tag="claim"):
-    """Of my own shard I have begun so many and hold so many; the rest is yours. May I have more? (section 10.2)"""
+    """Reports progress in the sender's own shard, gives up what it does not hold, and asks for more. (section 10.2)"""
 
     begun: Annotated[int, Meta(ge=0, le=MOST_CONTRIBUTIONS)]
+    """How many micro-batches of its own shard it has begun."""
     held: Annotated[int, Meta(ge=0, le=MOST_CONTRIBUTIONS)]
-    """Its own from the first one on, those that it has begun included."""
+    """How many it holds, from the first on, those that it has begun included."""
     since_us: Microseconds | None = None
-    """For how long it has been at the last one that it has begun; None: that one is done."""
+    """For how long it has computed the last one that it has begun; None: that one is done."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -42,68 +44,73 @@ class Claim(AboutStep, frozen=True, kw_only=True, tag="claim"):
 
 
 class Offer(AboutStep, frozen=True, kw_only=True, tag="ask"):
-    """I have nothing to do: what may I do for others?"""
+    """A leader offers to compute for others."""
 
     missing: Bitmap
-    """Contributions that the sums lack, as far as is known."""
+    """Contributions that its sums lack, as far as it knows."""
     busy_us: Microseconds = 0
-    """For how long the sender is still at what it has to do before."""
+    """For how long its present work will still take."""
     pending: Annotated[int, Meta(ge=0, le=1000)] | None = None
-    """Thousandths of the fragments whose sum is missing."""
+    """Thousandths of the fragments whose sum it lacks; None: not known."""
 
 
 class Idle(AboutStep, frozen=True, kw_only=True, tag="idle"):
-    """I have computed what I held, and send it now."""
+    """Says that the sender has computed all that it held, and sends it now."""
 
 
-# --- from the parameter server --------------------------------------------------------------------------------------------
+# --- from the parameter server
+# --------------------------------------------------------------------------------------------
 
 
 class Revoke(Message, frozen=True, tag="revoke"):
-    """Say how far you are in this step, and leave to others what you need not hold: answered by a Claim. Sent once."""
+    """A revocation: asks an owner for its progress, and to give up what it need not hold. Answered by a Claim; sent
+    once.
+    """
 
     step: Count
     held: Annotated[int, Meta(ge=0, le=MOST_CONTRIBUTIONS)] = 0
-    """What its receiver is thought to hold of its own. Where it holds less and has said so, that answers this as well."""
+    """How much of its own shard the owner is thought to hold. An earlier Claim with less answers the revocation as
+    well.
+    """
 
 
 class AboutHelp(Message, frozen=True):
-    """What answers to Claim, Offer and Idle have in common."""
+    """Common fields of the answers to Claim, Offer and Idle."""
 
     bypass_leaf: bool | None = field(default=None, name="past_leaf")
-    """With two levels: whether data of this step has to pass the leaf. (section 10.5)"""
+    """With two levels: whether the worker's data of this step has to pass its leaf. (section 10.5)"""
     hold: Annotated[int, Meta(ge=0, le=MOST_CONTRIBUTIONS)] = MOST_CONTRIBUTIONS
-    """In the steps that follow, how many of its own micro-batches it should hold from the beginning."""
+    """Advice for the steps that follow: how many of its own micro-batches the worker should hold at the beginning."""
     helps: bool = False
-    """In the steps that follow there will be something to do for others: it should ask before it is idle."""
+    """Advice for the steps that follow: there will be work for it as a helper, so it should offer before it is idle."""
     copied: Bitmap = 0
-    """Of what is its sender's in this step, contributions that somebody else backs up and should have sent."""
+    """Contributions of the worker in this step, of which a backup should have been sent already."""
 
 
 class Granted(AboutHelp, frozen=True, kw_only=True, tag="granted"):
-    """Of its own micro-batches so many are its sender's."""
+    """Answers Claim: how many of its own micro-batches the worker holds now."""
 
     until: Annotated[int, Meta(ge=0, le=MOST_CONTRIBUTIONS)]
     over: bool = False
-    """There will be no more: the rest is others'."""
+    """Nothing more will be granted: the rest goes to helpers."""
 
 
 class Work(AboutHelp, frozen=True, kw_only=True, tag="work"):
-    """Compute these for somebody else."""
+    """Answers Offer: micro-batches to compute for another rank."""
 
     shard: Rank
     micro_batches: Annotated[
         list[Annotated[int, Meta(ge=0, le=MOST_CONTRIBUTIONS - 1)]], Meta(max_length=MOST_CONTRIBUTIONS)
     ]
     backup: bool = False
-    """Somebody holds them, but has not been heard of."""
+    """Their owner holds them, but is silent."""
 
 
 class Nothing(AboutHelp, frozen=True, kw_only=True, tag="nothing"):
-    """There is nothing that you could do."""
+    """Answers Offer: there is no work for the leader."""
 
     again_us: Microseconds = 12_000
-    """When it is worth to ask again."""
+    """After how long it should ask again."""
 
 
 class Noted(AboutHelp, frozen=True, tag="idle"):

@@ -1,4 +1,4 @@
-"""What control messages are made of: their fields, with bounds, and what all of them have. (protocol section 9.2)"""
+"""Field types of control messages, with their bounds, and the messages' base classes. (protocol section 9.2)"""
 
 import functools
 from enum import Enum
@@ -9,14 +9,14 @@ from msgspec import Meta, Struct
 
 from sa_atp.protocol.packets.spec import MOST_CONTRIBUTIONS, MOST_RANKS
 
-MAX_FETCH = 1024  # stored results asked for at once
-MOST_SLOTS = 1 << 16  # that a packet can name; how many a switch has, it says when the job is installed
-LONGEST_TEXT = 600  # characters of what is said to people, as JSON
+MAX_FETCH = 1024  # stored results in one Fetch
+MOST_SLOTS = 1 << 16  # that a packet can name; a switch may have fewer
+LONGEST_TEXT = 600  # characters of a text for people, as JSON
 ALL_BITS = (1 << MOST_CONTRIBUTIONS) - 1
 
 
-class HelpMode(Enum):
-    """How leaders may help stragglers. (protocol section 10)"""
+class HelpGrade(Enum):
+    """How leaders may help stragglers; `help.grade` of plans. (protocol section 10)"""
 
     NONE = "none"
     CLONE = "clone"
@@ -33,12 +33,12 @@ Port = Annotated[int, Meta(ge=0, le=65535)]
 Count = Annotated[int, Meta(ge=0, le=1 << 40)]  # steps, operations, values
 Microseconds = Annotated[int, Meta(ge=0, le=1 << 40)]
 Text = Annotated[str, Meta(max_length=LONGEST_TEXT)]
-# As many bits are more than a bound of msgspec's may have: Checked sees to them.
+# msgspec cannot express so large a bound: Checked tests it.
 Bitmap = Annotated[int, Meta(ge=0, extra={"bits": MOST_CONTRIBUTIONS})]
 
 
 class Checked(Struct, frozen=True):
-    """What holds bitmaps: none of them may have more bits than the widest build has."""
+    """A record whose bitmaps are checked: none may have more bits than the widest build."""
 
     def __post_init__(self) -> None:
         for name in _bitmaps(type(self)):
@@ -48,7 +48,7 @@ class Checked(Struct, frozen=True):
 
 
 class Message(Checked, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
-    """What all messages have: a type that says which they are. Fields that have their default value do not travel."""
+    """Base of all messages: a field `type` names the message, and fields with their default value are left out."""
 
 
 @functools.cache

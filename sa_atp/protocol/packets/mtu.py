@@ -5,19 +5,19 @@ from sa_atp.protocol.packets.header import size_of
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, LANE_BUILDS, WIDE_BUILDS, Kind
 
 IP_UDP_BYTES = 20 + 8
-LEAST_MTU, MOST_MTU = 68, 65536  # what every link of IPv4 carries (RFC 791); what loopback says of itself
+LEAST_MTU, MOST_MTU = 68, 65536  # the least that an IPv4 link may have (RFC 791); that of loopback
 
 
 def needed_mtu(lanes: int, contributions: int = CONTRIBUTION_BITS) -> int:
-    """Bytes of an IP packet with so many lanes, and bits of a bitmap: what every link on its way must carry whole."""
+    """The MTU that packets with so many lanes and contributions need on every link, in bytes of an IP packet."""
     return IP_UDP_BYTES + size_of(Kind.DATA, lanes, contributions)
 
 
 def most_lanes(mtu: int, contributions: int = CONTRIBUTION_BITS) -> int:
     """The most lanes that a path carries.
 
-    Args: mtu: of its narrowest link; contributions: that a build must have bits for.
-    Raises: UserError: there is no such build, or not for so narrow a link.
+    Args: mtu: of the path's narrowest link; contributions: bits that the build must have.
+    Raises: UserError: no build has so many bits, or none has packets so small.
     """
     few = contributions <= CONTRIBUTION_BITS
     builds = dict.fromkeys(LANE_BUILDS, CONTRIBUTION_BITS) if few else dict(WIDE_BUILDS)
@@ -33,7 +33,7 @@ def most_lanes(mtu: int, contributions: int = CONTRIBUTION_BITS) -> int:
 
 
 def check_fits(lanes: int, mtu: int, where: str, contributions: int = CONTRIBUTION_BITS) -> None:
-    """Raises: UserError: packets with so many lanes do not fit. Args: where: whose MTU it is, for people."""
+    """Raises: UserError: packets with so many lanes do not fit. Args: where: the interface or path, for the message."""
     needed = needed_mtu(lanes, contributions)
     if needed > mtu:
         raise UserError(

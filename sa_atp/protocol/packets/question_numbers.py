@@ -1,8 +1,8 @@
-"""The number of a question about a fragment, as a probe and its answer carry it. (protocol section 5.4)"""
+"""Numbers of probes of a fragment, as a probe and its reply carry them. (protocol section 5.4)"""
 
 from sa_atp.protocol.packets.spec import Flag
 
-# A question's number travels in flags that mean nothing in a probe, lowest bit first: what answers leaves them as they are.
+# The number travels in flags that have no meaning in a probe, lowest bit first; the reply has the same flags.
 _NUMBER_BITS = (Flag.FAN_OUT, Flag.OVERFLOW, Flag.COLLISION, Flag.PARTIAL)
 QUESTION_NUMBERS = 1 << len(_NUMBER_BITS)
 FLAGS_OF_NUMBER = [
@@ -13,5 +13,5 @@ _NUMBER_OF_FLAGS = {flags: number for number, flags in enumerate(FLAGS_OF_NUMBER
 
 
 def question_number(flags: int) -> int:
-    """Which question about its fragment a probe is, or is answered. Args: flags: of the probe, or of the answer."""
+    """The number of a probe among those of its fragment. Args: flags: of the probe, or of its reply."""
     return _NUMBER_OF_FLAGS[flags & QUESTION_FLAGS]

@@ -1,7 +1,7 @@
 """A worker's side of what it and the parameter server say to each other besides fragments. (protocol sections 7 and 9)
 
-Requests and their answers, signs of life, and how a connection ends: because the worker leaves, because it cannot go on,
-because the parameter server says so or is silent.
+Requests and their answers, signs of life, and how a connection ends: because the worker leaves, because it cannot go
+on, because the parameter server says so or is silent.
 """
 
 import functools
@@ -89,7 +89,7 @@ class ServerLink:
             self._step = request.step
             self._leaf.set_begun(False)  # nobody has helped in this step, as far as is known
             for number in self._of_step:
-                self.requests.bound(number, now_us + REQUEST_TIMEOUT_US)
+                self.requests.set_deadline(number, now_us + REQUEST_TIMEOUT_US)
             self._of_step.clear()
         if request.step < self._step:
             return self.requests.ask(request, now_us, timeout_us=REQUEST_TIMEOUT_US)
@@ -116,7 +116,7 @@ class ServerLink:
     def on_control(self, number: int, reply: Reply, now_us: int) -> None:
         """Takes a message. Args: number: of the request that it answers."""
         self._heard_us = now_us
-        request = self.requests.answered(number, now_us)
+        request = self.requests.take_answer(number, now_us)
         self._of_step.discard(number)
         match reply:
             case Failure():
@@ -130,7 +130,7 @@ class ServerLink:
                     self._operations.are_complete(ahead)
                 # true whichever sign of life it answers: on a long way several are under way
                 self._fetching.forget_passed(passed)
-                self.requests.bound(self._leaving, min(now_us + LEAVE_TIMEOUT_US, self._leave_by_us))
+                self.requests.set_deadline(self._leaving, min(now_us + LEAVE_TIMEOUT_US, self._leave_by_us))
             case _ if request is None:
                 self._stats.stale += 1
             case _ if not isinstance(request, Alive):
@@ -175,9 +175,10 @@ class ServerLink:
     def _why_silent(self, now_us: int) -> str:
         """What people have to know where others have not heard of us, or we of them."""
         is_recent = now_us - self._stood_until_us <= 2 * self._limits.server_timeout_us
-        return f"; {standstill.words(self._stood_us)}" if self._stood_us and is_recent else ""
+        return f"; {standstill.describe_standstill(self._stood_us)}" if self._stood_us and is_recent else ""
 
-    # --- silence ----------------------------------------------------------------------------------------------------------
+    # --- silence
+    # ----------------------------------------------------------------------------------------------------------
 
     def is_doubted(self, now_us: int) -> bool:
         """Whether the parameter server has been silent for so long that it may have ended. (section 7.4)"""
@@ -196,7 +197,7 @@ class ServerLink:
         self._stood_us, self._stood_until_us = stood_us, now_us
         self._heard_us = min(now_us, self._heard_us + stood_us)
         self._leave_by_us += stood_us
-        self.requests.stood_still(stood_us)
+        self.requests.discount_standstill(stood_us)
         self.alive_at_us = now_us
 
     def next_timer_us(self) -> int:

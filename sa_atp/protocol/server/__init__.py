@@ -1,1 +1,1 @@
-"""The parameter server's side: `server` is the connection; jobs, admission, stored sums, work for helpers."""
+"""The parameter server's side: `server` is the connection; jobs, admission, stored sums, answers about help."""

@@ -1,7 +1,7 @@
-"""How ranks come to be in a job, and a job to be on the switches. (protocol section 7.1)
+"""Admits ranks to jobs, and has the control plane install jobs on switches. (protocol section 7.1)
 
-A rank asks until it has an answer that ends its asking: a welcome, or why there is none. When all ranks of a job have
-asked, an event has the control plane install it; when that is done the ranks are welcome.
+A rank repeats its Join until it gets a welcome or a final refusal. When all ranks of a job have asked, an event has the
+control plane install the job; when that is done, the ranks get their welcome.
 """
 
 from collections import deque
@@ -19,12 +19,12 @@ from sa_atp.protocol.server.registry import MAX_JOBS, OVER, Registry
 from sa_atp.protocol.server.server_events import Admit, Retire, ServerEvent, ServerSettings
 
 JOIN_MTU = IP_UDP_BYTES + JOIN_BYTES
-MOST_DIFFERS = 250  # characters of why a rank is refused that those hear who wait for it
-MOST_WAITING = 32  # jobs that one host has asked to join and that have not begun
+MOST_DIFFERS = 250  # characters of the reason of a refusal, as told to the other ranks
+MOST_WAITING = 32  # jobs that have not begun, in which one host may wait
 
 
 class Admission:
-    """Shares the server's events, and its way to fail a job."""
+    """Decides about each Join. Shares the server's queue of events."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Admission:
         events: deque[ServerEvent],
         fail: Callable[[Job, str, Sequence[int], str], None],
     ) -> None:
-        """Args: fail: ends a job for everybody, with a reason, the ranks that it is about, and details for people."""
+        """Args: fail: called with a job that fails, the reason, the ranks concerned, and details for people."""
         self._settings = settings
         self._registry = Registry(
             lanes=settings.lanes,
@@ -47,13 +47,13 @@ class Admission:
 
     @property
     def jobs(self) -> dict[int, Job]:
-        """By number."""
+        """Jobs by number."""
         return self._registry.jobs
 
     def join(
         self, asked: Join, address: Address, now_us: int, *, room: int = JOIN_BYTES
     ) -> Welcome | Waiting | Refused | Failure:
-        """Args: room: bytes of the question, and so of the answer at the most."""
+        """Answers a Join. Args: room: bytes of the question, which the answer must not exceed."""
         if room < least_bytes(asked):
             return Refused(reason=f"a question to join must have {least_bytes(asked)} bytes")
         lanes = self._settings.lanes
@@ -63,7 +63,7 @@ class Admission:
                 reason=f"packets of {lanes} lanes are {needed} bytes long, and the way from "
                 f"{describe_ranks([asked.rank])} carries {asked.mtu}: raise the MTU of its interface, or use fewer lanes"
             )
-        wanted = (asked.world_size, asked.micro_batches, asked.help_mode, asked.seats, asked.agree)
+        wanted = (asked.world_size, asked.micro_batches, asked.help_grade, asked.seats, asked.agree)
         bits, sharers = self._settings.contribution_bits, asked.seats or asked.world_size
         if sharers * asked.micro_batches > bits:
             return Refused(
@@ -82,7 +82,7 @@ class Admission:
         if failure is not None:
             return failure
         if job.is_late(asked.incarnation):
-            return Failure(reason="restarted")  # which nobody waits for any more
+            return Failure(reason="restarted")  # its sender no longer waits for it
         rank = asked.rank
         problem = difference(terms(*wanted), rank, job.terms, sorted(job.members))
         if problem is not None:
@@ -93,7 +93,7 @@ class Admission:
                 if rank not in job.members:
                     job.differs = rank, plain(reason, MOST_DIFFERS)
                 return Refused(reason=plain(reason))
-            job.world_size, job.micro_batches, job.help_mode, job.seats, job.agree = wanted
+            job.world_size, job.micro_batches, job.help_grade, job.seats, job.agree = wanted
             job.next_epoch()
         if job.differs is not None and job.differs[0] == rank:
             job.differs = None
@@ -105,7 +105,7 @@ class Admission:
                 levels = settings.levels if settings.aggregates else 0
                 welcome = job.welcome(rank, settings.switch_address, settings.alive_every_us, levels)
                 return welcome if fitted(welcome, room) else _too_narrow(asked)
-        elif member is not None and job.state not in OVER and member.is_there(address, now_us):
+        elif member is not None and job.state not in OVER and member.keeps_its_place(address, now_us):
             return Waiting(missing=job.missing, occupied=f"{member.address[0]}:{member.address[1]}")
         elif job.state in (State.RUNNING, State.ADMITTING):
             self._fail(job, "restarted", (rank,), f"{describe_ranks([rank])} joined again: connect anew")
@@ -122,22 +122,22 @@ class Admission:
         return Waiting(missing=job.missing, refusal=job.refusal, differs=differs)
 
     def _waiting_from(self, ip: str, now_us: int) -> int:
-        """In how many jobs a host has ranks that have asked to join a short while ago, and said nothing since."""
+        """In how many jobs a host has ranks that have recently asked to join, and sent nothing else since."""
 
         def waits(m: Member) -> bool:
             return m.address[0] == ip and not m.has_spoken and now_us - m.heard_us < GONE_US
 
         return sum(any(map(waits, job.members.values())) for job in self.jobs.values() if job.state not in OVER)
 
-    def answered(self, asked: Join, address: Address, spare_bytes: int) -> None:
-        """A question has its answer. Args: spare_bytes: by which the answer is shorter."""
+    def note_answer(self, asked: Join, address: Address, spare_bytes: int) -> None:
+        """Notes that a Join was answered. Args: spare_bytes: by which the answer was shorter."""
         job = self._registry.named(asked.name)
         member = None if job is None else job.member_at(address)
         if member is not None:
             member.spare_bytes = spare_bytes
 
     def drop(self, job: Job, ranks: Collection[int]) -> None:
-        """These ranks do not wait to be admitted any more, before the job runs."""
+        """Drops ranks that no longer ask to join, before the job runs."""
         if job.state is State.ADMITTING:
             self._events.append(Retire(job.number, job.epoch))
         job.drop(ranks)
@@ -145,7 +145,7 @@ class Admission:
     # --- the control plane --------------------------------------------------------------------------------------------
 
     def admitted(self, event: Admit, now_us: int, leaves: Iterable[Iterable[int]] | None) -> None:
-        """See ParameterServer."""
+        """See ParameterServer.admitted."""
         job = self.jobs[event.number]
         if job.state is not State.ADMITTING or job.epoch != event.epoch:
             return
@@ -156,7 +156,7 @@ class Admission:
             member.heard_us = now_us
 
     def refused(self, event: Admit, reason: str) -> None:
-        """The job could not be installed."""
+        """See ParameterServer.refused."""
         job = self.jobs[event.number]
         if job.state is not State.ADMITTING or job.epoch != event.epoch:
             return
@@ -169,7 +169,7 @@ def _too_narrow(asked: Join) -> Refused:
 
 
 def _not_yet(asked: Join, reason: str) -> Waiting:
-    """Nothing is kept of the question: it may be asked again."""
+    """Puts off a Join without remembering it."""
     return Waiting(missing=list(range(asked.world_size)), refusal=reason)
 
 

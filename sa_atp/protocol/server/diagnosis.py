@@ -1,4 +1,4 @@
-"""Why a job is stuck: from what the parameter server tells of it to whom it waits for, in words. Pure."""
+"""Diagnoses a stuck job: from the parameter server's description to the ranks that it waits for, in words. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from sa_atp.protocol.packets.control import MemberStatus
 from sa_atp.protocol.server.job import State
 from sa_atp.protocol.server.job_status import JobStatus
 
-SILENT_MS = 1000  # workers speak five times a second
+SILENT_MS = 1000  # workers give five signs of life a second
 STILL_MS = 2000  # a job whose workers all made progress in this time is not stuck
 
 
@@ -18,10 +18,10 @@ class Diagnosis:
     verdict: str
     """One sentence."""
     ranks: tuple[int, ...]
-    """Who is waited for; empty: nobody, or no worker's fault."""
+    """The ranks that the job waits for; empty: none, or no rank is the cause."""
     stuck: bool
     members: tuple[str, ...]
-    """A line on each worker that has joined."""
+    """A line of text for each worker that has joined."""
 
 
 def diagnose(job: JobStatus) -> Diagnosis:
@@ -44,7 +44,7 @@ def _verdict(job: JobStatus) -> tuple[str, tuple[int, ...], bool]:
             return f"it has failed: {job.failure or 'the reason is not known'}", job.failed_ranks, False
         case State.ENDED:
             if not job.members:
-                return "it is over: nobody is in it, its ranks have stopped asking to join", (), False
+                return "it is over: all its ranks have stopped asking to join", (), False
             return "it is over: all ranks have left", (), False
     return _running(job)
 
@@ -58,7 +58,7 @@ def _running(job: JobStatus) -> tuple[str, tuple[int, ...], bool]:
     waiting = [m for m in there if m.waiting]
     still = [m for m in waiting if m.still_ms > STILL_MS]
     if not waiting:
-        return "nobody waits: every rank is between two sums", (), False
+        return "no rank waits: all are between two sums", (), False
     if not still:
         return "it makes progress", (), False
     behind = min(m.ahead or 0 for m in waiting)
@@ -103,7 +103,7 @@ def _own_bits(job: JobStatus, rank: int) -> int:
 
 
 def _lacks(job: JobStatus, given: int) -> bool:
-    """Whether a sum in a job with seats still lacks something: whoever has given nothing may have it."""
+    """Whether a sum in a job with seats still lacks contributions, which any rank without one may owe."""
     return bool(job.seats) and given != ContributionMap(job.world_size, job.micro_batches, job.seats).fan_in
 
 

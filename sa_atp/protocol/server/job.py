@@ -1,11 +1,11 @@
-"""One job as the parameter server sees it: who is in it, how far they are, what it sums. (protocol section 7.1)
+"""One job as the parameter server sees it: its members, their progress, its sums. (protocol section 7.1)
 
 GATHERING ──all ranks joined──> ADMITTING ──control plane is done──> RUNNING ──all left──> ENDED
     ^                                                                   │
     └───────────── a rank joins again: next epoch ───────────── FAILED <┘ a rank is lost, or disagrees
 
-A rank that falls silent before the job runs is dropped: ADMITTING goes back to GATHERING in the next epoch, and a job that
-nobody wants to join any more is ENDED.
+A rank that falls silent before the job runs is dropped: ADMITTING goes back to GATHERING in the next epoch, and a job
+without any rank left that asks to join is ENDED.
 """
 
 from collections.abc import Collection, Iterable
@@ -25,13 +25,13 @@ from sa_atp.protocol.numbers.fragments import Plan
 from sa_atp.protocol.packets.contributions import ContributionMap
 from sa_atp.protocol.packets.control import Alive, Failure, JobCounters, Welcome
 from sa_atp.protocol.packets.datagrams import Address
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, MOST_RANKS
 from sa_atp.protocol.server.sums import SumStore
 
-FAILURES_KEPT = 8  # the last ones, for those who have not heard
-GO_ON = ("restarted", "refused")  # failures after which those who still ask to join begin the next epoch
-SPOKEN_KEPT = 8 * MOST_RANKS  # connections of earlier epochs
+FAILURES_KEPT = 8  # the newest ones, for ranks that have not heard of them
+GO_ON = ("restarted", "refused")  # after these failures, ranks that still ask to join begin the next epoch
+SPOKEN_KEPT = 8 * MOST_RANKS  # connections of earlier epochs that are remembered
 REPLIES_KEPT = 64  # for each rank: a repeated request gets the same answer, not another decision
 
 
@@ -45,16 +45,16 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The operation that a rank is at."""
+    """The oldest operation that a rank has under way."""
 
     rank: int
     operation: int
     first: int  # sequence number of its first fragment
     values: int
-    predicted: bool  # its scale follows from an earlier sum with its key
+    predicted: bool  # whether its scale follows from an earlier sum with its key
 
     def disagreement(self, other: "Position", lanes: int, contribution_bits: int) -> str | None:
-        """Why two ranks at these operations cannot be summing the same; None if they may be."""
+        """Why two ranks at these positions cannot be summing the same; None: they may be."""
         if self.operation > other.operation:
             return other.disagreement(self, lanes, contribution_bits)
         if self.operation == other.operation:
@@ -87,25 +87,25 @@ class Member:
     address: Address
     incarnation: int
     heard_us: int
-    has_spoken: bool = False  # in this epoch, so it has its welcome, and does not ask to join any more
-    spare_bytes: int = 0  # by which its last question to join was longer than what has been said to it since
-    oldest: int | None = None  # no result before this one will be asked for by this rank
+    has_spoken: bool = False  # it has sent a request in this epoch, so it has its welcome
+    spare_bytes: int = 0  # bytes of its last Join that have not been matched by bytes sent to it
+    oldest: int | None = None  # the oldest result that it may still ask for
     left_at: int | None = None  # `oldest` when it asked to leave: it contributes no more
-    leaving: int = 0  # number of that request while it is not answered: it stays for those who may need its sums
-    at: Position | None = None  # the oldest operation that it last said to be at
-    waits_us: int | None = None  # since when it has said again and again that it waits for `oldest`
-    # to tell people why a job is stuck; no rule of the protocol depends on it
+    leaving: int = 0  # number of that request until it is answered: the rank stays while others may need its sums
+    position: Position | None = None  # its operation, as last reported
+    waits_us: int | None = None  # since when each sign of life has said that it waits for `oldest`
+    # for the diagnosis of a stuck job; no rule of the protocol depends on these
     moved_us: int = 0  # when `oldest` last changed
-    waiting: bool = False  # it has sums under way
-    given: int = 0  # contributions to the oldest of them that it has handed to its transport
-    held: int | None = None  # contributions that the switch held of its oldest fragment when it last asked
+    waiting: bool = False  # whether it has sums under way
+    given: int = 0  # contributions to the oldest of them that its program has handed over
+    held: int | None = None  # contributions to its oldest fragment that the switch held at the last probe
     replies: dict[int, bytes] = field(default_factory=dict)
-    helping: int | None = None  # the number of its newest question about help
+    helping: int | None = None  # number of its newest question about help
 
-    def is_there(self, address: Address, now_us: int) -> bool:
-        """Whether somebody who asks for its rank from this address is too many: it is heard of, and has not left."""
+    def keeps_its_place(self, address: Address, now_us: int) -> bool:
+        """Whether another worker at `address` cannot have this rank: the member is alive, and has not left."""
         has_left = self.left_at is not None and not self.leaving
-        # at its own address somebody else can only be when it is gone
+        # another worker can have the member's own address only if the member's process has ended
         return address != self.address and not has_left and now_us - self.heard_us < GONE_US
 
 
@@ -122,14 +122,14 @@ class Job:
         slot_base: int,
         slot_count: int,
         first_seq: int,
-        help_mode: HelpMode,
+        help_grade: HelpGrade,
         seats: int = 0,
         contribution_bits: int = CONTRIBUTION_BITS,
         agree: Stated | None = None,
     ) -> None:
         """Args:
-        contribution_bits: how many the bitmaps of packets have.
-        agree: what else all ranks must state.
+        contribution_bits: bits in the bitmaps of packets.
+        agree: other terms that all ranks must state.
         """
         self.name = name
         self.number = number
@@ -140,32 +140,32 @@ class Job:
         self.contribution_bits = contribution_bits
         self.slot_base = slot_base
         self.slot_count = slot_count
-        self.help_mode = help_mode
+        self.help_grade = help_grade
         self.seats = seats
         self.agree: Stated = agree or {}
-        self.differs: tuple[int, str] | None = (
-            None  # the rank that was refused last because its terms are others, and why
-        )
+        self.differs: tuple[int, str] | None = None  # the rank that was last refused for its terms, and why
         self.stats = JobCounters()
         self.state = State.GATHERING
         self.members: dict[int, Member] = {}
         self.failure: Failure | None = None
-        self._failures: dict[int, tuple[Failure, tuple[Member, ...]]] = {}  # epoch: why it failed, and who was in it
+        self._failures: dict[int, tuple[Failure, tuple[Member, ...]]] = {}  # epoch: its failure, and its members
         self._spoken: dict[int, None] = {}  # incarnations that had their welcome in earlier epochs, the oldest first
-        self.refusal: str | None = None  # why the switches did not take it the last time
+        self.refusal: str | None = None  # why the switches last refused the job
         self.leaves: tuple[frozenset[int], ...] | None = None  # the ranks below each leaf; None: not known
-        self.recalled: dict[int, set[int]] = {}  # results that we miss ourselves: the ranks that wait for them
+        self.recalled: dict[int, set[int]] = {}  # results that the server itself misses: the ranks that wait for them
         self._start(first_seq)
 
     def _start(self, first_seq: int) -> None:
         self.first_seq = first_seq
         self.recalled.clear()
         self.sums = SumStore(self.lanes, self.fan_in, first_seq, self.contribution_bits)
-        self.ledger = Ledger(self.world_size, self.micro_batches, self.help_mode)
+        self.ledger = Ledger(self.world_size, self.micro_batches, self.help_grade)
         self.seating = Seats(self.seats)
 
     def next_epoch(self) -> None:
-        """Everything of the epoch that ends is forgotten, but why it failed; its numbers are not used again."""
+        """Begins the next epoch: forgets the last one, but for its failure, and does not use its sequence numbers
+        again.
+        """
         self.epoch = (self.epoch + 1) & 0xFF
         self.state = State.GATHERING
         self._spoken.update((member.incarnation, None) for member in self.members.values() if member.has_spoken)
@@ -177,9 +177,9 @@ class Job:
         self._start((self.sums.oldest_seq + HORIZON) & SEQ_MASK)
 
     def end(self, state: State) -> None:
-        """The epoch is over, ENDED or FAILED: what takes much memory goes, nobody will ask for it any more.
+        """Ends the epoch as ENDED or FAILED, and frees its sums, results and replies.
 
-        Members and counters stay for those who ask what happened, and how far everyone was for the next epoch.
+        Members and counters stay for questions about the job, and sequence numbers for the next epoch.
         """
         self.state = state
         self.sums.clear()
@@ -188,7 +188,7 @@ class Job:
             member.replies.clear()
 
     def fail(self, failure: Failure) -> None:
-        """The epoch has failed."""
+        """Ends the epoch with a failure, and remembers that."""
         self.end(State.FAILED)
         self.failure = failure
         self._failures[self.epoch] = failure, tuple(self.members.values())
@@ -196,14 +196,14 @@ class Job:
             del self._failures[next(iter(self._failures))]
 
     def is_late(self, incarnation: int) -> bool:
-        """Whether a question to join was doubled or overtaken on its way: who has asked it was in an epoch that is over."""
+        """Whether a Join is a late duplicate: its sender was in an epoch that is over."""
         if incarnation in self._spoken:
             return True
         is_over = self.state in (State.FAILED, State.ENDED)
         return is_over and any(m.has_spoken and m.incarnation == incarnation for m in self.members.values())
 
     def missed_failure(self, incarnation: int) -> Failure | None:
-        """Why the epoch has failed of somebody who has not heard of its beginning yet; None: it may be in the next."""
+        """The failure of the newest epoch, for a member that has not even had its welcome; None: it may join the next."""
         if not self._failures:
             return None
         failure, members = self._failures[next(reversed(self._failures))]
@@ -211,26 +211,26 @@ class Job:
         return failure if was_in_it and failure.reason not in GO_ON else None
 
     def failure_of(self, epoch: int, address: Address) -> tuple[Failure | None, bool]:
-        """Why an earlier epoch has failed, for one who was in it, and was away when that was told.
+        """The failure of an earlier epoch, for a member that did not hear of it.
 
-        Returns: the reason, and whether a message of that epoch has come from there, so that it is known who is there.
+        Returns: the failure, and whether the member sent messages in that epoch, which proves its address.
         """
         failure, members = self._failures.get(epoch, (None, ()))
         member = next((member for member in members if member.address == address), None)
         return (None, False) if member is None else (failure, member.has_spoken)
 
     def drop(self, ranks: Collection[int]) -> None:
-        """These ranks do not wait to be admitted any more, before the job runs."""
+        """Drops ranks that no longer ask to join, before the job runs."""
         members = {rank: member for rank, member in self.members.items() if rank not in ranks}
         if self.state is State.ADMITTING:
-            self.next_epoch()  # the switches are being told of the ranks as they were
+            self.next_epoch()  # the switches are being configured for the former members
         self.members = members
         if not members:
-            self.refusal = None  # of what somebody else wanted
+            self.refusal = None  # it was about the former members' job
             self.end(State.ENDED)
 
-    def stood_still(self, stood_us: int, now_us: int) -> None:
-        """For so long nobody could be heard."""
+    def discount_standstill(self, stood_us: int, now_us: int) -> None:
+        """Does not count `stood_us`, in which this process did not run, as silence of members."""
         for member in self.members.values():
             member.heard_us = min(now_us, member.heard_us + stood_us)
             if member.waits_us is not None:
@@ -238,12 +238,12 @@ class Job:
 
     @property
     def terms(self) -> dict[str, str]:
-        """What all ranks say alike."""
-        return terms(self.world_size, self.micro_batches, self.help_mode, self.seats, self.agree)
+        """The terms on which all ranks agree."""
+        return terms(self.world_size, self.micro_batches, self.help_grade, self.seats, self.agree)
 
     @property
     def map(self) -> ContributionMap:
-        """Which contribution is whose."""
+        """The map between contribution bits and ranks."""
         return ContributionMap(self.world_size, self.micro_batches, self.seats)
 
     @property
@@ -256,27 +256,25 @@ class Job:
         return [rank for rank in range(self.world_size) if rank not in self.members]
 
     def attach(self, leaves: tuple[frozenset[int], ...] | None) -> None:
-        """The control plane says which ranks are below which leaf, of which some have other jobs' only; None: it does not
-        know.
-        """
+        """Takes the ranks below each leaf from the control plane; a leaf may have none of this job's. None: not known."""
         self.leaves = None if leaves is None else tuple(leaf for leaf in leaves if leaf)
         self.ledger.racks.leaves = self.leaves or ()
 
     def below_leaf_of(self, rank: int) -> frozenset[int]:
-        """The ranks that are attached to the same leaf; none if the rank is attached to the root."""
+        """The ranks below the same leaf; empty if the rank is attached to the root."""
         if self.leaves is None:
             return frozenset(range(self.world_size))
         return next((leaf for leaf in self.leaves if rank in leaf), frozenset())
 
     def is_anybody_there(self, now_us: int) -> bool:
-        """Whether any member has been heard of a short while ago."""
+        """Whether any member has been heard of recently."""
         return any(now_us - member.heard_us < GONE_US for member in self.members.values())
 
     def member_at(self, address: Address) -> Member | None:
         return next((m for m in self.members.values() if m.address == address), None)
 
     def welcome(self, rank: int, data_address: Address | None, alive_every_us: int, levels: int) -> Welcome:
-        """The welcome of a rank. data_address: None if the switch lies on the way to the server."""
+        """The welcome of a rank. Args: data_address: None: the switch is on the way to the server."""
         ip, port = data_address or ("", 0)
         return Welcome(
             job=self.number,
@@ -291,15 +289,15 @@ class Job:
             data_ip=ip,
             data_port=port,
             alive_every_us=alive_every_us,
-            help_mode=self.help_mode,
+            help_grade=self.help_grade,
             levels=levels,
             leaf_ranks=sum(1 << other for other in self.below_leaf_of(rank)) if levels > 1 else 0,
             seats=self.seats,
             contribution_bits=self.contribution_bits,
         )
 
-    def progress(self, rank: int, oldest: int) -> None:
-        """A rank reports the oldest result that it may still ask for; results that nobody needs are dropped."""
+    def note_progress(self, rank: int, oldest: int) -> None:
+        """Notes the oldest result that a rank may still ask for, and drops results that no rank needs."""
         self.members[rank].oldest = oldest
         known = [m.oldest for m in self.members.values()]
         if len(known) == self.world_size:
@@ -309,16 +307,19 @@ class Job:
 
     @property
     def ahead(self) -> int:
-        """What is before this number is complete: the rank that is furthest has all of it."""
+        """The sequence number before which everything is complete, because the furthest rank has all of it."""
         passed = self.sums.oldest_seq
         known = [serial_distance(passed, m.oldest) for m in self.members.values() if m.oldest is not None]
         return (passed + max(known, default=0)) & SEQ_MASK
 
-    def disagreement(self, member: Member, sign: Alive) -> tuple[list[int], str] | None:
-        """Notes at which operation a rank is. Returns: which ranks sum different things, and what; None: nobody does."""
+    def check_position(self, member: Member, sign: Alive) -> tuple[list[int], str] | None:
+        """Notes a rank's position, and compares it with the others'.
+
+        Returns: ranks that disagree, and about what; or None.
+        """
         if sign.operation is None or sign.first is None or sign.values is None:
             return None
-        at = member.at = Position(
+        position = member.position = Position(
             rank=member.rank,
             operation=sign.operation,
             first=sign.first,
@@ -328,8 +329,8 @@ class Job:
         for other in self.members.values():
             problem = (
                 None
-                if other.at is None or other is member
-                else at.disagreement(other.at, self.lanes, self.contribution_bits)
+                if other.position is None or other is member
+                else position.disagreement(other.position, self.lanes, self.contribution_bits)
             )
             if problem is not None:
                 ranks = sorted((member.rank, other.rank))
@@ -340,47 +341,47 @@ class Job:
         return None
 
     def owing(self, waiting: Member) -> list[int]:
-        """Ranks that have not contributed to what a rank waits for, as far as all have said."""
-        if waiting.at is None or waiting.oldest is None:
+        """Ranks that have not contributed to the operation that a rank waits for, by the latest signs of life."""
+        if waiting.position is None or waiting.oldest is None:
             return []
         given = 0
-        behind = set()  # they wait for something before that themselves
+        behind = set()  # ranks that themselves wait for an earlier operation
         for member in self.members.values():
             if member.oldest is not None and serial_distance(waiting.oldest, member.oldest) > 0:
-                return []  # it has the sum: everybody has contributed
-            if member.at is not None and member.waiting:
-                if member.at.operation == waiting.at.operation:
+                return []  # it has the sum, so every rank has contributed
+            if member.position is not None and member.waiting:
+                if member.position.operation == waiting.position.operation:
                     given |= member.given
-                elif member.at.operation < waiting.at.operation:
+                elif member.position.operation < waiting.position.operation:
                     behind.add(member.rank)
         if self.seats:
             return [rank for rank in self._owing_seats(given) if rank not in behind]
         return [rank for rank in range(self.world_size) if self.map.bits_of(rank) & ~given and rank not in behind]
 
     def _owing_seats(self, given: int) -> list[int]:
-        """Ranks that have a seat and have not contributed and, if there are free ones, those that have none."""
+        """Ranks that have a seat and have not contributed; and, while seats are free, ranks without one."""
         holders = self.seating.newest
         owing = {rank for seat, rank in enumerate(holders) if self.map.bits_of_seat(seat) & ~given}
         if len(holders) < self.seats:
             owing.update(rank for rank in range(self.world_size) if rank not in holders)
         return sorted(owing)
 
-    def whose(self, numbers: Iterable[int]) -> list[int]:
-        """The ranks behind what a worker takes for ranks: in a job with seats it only knows these."""
+    def ranks_behind(self, numbers: Iterable[int]) -> list[int]:
+        """The ranks that a worker means by these numbers, which in a job with seats are seats."""
         return self.seating.ranks_of(numbers) if self.seats else list(numbers)
 
-    def may_go(self, leaver: Member) -> bool:
-        """Whether those who stay have everything that a rank has which has asked to leave."""
+    def may_leave(self, leaver: Member) -> bool:
+        """Whether the ranks that stay have all results that a leaving rank has."""
         staying = [m for m in self.members.values() if m.left_at is None]
         return leaver.left_at is None or all(
             serial_distance(leaver.left_at, self.first_seq if m.oldest is None else m.oldest) >= 0 for m in staying
         )
 
-    def waits_for_the_gone(self, waiting: Member, now_us: int, bound_us: int) -> list[int]:
-        """Ranks that alone have what another waits for, and have not been heard of for so long; none: there are no such.
+    def silent_holders(self, waiting: Member, now_us: int, bound_us: int) -> list[int]:
+        """Ranks that alone have the result that another rank waits for, if all of them have been silent for `bound_us`.
 
-        To be asked with each sign of life that says that the rank waits. It must have said so for as long: what it has not
-        asked for yet it may find in the switch.
+        To be called with each sign of life that says that the rank waits. It must have waited for `bound_us` too,
+        because it may still find the result in the switch.
         """
         if waiting.waits_us is None:
             waiting.waits_us = now_us
@@ -393,8 +394,8 @@ class Job:
         ]
         return [] if any(now_us - m.heard_us <= bound_us for m in ahead) else [m.rank for m in ahead]
 
-    def behind_the_departed(self, oldest: int) -> list[int]:
-        """Ranks that left before the operation that a waiting rank is at."""
+    def departed_before(self, oldest: int) -> list[int]:
+        """Ranks that left before contributing to the operation that a rank waits for."""
         return [
             m.rank for m in self.members.values() if m.left_at is not None and serial_distance(m.left_at, oldest) >= 0
         ]

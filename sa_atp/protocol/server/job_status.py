@@ -1,9 +1,9 @@
-"""What the parameter server tells about its jobs to whoever looks for the reason why one is stuck. (protocol section 9.3)
+"""Describes the parameter server's jobs to tools that look for the cause of a stuck one. (protocol section 9.3)
 
-An answer tells of one job: the first whose number is not below the one asked for, and as many of its members as fit.
-`next` is what to ask for the rest. The question changes nothing. It is answered to programs on the same host, and on
-hosts from which a worker has joined; others are refused. It must be as long as the longest answer: so a forged one cannot
-make the server send more than the forger did.
+An answer describes one job, the first whose number is not below the one asked for, and as many of its members as fit;
+`next` is the question for the rest. The question changes nothing. Programs on the server's host, and on hosts of
+workers that have joined, get an answer; others are refused. The question is as long as the longest answer, so that a
+forged one is not amplified.
 """
 
 import ipaddress
@@ -33,14 +33,15 @@ from sa_atp.protocol.packets.spec import MOST_RANKS
 from sa_atp.protocol.server.job import Job, Member, State
 
 MAX_DETAIL = 160  # characters of a failure's explanation
-LONGEST_MEMBER = 90  # bytes of what tells of one, without its two bitmaps
+LONGEST_MEMBER = 90  # bytes of the description of a member, without its two bitmaps
 
 
-# --- the server's side ----------------------------------------------------------------------------------------------------
+# --- the server's side
+# ----------------------------------------------------------------------------------------------------
 
 
 def may_ask(jobs: Mapping[int, Job], own_ip: str | None, address: Address) -> bool:
-    """Whether somebody at this address gets an answer."""
+    """Whether a question from this address gets an answer."""
     ip = address[0]
     if ip == own_ip or ipaddress.ip_address(ip).is_loopback:
         return True
@@ -48,7 +49,7 @@ def may_ask(jobs: Mapping[int, Job], own_ip: str | None, address: Address) -> bo
 
 
 def question(job: int, rank: int) -> Describe:
-    """What to send, as long as the answer may be."""
+    """A question, padded to the length of the longest answer."""
     bare = Describe(job=job, rank=rank, pad=".")
     return replace(bare, pad="." * (MAX_BYTES - len(encode(bare, request=0)) + 1))
 
@@ -56,11 +57,14 @@ def question(job: int, rank: int) -> Describe:
 def answer(
     jobs: Mapping[int, Job], asked: Describe, packet_bytes: int, now_us: int, *, known: bool = True, switch: str = ""
 ) -> Description | Refused:
-    """Args: known: who asks may know. switch: where contributions go, if that is not here. Raises: MalformedError."""
+    """The answer to a question. Raises: MalformedError.
+
+    Args: known: whether the asker may have an answer. switch: address for contributions; "": the server's own.
+    """
     if packet_bytes < MAX_BYTES:
         raise MalformedError(f"a describe message must have {MAX_BYTES} bytes")
     if not known:
-        return Refused(reason="it tells that on its own host, and on those of workers that have joined")
+        return Refused(reason="only tools on its own host, and on hosts of workers that have joined, get an answer")
     found = min((n for n in jobs if n >= asked.job), default=None)
     if found is None:
         return Description()
@@ -79,8 +83,8 @@ def answer(
     return reply
 
 
-def note(member: Member, sign: Alive, now_us: int) -> None:
-    """Takes from a worker's sign of life what a description needs."""
+def note_sign_of_life(member: Member, sign: Alive, now_us: int) -> None:
+    """Keeps the parts of a worker's sign of life that a description needs."""
     if sign.oldest != member.oldest:
         member.moved_us = now_us
     member.waiting, member.given, member.held = sign.waiting, sign.given, sign.held
@@ -127,7 +131,8 @@ def _bitmap(ranks: Iterable[int]) -> int:
     return sum(1 << rank for rank in ranks)
 
 
-# --- the side that asks ------------------------------------------------------------------------------------------------
+# --- the side that asks
+# ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,20 +144,20 @@ class JobStatus:
     world_size: int
     micro_batches: int
     seats: int
-    """How many ranks are in a sum, the first that come; 0: all are."""
+    """The sum is that of the first so many ranks; 0: of all ranks."""
     missing: tuple[int, ...]
     """Ranks that have not joined."""
     oldest: int
-    """Sequence number of the oldest fragment that somebody may still need."""
+    """Sequence number of the oldest fragment that some rank may still need."""
     failure: str | None
     failed_ranks: tuple[int, ...]
     members: tuple[MemberStatus, ...]
     switch: str = ""
-    """Where contributions go, HOST:PORT; "": the switch is on the way to the parameter server."""
+    """Address for contributions, HOST:PORT; "": the parameter server's own, with the switch on the way."""
 
 
 class JobStatusQuery:
-    """Puts the answers together: ask for `position` until it is None."""
+    """Collects answers: ask for `position` until it is None."""
 
     def __init__(self) -> None:
         self.position: tuple[int, int] | None = (0, 0)
@@ -161,36 +166,36 @@ class JobStatusQuery:
     def receive(self, reply: Reply) -> None:
         """Takes the answer to the question for `position`. Raises: TransportError: a refusal; MalformedError."""
         if isinstance(reply, Refused):
-            raise TransportError(f"the parameter server does not tell about its jobs: {reply.reason}")
+            raise TransportError(f"the parameter server does not describe its jobs: {reply.reason}")
         if not isinstance(reply, Description):
             raise MalformedError(f"the answer is of type {type_of(reply)!r}")
         asked, self.position = self.position, reply.next
         if self.position is not None and asked is not None and self.position <= asked:
-            raise MalformedError("next does not lead on")
+            raise MalformedError("next does not advance")
         if reply.job is not None:
             before = self.jobs[reply.job].members if reply.job in self.jobs else ()
             self.jobs[reply.job] = _status(reply, reply.job, before)
 
 
-def _status(told: Description, number: int, before: tuple[MemberStatus, ...]) -> JobStatus:
+def _status(described: Description, number: int, before: tuple[MemberStatus, ...]) -> JobStatus:
     try:
-        state = State(told.state)
+        state = State(described.state)
     except ValueError:
-        raise MalformedError(f"a job cannot be {told.state!r}") from None
+        raise MalformedError(f"a job cannot be {described.state!r}") from None
     return JobStatus(
         number=number,
-        name=told.name,
-        epoch=told.epoch,
+        name=described.name,
+        epoch=described.epoch,
         state=state,
-        world_size=told.world_size,
-        micro_batches=told.micro_batches,
-        seats=told.seats,
-        missing=tuple(rank for rank in range(told.world_size) if not told.joined >> rank & 1),
-        oldest=told.oldest,
-        failure=None if told.failure is None else told.failure.detail,
-        failed_ranks=() if told.failure is None else _ranks(told.failure.ranks),
-        members=(*before, *told.members),
-        switch=told.switch,
+        world_size=described.world_size,
+        micro_batches=described.micro_batches,
+        seats=described.seats,
+        missing=tuple(rank for rank in range(described.world_size) if not described.joined >> rank & 1),
+        oldest=described.oldest,
+        failure=None if described.failure is None else described.failure.detail,
+        failed_ranks=() if described.failure is None else _ranks(described.failure.ranks),
+        members=(*before, *described.members),
+        switch=described.switch,
     )
 
 

@@ -1,4 +1,4 @@
-"""Which ranks have fallen silent, and which of them have ended. (section 7.4)"""
+"""Finds ranks that have fallen silent, or whose processes have ended. (section 7.4)"""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
@@ -15,7 +15,7 @@ ENDED = "process ended, or connection closed"
 
 
 class Lookout:
-    """Looks at all jobs once in the time in which each member gives a sign of life."""
+    """Looks at all jobs as often as members give signs of life."""
 
     def __init__(
         self,
@@ -24,17 +24,17 @@ class Lookout:
         out: Outbox,
         give_up: Callable[[Job, Sequence[int], str], None],
     ) -> None:
-        """Args: jobs: all, by number. give_up: ends a job without ranks that are gone, or goes on without them; and why."""
+        """Args: jobs: all, by number. give_up: called with a job, its ranks that are gone, and why."""
         self._settings = settings
         self._jobs = jobs
         self._out = out
         self._give_up = give_up
         self._next_check_us: int | None = None
         self.doubts = False
-        """Whether a rank was silent for longer than usual when we last looked."""
+        """Whether some rank was silent for longer than usual at the last look."""
 
     def begin(self, now_us: int) -> None:
-        """There is a job whose ranks may fall silent."""
+        """Starts the timer, because there is a job."""
         if self._next_check_us is None or self._next_check_us < now_us:
             self._next_check_us = now_us + self._settings.alive_every_us
 
@@ -43,15 +43,15 @@ class Lookout:
         return self._next_check_us if live else None
 
     def look_at_clock(self, now_us: int) -> None:
-        """Before anything follows from the time: whether this process did not run, and could hear nobody."""
+        """Discounts time in which this process did not run, before any silence is judged."""
         stood_us = stood_still_us(self.next_timer_us(), now_us)
         if stood_us:
             self._next_check_us = now_us
             for job in self._jobs.values():
-                job.stood_still(stood_us, now_us)
+                job.discount_standstill(stood_us, now_us)
 
     def handle_timer(self, now_us: int) -> None:
-        """Gives up ranks that have been silent for too long, and asks the hosts of those that are in doubt."""
+        """Gives up ranks that have been silent for too long, and probes the hosts of doubted ones."""
         self.look_at_clock(now_us)
         if self._next_check_us is None or now_us < self._next_check_us:
             return
@@ -71,7 +71,7 @@ class Lookout:
                 self._ask_hosts(job, doubted)
 
     def ports_closed(self, addresses: Collection[Address], now_us: int) -> None:
-        """Nobody has these ports any more, their hosts say. Where a rank is doubted anyway, it has ended."""
+        """Gives up doubted ranks whose hosts report their ports closed."""
         self.look_at_clock(now_us)
         for job in self._jobs.values():
             ended = [m.rank for m in job.members.values() if m.address in addresses and self._is_doubted(m, now_us)]
@@ -79,7 +79,7 @@ class Lookout:
                 self._give_up(job, ended, ENDED)
 
     def is_silent(self, member: Member, now_us: int) -> bool:
-        """Whether a member of a job that runs has not been heard of for too long."""
+        """Whether a member of a running job has been silent for too long."""
         return now_us - member.heard_us > self._settings.dead_after_us
 
     def _is_doubted(self, member: Member, now_us: int) -> bool:
@@ -87,11 +87,11 @@ class Lookout:
         return member.left_at is None and now_us - member.heard_us > SIGNS_MISSED * self._settings.alive_every_us
 
     def _ask_hosts(self, job: Job, doubted: Sequence[Member]) -> None:
-        """Sends what asks for nothing: if nobody is there any more, the host refuses it."""
+        """Sends a message that needs no answer: if the process has ended, its host refuses it by ICMP."""
         said = Progress(passed=job.sums.oldest_seq, ahead=job.ahead)
         packet = encode(said, request=0, job=job.number, epoch=job.epoch, reply=True)
         for member in doubted:
-            # a rank that has not spoken may be anybody, and gets no more than it has sent
+            # the address of a rank that has not spoken may be forged: it gets no more bytes than it has sent
             if member.has_spoken or member.spare_bytes >= len(packet):
                 member.spare_bytes -= len(packet)
                 self._out.append(Burst.of(member.address, packet))

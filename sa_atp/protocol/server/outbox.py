@@ -1,8 +1,7 @@
-"""What the parameter server has to send: messages at once, results as fast as they leave its host. (protocol section 5.7)
+"""The parameter server's send queue: messages at once, results as fast as they leave its host. (protocol section 5.7)
 
-Results of sums that are finished here can be more than the link carries. Who waits for one asks for it again; were they all
-written to the socket, each question would make the queue before the answer longer by another copy of it. So they wait here,
-where it is known of each for whom it waits, and none waits twice.
+Results of sums that are finished here can exceed the link's rate. A rank that waits for one asks again; if all were
+written to the socket, each question would queue another copy. So results wait here, at most once for each receiver.
 """
 
 from collections import deque
@@ -25,14 +24,14 @@ class Outbox:
         self._waiting: dict[Key, set[int]] = {}
 
     def append(self, burst: Burst) -> None:
-        """A message: it leaves with the next `take`."""
+        """Queues a message, which leaves with the next `take`."""
         self._messages.append(burst)
 
     def extend(self, bursts: Iterable[Burst]) -> None:
         self._messages.extend(bursts)
 
     def add_results(self, key: Key, address: Address, seqs: Seqs, packets: ByteRows) -> None:
-        """Results, one in each row; those that wait already, or are here twice, once. Args: seqs: of each."""
+        """Queues results, one in each row, without duplicates. Args: seqs: sequence number of each row."""
         waiting = self._waiting.setdefault(key, set())
         new = []
         for row, seq in enumerate(seqs.tolist()):
@@ -47,12 +46,12 @@ class Outbox:
             del self._waiting[key]
 
     def waits_for(self, key: Key, seqs: Seqs) -> Mask:
-        """bool[n]: whether results are about to leave to a rank, or to everybody."""
+        """bool[n]: whether results are queued for a rank, or for all ranks."""
         own, all_ = self._waiting.get(key, NOTHING), self._waiting.get((*key[:2], EVERYBODY), NOTHING)
         return np.array([seq in own or seq in all_ for seq in seqs.tolist()], bool)
 
     def forget(self, job: int, epoch: int) -> None:
-        """Nobody waits for results of this job any more."""
+        """Drops the queued results of a job's epoch."""
         gone = {key for key in self._waiting if key[:2] == (job, epoch)}
         if gone:
             self._results = deque(each for each in self._results if each[0] not in gone)
@@ -60,7 +59,7 @@ class Outbox:
                 del self._waiting[key]
 
     def take(self, budget_bytes: int | None) -> list[Burst]:
-        """All messages, and results. Args: budget_bytes: of results; None: all of them."""
+        """Takes all messages, and results up to a budget. Args: budget_bytes: None: all results."""
         out = list(self._messages)
         self._messages.clear()
         left = budget_bytes

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from sa_atp.protocol.job.terms import Stated
-from sa_atp.protocol.packets.message_fields import MOST_SLOTS, HelpMode
+from sa_atp.protocol.packets.message_fields import MOST_SLOTS, HelpGrade
 from sa_atp.protocol.server.job import Job, State
 
 MAX_JOBS = 255  # 0 is no job's number
@@ -26,16 +26,16 @@ class Registry:
         return next((job for job in self.jobs.values() if job.name == name), None)
 
     def add(
-        self, name: str, world_size: int, micro_batches: int, help_mode: HelpMode, seats: int, agree: Stated
+        self, name: str, world_size: int, micro_batches: int, help_grade: HelpGrade, seats: int, agree: Stated
     ) -> Job | None:
-        """A new job; None if there are as many as there can be. One that is over gives its number away."""
+        """Adds a job, if need be with the number of one that is over. Returns: None: all numbers are in use."""
         number = next((n for n in range(1, MAX_JOBS + 1) if n not in self.jobs), None)
         epoch = self._random_bits(8)
         if number is None:
             number = next((n for n, job in self.jobs.items() if job.state in OVER), None)
             if number is None:
                 return None
-            # packets and events of the job that had the number are of another epoch then
+            # another epoch than that of packets and events of the job that had the number
             epoch = (self.jobs.pop(number).epoch + 1) & 0xFF
         job = Job(
             name=name,
@@ -47,7 +47,7 @@ class Registry:
             slot_base=self._free_quota(),
             slot_count=self._quota,
             first_seq=self._random_bits(32),
-            help_mode=help_mode,
+            help_grade=help_grade,
             seats=seats,
             contribution_bits=self._contribution_bits,
             agree=agree,
@@ -56,6 +56,6 @@ class Registry:
         return job
 
     def _free_quota(self) -> int:
-        """First slot of the quota that the fewest jobs use."""
+        """First slot of the quota that is used by the fewest jobs."""
         live = [job.slot_base for job in self.jobs.values() if job.state not in OVER]
         return min(range(0, self._slots, self._quota), key=lambda base: (live.count(base), base))

@@ -1,7 +1,7 @@
-"""The parameter server's connection: finishes what switches could not, keeps results, answers questions. (section 7)
+"""The parameter server's connection: finishes sums that switches could not, keeps results, answers. (section 7)
 
-It serves any number of jobs; how ranks come to be in one is in admission.py. What it cannot do itself, telling switches
-about a job, it asks for by an event, and goes on when it is told that this is done.
+It serves any number of jobs; `admission` admits their ranks. It asks the control plane by an event to configure
+switches for a job, and goes on when `admitted` or `refused` is called.
 """
 
 from collections import deque
@@ -44,7 +44,7 @@ from sa_atp.protocol.packets.datagrams import Address, Burst, merged
 from sa_atp.protocol.packets.fitting import fitted
 from sa_atp.protocol.packets.header import bitmaps, first_byte, headers, lanes_of, number_of, size_of
 from sa_atp.protocol.packets.help_messages import Claim, Idle, Offer
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.spec import HEADER_BYTES, Flag, Kind
 from sa_atp.protocol.rank.compiled.common_case import Kernels, ResultStreams
 from sa_atp.protocol.rank.compiled.kernels import ROW_COLLIDED, ROW_END, ROW_EXPONENT, ROW_SEQ, ROW_START, ROW_TAG
@@ -58,8 +58,8 @@ from sa_atp.protocol.server.server_events import Admit, Retire, ServerEvent, Ser
 from sa_atp.protocol.server.serving import Serving
 
 GONE_WITH_SUMS = "not heard of since asking to leave, and others need the sums"
-UNASKED_US = 1_000_000  # after a question more are expected for so long
-MAX_GATHER = 1024  # copies of results that may wait until they are looked at
+UNASKED_US = 1_000_000  # for so long after a request more are expected
+MAX_GATHER = 1024  # copies of results that may wait unread in the socket
 KNOWN_KINDS = frozenset({first_byte(k) for k in (Kind.DATA, Kind.RESULT, Kind.PROBE)})
 
 
@@ -69,7 +69,7 @@ class ParameterServer:
     ) -> None:
         """Args:
         random_bits: like random.getrandbits; chooses where epochs and sequence numbers start.
-        kernels: do the common case of packets; None: the rules do that as well, as they do everything else.
+        kernels: compiled code for the common case; None: the rules in Python handle every packet.
         """
         self.settings = settings
         self._kernels = kernels
@@ -77,24 +77,27 @@ class ParameterServer:
         self._events: deque[ServerEvent] = deque()
         self._admission = Admission(settings, random_bits, self._events, self._fail)
         self.jobs = self._admission.jobs
-        self.own_ip: str | None = None  # where the owner has bound our socket; decides who is on our host
+        self.own_ip: str | None = None  # address of the server's socket; tells which tools are on its host
         self.malformed = 0
         self.foreign = 0
         self._out = Outbox()
         self._serving = Serving(self._out, settings.switch_address, aggregates=settings.aggregates)
         self._lookout = Lookout(settings, self.jobs, self._out, self._give_up)
-        self._urgent = False  # whether something other than copies of results and signs of life has come lately
-        self._asked_us: int | None = None  # when somebody last wanted something of us, beside a sign of our life
+        self._urgent = False  # whether anything but copies of results and signs of life has come since `may_gather`
+        self._asked_us: int | None = None  # when the newest request other than a sign of life came
 
     # --- the control plane --------------------------------------------------------------------------------------------
 
     def admitted(self, event: Admit, now_us: int, leaves: Iterable[Iterable[int]] | None = None) -> None:
-        """The switches know the job: its workers may begin. Args: leaves: the ranks below each; None: not known."""
+        """Takes the control plane's word that the switches know a job: its workers may begin.
+
+        Args: leaves: the ranks below each leaf; None: not known.
+        """
         self._admission.admitted(event, now_us, leaves)
         self._lookout.begin(now_us)
 
     def refused(self, event: Admit, reason: str) -> None:
-        """The job could not be installed."""
+        """Takes the control plane's word that the job could not be installed, and why."""
         self._admission.refused(event, reason)
 
     def next_event(self) -> ServerEvent | None:
@@ -111,7 +114,7 @@ class ParameterServer:
                 self._receive(burst, now_us)
 
     def _keep_common(self, burst: Burst) -> bool:
-        """Keeps copies of results, if there is nothing else among them. Returns: whether that is so."""
+        """Keeps a burst of copies of results. Returns: False: it has other packets, and nothing was done."""
         job = None if self._kernels is None else self.jobs.get(int(headers(burst.data[:1])["job"][0]))
         if (
             self._kernels is None or job is None or job.state is not State.RUNNING or job.recalled
@@ -192,7 +195,7 @@ class ParameterServer:
             job.stats.results_kept += int(news.sum())
             job.stats.duplicates += int(np.isin(outcome, (sums.KNOWN, sums.PASSED)).sum())
             if job.recalled:
-                self._serving.recalled_came(job, head["seq"][news])
+                self._serving.serve_recalled(job, head["seq"][news])
         else:
             outcome = job.sums.add(head, bits, lanes_of(packets, job.contribution_bits))
             self._after_adding(job, head, bits, outcome)
@@ -206,7 +209,7 @@ class ParameterServer:
         stats.overlaps += int((outcome == sums.OVERLAP).sum())
         if (outcome == sums.MISMATCH).any():
             found = int(np.flatnonzero(outcome == sums.MISMATCH)[0])
-            ranks = job.whose([job.map.lowest_rank(number_of(bits[found]))])
+            ranks = job.ranks_behind([job.map.lowest_rank(number_of(bits[found]))])
             self._fail(
                 job, "mismatch", ranks,
                 f"{describe_ranks(ranks)} sums something else than the others at fragment {int(head['seq'][found])}: "
@@ -217,8 +220,8 @@ class ParameterServer:
             stats.finished_here += int(completed.sum())
             self._serving.fan_out(job, job.sums.complete(head["seq"][completed]))
         known = (outcome == sums.KNOWN) & (head["flags"] & Flag.ON_BEHALF == 0)
-        if known.any() and not job.seats:  # whose bits do not say who has sent them: it asks, as for any lost result
-            # Its sender has not seen the result, or would not send again.
+        if known.any() and not job.seats:  # with seats, bits do not name the sender; it will ask for the lost result
+            # the sender would not send again if it had the result
             senders = np.array([job.map.lowest_rank(number_of(b)) for b in bits[known]])
             for rank in np.unique(senders):
                 self._serving.serve(job, int(rank), head["seq"][known][senders == rank])
@@ -228,15 +231,15 @@ class ParameterServer:
     def _on_control(self, head: np.void, packet: bytes, address: Address, now_us: int) -> None:
         try:
             request = decode_request(packet)
-            if not isinstance(request, Alive):  # behind which nothing else is likely to come
+            if not isinstance(request, Alive):  # signs of life are seldom followed by more requests
                 self._asked_us = now_us
                 self._urgent = True
             match request:
                 case Join():
                     joined = self._admission.join(request, address, now_us, room=len(packet))
                     sent = self._reply(address, head, joined, len(packet))
-                    self.malformed += not sent  # no question of this protocol is so short
-                    self._admission.answered(request, address, len(packet) - sent)
+                    self.malformed += not sent  # a valid Join is long enough for some answer
+                    self._admission.note_answer(request, address, len(packet) - sent)
                     self._lookout.begin(now_us)
                 case Describe():
                     known = job_status.may_ask(self.jobs, self.own_ip, address)
@@ -254,7 +257,7 @@ class ParameterServer:
                 self._reply(address, head, Refused(reason=plain(str(problem))), len(packet))
 
     def _on_request(self, head: np.void, request: Request, address: Address, now_us: int, *, room: int) -> None:
-        """Args: room: bytes of the question. Raises: MalformedError."""
+        """Handles a request of a job's member. Args: room: bytes of the request. Raises: MalformedError."""
         job = self.jobs.get(int(head["job"]))
         member = None if job is None else job.member_at(address)
         if job is None or member is None or int(head["epoch"]) != job.epoch:
@@ -290,14 +293,14 @@ class ParameterServer:
                 return self._on_alive(job, member, request, now_us)
             case Leave():
                 member.left_at, member.leaving = request.oldest, number
-                job.progress(member.rank, request.oldest)
+                job.note_progress(member.rank, request.oldest)
                 if job.state is State.RUNNING and all(m.left_at is not None for m in job.members.values()):
                     job.end(State.ENDED)
                     self._retire(job)
-                self._let_go(job)
+                self._answer_leavers(job)
                 return None
             case ReportNotFinite() | ReportChanged():
-                self._fail_for(job, failures.verdict(replace(request, ranks=job.whose(request.ranks)), ()))
+                self._fail_for(job, failures.verdict(replace(request, ranks=job.ranks_behind(request.ranks)), ()))
                 return None  # all have been told
             case ReportNarrow(needed=needed, mtu=mtu, to=to):
                 detail = narrow_path(describe_ranks([member.rank]), needed, plain(to), mtu)
@@ -311,7 +314,7 @@ class ParameterServer:
                 self._fail_for(job, failures.verdict(request, job.owing(member), self._unheard(job, member)))
                 return None
             case Fetch():
-                if job.state is State.RUNNING:  # else it was overtaken, and nobody asks for results any more
+                if job.state is State.RUNNING:  # else the request was overtaken by the end of the job
                     self._serving.fetch(job, member.rank, request)
                 return None
             case AskStats():
@@ -327,45 +330,46 @@ class ParameterServer:
                 seat = job.seating.take(step, member.rank)
                 return Taken() if seat is None else Seated(seat=seat)
             case _:
-                raise MalformedError("this asks nothing of a job")
+                raise MalformedError("not a request to a job")
 
     def _on_alive(self, job: Job, member: Member, sign: Alive, now_us: int) -> Reply | None:
         if (sign.given | (sign.held or 0)) & ~job.fan_in:
             raise MalformedError("given or held has contributions that the job does not have")
-        job_status.note(member, sign, now_us)
-        disagreement = job.disagreement(member, sign)
+        job_status.note_sign_of_life(member, sign, now_us)
+        disagreement = job.check_position(member, sign)
         if disagreement is not None:
             self._fail(job, "mismatch", *disagreement)
             return None
         if sign.oldest != member.oldest or not sign.waiting:
             member.waits_us = None
-        job.progress(member.rank, sign.oldest)
+        job.note_progress(member.rank, sign.oldest)
         for seq in [s for s in job.recalled if serial_distance(s, job.sums.oldest_seq) > 0]:
             del job.recalled[seq]
-        departed = job.behind_the_departed(sign.oldest) if sign.waiting else []
+        departed = job.departed_before(sign.oldest) if sign.waiting else []
         if departed:
             self._fail(job, "lost", departed, "left the job while others still need its contributions")
             return None
-        gone = job.waits_for_the_gone(member, now_us, self.settings.dead_after_us) if sign.waiting else []
+        gone = job.silent_holders(member, now_us, self.settings.dead_after_us) if sign.waiting else []
         if gone:
             self._fail(job, "lost", gone, GONE_WITH_SUMS)
             return None
-        self._let_go(job)
+        self._answer_leavers(job)
         return Progress(passed=job.sums.oldest_seq, ahead=job.ahead)
 
-    def _let_go(self, job: Job) -> None:
-        """Answers those who have asked to leave, as soon as nobody needs their sums."""
+    def _answer_leavers(self, job: Job) -> None:
+        """Answers ranks that have asked to leave, as soon as no other rank needs their sums."""
         for member in job.members.values():
-            if member.leaving and job.may_go(member):
+            if member.leaving and job.may_leave(member):
                 packet = encode(Left(), request=member.leaving, job=job.number, epoch=job.epoch, reply=True)
                 self._out.append(Burst.of(member.address, packet))
                 member.leaving = 0
 
     def _reply(self, address: Address, head: np.void, reply: Reply, room: int | None) -> int:
-        """Answers a request, in the name of the job and the epoch that it came from.
+        """Answers a request with the job and epoch of its header.
 
-        Args: room: bytes of the request, which the answer to one who is no member must not exceed; None: it is a member.
-        Returns: how many bytes the answer has; 0: not even the least of it fits.
+        Args: room: bytes of a request from a sender that is no member, which the answer must not exceed; None: a
+            member.
+        Returns: bytes of the answer; 0: it could not be cut to `room`.
         """
         answer = reply if room is None else fitted(reply, room)
         if answer is None:
@@ -374,15 +378,16 @@ class ParameterServer:
         self._out.append(Burst.of(address, packet))
         return len(packet)
 
-    # --- failures and time ----------------------------------------------------------------------------------------------
+    # --- failures and time
+    # ----------------------------------------------------------------------------------------------
 
     def _fail(self, job: Job, reason: str, ranks: Sequence[int], detail: str) -> None:
         self._fail_for(job, Failure(reason=reason, ranks=list(ranks), detail=detail))
 
     def _fail_for(self, job: Job, failure: Failure) -> None:
-        """Ends a job's epoch; every member is told at once, and again whenever it says that it is alive.
+        """Ends a job's epoch; tells every member at once, and again in answer to its requests.
 
-        Who has not spoken yet asks to join, and is told then: that it is where it seems to be is not known.
+        A member that has not spoken yet is told when it next asks to join, because its address is not proven.
         """
         if job.state in OVER:
             return
@@ -392,9 +397,9 @@ class ParameterServer:
         self._retire(job)
 
     def _unheard(self, job: Job, waiting: Member) -> str | None:
-        """The switch's address, if nobody has had an answer about what a rank waits for.
+        """The switch's address, if no rank has had an answer from it about the fragment that a rank waits for.
 
-        Returns: None: somebody has, or the switch is on the way to us.
+        Returns: None: some rank has, or the switch is on the way to the server.
         """
         is_heard = any(
             m.oldest not in (None, waiting.oldest) or (m.waiting and m.held is not None) for m in job.members.values()
@@ -403,11 +408,14 @@ class ParameterServer:
 
     @property
     def _switch(self) -> str:
-        """Where contributions go, if that is not here."""
+        """The address for contributions, HOST:PORT; "": the server's own."""
         return "{}:{}".format(*self.settings.switch_address) if self.settings.switch_address else ""
 
     def path_narrowed(self, to: Address, needed: int, mtu: int) -> None:
-        """Results do not leave for there any more. Args: needed, mtu: bytes of an IP packet, and what the way carries."""
+        """Fails jobs whose results do not leave for `to` any more.
+
+        Args: needed: bytes of an IP packet; mtu: of the path.
+        """
         detail = narrow_path("the parameter server", needed, "{}:{}".format(*to), mtu)
         for job in self.jobs.values():
             member = job.member_at(to)
@@ -415,12 +423,12 @@ class ParameterServer:
                 self._fail(job, "narrow", () if member is None else (member.rank,), detail)
 
     def _retire(self, job: Job) -> None:
-        """An epoch is over: for switches, and for results that have not left yet."""
+        """Drops results of an epoch that is over, and has switches forget it."""
         self._out.forget(job.number, job.epoch)
         self._events.append(Retire(job.number, job.epoch))
 
     def _give_up(self, job: Job, ranks: Sequence[int], why: str) -> None:
-        """Goes on without ranks that are gone: with the others, as far as the job does not run yet."""
+        """Fails a running job whose ranks are gone; before it runs, drops only these ranks."""
         if job.state is State.RUNNING:
             self._fail(job, "lost", ranks, why)
         else:
@@ -434,32 +442,32 @@ class ParameterServer:
         self._lookout.handle_timer(now_us)
 
     def doubts(self, now_us: int) -> bool:
-        """Whether to tell us of hosts that refuse what is sent there."""
+        """Whether the owner should report ICMP refusals, because some rank is silent."""
         return self._lookout.doubts and self.next_timer_us() is not None
 
     def ports_closed(self, addresses: Collection[Address], now_us: int) -> None:
-        """Nobody has these ports any more, their hosts say. (section 7.4)"""
+        """Takes ports that their hosts report closed. (section 7.4)"""
         self._lookout.ports_closed(addresses, now_us)
 
     @property
     def has_more(self) -> bool:
-        """Whether results wait that the budget had no room for."""
+        """Whether results wait because the last `transmit` had no budget for them."""
         return self._out.has_results
 
     def may_gather(self) -> int:
-        """How many datagrams may wait for us: copies of results as many as come, where nobody has asked for anything."""
+        """How many datagrams may wait unread: many while only copies of results come, none after a request."""
         urgent, self._urgent = self._urgent, False
         return 0 if urgent else MAX_GATHER
 
     def is_unasked(self, now_us: int) -> bool:
-        """Whether nobody has wanted anything for a while, and nobody is likely to wait for an answer soon: nothing is lost,
-        and no ranks help one another.
+        """Whether no request has come for a while, and none is likely soon: no packets are lost, and no job has help or
+        seats.
         """
         asks = any(
-            job.help_mode is not HelpMode.NONE or job.seats for job in self.jobs.values() if job.state not in OVER
+            job.help_grade is not HelpGrade.NONE or job.seats for job in self.jobs.values() if job.state not in OVER
         )
         return not asks and (self._asked_us is None or now_us - self._asked_us > UNASKED_US)
 
     def transmit(self, now_us: int, budget_bytes: int | None = None) -> list[Burst]:
-        """Datagrams to send now. Args: budget_bytes: of results; messages do not wait for room."""
+        """Datagrams to send now. Args: budget_bytes: limit for results; messages are not limited."""
         return self._out.take(budget_bytes)

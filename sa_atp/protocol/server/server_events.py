@@ -1,4 +1,4 @@
-"""What a parameter server's connection is told, and what it asks of the control plane. (protocol section 7.1)"""
+"""Settings of a parameter server's connection, and its events for the control plane. (protocol section 7.1)"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerSettings:
     lanes: int = 64
-    """Lanes of the program that the switches run."""
+    """Lanes of the switches' program."""
     contribution_bits: int = CONTRIBUTION_BITS
-    """... and how many bits its bitmaps have: the most contributions of a job."""
+    """Bits of the bitmaps of the switches' program: the most contributions of a job."""
     switch_address: Address | None = None
-    """Where workers send contributions, if the switch does not lie on the way to the parameter server."""
+    """The address for contributions; None: the parameter server's own, with the switch on the way to it."""
     aggregates: bool = True
-    """False: no switch aggregates; workers send everything here, and results go to each of them."""
+    """False: no switch aggregates; workers send contributions to the parameter server, which sends results to each."""
     levels: int = 1
     """Switches that aggregate on the way from a worker: 2 where leaves aggregate for a spine."""
     slots: int = 1024
@@ -25,21 +25,22 @@ class ServerSettings:
     slots_per_job: int = 1024
     """Quota of a job; a power of two. When no slots are free, jobs share them."""
     alive_every_us: int = 200_000
+    """Time between two signs of life of a worker."""
     dead_after_us: int = 10_000_000
-    """A worker that has not been heard of for so long is lost, and its job fails."""
+    """Silence after which a worker is lost, and its job fails."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Admit:
-    """All workers of a job are here: install it on the switches, then call `admitted` or `refused`.
+    """All ranks of a job have joined: install it on the switches, then call `admitted` or `refused`.
 
-    Says how the job was then: until the switches know it, it may have gone on to another epoch.
+    The job may be in another epoch by the time that the switches know it.
     """
 
     number: int
     epoch: int
     addresses: Mapping[int, Address]
-    """Of the workers, by rank."""
+    """Addresses of the workers, by rank."""
     map: ContributionMap
     slot_base: int
     slot_count: int
@@ -47,7 +48,7 @@ class Admit:
 
 @dataclass(frozen=True, slots=True)
 class Retire:
-    """The job, in this epoch, is over: switches may forget it."""
+    """An epoch of a job is over: switches may forget it."""
 
     number: int
     epoch: int

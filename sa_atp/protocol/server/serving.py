@@ -1,4 +1,4 @@
-"""Results going out: to everyone, to those who ask, and from those who are ahead. (protocol section 5.7)"""
+"""Sends results to ranks, and recalls those that the server lacks from other ranks. (protocol section 5.7)"""
 
 import numpy as np
 
@@ -13,18 +13,18 @@ from sa_atp.protocol.server.job import Job
 from sa_atp.protocol.server.outbox import EVERYBODY, Outbox
 from sa_atp.protocol.server.sums import Stored
 
-MAX_RECALL = 32  # results asked of other workers for one request
+MAX_RECALL = 32  # results recalled from other workers for one request
 
 
 class Serving:
     def __init__(self, out: Outbox, switch: Address | None, *, aggregates: bool) -> None:
-        """Args: out: where datagrams go; switch, aggregates: see ServerSettings."""
+        """Args: out: takes the datagrams; switch, aggregates: see ServerSettings."""
         self._out = out
         self._switch = switch
         self._aggregates = aggregates
 
     def fan_out(self, job: Job, stored: Stored) -> None:
-        """A sum that was finished here goes to everyone: through the switch, which copies it."""
+        """Sends sums that the server has finished to all ranks, by way of the switch, which copies them."""
         packets = result_packets(job, stored, Flag.FROM_PS | Flag.FAN_OUT)
         if self._aggregates:
             first_member = job.members[min(job.members)].address[0]
@@ -35,7 +35,7 @@ class Serving:
             self._out.add_results((job.number, job.epoch, rank), member.address, stored.seqs, packets)
 
     def serve(self, job: Job, rank: int, seqs: Seqs) -> int:
-        """Sends stored results to one worker, but for those that wait to leave; returns how many there were."""
+        """Sends stored results to one worker, but for those already queued. Returns: how many are stored or queued."""
         key = job.number, job.epoch, rank
         waits = self._out.waits_for(key, seqs)
         stored = job.sums.complete(seqs[~waits])
@@ -46,17 +46,17 @@ class Serving:
         return len(stored.seqs) + int(waits.sum())
 
     def fetch(self, job: Job, rank: int, asked: Fetch) -> None:
-        """Sends what there is of a batch; what is missing at its beginning is asked of others."""
+        """Sends the stored results of a batch; recalls missing ones at its beginning from other ranks."""
         seqs = (asked.first + np.arange(asked.count)) & 0xFFFFFFFF
         self.serve(job, rank, seqs)
-        # what comes first keeps the rank waiting, however much comes after it
+        # only missing results at the beginning keep the rank waiting
         known = np.isin(seqs, job.sums.complete(seqs).seqs)
         if not known[0]:
             missing = int(np.argmax(known)) if known.any() else asked.count
             self.recall(job, rank, asked.first, min(missing, MAX_RECALL))
 
     def answer_probe(self, job: Job, head: np.void) -> None:
-        """A switch passed a probe on because it holds nothing of that fragment."""
+        """Answers a probe that a switch passed on because it holds nothing of the fragment."""
         job.stats.probes += 1
         rank = int(head["bits"])
         if rank not in job.members:
@@ -76,7 +76,7 @@ class Serving:
         self._out.append(Burst(job.members[rank].address, packets))
 
     def recall(self, job: Job, rank: int, seq: int, count: int = 1) -> None:
-        """A rank waits for fragments that may be complete without our having seen it: those who are ahead know."""
+        """Asks ranks that are ahead for results that the server may have missed, on behalf of a rank that waits."""
         others = [m for m in job.members.values() if m.rank != rank]
         ahead = [m for m in others if m.oldest is not None and serial_distance(seq, m.oldest) > 0]
         if ahead:
@@ -85,17 +85,17 @@ class Serving:
         packet = encode(Recall(first=seq, count=count), request=0, job=job.number, epoch=job.epoch, reply=True)
         self._out.extend(Burst.of(m.address, packet) for m in ahead)
 
-    def recalled_came(self, job: Job, seqs: Seqs) -> None:
-        """Sums that have just become known go to those who wait for them."""
+    def serve_recalled(self, job: Job, seqs: Seqs) -> None:
+        """Sends results that have just arrived to the ranks for which they were recalled."""
         for seq in seqs.tolist():
             for rank in job.recalled.pop(seq, ()):
                 self.serve(job, rank, np.array([seq]))
 
 
 def result_packets(job: Job, stored: Stored, flags: Flag) -> ByteRows:
-    """Stored results of a job, as the parameter server sends them.
+    """Stored results of a job as packets of the parameter server.
 
-    Args: flags: of all; those that collided say so besides.
+    Args: flags: of all; COLLISION is added where it applies.
     """
     width = job.contribution_bits
     packets = np.empty((len(stored.seqs), size_of(Kind.RESULT, job.lanes, width)), np.uint8)

@@ -1,7 +1,7 @@
-"""Sums that the parameter server finishes, and results that it keeps for whoever missed them. (protocol section 7.2, 7.3)
+"""Sums that the parameter server finishes, and results that it keeps for late workers. (protocol section 7.2, 7.3)
 
-A row a fragment, in pages that appear when they are first needed and go when every worker has passed them. The rules of
-addition are those of a slot: disjoint contributions are added, anything that overlaps is dropped.
+One row for each fragment, in pages that are created when first needed and freed when every worker has passed them.
+Contributions are added by the rules of a slot: disjoint ones are added, overlapping ones are dropped.
 """
 
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ from sa_atp.protocol.packets.header import LANE, number_of, words_of
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, Flag
 
 PAGE = 256  # fragments
-FREE_VALUES = 1 << 22  # kept in pages that nobody uses
+FREE_VALUES = 1 << 22  # values of unused pages that are kept for reuse
 
-# Outcome of each fragment that was offered
+# Outcome for each offered fragment
 ADDED, COMPLETED, DUPLICATE, OVERLAP, KNOWN, PASSED, BEYOND, MISMATCH = range(8)
 
 COLLISION, PARTIAL = int(Flag.COLLISION), int(Flag.PARTIAL)
@@ -30,14 +30,14 @@ Streams = NDArray[np.uint16]
 
 @dataclass(slots=True)
 class _Page:
-    """PAGE fragments, an item of each array for one."""
+    """PAGE fragments, with one item of each array for each."""
 
-    lanes: Lanes  # as they travel
+    lanes: Lanes  # in network byte order
     bits: Bitmaps
     stream: Streams
     complete: Mask
-    collided: Mask  # something of it came here because its slot was taken
-    given_up: Mask  # its slot has handed over what it held: what comes after that passes a slot that may be nobody's
+    collided: Mask  # a contribution came here because another fragment had the slot
+    given_up: Mask  # the slot has handed over its part; later contributions are no sign of a collision
 
     @classmethod
     def of(cls, lanes: int, words: int) -> "_Page":
@@ -53,7 +53,7 @@ class _Page:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Complete sums: sequence numbers, exponents, tags, whether they collided, and lanes as they travel."""
+    """Complete sums: sequence numbers, exponents, tags, whether they collided, and lanes in network byte order."""
 
     seqs: Seqs
     exponents: Exponents
@@ -66,15 +66,15 @@ class SumStore:
     def __init__(self, lanes: int, fan_in: int, first_seq: int, contribution_bits: int = CONTRIBUTION_BITS) -> None:
         """Args:
         fan_in: bitmap of a complete sum.
-        first_seq: no fragment before it is ever offered.
-        contribution_bits: how many the bitmaps have.
+        first_seq: the first fragment of the job.
+        contribution_bits: bits in the bitmaps.
         """
         self.lanes = lanes
         self.fan_in = words_of(fan_in, contribution_bits)
         self._origin = first_seq  # pages are numbered from here
-        self._oldest = 0  # distance from the origin: everything below has been passed by all
+        self._oldest = 0  # distance from the origin; all workers have passed everything before it
         self._pages: dict[int, _Page] = {}
-        self._free: list[_Page] = []  # to be used again: the first look at fresh memory costs more than a copy
+        self._free: list[_Page] = []  # for reuse: the first access to fresh memory costs more than a copy
 
     # --- offering -----------------------------------------------------------------------------------------------------
 
@@ -83,7 +83,7 @@ class SumStore:
         return self._offer(head, bits, lanes, merge=True)
 
     def keep(self, head: Headers, lanes: Lanes) -> Octets:
-        """Stores complete sums that a switch finished. Returns: COMPLETED for news, KNOWN for repetitions."""
+        """Stores complete sums that a switch finished. Returns: COMPLETED for new ones, KNOWN for repetitions."""
         return self._offer(head, np.broadcast_to(self.fan_in, (len(head), len(self.fan_in))), lanes, merge=False)
 
     def _offer(self, head: Headers, bits: Bitmaps, lanes: Lanes, *, merge: bool) -> Octets:
@@ -98,7 +98,7 @@ class SumStore:
         for page_number in np.unique(place[usable] // PAGE):
             page = self._page(int(page_number))
             rows = usable[place[usable] // PAGE == page_number]
-            # Several packets for one fragment take turns; different fragments go together.
+            # several packets of one fragment are handled one after the other, different fragments together
             while len(rows):
                 _, first = np.unique(place[rows], return_index=True)
                 turn = rows[first]
@@ -140,9 +140,9 @@ class SumStore:
         return outcome
 
     def keep_stream(self, seq: int, exponent: int, tag: int, lanes: Lanes) -> bool:
-        """What `keep` does with complete sums of consecutive fragments, none of which is known, and none collided.
+        """As `keep`, for complete sums of consecutive fragments, all of them new and none collided.
 
-        Returns: False if they are anything else; then nothing has changed.
+        Returns: False: they are not; nothing has changed.
         """
         first = self._place(seq)
         end = first + len(lanes)
@@ -166,7 +166,7 @@ class SumStore:
     # --- looking ------------------------------------------------------------------------------------------------------
 
     def bits(self, seq: int) -> int:
-        """Contributions that are in a fragment's sum; 0 if it was never offered."""
+        """Contributions in a fragment's sum so far, as a bitmap."""
         place = self._place(seq)
         page = self._pages.get(place // PAGE)
         return 0 if page is None or place < self._oldest else number_of(page.bits[place % PAGE])
@@ -202,7 +202,7 @@ class SumStore:
     # --- space --------------------------------------------------------------------------------------------------------
 
     def release(self, seq: int) -> None:
-        """Everyone has passed this sequence number: forget what is before it."""
+        """Forgets all fragments before a sequence number that every worker has passed."""
         place = self._place(seq)
         if place <= self._oldest or place - self._oldest > SEQ_MASK // 2:
             return
@@ -213,7 +213,7 @@ class SumStore:
                 self._free.append(page)
 
     def clear(self) -> None:
-        """Forgets all sums, but not how far everyone is."""
+        """Forgets all sums, but not the oldest sequence number."""
         self._pages.clear()
         self._free.clear()
 
@@ -234,7 +234,7 @@ class SumStore:
         return page
 
     def _place(self, seq: int) -> int:
-        """Distance from the origin, taking the nearest of all that a 32-bit number can mean."""
+        """Distance from the origin; of all that a 32-bit number can mean, the one nearest to the oldest fragment."""
         return self._oldest + serial_distance(self.oldest_seq, seq)
 
     def _places(self, seqs: Seqs) -> Indices:

@@ -1,10 +1,10 @@
-"""Answers workers' questions about whose work is whose: the parameter server's side of help. (protocol section 10)"""
+"""Answers workers' questions about help from the ledger. (protocol section 10)"""
 
 from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from sa_atp.protocol.help.ledger import Told
+from sa_atp.protocol.help.ledger import WorkerReport
 from sa_atp.protocol.job.serial import serial_distance
 from sa_atp.protocol.packets.control import MalformedError, encode
 from sa_atp.protocol.packets.datagrams import Burst
@@ -25,15 +25,18 @@ WorkRequest = Claim | Offer | Idle
 
 
 def answer(job: Job, member: Member, number: int, request: WorkRequest, now_us: int, *, levels: int) -> HelpAnswer:
-    """Args: number: of the request, 0 if it is none; levels: switches that aggregate on the way. Raises: MalformedError."""
+    """The ledger's answer to a question about help.
+
+    Args: number: of the request; 0: it is no request. levels: switches that aggregate on the way.
+    Raises: MalformedError.
+    """
     job.stats.questions += 1
     if isinstance(request, Claim) and request.held > job.micro_batches:
         raise MalformedError(f"held must be an integer from 0 to {job.micro_batches}")
     late = member.helping is not None and number > 0 and serial_distance(member.helping, number) < 0
     if late:
-        # it was lost, and its sender has asked something else since: what it says is not true any more, but for how fast
-        # its sender is, which it says once
-        job.ledger.heard_late(request.step, member.rank, _told(request))
+        # the sender has asked something newer since, so only its speed still counts, which it reports only once
+        job.ledger.note_overtaken(request.step, member.rank, _report(request))
         reply = _nothing(request)
     else:
         member.helping = number or member.helping
@@ -47,7 +50,7 @@ def answer(job: Job, member: Member, number: int, request: WorkRequest, now_us: 
 
 
 def revocations(job: Job) -> Iterator[Burst]:
-    """What owners have to be told since the last question."""
+    """Datagrams with the revocations that the ledger has decided on."""
     while job.ledger.to_revoke:
         rank, step, held = job.ledger.to_revoke.popleft()
         packet = encode(Revoke(step=step, held=held), request=0, job=job.number, epoch=job.epoch, reply=True)
@@ -64,24 +67,24 @@ def _nothing(request: WorkRequest) -> HelpAnswer:
             return Nothing()
 
 
-def _told(request: WorkRequest) -> Told:
-    return Told(request.took_us, request.spent_us, request.answer_us, request.sent_us, request.weight)
+def _report(request: WorkRequest) -> WorkerReport:
+    return WorkerReport(request.took_us, request.spent_us, request.answer_us, request.sent_us, request.weight)
 
 
 def _decide(job: Job, rank: int, request: WorkRequest, now_us: int) -> HelpAnswer:
-    told = _told(request)
+    report = _report(request)
     match request:
         case Idle():
-            job.ledger.idle(request.step, rank, told, now_us)
+            job.ledger.idle(request.step, rank, report, now_us)
             return Noted()
         case Claim():
             until, over = job.ledger.claim(
-                request.step, rank, request.begun, request.held, request.since_us, told, now_us
+                request.step, rank, request.begun, request.held, request.since_us, report, now_us
             )
             return Granted(until=until, over=over)
         case Offer():
             pending = None if request.pending is None else request.pending / 1000
-            work = job.ledger.ask(request.step, rank, request.missing, told, request.busy_us, now_us, pending)
+            work = job.ledger.ask(request.step, rank, request.missing, report, request.busy_us, now_us, pending)
             if work is None:
                 return Nothing(again_us=job.ledger.ask_again_us(request.step, rank, now_us))
             return Work(shard=work.shard, micro_batches=list(work.micro_batches), backup=work.backup)

@@ -1,1 +1,1 @@
-"""What is trained: models and data, gradients of micro-batches, and their layout in sums."""
+"""Workloads: models and data, gradients of micro-batches, and their layout in sums."""

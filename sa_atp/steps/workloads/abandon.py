@@ -1,7 +1,7 @@
-"""Ends a piece of PyTorch work that nobody needs any more, from within it.
+"""Ends PyTorch work from within, once its result is no longer needed.
 
-A straggler whose work others have done must not finish it first. While work runs under `abandonable`, the next module
-that is called, the next gradient that is ready, and every `sleep` of this module raise Cancelled once the stop is done.
+A straggler whose work others have done should not finish it first. Under `abandonable`, each call of a module, each
+gradient, and `sleep` of this module raise Cancelled once `stop` is done.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ _current = _Current()
 
 @contextlib.contextmanager
 def abandonable(stop: "Future[Any] | None") -> Iterator[None]:
-    """Lets this thread's work end as soon as `stop` is done. None: it will not."""
+    """Makes this thread's work end once `stop` is done. Args: stop: None: it cannot be ended."""
     if stop is None:
         yield
         return
@@ -40,19 +40,19 @@ def abandonable(stop: "Future[Any] | None") -> Iterator[None]:
 
 
 def current_stop() -> "Future[Any] | None":
-    """What ends this thread's work; to be handed to other threads that take part in it."""
+    """The future that ends this thread's work, for other threads that take part in it."""
     return _current.stop
 
 
 def check(stop: "Future[Any] | None" = None) -> None:
-    """Raises: Cancelled, if `stop` is done, or what this thread computes is not needed any more."""
+    """Raises: Cancelled: `stop` (default: this thread's) is done."""
     stop = stop or _current.stop
     if stop is not None and stop.done():
         raise Cancelled
 
 
 def sleep(seconds: float) -> None:
-    """Sleeps, unless the work is abandoned first. Raises: Cancelled."""
+    """Sleeps, until the work is abandoned at the latest. Raises: Cancelled."""
     stop = _current.stop
     if stop is None:
         time.sleep(seconds)

@@ -1,4 +1,4 @@
-"""A training step's sum that consists of several: one for each segment of the layout."""
+"""A training step's sum in segments: one operation for each segment of the layout."""
 
 import contextlib
 import functools
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class SegmentedSum:
-    """Looks like a single sum under way (see step.PendingSum); done when all its segments are."""
+    """The sums of all segments as one pending sum (see step.PendingSum), done when all of them are."""
 
     def __init__(self, sums: Sequence[Sum], out: Values) -> None:
         self.sums = sums
@@ -30,11 +30,11 @@ class SegmentedSum:
         """float32[values]: receives the sums."""
         self.future: Future[Values] = Future()
         self.sent: list[int] = [0] * len(sums)
-        """Contributions to each segment that have been handed over one by one."""
+        """For each segment, contributions that were handed over by `contribute_segment`, as a bitmap."""
         self._left = len(sums)
         self._lock = (
             threading.Lock()
-        )  # one that is done already calls back from here, others from the connection's thread
+        )  # a sum that is already done calls back in this thread, others in the connection's
         for sum_ in sums:
             sum_.future.add_done_callback(self._on_done)
 
@@ -58,12 +58,12 @@ class SegmentedSum:
 
     @property
     def overtaken(self) -> bool:
-        """Whether others have done this rank's part of a segment, and therefore do it of all."""
+        """Whether others have done this rank's part of some segment, and so will do it of all."""
         return any(s.overtaken for s in self.sums)
 
     @property
     def progress(self) -> SendProgress | None:
-        return None  # not worked out for several sums at once
+        return None  # not computed for several sums at once
 
     @property
     def sending(self) -> tuple[tuple[int, int], ...]:
@@ -75,7 +75,7 @@ class SegmentedSum:
 
 
 class BucketedHost(Asking):
-    """A communicator as a step of segmented sums sees it (see step.Host)."""
+    """A communicator as the host of steps with segmented sums (see step.Host)."""
 
     def __init__(self, communicator: Communicator, layout: Layout) -> None:
         self.membership = communicator.membership
@@ -102,7 +102,7 @@ class BucketedHost(Asking):
         return self.current
 
     def contribute(self, sum_: SegmentedSum, parts: Sequence[Values], bits: int, *, on_behalf: bool) -> None:
-        """Adds contributions to all segments, but for those that have them already."""
+        """Adds contributions to all segments that do not have them already."""
         for number, segment in enumerate(self._layout.segments):
             if sum_.sent[number] & bits != bits:
                 slices = [part[segment.start : segment.end] for part in parts]
@@ -119,7 +119,7 @@ class BucketedHost(Asking):
         self.current.sent[number] |= bit
 
     def probe(self, sum_: SegmentedSum) -> None:
-        """Asks about the last segment that is not complete: whoever has sent that has sent everything."""
+        """Probes the last segment that is not complete: a rank that has contributed to it has sent everything."""
         for part in reversed(sum_.sums):
             if not part.future.done():
                 self._communicator.probe(part)

@@ -1,4 +1,4 @@
-"""Takes gradients as a backward pass makes them, and says when a bucket of them is full."""
+"""Collects gradients during a backward pass, and reports full buckets."""
 
 from collections import deque
 from collections.abc import Callable
@@ -11,18 +11,17 @@ from sa_atp.steps.workloads.layout import Layout
 
 
 class Collector:
-    """Of one backward pass. Gradients on a GPU come to the host bucket by bucket, while the pass goes on.
+    """Collects the gradients of one backward pass. Those on a GPU are copied to the host by buckets, during the pass.
 
-    Made in the thread that calls the pass. What is called from within the pass may run in another: autograd has a thread
-    for each GPU.
+    To be made in the thread that calls the pass. Hooks may run in another one: autograd has a thread for each GPU.
     """
 
     def __init__(self, layout: Layout, device: torch.device) -> None:
         self.flat = torch.zeros(layout.values, pin_memory=device.type == "cuda")
-        """float32[values] on the host; a bucket's part is there when `full` is called, the others after `finish`."""
+        """float32[values] on the host; a bucket's part is valid when `on_full` is called, the rest after `finish`."""
         self.used: set[str] = set()
         """Parameters that have a gradient."""
-        self.full: Callable[[int], None] = lambda segment: None
+        self.on_full: Callable[[int], None] = lambda segment: None
         """Called with a segment as soon as all its gradients are in `flat`."""
         self._layout = layout
         self._here = self.flat if device.type == "cpu" else torch.zeros(layout.values, device=device)
@@ -33,8 +32,10 @@ class Collector:
             self._left[segment] += 1
         self._coming: deque[tuple[int, Any]] = deque()  # (segment, event) of copies to the host that are under way
 
-    def taker(self, name: str) -> Callable[[torch.Tensor], None]:
-        """A hook for when a parameter's gradient is complete. The hook raises Cancelled if nobody needs it any more."""
+    def hook_for(self, name: str) -> Callable[[torch.Tensor], None]:
+        """A hook for a parameter, to be called when its gradient is complete. It raises Cancelled once the work is
+        stopped.
+        """
         start, end = self._layout.gradients[name]
         segment = self._layout.bucket_of[name]
 
@@ -49,22 +50,22 @@ class Collector:
             self.used.add(name)
             self._left[segment] -= 1
             if self._left[segment] == 0:
-                self._bring(segment)
-            self._arrive(wait=False)
+                self._copy_to_host(segment)
+            self._take_copies(wait=False)
 
         return take
 
     def finish(self) -> None:
-        """The pass is over: buckets with parameters that were not used are as full as they will be."""
+        """Ends the pass: buckets with unused parameters will not get fuller."""
         for segment, left in enumerate(self._left):
             if left:
-                self._bring(segment, announce=False)
-        self._arrive(wait=True)
+                self._copy_to_host(segment, announce=False)
+        self._take_copies(wait=True)
 
-    def _bring(self, segment: int, *, announce: bool = True) -> None:
+    def _copy_to_host(self, segment: int, *, announce: bool = True) -> None:
         if self._stream is None:
             if announce:
-                self.full(segment)
+                self.on_full(segment)
             return
         start, end = self._layout.segments[segment].start, self._layout.segments[segment].end
         self._stream.wait_stream(torch.cuda.current_stream(self._here.device))
@@ -75,10 +76,10 @@ class Collector:
         self._here.record_stream(self._stream)
         self._coming.append((segment if announce else -1, arrived))
 
-    def _arrive(self, *, wait: bool) -> None:
+    def _take_copies(self, *, wait: bool) -> None:
         while self._coming and (wait or self._coming[0][1].query()):
-            check(self._stop)  # the GPU is behind: what the host has launched long ago may be abandoned still
+            check(self._stop)  # the GPU lags behind the host, so the work may still be abandoned
             segment, arrived = self._coming.popleft()
             arrived.synchronize()
             if segment >= 0:
-                self.full(segment)
+                self.on_full(segment)

@@ -1,8 +1,8 @@
-"""Models of the papers' kind as communication workloads: gradients of their shapes and sizes, without the training.
+"""The papers' models as communication workloads: random gradients of their shapes and sizes, without training.
 
-What ATP, SwitchML and others train needs hardware that most people do not have. For a question about communication it is
-enough that gradients have the right sizes and realistic values, and come when a device of given speed would have them. The
-shapes are data (folder shapes); the time of a sample is a parameter of the plan.
+The models that ATP, SwitchML and others train need hardware that most people do not have. For a question about
+communication it is enough that gradients have the right sizes and realistic values, and come when a device of given
+speed would have them. The shapes are data (folder shapes); the time of a sample is a parameter of the plan.
 """
 
 import json
@@ -20,10 +20,10 @@ from sa_atp.basics.errors import UserError
 # Parameters of each model, as its authors count them.
 COMM_MODELS = {"resnet-50": 25_557_032, "vgg-16": 138_357_544, "gpt-2-small": 124_439_808, "bert-base": 109_482_240}
 
-# Of one sample: an image of 224 x 224 pixels in three colours, or a text of 1024 (512) tokens of two bytes.
+# Bytes of one sample: an image of 224 x 224 pixels in three colours, or a text of 1024 (512) tokens of two bytes.
 SAMPLE_BYTES = {"resnet-50": 150_528, "vgg-16": 150_528, "gpt-2-small": 2048, "bert-base": 1024}
 
-SHIFTS = 4096  # different gradients that one array of random numbers gives
+SHIFTS = 4096  # different gradients, cut from one array of random numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def parameter_shapes(model: str) -> tuple[ParameterShape, ...]:
 
 
 def buckets(model: str, *, bucket_mb: float = 25.0) -> list[int]:
-    """Values of each bucket in which DistributedDataParallel would send the gradient, the first to leave first."""
+    """Values of each bucket in which DistributedDataParallel would send the gradient, in order of sending."""
     found, filling = [], 0
     for parameter in reversed(parameter_shapes(model)):
         filling += parameter.values
@@ -62,7 +62,7 @@ class CommModel:
     def __init__(
         self, model: str, *, seed: int, world_size: int, batch_size: int, micro_batches: int, scale: float = 1.0
     ) -> None:
-        """Args: scale: share of every parameter that is sent, where the whole is too much for the machine.
+        """Args: scale: share of every parameter that is sent, if the whole is too much for the machine.
 
         Raises: UserError.
         """
@@ -81,13 +81,13 @@ class CommModel:
         self._random[: self.values] *= spread.astype(np.float32) / (world_size * micro_batches)
 
     def gradient(self, step: int, shard: int, micro_batch: int) -> tuple[Values, float]:
-        """One micro-batch's gradient; its loss is not a number. Returns: float32[values], a view that must not change."""
+        """One micro-batch's gradient, float32[values], a view that must not be written; and NaN as its loss."""
         state = np.random.SeedSequence([self._seed, step, shard, micro_batch]).generate_state(1)
         first = int(state[0]) % SHIFTS
         return self._random[first : first + self.values], math.nan
 
     def gradient_at(self, weights: Values, step: int, shard: int, micro_batch: int) -> tuple[Values, float]:
-        """The same, whatever the weights are."""
+        """As `gradient`, whatever the weights are."""
         return self.gradient(step, shard, micro_batch)
 
     def initial(self) -> Values:
@@ -99,7 +99,7 @@ class CommModel:
         return np.zeros(self.micro_batch_size * SAMPLE_BYTES[self._model], np.uint8)
 
     def gradient_of(self, step: int, shard: int, micro_batch: int, samples: range) -> tuple[Values, float]:
-        """The same, however many samples there are."""
+        """As `gradient`, however many samples there are."""
         return self.gradient(step, shard, micro_batch)
 
     def apply(self, gradient: Values) -> None:

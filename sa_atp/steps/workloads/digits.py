@@ -1,7 +1,7 @@
 """The demo's workload: scikit-learn's handwritten digits and a small convolutional network in PyTorch.
 
-Everything random is a function of (seed, step, shard): which samples, and which units dropout drops. So a helper that
-computes another worker's micro-batch gets the very same gradient.
+Everything random (samples, dropout) is a function of (seed, step, shard, micro-batch), so a helper gets the same
+gradient for a micro-batch as its owner.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class DigitsCnn:
         from sklearn.datasets import load_digits
         from torch import nn
 
-        torch.set_num_threads(1)  # workers share the cores; and sums of floats depend on the number of threads
+        torch.set_num_threads(1)  # workers share cores; and floating-point sums depend on the number of threads
         self.seed = seed
         self.world_size = world_size
         self.batch_size = batch_size
@@ -76,7 +76,7 @@ class DigitsCnn:
         return self.gradient_of(step, shard, micro_batch, self._places(shard, micro_batch))
 
     def gradient_of(self, step: int, shard: int, micro_batch: int, samples: range) -> tuple[Values, float]:
-        """The same where shards have different sizes. Args: samples: one or more places in the step's global batch."""
+        """As `gradient`, where shards have different sizes. Args: samples: positions in the step's global batch."""
         import torch
 
         chosen = torch.from_numpy(self._samples(step, samples))
@@ -89,7 +89,7 @@ class DigitsCnn:
         return flat, float(loss.detach()) / len(samples)
 
     def gradient_at(self, weights: Values, step: int, shard: int, micro_batch: int) -> tuple[Values, float]:
-        """The same with these weights, float32[values], in place of those that `apply` has made."""
+        """As `gradient`, with these weights, float32[values], in place of the workload's own."""
         self._load(weights)
         return self.gradient(step, shard, micro_batch)
 
@@ -98,7 +98,7 @@ class DigitsCnn:
         return self.snapshot()
 
     def samples(self, step: int, shard: int, micro_batch: int) -> Octets:
-        """What somebody needs to compute a micro-batch: its images and labels, uint8[bytes]."""
+        """A micro-batch's images and labels, uint8[bytes]."""
         chosen = self._samples(step, self._places(shard, micro_batch))
         images, labels = self._images.numpy()[chosen], self._labels.numpy()[chosen].astype(np.uint8)
         return np.concatenate([images.reshape(-1).view(np.uint8), labels])
@@ -115,7 +115,7 @@ class DigitsCnn:
         self._optimiser.step()
 
     def snapshot(self) -> Values:
-        """The weights, float32[values]: for evaluating later, when it costs no training time."""
+        """A copy of the weights, float32[values], to be evaluated after the run."""
         return np.concatenate([p.detach().numpy().reshape(-1) for p in self._parameters])
 
     def score(self, weights: Values) -> Score:
@@ -141,14 +141,14 @@ class DigitsCnn:
                 at = end
 
     def _places(self, shard: int, micro_batch: int) -> range:
-        """Of a micro-batch's samples in the step's global batch, where all shards have the same size."""
+        """Positions of a micro-batch's samples in the step's global batch, where all shards have the same size."""
         first = shard * self.batch_size + micro_batch * self.micro_batch_size
         return range(first, first + self.micro_batch_size)
 
     def _samples(self, step: int, samples: range) -> Indices:
-        """Which training samples: each epoch goes through all of them in a new order.
+        """Indices of training samples; each epoch goes through all of them in a new order.
 
-        Args: samples: places in the step's global batch.
+        Args: samples: positions in the step's global batch.
         """
         total = len(self._labels)
         places = step * self.world_size * self.batch_size + np.arange(samples.start, samples.stop)

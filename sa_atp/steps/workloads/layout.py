@@ -1,9 +1,9 @@
-"""How everything that a contribution of a training step consists of lies in one flat array of float32.
+"""The layout of a training step's contribution in one flat array of float32.
 
     | gradients, last parameter first, in buckets | running statistics | counts | loss |
 
-Each bucket, and each of the other parts, is a sum of its own: a bucket can travel as soon as its gradients are there, and
-what differs in magnitude does not share a scale.
+Each bucket, and each of the other parts, is summed by itself: a bucket can travel as soon as its gradients are there,
+and parts of different magnitude do not share a scale.
 """
 
 import math
@@ -22,27 +22,27 @@ Span = tuple[int, int]  # first value, and one past the last
 
 @dataclass(frozen=True)
 class Segment:
-    """A part that is summed by itself."""
+    """A part of the array that is summed by itself."""
 
     name: str
     start: int
     end: int
     mean: bool
-    """Whether ranks average it (gradients, loss); else they add it up."""
+    """Whether it is averaged over ranks (gradients, loss) or added up."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where is what. Equal on all ranks, because it follows from the model alone."""
+    """The span of each part. Equal on all ranks, because it follows from the model alone."""
 
     gradients: dict[str, Span]
     running: dict[str, Span]
-    """Floating-point statistics, which the forward pass of rank 0's shard decides, as under DDP: for each of its
-    micro-batches, the halves of their bits (see exact.py)."""
+    """Floating-point statistics of rank 0's shard, as under DDP: for each of its micro-batches, the halves of their
+    bits (see exact.py)."""
     counted: dict[str, Span]
-    """Whole numbers that a forward pass adds to; what is summed is the difference."""
+    """Integer buffers that a forward pass increments; the increments are summed."""
     used: dict[str, Span]
-    """One value for each parameter: in how many contributions it was used. Empty if all parameters always are."""
+    """For each parameter, one value: the number of contributions in which it was used. Empty: all are always used."""
     loss: Span
     segments: tuple[Segment, ...]
     bucket_of: dict[str, int] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Layout:
 
     @property
     def terms(self) -> dict[str, str]:
-        """What ranks state of it when they join a job: the lengths of all sums of a step."""
+        """Terms for joining a job: the lengths of all sums of a step."""
         return {"sums of": ", ".join(str(segment.end - segment.start) for segment in self.segments) + " values"}
 
 
@@ -80,7 +80,7 @@ def layout_of(
         if not parameter.dtype.is_floating_point:
             raise UserError(f"parameter {name} is {parameter.dtype}: expected a real floating-point type")
         gradients[name] = (at, at + parameter.numel())
-        # one without values, behind the last value of a bucket, is in that: there may be no further bucket
+        # an empty parameter after the last value of a bucket belongs to that bucket: there may be no further one
         bucket_of[name] = len(cuts) - 1 - (not parameter.numel() and at == cuts[-1] and at > 0)
         at += parameter.numel()
         if 4 * (at - cuts[-1]) >= bucket_bytes:
@@ -134,8 +134,8 @@ def _changing_buffers(module: nn.Module, running: tuple[str, ...]) -> dict[str, 
     return {name: buffer for name, buffer in buffers.items() if name in names}
 
 
-def megabytes(value: float, name: str) -> int:
-    """Bytes. Raises: UserError."""
+def bytes_of_megabytes(value: float, name: str) -> int:
+    """Converts a setting in megabytes. Args: name: of the setting, for the message. Raises: UserError."""
     if not math.isfinite(value) or value <= 0:
         raise UserError(f"{name} = {value!r}: expected a positive number of megabytes")
     return int(value * (1 << 20))

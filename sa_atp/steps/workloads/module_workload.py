@@ -1,8 +1,8 @@
-"""Any PyTorch module as the workload of a step: the gradient of any rank's shard, computed by whoever has the time.
+"""Any PyTorch module as a workload: computes the gradient of any rank's shard.
 
-The module is called with parameters that share their values with the real ones and nothing else, so neither `.grad` nor
-the hooks of DistributedDataParallel notice, and with copies of the buffers that it changes. What depends on chance is
-seeded by (step, rank, micro-batch). So it makes no difference which rank computes a shard.
+The module is called with parameters that share only their values with the real ones, so that neither `.grad` nor the
+hooks of DistributedDataParallel are affected, and with copies of the buffers that it changes. Random numbers are seeded
+by (step, rank, micro-batch). So it makes no difference which rank computes a shard.
 """
 
 import functools
@@ -26,7 +26,7 @@ LossFunction = Callable[[Any, Any], torch.Tensor]
 
 
 class ModuleWorkload:
-    """See step.Workload; gradients are laid out as `layout` says, with statistics and loss behind them."""
+    """See step.Workload. Contributions have the given layout: gradients, then statistics and loss."""
 
     def __init__(
         self,
@@ -40,9 +40,9 @@ class ModuleWorkload:
         host: BucketedHost,
         streams: bool,
     ) -> None:
-        """Args: streams: contribute each bucket as soon as it is full, where a shard is one contribution."""
+        """Args: streams: whether to contribute each bucket as soon as it is full, if a shard is one contribution."""
         self.micro_batch_size = 0
-        """In samples; known after `look_at`, and only needed where a device is emulated."""
+        """In samples; set by `find_micro_batch_size`, and only needed for an emulated device."""
         self.module = module
         self.layout = layout
         self.values = layout.values
@@ -57,7 +57,7 @@ class ModuleWorkload:
     # --- computing ----------------------------------------------------------------------------------------------------
 
     def gradient(self, step: int, shard: int, micro_batch: int) -> tuple[Values, float]:
-        """One contribution: the gradient of a micro-batch's share of its shard's loss, and what else is summed.
+        """One contribution: the gradient of a micro-batch's share of its shard's loss, statistics and counts.
 
         Returns: float32[values]; and the micro-batch's loss. Raises: Cancelled, UserError.
         """
@@ -70,9 +70,9 @@ class ModuleWorkload:
         collector = Collector(self.layout, next(iter(parameters.values())).device)
         if self._streams:
             bit = self._host.membership.bit(shard, 0)
-            collector.full = lambda segment: self._host.contribute_segment(segment, collector.flat.numpy(), bit)
+            collector.on_full = lambda segment: self._host.contribute_segment(segment, collector.flat.numpy(), bit)
         for name in self.layout.gradients:
-            cast(Any, parameters[name]).register_post_accumulate_grad_hook(collector.taker(name))
+            cast(Any, parameters[name]).register_post_accumulate_grad_hook(collector.hook_for(name))
         tensors = {**parameters, **buffers}
         with torch.enable_grad(), seeded(self._seed, step, shard, micro_batch):
             outputs = _call(self.module, tensors, inputs)
@@ -89,7 +89,7 @@ class ModuleWorkload:
         flat = collector.flat
         for name in collector.used & set(self.layout.used):
             flat[self.layout.used[name][0]] = 1.0
-        if shard == 0:  # the running statistics are those that rank 0's shard gives, as under DDP
+        if shard == 0:  # as under DDP, running statistics are those of rank 0's shard
             self._write_statistics(flat, tensors, micro_batch, share)
         flat[self.layout.loss[0]] = share_of_loss.detach().float()
         return flat.numpy(), float(loss.detach())
@@ -100,15 +100,15 @@ class ModuleWorkload:
         before = dict(self.module.named_buffers())
         for name, (start, end) in self.layout.running.items():
             statistic = after[name].detach().float() * share
-            # each micro-batch has a place of its own, since sums of bits mean nothing
+            # each micro-batch has its own position, since bits cannot be summed
             place = flat[start:end].view(self._micro_batches, -1, HALVES)[micro_batch]
-            # NaN is an error, as in gradients; its bits would not be
+            # NaN must be an error, as in gradients; its bits would not be one
             place.copy_(to_halves(statistic) if bool(torch.isfinite(statistic).all()) else torch.tensor(torch.nan))
         for name, (start, end) in self.layout.counted.items():
             flat[start:end].copy_((after[name] - before[name]).reshape(-1))
 
-    def look_at(self, step: int, shard: int) -> None:
-        """Finds out how many samples a micro-batch has. Raises: UserError."""
+    def find_micro_batch_size(self, step: int, shard: int) -> None:
+        """Sets `micro_batch_size` from a batch. Raises: UserError: the batch does not tell."""
         size = _samples(self._batch(step, shard))
         if size is None:
             raise UserError("an emulated device needs batches with one row a sample")
@@ -144,7 +144,7 @@ class ModuleWorkload:
     # --- using the sum ------------------------------------------------------------------------------------------------
 
     def apply(self, sums: Values) -> None:
-        """Puts the mean gradients where the optimiser looks for them, and the statistics into the buffers."""
+        """Adds the mean gradients to `.grad`, and writes the statistics to the buffers."""
         flat = torch.from_numpy(sums)
         parameters = dict(self.module.named_parameters())
         here = flat.to(next(iter(parameters.values())).device)  # to a GPU in one piece
@@ -152,7 +152,7 @@ class ModuleWorkload:
             for name, (start, end) in self.layout.gradients.items():
                 used = self.layout.used.get(name)
                 if used is not None and float(flat[used[0]]) < 0.5:
-                    continue  # nobody used it: like DDP, leave its gradient alone
+                    continue  # no rank used it: as under DDP, its gradient stays
                 parameter = parameters[name]
                 mean = here[start:end].view(parameter.shape).to(parameter.device, parameter.dtype)
                 if parameter.grad is None:
@@ -167,11 +167,12 @@ class ModuleWorkload:
                 buffers[name].add_(here[start:end].round().view(buffers[name].shape).to(buffers[name].dtype))
 
 
-# --- batches ------------------------------------------------------------------------------------------------------------
+# --- batches
+# ------------------------------------------------------------------------------------------------------------
 
 
 def _call(module: nn.Module, tensors: dict[str, torch.Tensor], inputs: Any) -> Any:
-    """Positional arguments from a tuple or list, named ones from a mapping; anything else is the only argument.
+    """Calls a module: a tuple or list gives positional arguments, a mapping named ones, anything else is one argument.
 
     Args: tensors: parameters and buffers to use; buffers that the module replaces are replaced in it.
     """
@@ -190,7 +191,7 @@ def _samples(value: Any) -> int | None:
 
 
 def _slice(value: Any, size: int, start: int, end: int) -> Any:
-    """Rows of every tensor that has one row a sample."""
+    """A batch with rows start to end - 1 of every tensor that has one row for each sample."""
     if isinstance(value, torch.Tensor):
         return value[start:end] if value.dim() and value.shape[0] == size else value
     if isinstance(value, Mapping):

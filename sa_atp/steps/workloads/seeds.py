@@ -1,4 +1,4 @@
-"""Randomness as a function of (seed, step, rank): a helper that computes another rank's gradient draws the same numbers."""
+"""Random numbers as a function of (seed, step, rank), so that a helper draws the same as the owner of the shard."""
 
 import contextlib
 import random
@@ -17,9 +17,9 @@ def seed_of(*numbers: int) -> int:
 
 @contextlib.contextmanager
 def seeded(*numbers: int) -> Iterator[None]:
-    """Seeds `random`, `numpy.random` and `torch` (CPU and all GPUs) within; outside, they go on as before.
+    """Seeds `random`, `numpy.random` and `torch` (CPU and all GPUs), and restores their states at the end.
 
-    Generators of one's own, like those of numpy.random.default_rng, are not reached.
+    A program's own generators, such as those of numpy.random.default_rng, are not seeded.
     """
     python, array = random.getstate(), np.random.get_state()
     generators = _generators()
@@ -39,6 +39,6 @@ def seeded(*numbers: int) -> Iterator[None]:
 
 
 def _generators() -> list[torch.Generator]:
-    """Of the CPU and of every GPU. torch.manual_seed would also start CUDA, or note a seed for when it is started."""
+    """PyTorch's generators of the CPU and of every GPU in use. (torch.manual_seed would start CUDA.)"""
     started = torch.cuda.is_available() and cast(Any, torch.cuda).is_initialized()
     return [torch.default_generator, *(cast(Any, torch.cuda).default_generators if started else ())]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from sa_atp.basics.tables import setting
 from sa_atp.lab.policies.policy import PlanTables, SwitchPolicy
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.steps.step import Host, Stepper, StepRunner, Workload
 
 
@@ -25,8 +25,8 @@ class Patient(SwitchPolicy):
     colour = "#116611"
     settings = Settings
 
-    def help_mode(self, plan: PlanTables) -> HelpMode:
-        return HelpMode.STEAL
+    def help_grade(self, plan: PlanTables) -> HelpGrade:
+        return HelpGrade.STEAL
 
     def stepper(
         self, host: Host, workload: Workload, plan: PlanTables, *, pause_us: Callable[[int], int]

@@ -17,14 +17,14 @@ from sa_atp.lab.runs.progress import Progress
 from sa_atp.lab.runs.records import RunResult
 from sa_atp.protocol.job.errors import NonFiniteError, OperationTimeoutError
 from sa_atp.protocol.job.membership import JoinRequest
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.switches.embedded.pipeline import Pipeline
 
 SHARD_US = 4 * 2_000
 
 
 def setting(**options: Any) -> Setting:
-    return Setting(**{"help_mode": HelpMode.NONE, "helps": False, "seats": 3, "micro_batches": 4, **options})
+    return Setting(**{"help_grade": HelpGrade.NONE, "helps": False, "seats": 3, "micro_batches": 4, **options})
 
 
 def slow(*ranks: int, factor: float = 6.0) -> Any:
@@ -160,7 +160,7 @@ def test_ranks_that_disagree_about_seats_are_told(pipeline: Pipeline) -> None:
         ({"seats": 5}, "seats = 5: expected 0 to world_size = 4"),
         ({"seats": -1}, "seats = -1: expected 0 to world_size = 4"),
         ({"seats": 1.5}, "seats = 1.5: expected a whole number"),
-        ({"seats": 3, "help_mode": HelpMode.STEAL}, "seats = 3 with help 'steal': expected one or the other"),
+        ({"seats": 3, "help_grade": HelpGrade.STEAL}, "seats = 3 with help 'steal': expected one or the other"),
         ({"seats": 3, "micro_batches": 171}, "at most 512 contributions"),
     ],
 )

@@ -12,13 +12,13 @@ from helpers.cluster import events_of
 from helpers.training import Setting, Training, lossy
 
 from sa_atp.lab.simulator.network import LinkSettings
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.switches.control.events import Event
 from sa_atp.switches.embedded.pipeline import Pipeline
 
 LANES = 64
 LEVELS = (1, 2)
-MODES = (HelpMode.STEAL, HelpMode.CLONE)
+MODES = (HelpGrade.STEAL, HelpGrade.CLONE)
 MICRO_BATCH_US = 5_000
 
 
@@ -58,13 +58,13 @@ def test_steal_computes_everything_once(pipelines: list[Pipeline], levels: int, 
         assert training.step_us(step) < best_us + 0.7 * max(stragglers.values()) * MICRO_BATCH_US
 
 
-@pytest.mark.parametrize("help_mode", MODES)
+@pytest.mark.parametrize("help_grade", MODES)
 @pytest.mark.parametrize("number", [lambda step: 7, lambda step: step % 2, lambda step: 1000 - step])
 def test_a_step_may_have_a_number_that_was_given_before(
-    pipelines: list[Pipeline], help_mode: HelpMode, number: Callable[[int], int]
+    pipelines: list[Pipeline], help_grade: HelpGrade, number: Callable[[int], int]
 ) -> None:
     """What belonged to whom in the earlier step has nothing to do with it: all waited for what helpers had done then."""
-    training = train(pipelines, 1, help_mode=help_mode, slowdown=slow(r1=4.0), number=number, steps=8)
+    training = train(pipelines, 1, help_grade=help_grade, slowdown=slow(r1=4.0), number=number, steps=8)
     assert training.helped >= 7
     for step in range(1, 8):
         assert training.step_us(step) < 0.8 * training.setting.alone_us(step)
@@ -73,7 +73,7 @@ def test_a_step_may_have_a_number_that_was_given_before(
 @pytest.mark.parametrize("levels", LEVELS)
 def test_what_clones_add_twice_is_dropped(pipelines: list[Pipeline], levels: int) -> None:
     """The owner is fast enough to send its shard as well."""
-    training = train(pipelines, levels, help_mode=HelpMode.CLONE, slowdown=slow(r1=3.0))
+    training = train(pipelines, levels, help_grade=HelpGrade.CLONE, slowdown=slow(r1=3.0))
     setting = training.setting
     assert training.helped == setting.steps * setting.micro_batches
     assert (
@@ -85,12 +85,12 @@ def test_what_clones_add_twice_is_dropped(pipelines: list[Pipeline], levels: int
 
 
 @pytest.mark.parametrize("levels", LEVELS)
-@pytest.mark.parametrize("help_mode", MODES)
+@pytest.mark.parametrize("help_grade", MODES)
 def test_a_worker_that_never_gets_done_holds_nobody_and_is_there_in_the_next_step(
-    pipelines: list[Pipeline], levels: int, help_mode: HelpMode
+    pipelines: list[Pipeline], levels: int, help_grade: HelpGrade
 ) -> None:
     training = train(
-        pipelines, levels, help_mode=help_mode, hangs=lambda step, rank, m: step == 1 and rank == 1 and m == 3
+        pipelines, levels, help_grade=help_grade, hangs=lambda step, rank, m: step == 1 and rank == 1 and m == 3
     )
     assert training.step_us(1) < 2.5 * training.setting.alone_us(1)
     assert training.step_us(2) < 1.1 * training.setting.alone_us(2)
@@ -109,10 +109,10 @@ def test_a_straggler_that_was_given_up_takes_what_it_missed_at_once(pipelines: l
     assert records[4].micro_batches > 0
 
 
-@pytest.mark.parametrize("help_mode", MODES)
-def test_a_worker_without_a_network_is_done_without(pipelines: list[Pipeline], help_mode: HelpMode) -> None:
+@pytest.mark.parametrize("help_grade", MODES)
+def test_a_worker_without_a_network_is_done_without(pipelines: list[Pipeline], help_grade: HelpGrade) -> None:
     """Nothing reaches it or leaves it for half a second: its part is computed by others, and it comes back."""
-    setting = Setting(help_mode=help_mode, micro_batch_us=MICRO_BATCH_US, steps=4)
+    setting = Setting(help_grade=help_grade, micro_batch_us=MICRO_BATCH_US, steps=4)
     training = Training(pipelines[:1], setting)
     host = training.workers[2].host
 
@@ -190,18 +190,18 @@ def test_where_answers_take_long_nobody_waits_to_hear_which_way_to_send(pipeline
 
 
 @pytest.mark.parametrize("levels", LEVELS)
-@pytest.mark.parametrize("help_mode", MODES)
+@pytest.mark.parametrize("help_grade", MODES)
 @pytest.mark.parametrize("seed", range(6))
 def test_random_stragglers_on_a_network_that_loses_packets(
-    pipelines: list[Pipeline], levels: int, help_mode: HelpMode, seed: int
+    pipelines: list[Pipeline], levels: int, help_grade: HelpGrade, seed: int
 ) -> None:
     rng = random.Random(seed)
     speeds = {(step, rank): rng.choice((1, 1, 1, 1.3, 2, 4, 8)) for step in range(3) for rank in range(6)}
     hanging = {(step, rng.randrange(4), rng.randrange(8)) for step in (1, 2) if rng.random() < 0.5}
     training = train(
-        pipelines, levels, seed=seed, help_mode=help_mode, values=rng.choice((1, 64, 700, 3000)),
+        pipelines, levels, seed=seed, help_grade=help_grade, values=rng.choice((1, 64, 700, 3000)),
         links=lossy(rng.choice((0.01, 0.1)), duplicate=0.01, reorder=0.05),
         slowdown=lambda step, rank: speeds[step, rank], hangs=lambda *where: where in hanging,
     )  # fmt: skip
-    if help_mode is HelpMode.STEAL and not training.backups:
+    if help_grade is HelpGrade.STEAL and not training.backups:
         assert training.computed == training.setting.steps * training.setting.contributions

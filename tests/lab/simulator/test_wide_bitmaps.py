@@ -9,7 +9,7 @@ from helpers.training import Setting, Training
 
 from sa_atp.lab.simulator.network import LinkSettings
 from sa_atp.protocol.job.errors import NonFiniteError, RefusedError
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.server.server_events import ServerSettings
 from sa_atp.switches.control.events import Event
 from sa_atp.switches.embedded.pipeline import Pipeline
@@ -48,16 +48,16 @@ def test_sums_of_contributions_in_all_words(
         assert cluster.world.server.jobs[1].stats.finished_here == 0
 
 
-@pytest.mark.parametrize("help_mode", [HelpMode.STEAL, HelpMode.CLONE])
+@pytest.mark.parametrize("help_grade", [HelpGrade.STEAL, HelpGrade.CLONE])
 @pytest.mark.parametrize("levels", [1, 2])
-def test_help_with_many_pieces(many_bits: list[Pipeline], levels: int, help_mode: HelpMode) -> None:
+def test_help_with_many_pieces(many_bits: list[Pipeline], levels: int, help_grade: HelpGrade) -> None:
     setting = Setting(
         workers=8, micro_batches=64, micro_batch_us=500, values=600, steps=3, lanes=256, contribution_bits=512,
-        help_mode=help_mode, slowdown=lambda step, rank: 4.0 if rank == 5 else 1.0,
+        help_grade=help_grade, slowdown=lambda step, rank: 4.0 if rank == 5 else 1.0,
     )  # fmt: skip
     training = Training(many_bits[: 1 if levels == 1 else 3], setting).run()
     assert training.helped > 0
-    if help_mode is HelpMode.STEAL:
+    if help_grade is HelpGrade.STEAL:
         assert training.computed == setting.steps * setting.contributions
         last = setting.steps - 1
         assert training.step_us(last) < (1.1 if levels == 1 else 1.5) * setting.fluid_us(last)

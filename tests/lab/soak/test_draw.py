@@ -4,7 +4,7 @@ import json
 
 from sa_atp.lab.soak.draw import draw
 from sa_atp.lab.soak.scene import Fault, JobScene, Kind, Scene
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.spec import LANE_BUILDS
 
 SCENES = [draw(seed) for seed in range(3000)]
@@ -24,9 +24,9 @@ def test_everything_is_among_them() -> None:
         fault.kind is Kind.PAUSE_SERVER and 5_000_000 < fault.for_us < 10_000_000
         for scene in SCENES
         for fault in scene.faults
-        if any(job.help is HelpMode.STEAL for job in scene.jobs)
+        if any(job.help is HelpGrade.STEAL for job in scene.jobs)
     )
-    assert {job.help for job in jobs} == set(HelpMode)
+    assert {job.help for job in jobs} == set(HelpGrade)
     assert {scene.lanes for scene in SCENES} == set(LANE_BUILDS)
     assert {scene.leaves for scene in SCENES} == {0, 1, 2, 3}
     assert {len(scene.jobs) for scene in SCENES} == {1, 2, 3}
@@ -48,7 +48,7 @@ def test_every_world_can_be() -> None:
         for job in scene.jobs:
             assert job.contributions <= scene.contributions
             assert len(job.lengths) == len(job.magnitudes) == len(job.shapes) > 0
-            if job.help is not HelpMode.NONE:
+            if job.help is not HelpGrade.NONE:
                 assert (len(set(job.lengths)), job.ahead, job.keyed) == (1, 1, True)
         for fault in scene.faults:
             assert fault.switch <= scene.leaves
@@ -64,7 +64,7 @@ def test_a_world_says_what_it_is() -> None:
     scene = Scene(
         seed=7,
         leaves=2,
-        jobs=(JobScene(ranks=3, help=HelpMode.STEAL, lengths=(5, 5), magnitudes=(1, 2), shapes=("whole", "normal")),),
+        jobs=(JobScene(ranks=3, help=HelpGrade.STEAL, lengths=(5, 5), magnitudes=(1, 2), shapes=("whole", "normal")),),
         faults=(
             Fault(kind=Kind.RESTART_SWITCH, at_us=5, for_us=100, switch=1),
             Fault(kind=Kind.KILL_WORKER, at_us=-9, for_us=0, rank=2),

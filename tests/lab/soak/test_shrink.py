@@ -9,7 +9,7 @@ from sa_atp.lab.soak.invariants import Broken
 from sa_atp.lab.soak.run import broken_in
 from sa_atp.lab.soak.scene import Kind, Scene
 from sa_atp.lab.soak.shrink import shrink, smaller
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.server.sums import SumStore
 
 from .worlds import small
@@ -22,7 +22,7 @@ def test_every_candidate_is_another_world_that_can_be() -> None:
             assert candidate != scene
             for job in candidate.jobs:
                 assert len(job.lengths) == len(job.magnitudes) == len(job.shapes) > 0
-                assert job.help is HelpMode.NONE or (job.ranks > 1 and job.keyed)
+                assert job.help is HelpGrade.NONE or (job.ranks > 1 and job.keyed)
             for fault in candidate.faults:
                 assert fault.rank < candidate.jobs[fault.job].ranks
                 assert fault.switch <= candidate.leaves
@@ -42,7 +42,7 @@ def test_it_comes_down_to_what_matters() -> None:
         found, why = shrink(scene, Broken("sum", "wrong"), fails)
         assert (len(found.faults), len(found.jobs), found.leaves) == (1, 1, 0)
         (job,) = found.jobs
-        assert (job.ranks, job.micro_batches, job.lengths, job.help) == (1, 1, (1,), HelpMode.NONE)
+        assert (job.ranks, job.micro_batches, job.lengths, job.help) == (1, 1, (1,), HelpGrade.NONE)
         assert found.links == replace(type(found.links)(), loss=scene.links.loss)
         assert found.seed == scene.seed
         assert why.what == "sum"

@@ -5,7 +5,7 @@ from typing import Any
 
 from sa_atp.lab.simulator.network import LinkSettings
 from sa_atp.lab.soak.scene import JobScene, Scene
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 
 
 def small(ranks: int = 3, lengths: tuple[int, ...] = (200, 200), **options: Any) -> Scene:
@@ -20,5 +20,5 @@ def small(ranks: int = 3, lengths: tuple[int, ...] = (200, 200), **options: Any)
 def helped(ranks: int = 3) -> Scene:
     """The same with help."""
     scene = small(ranks)
-    job = replace(scene.jobs[0], micro_batches=4, help=HelpMode.STEAL, compute_us=1000, slow=(0,), slowdown=10)
+    job = replace(scene.jobs[0], micro_batches=4, help=HelpGrade.STEAL, compute_us=1000, slow=(0,), slowdown=10)
     return replace(scene, jobs=(job,))

@@ -19,7 +19,7 @@ def step(orchestrator: Orchestrator, speeds: list[Speed], slow: dict[int, float]
         Measured(b, t * (slow or {}).get(worker, 1.0))
         for worker, (b, t) in enumerate(zip(orchestrator.sizes, times, strict=True))
     ]
-    orchestrator.measured(found)
+    orchestrator.decide(found)
 
 
 def test_equal_at_first() -> None:
@@ -43,11 +43,11 @@ def test_ends_at_the_optimum(speeds: list[Speed]) -> None:
 def test_nothing_changes_before_everybody_was_measured() -> None:
     orchestrator = Orchestrator(2, 64)
     for _ in range(10):
-        orchestrator.measured([Measured(32, 0.1), None])
+        orchestrator.decide([Measured(32, 0.1), None])
     assert orchestrator.sizes == (32, 32)
     for n in range(LEAST_MEASUREMENTS):
         assert orchestrator.sizes == (32, 32), n
-        orchestrator.measured([None, Measured(32, 0.3)])
+        orchestrator.decide([None, Measured(32, 0.3)])
     assert orchestrator.sizes == (48, 16)
     assert orchestrator.static_stragglers == [1]
 
@@ -57,7 +57,7 @@ def test_the_same_on_every_rank() -> None:
     ranks = [Orchestrator(5, 320) for _ in range(3)]
     for _ in range(30):
         found = [Measured(b, b * 0.002 * (1 + w) * rng.uniform(0.9, 1.3)) for w, b in enumerate(ranks[0].sizes)]
-        assert len({rank.measured(found) for rank in ranks}) == 1
+        assert len({rank.decide(found) for rank in ranks}) == 1
     assert ranks[0].changes >= 1
 
 
@@ -65,7 +65,7 @@ def test_noise_is_not_followed() -> None:
     rng = random.Random(5)
     orchestrator = Orchestrator(4, 256)
     for _ in range(60):
-        orchestrator.measured([Measured(b, 0.003 * b * rng.uniform(0.9, 1.1)) for b in orchestrator.sizes])
+        orchestrator.decide([Measured(b, 0.003 * b * rng.uniform(0.9, 1.1)) for b in orchestrator.sizes])
     assert orchestrator.changes == 0
 
 
@@ -123,12 +123,12 @@ def test_infeasible(settings_: dict[str, object], says: str) -> None:
 
 def test_measurements_of_another_number_of_workers() -> None:
     with pytest.raises(UserError, match="measurements of 1 workers"):
-        Orchestrator(2, 64).measured([None])
+        Orchestrator(2, 64).decide([None])
     with pytest.raises(UserError, match="workers = 0"):
         Orchestrator(0, 64)
 
 
-def test_what_others_have_worked_out_is_not_worked_out_again() -> None:
+def test_ranks_of_one_process_share_decisions() -> None:
     ranks = [Orchestrator(3, 90) for _ in range(4)]
     asked = 0
 
@@ -138,16 +138,16 @@ def test_what_others_have_worked_out_is_not_worked_out_again() -> None:
         return [Measured(30, 0.1), Measured(30, 0.1), Measured(30, 0.4)]
 
     for step in range(5):
-        assert len({rank.told(step, measurements) for rank in ranks}) == 1
+        assert len({rank.decide_once(step, measurements) for rank in ranks}) == 1
     assert asked == 5
     assert {rank.sizes for rank in ranks} == {(40, 40, 10)}
 
 
-def test_ranks_that_know_something_else_are_not_mixed_up() -> None:
+def test_ranks_with_other_measurements_do_not_share_decisions() -> None:
     one, other = Orchestrator(2, 60), Orchestrator(2, 60)
     for _ in range(4):
-        one.measured([Measured(30, 0.1), Measured(30, 0.2)])
-        other.measured([Measured(30, 0.2), Measured(30, 0.1)])
+        one.decide([Measured(30, 0.1), Measured(30, 0.2)])
+        other.decide([Measured(30, 0.2), Measured(30, 0.1)])
     assert (one.sizes, other.sizes) == ((40, 20), (20, 40))
 
 

@@ -58,7 +58,7 @@ def test_no_other_sizes_are_better(program: tuple[list[Share], int, int]) -> Non
 
 @settings(max_examples=60)
 @given(programs(most_workers=3, most_batch=10))
-def test_neither_for_those_who_are_not_the_last(program: tuple[list[Share], int, int]) -> None:
+def test_no_other_sizes_are_better_for_the_workers_before_the_last(program: tuple[list[Share], int, int]) -> None:
     shares, batch, granularity = program
     sizes = solve(shares, batch, granularity)
     times = sorted((s.finish_s(b) for s, b in zip(shares, sizes, strict=True)), reverse=True)
@@ -108,7 +108,7 @@ def test_many_workers_take_little() -> None:
         ([(1, 4)], 0, 1, "a global batch of 0"),
     ],
 )
-def test_what_cannot_be_dealt(bounds: list[tuple[int, int]], batch: int, granularity: int, says: str) -> None:
+def test_batches_that_cannot_be_dealt(bounds: list[tuple[int, int]], batch: int, granularity: int, says: str) -> None:
     with pytest.raises(UserError, match=says) as refused:
         check(bounds, batch, granularity)
     assert "\n" not in str(refused.value)

@@ -57,7 +57,7 @@ def test_one_size_takes_the_prior() -> None:
     assert too_much.alpha_s > 0.0
 
 
-def test_what_says_nothing_is_left_out() -> None:
+def test_invalid_measurements_are_ignored() -> None:
     model = fed([(0, 1.0), (5, 0.0), (5, -1.0), (5, float("inf")), (5, float("nan"))])
     assert model.speed is None
     assert model.measurements == 0
@@ -90,7 +90,7 @@ def test_a_new_speed_is_believed_after_a_few_steps(factor: float) -> None:
 
 
 def test_a_new_size_is_no_drift() -> None:
-    """A fixed cost that one size could not show."""
+    """Batches of one size do not show the fixed cost."""
     model = fed([(40, 0.12)] * WINDOW + [(80, 0.2)] * PERSISTENT)
     assert model.drifts == 0
     assert model.speed is not None

@@ -17,30 +17,30 @@ capacities = st.lists(st.builds(Capacity, free_us, each_us, link_free_us, link_u
 
 
 def finish_of(tasks: tuple[int, ...], workers: list[Capacity]) -> int:
-    """When all are done, if worker i does tasks[i] of them."""
+    """When all tasks are done, if worker i does tasks[i] of them."""
     return max(c.finish_us(c.free_us + n * c.micro_batch_us) if n else 0 for n, c in zip(tasks, workers, strict=True))
 
 
 @settings(max_examples=50)
 @given(st.integers(0, 5), capacities)
-def test_giving_each_to_whoever_finishes_it_first_is_the_best_there_is(tasks: int, workers: list[Capacity]) -> None:
+def test_giving_each_task_to_the_first_to_finish_is_optimal(tasks: int, workers: list[Capacity]) -> None:
     shares = [s for s in itertools.product(range(tasks + 1), repeat=len(workers)) if sum(s) == tasks]
     assert makespan(tasks, workers) == min(finish_of(share, workers) for share in shares)
 
 
-def test_what_is_computed_while_a_link_is_busy_leaves_together() -> None:
+def test_results_computed_while_a_link_is_busy_leave_together() -> None:
     worker = Capacity(0, 10, link_free_us=45, link_us=40)
     assert [makespan(n, [worker]) for n in (1, 4, 5, 6)] == [85, 85, 90, 100]
     assert makespan(4, [worker, Capacity(60, 20)]) == 85, "the other one is not needed"
     assert makespan(6, [worker, Capacity(60, 20)]) == 90
 
 
-def test_nobody_is_never_done() -> None:
+def test_without_workers_tasks_are_never_done() -> None:
     assert makespan(3, []) is None
 
 
 @given(st.integers(0, 200), st.integers(1, 6), capacities)
-def test_a_worker_should_take_one_unless_the_others_are_done_sooner_without(
+def test_a_worker_should_take_a_task_unless_the_others_finish_sooner_without_it(
     finish_us: int, left: int, others: list[Capacity]
 ) -> None:
     without = makespan(left, others)

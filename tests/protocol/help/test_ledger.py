@@ -1,4 +1,4 @@
-"""The ledger: who may compute what, by steps of real workers. (protocol sections 10.2 and 10.3)"""
+"""The ledger's decisions over whole steps of simulated workers. (protocol sections 10.2 and 10.3)"""
 
 import random
 from collections.abc import Iterable
@@ -9,16 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sa_atp.protocol.help.assignment import Capacity, makespan
-from sa_atp.protocol.help.ledger import RAREST_POLL_US, STEPS_KEPT, Ledger, Told
+from sa_atp.protocol.help.ledger import RAREST_POLL_US, STEPS_KEPT, Ledger, WorkerReport
 from sa_atp.protocol.help.projection import LEAST_SENDING_US
 from sa_atp.protocol.help.silence import HEARD_US, PATIENCE_WITHOUT_HELP
 from sa_atp.protocol.packets.help_messages import Claim, Granted, HelpAnswer
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.server import work_requests
 
 FAST_US = 1_000
 ALL = (1 << 64) - 1
-NOTHING = Told()
+NOTHING = WorkerReport()
 
 
 # --- steal ------------------------------------------------------------------------------------------------------------
@@ -26,14 +26,14 @@ NOTHING = Told()
 
 @settings(max_examples=40)
 @given(st.lists(st.integers(500, 8_000), min_size=2, max_size=6), st.integers(2, 10))
-def test_steal_computes_everything_once_and_nearly_as_fast_as_can_be(times_us: list[int], micro_batches: int) -> None:
+def test_steal_computes_everything_once_and_nearly_as_fast_as_possible(times_us: list[int], micro_batches: int) -> None:
     """From the third step on, when speeds are known: at most one of the slowest worker's micro-batches over the best."""
     crew = Crew(len(times_us), micro_batches)
     best = makespan(len(times_us) * micro_batches, [Capacity(0, t) for t in times_us])
     assert best is not None
     for step in range(4):
         course = crew.run(times_us)
-        if step > 0:  # before that nobody knows how long is too long
+        if step > 0:  # in the first step no speed is known
             assert course.more_than_once == []
         if step > 1:
             assert course.end_us <= 1.02 * best + max(times_us) + 100
@@ -47,7 +47,7 @@ def test_steal_computes_everything_once_and_nearly_as_fast_as_can_be(times_us: l
     st.sampled_from((10, 300, 3_000, 30_000)),
     st.booleans(),
 )
-def test_nobody_computes_what_somebody_else_holds_whatever_overtakes_what(
+def test_no_micro_batch_is_computed_twice_whatever_messages_overtake_each_other(
     size: int, micro_batches: int, seed: int, delay_us: int, is_steady: bool
 ) -> None:
     """Messages of any delay, in any order; workers whose speed changes from step to step, or does not."""
@@ -77,7 +77,7 @@ def test_one_straggler_among_four_with_sixteen_micro_batches(slowdown: int) -> N
 
 @pytest.mark.parametrize("delay_us", [10, 500, 2_000, 8_000])
 def test_nobody_waits_for_answers_where_nobody_is_slow(delay_us: int) -> None:
-    """However long they take; and there is one question a step for each worker, but for those of the leaders at the end."""
+    """However long answers take, each worker asks once in a step, and leaders more often at its end."""
     crew = Crew(4, 16, delay_us=lambda: delay_us)
     for _ in range(5):
         course = crew.run([FAST_US] * 4)
@@ -87,7 +87,7 @@ def test_nobody_waits_for_answers_where_nobody_is_slow(delay_us: int) -> None:
 
 
 @pytest.mark.parametrize("delay_us", [500, 2_000, 4_000, 11_000])
-def test_one_that_is_always_slow_is_helped_however_long_answers_take(delay_us: int) -> None:
+def test_a_steady_straggler_is_helped_however_long_answers_take(delay_us: int) -> None:
     crew = Crew(4, 16, delay_us=lambda: delay_us)
     times_us = [FAST_US] * 3 + [4 * FAST_US]
     for step in range(8):
@@ -107,7 +107,7 @@ def test_workers_that_are_equally_fast_do_not_help(workers: int, micro_batches: 
 
 
 def test_one_fast_worker_does_not_take_on_more_than_it_can_do() -> None:
-    """Each of the others would end later than it would, but not if it does the last micro-batch of all of them."""
+    """It would be done before each of the others, but not if it did the last micro-batch of all of them."""
     crew = Crew(6, 4)
     times_us = [500, 926, 926, 951, 1157, 926]
     for _ in range(3):
@@ -128,79 +128,79 @@ def test_messages_grow_with_help_given() -> None:
 
 
 def known(
-    size: int, micro_batches: int, times_us: list[int], mode: HelpMode = HelpMode.STEAL, *, answer_us: int = 0
+    size: int, micro_batches: int, times_us: list[int], grade: HelpGrade = HelpGrade.STEAL, *, answer_us: int = 0
 ) -> Ledger:
-    """A ledger that knows how fast everybody is, from step 0."""
-    ledger = Ledger(size, micro_batches, mode)
+    """A ledger that knows every worker's speed from step 0."""
+    ledger = Ledger(size, micro_batches, grade)
     for rank, each_us in enumerate(times_us):
-        ledger.idle(0, rank, Told(each_us, micro_batches * each_us, answer_us), micro_batches * each_us)
+        ledger.idle(0, rank, WorkerReport(each_us, micro_batches * each_us, answer_us), micro_batches * each_us)
     return ledger
 
 
-def test_a_claim_is_refused_where_the_rest_is_done_sooner_without() -> None:
+def test_a_claim_is_refused_where_helpers_would_do_the_rest_sooner() -> None:
     ledger = known(4, 8, [FAST_US] * 3 + [4 * FAST_US])
     now = 1_000_000
     assert ledger.claim(1, 3, 1, 1, 0, NOTHING, now) == (2, False)
-    assert ledger.claim(1, 3, 2, 2, 0, Told(4 * FAST_US, 4 * FAST_US), now + 4 * FAST_US) == (2, True)
+    assert ledger.claim(1, 3, 2, 2, 0, WorkerReport(4 * FAST_US, 4 * FAST_US), now + 4 * FAST_US) == (2, True)
     assert ledger.claim(1, 3, 2, 2, None, NOTHING, now + 8 * FAST_US) == (2, True), "told once, told always"
     assert ledger.crossed(1) == []
-    work = ledger.ask(1, 0, ALL, Told(FAST_US, 8 * FAST_US), 0, now + 8 * FAST_US)
+    work = ledger.ask(1, 0, ALL, WorkerReport(FAST_US, 8 * FAST_US), 0, now + 8 * FAST_US)
     assert work is not None
     assert (work.shard, work.micro_batches, work.backup) == (3, (7,), False), "helpers take from the end"
     assert ledger.crossed(1) == [3]
 
 
-def test_what_is_left_by_one_who_was_given_others_work_before_its_own_was_done_is_nobodys() -> None:
-    """On a slow link both leave together; but what it has left to others will not."""
+def test_micro_batches_that_a_helper_gives_up_leave_its_lot() -> None:
+    """On a slow link its own contribution leaves with the lot, but not the micro-batches that it has given up."""
     sent_us, now = 2 * LEAST_SENDING_US, 1_000_000
     ledger = known(3, 8, [50 * FAST_US] * 2 + [400 * FAST_US])
-    slow = Told(spent_us=1, sent_us=sent_us)
+    slow = WorkerReport(spent_us=1, sent_us=sent_us)
     assert ledger.claim(1, 2, 1, 2, 0, slow, now) == (2, True)
     early = ledger.ask(1, 0, ALL, slow, 400 * FAST_US, now)
     assert early is not None
     assert early.shard == 2
-    # it is slow itself, which nobody knew
+    # the helper turns out to be slow itself
     now += 400 * FAST_US
-    assert ledger.claim(1, 0, 2, 3, 0, Told(400 * FAST_US, 400 * FAST_US, sent_us=sent_us), now) == (3, True)
+    assert ledger.claim(1, 0, 2, 3, 0, WorkerReport(400 * FAST_US, 400 * FAST_US, sent_us=sent_us), now) == (3, True)
     now += 10 * FAST_US
     found = set()
-    while (work := ledger.ask(1, 1, ALL, Told(sent_us=sent_us), 0, now)) is not None:
+    while (work := ledger.ask(1, 1, ALL, WorkerReport(sent_us=sent_us), 0, now)) is not None:
         found |= {(work.shard, m) for m in work.micro_batches}
     assert {(0, m) for m in range(3, 8)} <= found
 
 
-def test_what_it_was_granted_it_does_not_begin_before_it_hears_of_that() -> None:
-    """So others do not count on it meanwhile."""
+def test_an_owner_begins_a_grant_when_it_arrives() -> None:
+    """The projection does not count on it before."""
     answer_us, now = 40 * FAST_US, 1_000_000
     ledger = known(2, 8, [FAST_US, 2 * FAST_US], answer_us=answer_us)
-    told = Told(answer_us=answer_us, spent_us=1)
-    until, over = ledger.claim(1, 1, 2, 2, 0, told, now)
+    report = WorkerReport(answer_us=answer_us, spent_us=1)
+    until, over = ledger.claim(1, 1, 2, 2, 0, report, now)
     assert (until, over) > (2, False)
     state = ledger._steps[1]
-    assert ledger._now.due_us(state, 1) == now + answer_us // 2 + (until - 2) * 2 * FAST_US
+    assert ledger._projection.due_us(state, 1) == now + answer_us // 2 + (until - 2) * 2 * FAST_US
 
 
-def test_one_that_is_late_is_not_thought_to_wait_for_what_it_is_granted_however_often_it_says_so() -> None:
-    """In a job's first step, where nobody knows its speed: else it would never count as silent."""
-    ledger, now = Ledger(3, 8, HelpMode.STEAL), 100 * FAST_US
+def test_an_overdue_owner_becomes_silent_however_often_it_is_granted_more() -> None:
+    """In a job's first step, where its speed is not known: each grant would otherwise postpone its silence."""
+    ledger, now = Ledger(3, 8, HelpGrade.STEAL), 100 * FAST_US
     for rank in (0, 1):
-        ledger.idle(0, rank, Told(FAST_US, 8 * FAST_US), now)
+        ledger.idle(0, rank, WorkerReport(FAST_US, 8 * FAST_US), now)
     due_us = []
     for _ in range(4):
-        ledger.claim(0, 2, 1, 1, now, Told(spent_us=now), now)
-        due_us.append(ledger._now.due_us(ledger._steps[0], 2))
+        ledger.claim(0, 2, 1, 1, now, WorkerReport(spent_us=now), now)
+        due_us.append(ledger._projection.due_us(ledger._steps[0], 2))
         now += 100 * FAST_US
     assert due_us[1:] == due_us[:-1]
     assert due_us[0] < 100 * FAST_US
 
 
-def test_what_an_owner_has_not_given_back_nobody_gets() -> None:
+def test_micro_batches_that_an_owner_holds_go_to_nobody() -> None:
     ledger = known(2, 8, [FAST_US, 8 * FAST_US])
     now = 1_000_000
-    assert ledger.ask(1, 0, ALL, Told(FAST_US, 8 * FAST_US), 0, now) is None
+    assert ledger.ask(1, 0, ALL, WorkerReport(FAST_US, 8 * FAST_US), 0, now) is None
     assert list(ledger.to_revoke) == [(1, 1, 8)], "but its owner is asked"
     ledger.to_revoke.clear()
-    assert ledger.claim(1, 1, 2, 3, 0, Told(8 * FAST_US, 8 * FAST_US), now) == (3, True)
+    assert ledger.claim(1, 1, 2, 3, 0, WorkerReport(8 * FAST_US, 8 * FAST_US), now) == (3, True)
     work = ledger.ask(1, 0, ALL, NOTHING, 0, now)
     assert work is not None
     assert (work.shard, work.micro_batches) == (1, (7,))
@@ -210,31 +210,31 @@ def test_what_an_owner_has_not_given_back_nobody_gets() -> None:
 @pytest.mark.parametrize(
     ("sent_us", "answer_us", "left_us"), [(1, 0, 8_000), (100_000, 0, 208_000), (1, 20_000, 80_000)]
 )
-def test_one_that_waits_for_the_sum_before_is_left_its_own_for_a_while(
+def test_a_worker_that_waits_for_the_last_sum_keeps_its_work_for_a_while(
     sent_us: int, answer_us: int, left_us: int
 ) -> None:
-    """What others did for it would make the next sum later for it: it waits for what was lost, or for its link."""
+    """It waits for lost packets, or for its link: help would make the next sum later for it."""
     ledger = known(2, 4, [FAST_US, FAST_US])
-    waiting = Told(answer_us=answer_us, sent_us=sent_us)
-    ledger.idle(0, 1, Told(FAST_US, 4 * FAST_US, answer_us, sent_us), 4 * FAST_US)
+    waiting = WorkerReport(answer_us=answer_us, sent_us=sent_us)
+    ledger.idle(0, 1, WorkerReport(FAST_US, 4 * FAST_US, answer_us, sent_us), 4 * FAST_US)
     assert ledger.claim(1, 1, 0, 0, None, waiting, 1_000_000) == (0, False)
-    leader = Told(FAST_US, 4 * FAST_US)
+    leader = WorkerReport(FAST_US, 4 * FAST_US)
     assert ledger.ask(1, 0, ALL, leader, 0, 1_000_000 + left_us - 1_000) is None
     assert ledger.ask(1, 0, ALL, leader, 0, 1_000_000 + left_us + 1_000) is not None, "but not for ever"
 
 
-def test_one_that_is_still_in_the_step_before_is_helped_at_once() -> None:
+def test_a_worker_still_computing_the_last_step_is_helped_at_once() -> None:
     ledger = known(2, 4, [FAST_US, FAST_US])
-    ledger.idle(1, 0, Told(FAST_US, 4 * FAST_US), 1_000_000)
+    ledger.idle(1, 0, WorkerReport(FAST_US, 4 * FAST_US), 1_000_000)
     assert ledger.claim(2, 1, 0, 0, None, NOTHING, 1_003_000) == (0, False)
-    assert ledger.ask(2, 0, ALL, Told(FAST_US, 4 * FAST_US), 0, 1_006_000) is not None
+    assert ledger.ask(2, 0, ALL, WorkerReport(FAST_US, 4 * FAST_US), 0, 1_006_000) is not None
 
 
-@pytest.mark.parametrize("mode", [HelpMode.STEAL, HelpMode.CLONE])
-def test_one_that_still_takes_sums_of_steps_before_the_last_is_left_its_own(mode: HelpMode) -> None:
-    """Its link is busy with them: who did its work would send it more. As soon as it is one step behind it is helped."""
-    ledger = known(2, 4, [FAST_US, FAST_US], mode)
-    leader, waits = Told(FAST_US, 4 * FAST_US), Told(FAST_US, 4 * FAST_US)
+@pytest.mark.parametrize("grade", [HelpGrade.STEAL, HelpGrade.CLONE])
+def test_a_worker_still_receiving_old_sums_keeps_its_work(grade: HelpGrade) -> None:
+    """Its link is busy with those sums, and help would add more. As soon as it is only one step behind it is helped."""
+    ledger = known(2, 4, [FAST_US, FAST_US], grade)
+    leader, waits = WorkerReport(FAST_US, 4 * FAST_US), WorkerReport(FAST_US, 4 * FAST_US)
     now = 2_000_000
     ledger.idle(1, 1, waits, now - 10_000)
     for step in (1, 2, 3):
@@ -247,10 +247,10 @@ def test_one_that_still_takes_sums_of_steps_before_the_last_is_left_its_own(mode
     assert ledger.ask(3, 0, ALL, leader, 0, now + 500_000) is not None
 
 
-def test_one_that_is_steps_behind_and_says_nothing_is_helped() -> None:
-    """It is paused: its link is not what it waits for."""
+def test_a_worker_steps_behind_that_is_silent_is_helped() -> None:
+    """It is paused, and does not wait for its link."""
     ledger = known(2, 4, [FAST_US, FAST_US])
-    leader = Told(FAST_US, 4 * FAST_US)
+    leader = WorkerReport(FAST_US, 4 * FAST_US)
     ledger.idle(1, 1, leader, 2_000_000)
     for step in (1, 2, 3):
         ledger.idle(step, 0, leader, 2_000_000)
@@ -259,19 +259,19 @@ def test_one_that_is_steps_behind_and_says_nothing_is_helped() -> None:
 
 
 def test_without_measurements_an_owner_goes_on() -> None:
-    ledger = Ledger(3, 4, HelpMode.STEAL)
+    ledger = Ledger(3, 4, HelpGrade.STEAL)
     for m in range(4):
-        assert ledger.claim(0, 1, m, m, 0, Told(0, 1), 50_000 * m) == (m + 1, False)
+        assert ledger.claim(0, 1, m, m, 0, WorkerReport(0, 1), 50_000 * m) == (m + 1, False)
 
 
 def test_an_owner_whose_rest_is_given_away_is_told_so_without_measurements() -> None:
-    ledger = Ledger(2, 4, HelpMode.STEAL)
-    assert ledger.claim(0, 0, 1, 2, 500, Told(spent_us=500), 500) == (3, False)
-    assert ledger.ask(0, 1, ALL, Told(took_us=10, spent_us=600), 0, 600) is not None  # the last one
-    assert ledger.claim(0, 0, 3, 3, None, Told(spent_us=700), 700) == (3, True)
+    ledger = Ledger(2, 4, HelpGrade.STEAL)
+    assert ledger.claim(0, 0, 1, 2, 500, WorkerReport(spent_us=500), 500) == (3, False)
+    assert ledger.ask(0, 1, ALL, WorkerReport(took_us=10, spent_us=600), 0, 600) is not None  # the last one
+    assert ledger.claim(0, 0, 3, 3, None, WorkerReport(spent_us=700), 700) == (3, True)
 
 
-def test_what_is_overtaken_counts_for_how_fast_a_worker_is_and_carries_advice() -> None:
+def test_an_overtaken_question_counts_as_a_measurement_and_its_answer_carries_advice() -> None:
     crew = Crew(2, 8)
 
     def answer(number: int, took_us: int) -> HelpAnswer:
@@ -283,12 +283,12 @@ def test_what_is_overtaken_counts_for_how_fast_a_worker_is_and_carries_advice() 
     assert answer(9, 0) == Granted(until=5, hold=8), "half of what it would do soonest"
 
 
-def test_advice_is_for_those_who_are_slow_and_for_those_who_will_help_them() -> None:
+def test_advice_is_for_stragglers_and_their_helpers() -> None:
     ledger = known(4, 16, [FAST_US] * 3 + [4 * FAST_US], answer_us=1)
     assert [ledger.advice(rank) for rank in range(4)] == [(16, True)] * 3 + [(2, False)]
     nobody_slow = known(4, 16, [FAST_US] * 4, answer_us=1)
     assert [nobody_slow.advice(rank) for rank in range(4)] == [(16, False)] * 4
-    assert known(4, 16, [FAST_US] * 3 + [4 * FAST_US], HelpMode.CLONE, answer_us=1).advice(3) == (16, False)
+    assert known(4, 16, [FAST_US] * 3 + [4 * FAST_US], HelpGrade.CLONE, answer_us=1).advice(3) == (16, False)
 
 
 @pytest.mark.parametrize("answer_us", [0, 63 * FAST_US])
@@ -297,51 +297,51 @@ def test_nobody_holds_less_where_answers_come_too_late_or_nobody_knows_when(answ
     assert [ledger.advice(rank) for rank in range(4)] == [(16, False)] * 4
 
 
-def test_nobody_holds_less_for_others_who_are_not_worth_crossing_racks_for() -> None:
+def test_nobody_gives_up_work_to_helpers_that_would_cost_more_to_reach_across_racks() -> None:
     ledger = known(4, 4, [FAST_US, 4 * FAST_US, FAST_US, 4 * FAST_US], answer_us=1)
     ledger.racks.leaves = (frozenset({0, 2}), frozenset({1, 3}))
     assert ledger.advice(1)[0] < 4, "what crossing costs will be known"
     for rank in range(4):
-        ledger.idle(1, rank, Told(0, 4 * FAST_US, 1, 100 * FAST_US), 1_000_000)
+        ledger.idle(1, rank, WorkerReport(0, 4 * FAST_US, 1, 100 * FAST_US), 1_000_000)
     assert [ledger.advice(rank) for rank in range(4)] == [(4, False)] * 4
     ledger.racks.leaves = (frozenset({0, 1}), frozenset({2, 3}))
     assert ledger.advice(1)[0] < 4, "below one leaf it costs nothing"
     assert ledger.advice(0)[1]
 
 
-def test_nobody_helps_in_a_step_that_somebody_has_left() -> None:
+def test_nobody_helps_in_a_step_that_is_over() -> None:
     ledger = known(3, 4, [FAST_US] * 3)
-    late = Told(FAST_US, 90_000)
+    late = WorkerReport(FAST_US, 90_000)
     assert ledger.claim(1, 2, 1, 1, 80_000, late, 1_000_000) != (1, True)
-    ledger.idle(2, 0, Told(FAST_US, 4 * FAST_US), 1_200_000)
+    ledger.idle(2, 0, WorkerReport(FAST_US, 4 * FAST_US), 1_200_000)
     assert ledger.ask(1, 1, ALL, late, 0, 1_210_000) is None
     assert ledger.ask_again_us(1, 1, 1_210_000) >= 50_000
     assert ledger.claim(1, 2, 1, 1, 300_000, late, 1_220_000) == (1, True)
 
 
-def test_all_that_a_helper_has_not_sent_is_backed_up() -> None:
-    """Each piece is asked for while it is at the one before; then it stops, and has sent none of them."""
+def test_a_silent_helpers_whole_lot_is_backed_up() -> None:
+    """It asks for each piece while computing the one before, then stops, and has sent none of them."""
     ledger = known(3, 4, [FAST_US, FAST_US, 8 * FAST_US])
     now_us = 1_000_000
-    ledger.claim(1, 2, 1, 1, 0, Told(0, 1), now_us)
+    ledger.claim(1, 2, 1, 1, 0, WorkerReport(0, 1), now_us)
     given: list[int] = []
     for busy_us in (0, FAST_US):
-        work = ledger.ask(1, 0, ALL, Told(FAST_US, 5 * FAST_US), busy_us, now_us)
+        work = ledger.ask(1, 0, ALL, WorkerReport(FAST_US, 5 * FAST_US), busy_us, now_us)
         assert work is not None
         given += work.micro_batches
     backed_up: list[int] = []
     for _ in range(8):
         now_us += 200_000
-        work = ledger.ask(1, 1, ALL, Told(FAST_US, 200_000), 0, now_us, 1.0)
+        work = ledger.ask(1, 1, ALL, WorkerReport(FAST_US, 200_000), 0, now_us, 1.0)
         backed_up += work.micro_batches if work is not None and work.backup else ()
     assert set(given) <= set(backed_up)
 
 
-def test_owners_hear_what_others_back_up_when_they_should_have_sent_it() -> None:
+def test_owners_hear_of_backups_that_should_have_been_sent() -> None:
     ledger = known(2, 4, [FAST_US, FAST_US])
-    ledger.claim(1, 1, 4, 4, 0, Told(FAST_US, 4 * FAST_US), 1_000_000)
+    ledger.claim(1, 1, 4, 4, 0, WorkerReport(FAST_US, 4 * FAST_US), 1_000_000)
     now_us = 1_000_000 + 200_000
-    backup = ledger.ask(1, 0, ALL, Told(FAST_US, 200_000), 0, now_us, 1.0)
+    backup = ledger.ask(1, 0, ALL, WorkerReport(FAST_US, 200_000), 0, now_us, 1.0)
     assert backup is not None
     assert backup.backup
     assert backup.shard == 1
@@ -353,20 +353,21 @@ def test_owners_hear_what_others_back_up_when_they_should_have_sent_it() -> None
 
 def test_owners_hear_of_backups_that_would_meet_their_own_contribution_on_the_way() -> None:
     ledger, send_us = known(2, 4, [FAST_US, FAST_US]), 4 * FAST_US
-    ledger.claim(1, 1, 4, 4, 0, Told(FAST_US, 4 * FAST_US, sent_us=send_us), 1_000_000)
+    ledger.claim(1, 1, 4, 4, 0, WorkerReport(FAST_US, 4 * FAST_US, sent_us=send_us), 1_000_000)
     now_us = 1_000_000 + 200_000
-    backup = ledger.ask(1, 0, ALL, Told(FAST_US, 200_000), 0, now_us, 1.0)
+    backup = ledger.ask(1, 0, ALL, WorkerReport(FAST_US, 200_000), 0, now_us, 1.0)
     assert backup is not None
     bits = sum(1 << 4 + m for m in backup.micro_batches)
     assert ledger.copied(1, 1, now_us) == bits, "what it sends now is on its way until then"
 
 
-# --- who has stopped ----------------------------------------------------------------------------------------------------
+# --- stopped workers
+# ----------------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=20)
 @given(st.lists(st.integers(800, 1_500), min_size=2, max_size=5), st.integers(2, 8), st.data())
-def test_what_a_worker_holds_that_has_stopped_is_computed_by_others(
+def test_the_work_of_a_stopped_worker_is_computed_by_others(
     times_us: list[int], micro_batches: int, data: st.DataObject
 ) -> None:
     stopped, at = data.draw(st.integers(0, len(times_us) - 1)), data.draw(st.integers(0, micro_batches - 1))
@@ -379,7 +380,7 @@ def test_what_a_worker_holds_that_has_stopped_is_computed_by_others(
     assert stopped in crew.ledger.crossed(2)
 
 
-def test_one_that_does_not_answer_is_done_without() -> None:
+def test_the_work_of_a_silent_owner_is_computed_by_others() -> None:
     crew = Crew(3, 4)
     for _ in range(2):
         crew.run([FAST_US] * 3)
@@ -390,22 +391,20 @@ def test_one_that_does_not_answer_is_done_without() -> None:
 
 @pytest.mark.parametrize("answer_us", [0, 30_000])
 @pytest.mark.parametrize(("each_us", "late_us"), [(FAST_US, 50_000), (200_000, 200_000)])
-def test_nothing_is_backed_up_before_it_is_overdue_by_what_it_takes_a_helper(
-    each_us: int, late_us: int, answer_us: int
-) -> None:
+def test_a_backup_begins_when_work_is_overdue_by_a_helpers_time(each_us: int, late_us: int, answer_us: int) -> None:
     ledger = known(2, 1, [each_us, each_us])
     start, due_us = 1_000_000, each_us + late_us + answer_us
-    ledger.idle(1, 0, Told(each_us, each_us), start + each_us)
-    early = Told(0, due_us - 1 - answer_us // 2, answer_us)
+    ledger.idle(1, 0, WorkerReport(each_us, each_us), start + each_us)
+    early = WorkerReport(0, due_us - 1 - answer_us // 2, answer_us)
     assert ledger.ask(1, 0, 0b10, early, 0, start + due_us - 1) is None
-    assert ledger.ask(1, 0, 0b01, Told(0, due_us), 0, start + due_us) is None, "it is not missing"
-    work = ledger.ask(1, 0, 0b10, Told(0, due_us), 0, start + due_us)
+    assert ledger.ask(1, 0, 0b01, WorkerReport(0, due_us), 0, start + due_us) is None, "it is not missing"
+    work = ledger.ask(1, 0, 0b10, WorkerReport(0, due_us), 0, start + due_us)
     assert work is not None
     assert (work.shard, work.micro_batches, work.backup) == (1, (0,), True)
-    assert ledger.ask(1, 0, 0b10, Told(0, 30 * each_us), 0, start + 30 * each_us) is None, "once"
+    assert ledger.ask(1, 0, 0b10, WorkerReport(0, 30 * each_us), 0, start + 30 * each_us) is None, "once"
 
 
-def test_one_that_has_a_single_micro_batch_is_advised_not_to_begin_it_where_others_are_sooner_done() -> None:
+def test_a_straggler_with_one_micro_batch_is_advised_to_leave_it_to_others() -> None:
     assert known(4, 1, [FAST_US] * 3 + [4 * FAST_US], answer_us=1).advice(3) == (0, False)
     assert known(4, 1, [FAST_US] * 3 + [2 * FAST_US], answer_us=1).advice(3) == (1, False)
 
@@ -418,80 +417,81 @@ def test_one_that_has_a_single_micro_batch_is_advised_not_to_begin_it_where_othe
         (1, FAST_US, 30_000, 50_000),
     ],
 )
-def test_what_a_helper_was_given_may_be_behind_its_own_contribution(
+def test_a_helpers_lot_may_be_queued_behind_its_own_contribution(
     step: int, each_us: int, sent_us: int, patience_us: int
 ) -> None:
     ledger = known(3, 2, [each_us, each_us, 4 * each_us])
     start = 1_000_000
-    assert ledger.claim(step, 2, 1, 1, 0, Told(0, 1), start) == (1, True)
+    assert ledger.claim(step, 2, 1, 1, 0, WorkerReport(0, 1), start) == (1, True)
     for rank in (0, 1):
-        ledger.idle(step, rank, Told(each_us, 2 * each_us, 0, sent_us), start + 2 * each_us)
-    given = ledger.ask(step, 0, ALL, Told(0, 2 * each_us), 0, start + 2 * each_us)
+        ledger.idle(step, rank, WorkerReport(each_us, 2 * each_us, 0, sent_us), start + 2 * each_us)
+    given = ledger.ask(step, 0, ALL, WorkerReport(0, 2 * each_us), 0, start + 2 * each_us)
     assert given is not None
     assert (given.shard, given.micro_batches, given.backup) == (2, (1,), False)
     late_us = 3 * each_us + patience_us
     missing = 0b100000  # that one
-    assert ledger.ask(step, 1, missing, Told(0, late_us - 1), 0, start + late_us - 1) is None
-    work = ledger.ask(step, 1, missing, Told(0, late_us), 0, start + late_us)
+    assert ledger.ask(step, 1, missing, WorkerReport(0, late_us - 1), 0, start + late_us - 1) is None
+    work = ledger.ask(step, 1, missing, WorkerReport(0, late_us), 0, start + late_us)
     assert work is not None
     assert (work.shard, work.micro_batches, work.backup) == (2, (1,), True)
 
 
-def test_who_has_not_been_heard_of_in_the_first_step_is_given_longer() -> None:
-    """It may have been late to join; without its part in that step it would be late for all that follow."""
-    ledger, silent_us = Ledger(2, 1, HelpMode.STEAL), FAST_US + PATIENCE_WITHOUT_HELP * LEAST_SENDING_US
-    ledger.idle(0, 0, Told(FAST_US, FAST_US), FAST_US)
-    assert ledger.ask(0, 0, 0b10, Told(0, silent_us - 1), 0, silent_us - 1) is None
-    work = ledger.ask(0, 0, 0b10, Told(0, silent_us), 0, silent_us)
+def test_a_worker_silent_in_the_first_step_is_given_longer() -> None:
+    """It may have joined late; if others did its part of that step, it would be late for all that follow."""
+    ledger, silent_us = Ledger(2, 1, HelpGrade.STEAL), FAST_US + PATIENCE_WITHOUT_HELP * LEAST_SENDING_US
+    ledger.idle(0, 0, WorkerReport(FAST_US, FAST_US), FAST_US)
+    assert ledger.ask(0, 0, 0b10, WorkerReport(0, silent_us - 1), 0, silent_us - 1) is None
+    work = ledger.ask(0, 0, 0b10, WorkerReport(0, silent_us), 0, silent_us)
     assert work is not None
     assert (work.shard, work.micro_batches, work.backup) == (1, (0,), True)
 
 
-def test_what_was_to_leave_with_what_a_helper_was_given_is_backed_up_with_it() -> None:
-    """On a slow link its own waits for that; if it stops in between, neither is there."""
+def test_a_helpers_own_contribution_that_waits_for_its_lot_is_backed_up_with_it() -> None:
+    """On a slow link its own contribution waits for the lot; if it stops in between, neither has been sent."""
     sent_us, start = 60_000, 1_000_000
     ledger = known(3, 2, [FAST_US, FAST_US, 4 * FAST_US])
     for rank in range(3):
-        ledger.idle(0, rank, Told(0, 1, 0, sent_us), start - 1)
-    assert ledger.claim(1, 2, 1, 1, 0, Told(100 * sent_us, 1), start) == (1, True)
-    asks = Told(FAST_US, FAST_US, 0, sent_us)
+        ledger.idle(0, rank, WorkerReport(0, 1, 0, sent_us), start - 1)
+    assert ledger.claim(1, 2, 1, 1, 0, WorkerReport(100 * sent_us, 1), start) == (1, True)
+    asks = WorkerReport(FAST_US, FAST_US, 0, sent_us)
     given = ledger.ask(1, 0, ALL, asks, FAST_US, start + FAST_US)
     assert given is not None
     assert (given.shard, given.micro_batches, given.backup) == (2, (1,), False)
     for rank in (0, 1):
-        ledger.idle(1, rank, Told(FAST_US, 2 * FAST_US, 0, sent_us), start + 2 * FAST_US)
-    ledger.idle(1, 2, Told(0, 4 * FAST_US, 0, sent_us), start + 4 * FAST_US)
+        ledger.idle(1, rank, WorkerReport(FAST_US, 2 * FAST_US, 0, sent_us), start + 2 * FAST_US)
+    ledger.idle(1, 2, WorkerReport(0, 4 * FAST_US, 0, sent_us), start + 4 * FAST_US)
     late_us = 3 * FAST_US + LEAST_SENDING_US + 2 * sent_us
     missing, found = 0b100011, []
     for _ in range(3):
-        work = ledger.ask(1, 1, missing, Told(0, late_us), 0, start + late_us)
+        work = ledger.ask(1, 1, missing, WorkerReport(0, late_us), 0, start + late_us)
         assert work is not None
         assert work.backup
         found += [(work.shard, m) for m in work.micro_batches]
     assert sorted(found) == [(0, 0), (0, 1), (2, 1)]
 
 
-def test_those_who_wait_are_told_when_to_ask_again() -> None:
+def test_leaders_without_work_are_told_when_to_ask_again() -> None:
     ledger = known(3, 8, [FAST_US] * 3)
     now = 1_000_000
-    assert ledger.ask(1, 0, ALL, Told(FAST_US, 8 * FAST_US, 80), 0, now) is None
+    assert ledger.ask(1, 0, ALL, WorkerReport(FAST_US, 8 * FAST_US, 80), 0, now) is None
     assert ledger.ask_again_us(1, 0, now) == 0, "somebody has been asked"
     for rank in (1, 2):
-        assert ledger.claim(1, rank, 8, 8, 0, Told(0, 8 * FAST_US, 80), now) == (8, True)
-    assert ledger.ask(1, 0, ALL, Told(0, 8 * FAST_US, 80), 0, now) is None
+        assert ledger.claim(1, rank, 8, 8, 0, WorkerReport(0, 8 * FAST_US, 80), now) == (8, True)
+    assert ledger.ask(1, 0, ALL, WorkerReport(0, 8 * FAST_US, 80), 0, now) is None
     assert ledger.ask_again_us(1, 0, now) >= 1_000
 
 
-# --- late data ----------------------------------------------------------------------------------------------------------
+# --- late data
+# ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("sent_us", "again_us"), [(200_000, 300_000), (42_000_000, RAREST_POLL_US)])
-def test_data_that_may_be_late_for_a_minute_is_asked_for_meanwhile(sent_us: int, again_us: int) -> None:
-    """What a leader was told may be wrong by then."""
+def test_leaders_ask_at_times_while_data_may_be_late_for_a_minute(sent_us: int, again_us: int) -> None:
+    """The leader's answer may be out of date by then."""
     ledger, now = known(2, 4, [FAST_US, FAST_US]), 1_000_000
     for rank in (0, 1):
-        ledger.idle(1, rank, Told(FAST_US, 4 * FAST_US, 1, sent_us), now)
-    assert ledger.ask(1, 0, 0b11110000, Told(FAST_US, 4 * FAST_US, 1, sent_us), 0, now, 0.5) is None
+        ledger.idle(1, rank, WorkerReport(FAST_US, 4 * FAST_US, 1, sent_us), now)
+    assert ledger.ask(1, 0, 0b11110000, WorkerReport(FAST_US, 4 * FAST_US, 1, sent_us), 0, now, 0.5) is None
     assert ledger.ask_again_us(1, 0, now) == pytest.approx(again_us, rel=0.2)
 
 
@@ -499,27 +499,27 @@ SLOW_LINK_US = 100_000
 
 
 def test_data_of_a_link_that_is_not_slower_than_the_leaders_is_left_alone() -> None:
-    """It was lost, and comes: whoever sends it anew loses as much."""
+    """Packets were lost, and are sent again: a leader that sent them anew would lose as many."""
     ledger = known(3, 2, [FAST_US] * 3)
     for rank in range(3):
-        ledger.idle(1, rank, Told(FAST_US, 2 * FAST_US, sent_us=60_000), 1_000_000)
-    assert ledger.ask(1, 0, 0b110000, Told(0, 902_000), 0, 1_900_000, 0.9) is None
+        ledger.idle(1, rank, WorkerReport(FAST_US, 2 * FAST_US, sent_us=60_000), 1_000_000)
+    assert ledger.ask(1, 0, 0b110000, WorkerReport(0, 902_000), 0, 1_900_000, 0.9) is None
 
 
 def test_data_that_is_late_is_computed_anew_by_one_helper() -> None:
     ledger = known(3, 2, [FAST_US] * 3)
     idle = 1_000_000
     for rank in range(3):  # each takes so long to send its contribution
-        ledger.idle(1, rank, Told(FAST_US, 2 * FAST_US, sent_us=SLOW_LINK_US if rank == 2 else 60_000), idle)
+        ledger.idle(1, rank, WorkerReport(FAST_US, 2 * FAST_US, sent_us=SLOW_LINK_US if rank == 2 else 60_000), idle)
     late = 0b110000  # of rank 2
 
     def ask(rank: int, after_us: int, pending: float | None) -> object:
-        return ledger.ask(1, rank, late, Told(0, 2 * FAST_US + after_us), 0, idle + after_us, pending)
+        return ledger.ask(1, rank, late, WorkerReport(0, 2 * FAST_US + after_us), 0, idle + after_us, pending)
 
     assert ask(0, 80_000, 0.9) is None, "not yet one and a half times as long"
     assert ask(0, 120_000, 0.05) is None, "it will be there soon"
     assert ask(0, 120_000, None) is None, "nothing is known about it"
-    work = ledger.ask(1, 0, late, Told(0, 122_000), 0, idle + 120_000, 0.9)
+    work = ledger.ask(1, 0, late, WorkerReport(0, 122_000), 0, idle + 120_000, 0.9)
     assert work is not None
     assert (work.shard, work.micro_batches, work.backup) == (2, (0, 1), True)
     assert ask(1, 300_000, 0.9) is None, "another helper would send as much again"
@@ -527,48 +527,53 @@ def test_data_that_is_late_is_computed_anew_by_one_helper() -> None:
 
 
 @pytest.mark.parametrize(("rank", "after_us"), [(1, 120_000), (0, 190_000)], ids=["free link", "nobody else asked"])
-def test_late_data_is_left_to_who_could_send_it_sooner(rank: int, after_us: int) -> None:
+def test_late_data_goes_to_the_leader_that_could_send_it_first(rank: int, after_us: int) -> None:
     """A helper's link may still be busy with what it has computed for others."""
     ledger = known(4, 2, [FAST_US] * 4)
     idle, late = 1_000_000, 0b11000000  # of rank 3
     for each in range(4):
-        ledger.idle(1, each, Told(FAST_US, 2 * FAST_US, sent_us=2 * SLOW_LINK_US if each == 3 else 60_000), idle)
+        ledger.idle(
+            1, each, WorkerReport(FAST_US, 2 * FAST_US, sent_us=2 * SLOW_LINK_US if each == 3 else 60_000), idle
+        )
     ledger._steps[1].courses[0].link_until_us = idle + 250_000
 
     def ask(rank: int, after_us: int) -> object:
-        return ledger.ask(1, rank, late, Told(0, 2 * FAST_US + after_us), 0, idle + after_us, 0.9)
+        return ledger.ask(1, rank, late, WorkerReport(0, 2 * FAST_US + after_us), 0, idle + after_us, 0.9)
 
     assert ask(0, 120_000) is None
     assert ask(rank, after_us) is not None
 
 
-def test_who_was_late_before_is_given_as_long_as_a_leader_takes_to_send() -> None:
+def test_a_sender_that_was_late_before_gets_less_patience() -> None:
     ledger = known(3, 2, [FAST_US] * 3)
     for step, after_us in ((1, 120_000), (2, 60_001)):
         idle = step * 1_000_000
         for rank in range(3):
-            ledger.idle(step, rank, Told(FAST_US, 2 * FAST_US, sent_us=SLOW_LINK_US if rank == 2 else 60_000), idle)
+            ledger.idle(
+                step, rank, WorkerReport(FAST_US, 2 * FAST_US, sent_us=SLOW_LINK_US if rank == 2 else 60_000), idle
+            )
 
         def ask(after_us: int, step: int = step, idle: int = idle) -> object:
-            return ledger.ask(step, 0, 0b110000, Told(0, 2 * FAST_US + after_us), 0, idle + after_us, 1.0)
+            return ledger.ask(step, 0, 0b110000, WorkerReport(0, 2 * FAST_US + after_us), 0, idle + after_us, 1.0)
 
         assert ask(min(60_000, after_us)) is None, "nobody's contribution could be there"
         assert ask(after_us) is not None
 
 
-def test_what_is_missing_tells_nothing_of_links_while_somebody_computes() -> None:
+def test_missing_data_is_not_late_while_a_worker_still_computes() -> None:
     ledger = known(3, 2, [FAST_US, FAST_US, 400 * FAST_US])
     for rank in range(2):
-        ledger.idle(1, rank, Told(FAST_US, 2 * FAST_US, sent_us=10), 1_000_000)
-    work = ledger.ask(1, 0, 0b111100, Told(0, 302_000), 0, 1_300_000, 1.0)
+        ledger.idle(1, rank, WorkerReport(FAST_US, 2 * FAST_US, sent_us=10), 1_000_000)
+    work = ledger.ask(1, 0, 0b111100, WorkerReport(0, 302_000), 0, 1_300_000, 1.0)
     assert work is None or work.shard == 2
 
 
-# --- clone and none -----------------------------------------------------------------------------------------------------
+# --- clone and none
+# -----------------------------------------------------------------------------------------------------
 
 
 def test_clone_gives_a_shard_to_one_helper_and_never_refuses_its_owner() -> None:
-    crew = Crew(4, 4, HelpMode.CLONE)
+    crew = Crew(4, 4, HelpGrade.CLONE)
     times_us = [FAST_US, FAST_US, 5 * FAST_US, 6 * FAST_US]
     for step in range(4):
         course = crew.run(times_us)
@@ -577,15 +582,15 @@ def test_clone_gives_a_shard_to_one_helper_and_never_refuses_its_owner() -> None
             assert all(len(who) <= 1 for who in clones.values())
             assert course.end_us < 0.6 * 4 * 6 * FAST_US
             assert {0, 1} == clones[2] | clones[3]
-    ledger = known(4, 4, times_us, HelpMode.CLONE)
+    ledger = known(4, 4, times_us, HelpGrade.CLONE)
     assert ledger.claim(1, 3, 1, 2, 0, NOTHING, 1_000_000) == (4, False)
 
 
-@pytest.mark.parametrize("mode", [HelpMode.CLONE, HelpMode.STEAL])
-def test_one_that_stopped_in_the_step_before_is_helped_though_it_still_answers(mode: HelpMode) -> None:
-    """Its connection answers whatever its program does: that it has not begun is no news of what it holds."""
-    ledger = known(2, 1, [FAST_US, FAST_US], mode)
-    leader, now = Told(FAST_US, FAST_US), 1_000_000
+@pytest.mark.parametrize("grade", [HelpGrade.CLONE, HelpGrade.STEAL])
+def test_a_worker_that_stopped_in_the_last_step_is_helped_though_its_connection_answers(grade: HelpGrade) -> None:
+    """Its connection answers even if its program has stopped: a claim with nothing begun proves nothing."""
+    ledger = known(2, 1, [FAST_US, FAST_US], grade)
+    leader, now = WorkerReport(FAST_US, FAST_US), 1_000_000
     for _ in range(20):
         now += FAST_US // 2
         ledger.claim(1, 1, 0, 0, None, NOTHING, now)
@@ -597,25 +602,25 @@ def test_one_that_stopped_in_the_step_before_is_helped_though_it_still_answers(m
 
 
 def test_a_clone_that_would_not_be_faster_is_not_made() -> None:
-    crew = Crew(2, 4, HelpMode.CLONE)
+    crew = Crew(2, 4, HelpGrade.CLONE)
     for _ in range(3):
         assert crew.run([FAST_US, 2 * FAST_US - 200]).helped == 0
 
 
 def test_without_help_nothing_is_given() -> None:
-    ledger = known(2, 4, [FAST_US, 9 * FAST_US], HelpMode.NONE)
+    ledger = known(2, 4, [FAST_US, 9 * FAST_US], HelpGrade.NONE)
     assert ledger.ask(1, 0, ALL, NOTHING, 0, 1_000_000) is None
     assert ledger.advice(1) == (4, False)
 
 
 def test_old_steps_are_forgotten() -> None:
-    ledger = Ledger(2, 2, HelpMode.STEAL)
+    ledger = Ledger(2, 2, HelpGrade.STEAL)
     for step in range(3 * STEPS_KEPT):
         ledger.idle(step, 0, NOTHING, step)
     assert len(ledger._steps) == STEPS_KEPT
 
 
-def test_what_follows_from_speeds_is_worked_out_when_they_change(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_advice_is_computed_anew_only_when_speeds_change(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every answer carries advice: with as many questions as workers its cost would grow with their square."""
     worked_out = []
 
@@ -624,12 +629,12 @@ def test_what_follows_from_speeds_is_worked_out_when_they_change(monkeypatch: py
         return makespan(tasks, capacities)
 
     monkeypatch.setattr("sa_atp.protocol.help.advice.makespan", counting)
-    ledger = Ledger(16, 4, HelpMode.STEAL)
+    ledger = Ledger(16, 4, HelpGrade.STEAL)
     for rank in range(16):
-        ledger.idle(0, rank, Told(took_us=FAST_US * (1 + rank // 15), spent_us=9_000, answer_us=1), 10_000)
+        ledger.idle(0, rank, WorkerReport(took_us=FAST_US * (1 + rank // 15), spent_us=9_000, answer_us=1), 10_000)
     advice = [ledger.advice(rank) for rank in range(16)]
     assert advice[15] != advice[0]
     assert len(worked_out) == 1
-    ledger.idle(0, 3, Told(took_us=5 * FAST_US, spent_us=9_000, answer_us=1), 10_000)
+    ledger.idle(0, 3, WorkerReport(took_us=5 * FAST_US, spent_us=9_000, answer_us=1), 10_000)
     assert ledger.advice(3) != advice[3]
     assert len(worked_out) == 2

@@ -1,9 +1,9 @@
-"""Help below one leaf and across racks: what the ledger gives whom. (protocol sections 10.3 and 10.5)"""
+"""Which work the ledger gives to helpers below one leaf and across racks. (protocol sections 10.3 and 10.5)"""
 
 import pytest
 
-from sa_atp.protocol.help.ledger import Assigned, Ledger, Told
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.help.ledger import Assigned, Ledger, WorkerReport
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.server.job import Job
 
 FAST_US = 1_000
@@ -15,25 +15,25 @@ PIECES = 8
 BEGAN_US = 1_000_000
 
 
-def ledger_of(leaves: tuple[frozenset[int], ...], send_us: int, mode: HelpMode = HelpMode.STEAL) -> Ledger:
-    """Eight workers whose contributions take so long to leave; one is slow, and has left all but its first piece."""
-    ledger = Ledger(8, PIECES, mode)
+def ledger_of(leaves: tuple[frozenset[int], ...], send_us: int, grade: HelpGrade = HelpGrade.STEAL) -> Ledger:
+    """Eight workers whose contributions take `send_us` to leave; one is slow, and has given up all but its first piece."""
+    ledger = Ledger(8, PIECES, grade)
     ledger.racks.leaves = leaves
     for rank in range(8):
         each_us = SLOW_US if rank == SLOW else FAST_US
-        ledger.idle(0, rank, Told(each_us, PIECES * each_us, sent_us=send_us), PIECES * each_us)
+        ledger.idle(0, rank, WorkerReport(each_us, PIECES * each_us, sent_us=send_us), PIECES * each_us)
     for rank in range(7):
-        ledger.idle(1, rank, Told(FAST_US, PIECES * FAST_US, sent_us=send_us), BEGAN_US + PIECES * FAST_US)
-    told = Told(SLOW_US, SLOW_US, sent_us=send_us)
-    ledger.claim(1, SLOW, 1, 1, None, told, BEGAN_US + SLOW_US)
+        ledger.idle(1, rank, WorkerReport(FAST_US, PIECES * FAST_US, sent_us=send_us), BEGAN_US + PIECES * FAST_US)
+    report = WorkerReport(SLOW_US, SLOW_US, sent_us=send_us)
+    ledger.claim(1, SLOW, 1, 1, None, report, BEGAN_US + SLOW_US)
     return ledger
 
 
 def ask(
     ledger: Ledger, rank: int, missing: int = ALL, pending: float | None = None, after_us: int = 0
 ) -> Assigned | None:
-    told = Told(0, PIECES * FAST_US + after_us)
-    return ledger.ask(1, rank, missing, told, 0, BEGAN_US + PIECES * FAST_US + after_us, pending)
+    report = WorkerReport(0, PIECES * FAST_US + after_us)
+    return ledger.ask(1, rank, missing, report, 0, BEGAN_US + PIECES * FAST_US + after_us, pending)
 
 
 def test_help_below_the_same_leaf_is_summed_there() -> None:
@@ -61,7 +61,7 @@ def test_nobody_helps_across_racks_where_the_trunk_would_be_busier_than_that_sav
 
 
 def test_clones_are_made_below_the_same_leaf_where_crossing_costs_more_than_it_saves() -> None:
-    ledger = ledger_of(LEAVES, FAST_US, HelpMode.CLONE)
+    ledger = ledger_of(LEAVES, FAST_US, HelpGrade.CLONE)
     assert ask(ledger, 2) is None
     work = ask(ledger, 3)
     assert work is not None
@@ -73,7 +73,7 @@ def test_once_a_rack_is_crossed_everybody_may_help_in_it() -> None:
     ledger = ledger_of(LEAVES, send_us=1)
     assert ask(ledger, 2) is not None
     for rank in range(8):
-        ledger.idle(1, rank, Told(sent_us=10 * FAST_US), BEGAN_US + PIECES * FAST_US)
+        ledger.idle(1, rank, WorkerReport(sent_us=10 * FAST_US), BEGAN_US + PIECES * FAST_US)
     assert ask(ledger, 4) is not None
 
 
@@ -83,14 +83,14 @@ def test_before_anybody_has_said_how_long_sending_takes_racks_help_themselves() 
     assert ask(ledger, 3) is not None
 
 
-def test_what_is_summed_below_another_leaf_does_not_leave_with_ones_own() -> None:
+def test_work_summed_below_another_leaf_does_not_leave_with_ones_own() -> None:
     ledger = ledger_of(LEAVES, send_us=1)
     state = ledger._step(1, 0)
-    assert ledger.racks.are_together(state, 1, SLOW)
-    assert not ledger.racks.are_together(state, 2, SLOW)
+    assert ledger.racks.are_summed_together(state, 1, SLOW)
+    assert not ledger.racks.are_summed_together(state, 2, SLOW)
     assert ask(ledger, 2) is not None
-    assert not ledger.racks.are_together(state, 1, SLOW), "the leaf does not complete the sum any more"
-    assert ledger_of((), send_us=1).racks.are_together(state, 2, SLOW)
+    assert not ledger.racks.are_summed_together(state, 1, SLOW), "the leaf does not complete the sum any more"
+    assert ledger_of((), send_us=1).racks.are_summed_together(state, 2, SLOW)
 
 
 @pytest.mark.parametrize("leaves", [(), (frozenset(range(8)),)])
@@ -106,17 +106,17 @@ def test_where_the_leaves_are_not_known_all_help_passes_them() -> None:
 
 
 def test_data_that_waits_in_another_leaf_is_not_late() -> None:
-    """What leaders see at the root lacks all of a rack until that rack's leaf is complete."""
-    ledger = Ledger(4, 1, HelpMode.STEAL)
+    """At the root, leaders see nothing of another rack until that rack's leaf is complete."""
+    ledger = Ledger(4, 1, HelpGrade.STEAL)
     ledger.racks.leaves = (frozenset({0, 2}), frozenset({1, 3}))
     for step in range(2):
         for rank in range(4):
             sent_us = 200_000 if rank == 3 else 60_000
-            ledger.idle(step, rank, Told(FAST_US, FAST_US, sent_us=sent_us), step * 1_000_000 + FAST_US)
+            ledger.idle(step, rank, WorkerReport(FAST_US, FAST_US, sent_us=sent_us), step * 1_000_000 + FAST_US)
     late_of_3 = 0b1000
-    told = Told(0, 401_000, sent_us=60_000)
-    assert ledger.ask(1, 0, late_of_3, told, 0, 1_401_000, 0.9) is None
-    work = ledger.ask(1, 1, late_of_3, told, 0, 1_401_000, 0.9)
+    report = WorkerReport(0, 401_000, sent_us=60_000)
+    assert ledger.ask(1, 0, late_of_3, report, 0, 1_401_000, 0.9) is None
+    work = ledger.ask(1, 1, late_of_3, report, 0, 1_401_000, 0.9)
     assert work is not None
     assert (work.shard, work.backup) == (3, True)
     assert ledger.crossed(1) == [], "it is sent anew below the same leaf"
@@ -127,13 +127,13 @@ OVERDUE_US = FAST_US + 50_000  # its one piece, and the least silence
 
 
 def four_in_two_racks(send_us: int = SEND_US) -> Ledger:
-    """Four workers with one piece each, who have told how long sending takes; in the second step one is silent."""
-    ledger = Ledger(4, 1, HelpMode.STEAL)
+    """Four workers with one piece each that have reported their sending time; in the second step one is silent."""
+    ledger = Ledger(4, 1, HelpGrade.STEAL)
     ledger.racks.leaves = (frozenset({0, 2}), frozenset({1, 3}))
     for rank in range(4):
-        ledger.idle(0, rank, Told(FAST_US, FAST_US, sent_us=send_us), FAST_US)
+        ledger.idle(0, rank, WorkerReport(FAST_US, FAST_US, sent_us=send_us), FAST_US)
     for rank in range(3):
-        ledger.idle(1, rank, Told(FAST_US, FAST_US, sent_us=send_us), BEGAN_US + FAST_US)
+        ledger.idle(1, rank, WorkerReport(FAST_US, FAST_US, sent_us=send_us), BEGAN_US + FAST_US)
     return ledger
 
 
@@ -144,13 +144,13 @@ def test_a_silent_owner_is_left_to_its_rack_for_as_long_as_crossing_costs(send_u
         (0, OVERDUE_US + cost_us, True),
     ):  # fmt: skip
         ledger = four_in_two_racks(send_us)
-        work = ledger.ask(1, rank, 0b1010, Told(0, late_us), 0, BEGAN_US + late_us)
+        work = ledger.ask(1, rank, 0b1010, WorkerReport(0, late_us), 0, BEGAN_US + late_us)
         assert (work is not None and work.backup) == is_given, (rank, late_us)
         assert ledger.crossed(1) == ([3] if is_given and rank == 0 else [])
 
 
-def test_what_another_racks_helper_was_given_is_backed_up_by_those_who_see_its_leaf() -> None:
-    """Everything may be in that leaf, and wait for its last worker: at the root all of it is missing."""
+def test_a_helpers_lot_is_backed_up_only_below_its_leaf() -> None:
+    """The lot may have arrived in that leaf, which waits for its last worker: at the root all of it is missing."""
 
     def with_a_lot_that_is_late() -> Ledger:
         ledger = ledger_of(LEAVES, send_us=FAST_US)
@@ -160,21 +160,21 @@ def test_what_another_racks_helper_was_given_is_backed_up_by_those_who_see_its_l
     late_us = 10_000_000
     for rank, is_given in ((2, False), (1, True)):
         ledger = with_a_lot_that_is_late()
-        ledger.idle(1, SLOW, Told(0, 2 * SLOW_US, sent_us=FAST_US), BEGAN_US + 2 * SLOW_US)
+        ledger.idle(1, SLOW, WorkerReport(0, 2 * SLOW_US, sent_us=FAST_US), BEGAN_US + 2 * SLOW_US)
         found = [ask(ledger, rank, after_us=late_us + n) for n in range(PIECES + 1)]
         assert any(work is not None and work.backup for work in found) == is_given
         assert ledger.crossed(1) == []
 
 
 def test_a_leaf_may_have_none_of_a_jobs_ranks() -> None:
-    """Other jobs' ranks are below it: what switches say of a job names all leaves."""
+    """Other jobs' ranks may be below it: the control plane names all leaves for every job."""
     job = Job(
         name="one rack of two", number=1, epoch=0, world_size=8, micro_batches=PIECES, lanes=64, slot_base=0,
-        slot_count=64, first_seq=0, help_mode=HelpMode.STEAL,
+        slot_count=64, first_seq=0, help_grade=HelpGrade.STEAL,
     )  # fmt: skip
     job.attach((frozenset(range(8)), frozenset()))
     for step in range(3):
         for rank in range(8):
-            job.ledger.idle(step, rank, Told(FAST_US, PIECES * FAST_US, sent_us=FAST_US), (step + 1) * BEGAN_US)
+            job.ledger.idle(step, rank, WorkerReport(FAST_US, PIECES * FAST_US, sent_us=FAST_US), (step + 1) * BEGAN_US)
             job.ledger.advice(rank)
     assert job.leaves == (frozenset(range(8)),)

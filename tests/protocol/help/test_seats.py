@@ -1,4 +1,4 @@
-"""Seats: the first get one each, nobody gets two, and what is asked again is answered again."""
+"""Seats: the first ranks get one each, no rank gets two, and a repeated question gets the same answer."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,7 +32,7 @@ def test_the_first_get_a_seat_each(seats: int, questions: list[tuple[int, int]])
         assert dict(zip(ledger.newest, range(seats), strict=False)) == given[newest]
 
 
-def test_whose_seats_they_are() -> None:
+def test_seats_name_their_ranks() -> None:
     ledger = Seats(2)
     assert ledger.ranks_of([0]) == []
     assert [ledger.take(0, rank) for rank in (3, 1, 0)] == [0, 1, None]

@@ -6,14 +6,14 @@ from hypothesis import strategies as st
 from sa_atp.protocol.help.share import Share
 
 
-def test_its_own_are_taken_in_order_until_the_limit() -> None:
+def test_micro_batches_are_begun_in_order_until_the_limit() -> None:
     share = Share(4, 2)
     assert [share.take(), share.take(), share.take()] == [0, 1, None]
     share.grant(3, over=True)
     assert (share.take(), share.take(), share.over) == (2, None, True)
 
 
-def test_what_has_been_begun_is_not_given_back() -> None:
+def test_begun_micro_batches_are_not_given_back() -> None:
     share = Share(8, 8)
     for _ in range(3):
         share.take()
@@ -24,7 +24,7 @@ def test_what_has_been_begun_is_not_given_back() -> None:
 
 
 @given(st.lists(st.one_of(st.just("take"), st.integers(0, 5), st.tuples(st.integers(0, 9), st.booleans()))))
-def test_what_is_begun_was_held(actions: list[object]) -> None:
+def test_only_held_micro_batches_are_begun(actions: list[object]) -> None:
     share = Share(8, 3)
     for action in actions:
         before = share.limit

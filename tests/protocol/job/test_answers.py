@@ -9,7 +9,7 @@ import pytest
 from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.packets.datagrams import Burst
 from sa_atp.protocol.packets.header import HEADER, LANE, first_byte, headers, lanes_of, size_of
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.question_numbers import QUESTION_NUMBERS
 from sa_atp.protocol.packets.spec import Flag, Kind
 from sa_atp.protocol.rank.events import WaitingFor, WorkerStats
@@ -76,7 +76,7 @@ class Asker:
     def answer(
         self, local: int, held: int, now_us: int, flags: int = 0, *, question: Questioned | None = None
     ) -> WaitingFor | None:
-        """Args: question: that is answered; None: the first one about this fragment."""
+        """Args: question: the probe to answer; None: the first one about this fragment."""
         head = np.zeros(1, HEADER)
         head["seq"] = self.operation.first_seq + local
         head["flags"] = flags if question is None else flags | int(question["flags"])
@@ -104,7 +104,8 @@ class Asker:
         return set(np.flatnonzero(self.groups[0].marked_lost).tolist())
 
 
-# --- what an answer leads to ----------------------------------------------------------------------------------------------
+# --- what an answer leads to
+# ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -119,7 +120,7 @@ class Asker:
         (0b0111_0111, {3}, True, None),
     ],
 )
-def test_what_the_switch_holds_says_what_is_lost(held: int, lost: set[int], asked: bool, leads: int | None) -> None:
+def test_a_slots_contents_show_what_is_lost(held: int, lost: set[int], asked: bool, leads: int | None) -> None:
     asker = Asker()
     asker.send(100, 1_000)
     asker.probe_timer.timeouts = 3
@@ -141,7 +142,7 @@ def test_what_the_switch_holds_says_what_is_lost(held: int, lost: set[int], aske
     assert asker.places() == ([n for n in DATA if n != 3] if asked else []), "each of the others may be there or not"
 
 
-def test_what_was_sent_after_the_question_is_not_lost() -> None:
+def test_fragments_sent_after_the_question_are_not_lost() -> None:
     asker = Asker()
     asker.send(4, 1_000)
     asker.send(1, 2_000)
@@ -155,7 +156,7 @@ def test_what_was_sent_after_the_question_is_not_lost() -> None:
 
 
 @pytest.mark.parametrize(("sent", "leads"), [("before", True), ("after", False), ("never", False)])
-def test_only_who_has_sent_before_it_asked_can_lead(sent: str, leads: bool) -> None:
+def test_only_a_worker_that_sent_before_it_asked_can_lead(sent: str, leads: bool) -> None:
     """Others may have sent under its bits."""
     asker = Asker()
     if sent == "before":
@@ -178,18 +179,18 @@ def test_how_far_a_leader_is_and_how_long_it_took() -> None:
 
 
 @pytest.mark.parametrize(
-    ("help_mode", "sent", "results", "asked"),
+    ("help_grade", "sent", "results", "asked"),
     [
-        (HelpMode.STEAL, len(DATA), False, True),
-        (HelpMode.NONE, len(DATA), False, False),  # nobody counts on it
-        (HelpMode.STEAL, len(DATA) - 1, False, False),  # there is more to leave
-        (HelpMode.STEAL, len(DATA), True, False),  # results show when it is there
+        (HelpGrade.STEAL, len(DATA), False, True),
+        (HelpGrade.NONE, len(DATA), False, False),  # nobody counts on it
+        (HelpGrade.STEAL, len(DATA) - 1, False, False),  # there is more to leave
+        (HelpGrade.STEAL, len(DATA), True, False),  # results show when it is there
     ],
 )
-def test_who_may_be_helped_tells_how_long_its_contribution_takes_to_leave(
-    help_mode: HelpMode, sent: int, results: bool, asked: bool
+def test_a_worker_that_may_be_helped_measures_how_long_its_contribution_takes_to_leave(
+    help_grade: HelpGrade, sent: int, results: bool, asked: bool
 ) -> None:
-    asker = Asker(member=replace(MEMBER, help_mode=help_mode))
+    asker = Asker(member=replace(MEMBER, help_grade=help_grade))
     asker.send(sent, 1_000_000)
     if results:
         asker.recovery.on_results(1_000_000)
@@ -203,8 +204,8 @@ def test_who_may_be_helped_tells_how_long_its_contribution_takes_to_leave(
     assert [each.progress.send_us for each in found if each is not None] == ([5_000] if asked else [])
 
 
-def test_it_tells_so_too_where_kernels_have_sent_the_last_of_it() -> None:
-    asker = Asker(member=replace(MEMBER, help_mode=HelpMode.STEAL))
+def test_the_time_to_leave_is_measured_after_kernels_sent_the_end() -> None:
+    asker = Asker(member=replace(MEMBER, help_grade=HelpGrade.STEAL))
     asker.send(len(DATA), 1_000_000)
     asker.recovery.has_sent(asker.operation, DATA[-1])
     assert asker.places() == []
@@ -214,8 +215,8 @@ def test_it_tells_so_too_where_kernels_have_sent_the_last_of_it() -> None:
     assert asker.places() == []
 
 
-def test_a_part_that_others_have_added_is_asked_for_everywhere_once() -> None:
-    """What it is in, only each fragment's slot can tell; an answer that is no news brings on nothing."""
+def test_a_part_added_by_others_is_probed_in_every_fragment_once() -> None:
+    """Only each fragment's slot can tell; an answer that is no news leads to no more probes."""
     asker = Asker()
     asker.send(100, 1_000)
     asker.recovery.ask(asker.operation, 3, 20_000)
@@ -254,7 +255,7 @@ def test_answers_measure_the_path_unless_the_parameter_server_gave_them() -> Non
     assert (asker.path.samples, asker.path.smoothed_us) == (1, 700)
 
 
-def test_an_answer_about_what_is_known_tells_the_path_and_nothing_else() -> None:
+def test_an_answer_about_a_known_sum_only_measures_the_path() -> None:
     asker = Asker()
     asker.send(100, 1_000)
     asker.recovery.ask(asker.operation, 1, 2_000)
@@ -263,11 +264,12 @@ def test_an_answer_about_what_is_known_tells_the_path_and_nothing_else() -> None
     assert (asker.lost(), asker.path.samples) == (set(), 1)
 
 
-# --- which question is answered -------------------------------------------------------------------------------------------
+# --- which question is answered
+# -------------------------------------------------------------------------------------------
 
 
 def test_several_questions_about_a_fragment_are_told_apart() -> None:
-    """On a long way several are under way. Each answer tells what its own question saw, and how long that took."""
+    """On a long path several are under way. Each answer describes the time and round trip of its own question."""
     asker = Asker()
     asker.send(100, 1_000)
     first, second = asker.ask(3, 2_000), asker.ask(3, 102_000)
@@ -284,8 +286,8 @@ def test_several_questions_about_a_fragment_are_told_apart() -> None:
     assert (asker.path.samples, asker.path.smoothed_us) == (3, 240_000)
 
 
-def test_what_the_server_says_after_the_switch_is_not_news() -> None:
-    """The earlier question found a free slot. Its answer comes last, and takes nothing back."""
+def test_a_late_answer_of_the_server_takes_nothing_back() -> None:
+    """The earlier question found a free slot; its answer comes last."""
     asker = Asker()
     asker.send(100, 1_000)
     early, late = asker.ask(3, 2_000), asker.ask(3, 3_000)
@@ -300,7 +302,7 @@ def test_what_the_server_says_after_the_switch_is_not_news() -> None:
 
 
 def test_where_no_switch_aggregates_the_servers_answers_measure_the_path() -> None:
-    """Contributions go by it. A round trip of 2 ms where it is 100 would have all asked for again and again."""
+    """Contributions go to it. With an estimate of 2 ms in place of 100, everything would be asked for again and again."""
     asker = Asker(member=replace(MEMBER, levels=0))
     asker.send(100, 1_000)
     asker.answer(3, OURS, 102_000, Flag.FROM_PS, question=asker.ask(3, 2_000))
@@ -309,8 +311,8 @@ def test_where_no_switch_aggregates_the_servers_answers_measure_the_path() -> No
     assert asker.path.answer_us > 100_000
 
 
-def test_an_answer_that_was_not_waited_for_any_longer_is_taken_all_the_same() -> None:
-    """The parameter server's always come after the switch's to later questions, and nobody else answers these."""
+def test_an_answer_after_its_time_out_is_taken_all_the_same() -> None:
+    """The parameter server's answers always come after the switch's to later questions."""
     asker = Asker()
     asker.send(100, 1_000)
     asked = asker.ask(3, 2_000)
@@ -326,7 +328,7 @@ def test_an_answer_that_was_not_waited_for_any_longer_is_taken_all_the_same() ->
 
 @pytest.mark.parametrize("under_way", [1, QUESTION_NUMBERS - 1, QUESTION_NUMBERS, QUESTION_NUMBERS + 1])
 def test_more_questions_than_numbers_lead_to_no_false_loss(under_way: int) -> None:
-    """Where numbers are used again, it may be the earlier question that is answered."""
+    """A reused number may belong to the answer to an earlier question."""
     asker = Asker()
     asker.send(100, 1_000)
     asked = [asker.ask(3, 2_000 + n) for n in range(under_way)]
@@ -343,7 +345,7 @@ def test_more_questions_than_numbers_lead_to_no_false_loss(under_way: int) -> No
     assert asker.lost() == {3}, "and where it was, one tells whose number nobody else has"
 
 
-def test_numbers_that_may_still_be_answered_are_not_passed_by_an_answer_that_may_be_to_another() -> None:
+def test_an_ambiguous_answer_does_not_pass_numbers_that_may_still_be_answered() -> None:
     asker = Asker()
     asker.send(100, 1_000)
     asked = [asker.ask(3, 2_000 + n) for n in range(QUESTION_NUMBERS + 1)]
@@ -368,7 +370,7 @@ def test_the_parameter_servers_late_answer_is_not_taken_for_one_to_a_later_quest
 
 
 @pytest.mark.parametrize("later_us", [100_000, 1_200_000])
-def test_a_number_is_good_again_when_nothing_that_had_it_before_can_be_answered_any_more(later_us: int) -> None:
+def test_a_number_is_good_again_when_earlier_questions_with_it_have_expired(later_us: int) -> None:
     """Else the parameter server's answers would never count again, where one question in a while is lost."""
     asker = Asker()
     asker.send(100, 1_000)
@@ -394,7 +396,7 @@ def test_on_a_long_way_answers_may_be_under_way_for_longer(answer_us: int) -> No
 
 
 def test_a_number_is_good_again_when_a_later_question_has_been_answered() -> None:
-    """The one that had it before was lost."""
+    """The earlier question with the number was lost."""
     asker = Asker()
     asker.send(100, 1_000)
     asker.ask(3, 2_000)
@@ -406,7 +408,7 @@ def test_a_number_is_good_again_when_a_later_question_has_been_answered() -> Non
     assert asker.lost() == {3}
 
 
-def test_whoever_asked_is_told_by_a_later_question_too() -> None:
+def test_a_later_question_also_answers_an_earlier_one() -> None:
     asker = Asker()
     asker.send(4, 1_000)
     asker.ask(1, 2_000)
@@ -424,7 +426,8 @@ def test_whoever_asked_is_told_by_a_later_question_too() -> None:
     assert asker.answer(1, OURS, 51_000, question=again) is not None
 
 
-# --- what order tells -----------------------------------------------------------------------------------------------------
+# --- what order tells
+# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -436,8 +439,8 @@ def test_whoever_asked_is_told_by_a_later_question_too() -> None:
         (10 * LATER_US, True, []),  # sent twice: which of the two came back?
     ],
 )
-def test_what_was_sent_sufficiently_earlier_is_asked_for(later_us: int, again: bool, asked: list[int]) -> None:
-    """It is late; whether it is lost, or another worker's is, the switch knows."""
+def test_fragments_sent_sufficiently_earlier_are_asked_for(later_us: int, again: bool, asked: list[int]) -> None:
+    """They are late; the switch knows whether they are lost, or another worker's contributions are."""
     asker = Asker()
     asker.send(4, 1_000)
     asker.send(4, 1_000 + later_us)
@@ -458,7 +461,7 @@ def test_what_was_sent_sufficiently_earlier_is_asked_for(later_us: int, again: b
 
 @pytest.mark.parametrize("known", [True, False])
 def test_a_question_that_is_overdue_shows_a_loss_only_while_the_sum_is_not_known(known: bool) -> None:
-    """When it is, the slot may be another's, and the parameter server answers, later than the switch."""
+    """If it is known, the slot may have another owner, and the parameter server answers, later than the switch."""
     asker = Asker()
     asker.send(8, 1_000)
     early, late = asker.ask(3, 2_000), asker.ask(8, 8_000)
@@ -473,7 +476,8 @@ def test_a_question_that_is_overdue_shows_a_loss_only_while_the_sum_is_not_known
     assert asker.lost() == (set() if known else {3})
 
 
-# --- who is asked -------------------------------------------------------------------------------------------------------
+# --- who is asked
+# -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -488,7 +492,7 @@ def test_a_question_that_is_overdue_shows_a_loss_only_while_the_sum_is_not_known
         ((0, 0, 5), 0, [1, 49, 53]),
     ],
 )
-def test_after_a_silence_the_ends_of_what_is_under_way_are_asked_for(
+def test_after_a_silence_the_ends_of_each_operation_are_asked_for(
     sent: Sequence[int], known: int, asked: list[int]
 ) -> None:
     asker = Asker(len(sent))
@@ -501,7 +505,7 @@ def test_after_a_silence_the_ends_of_what_is_under_way_are_asked_for(
     assert [seq - MEMBER.first_seq for seq in sorted(asker.asked())] == asked
 
 
-def test_a_silence_brings_on_so_many_questions_and_no_more() -> None:
+def test_the_questions_after_a_silence_are_bounded() -> None:
     asker = Asker(21)
     for n in range(21):
         asker.send(8, 1_000, n)
@@ -519,7 +523,8 @@ def test_a_silence_brings_on_so_many_questions_and_no_more() -> None:
     assert MAX_QUESTIONS <= len(asker.asked()) < MAX_QUESTIONS + 4
 
 
-# --- in a worker ----------------------------------------------------------------------------------------------------------
+# --- in a worker
+# ----------------------------------------------------------------------------------------------------------
 
 FIRST_US = 6_000  # silence on a path that nothing is known of
 

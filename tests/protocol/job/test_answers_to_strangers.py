@@ -31,7 +31,7 @@ from sa_atp.protocol.packets.datagrams import Address, Burst
 from sa_atp.protocol.packets.fitting import fitted
 from sa_atp.protocol.packets.header import pack
 from sa_atp.protocol.packets.help_messages import Idle
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.mtu import IP_UDP_BYTES, MOST_MTU, needed_mtu
 from sa_atp.protocol.packets.spec import HEADER_BYTES, Kind
 from sa_atp.protocol.server.job import State
@@ -50,7 +50,7 @@ def asks(name: str, rank: int, size: int, *, incarnation: int = 5, mtu: int = MO
         rank=rank,
         world_size=size,
         micro_batches=1,
-        help_mode=HelpMode.NONE,
+        help_grade=HelpGrade.NONE,
         incarnation=incarnation,
         mtu=mtu,
     )
@@ -140,7 +140,7 @@ def test_no_answer_is_longer_than_its_question(question: Request | bytes, job: s
 
 
 @pytest.mark.parametrize("lanes", [32, 256])
-def test_who_asks_as_it_should_is_told_all(lanes: int) -> None:
+def test_a_valid_question_gets_the_whole_answer(lanes: int) -> None:
     """On the narrowest link that carries an answer, and on one that carries everything."""
     for name, kind in (("running", Welcome), ("occupied", Waiting)):
         server = Server(lanes)
@@ -157,7 +157,7 @@ def test_who_asks_as_it_should_is_told_all(lanes: int) -> None:
     assert len(answer) == JOIN_BYTES
 
 
-def test_who_asks_too_briefly_or_on_too_narrow_a_way_hears_why() -> None:
+def test_a_question_too_short_or_on_too_narrow_a_path_is_refused_with_a_reason() -> None:
     brief = encode(asks("new", 0, 2), request=9).rstrip()
     _, [answer] = Server().send(brief)
     assert decode_reply(answer) == Refused(reason=f"a question to join must have {JOIN_BYTES} bytes")
@@ -172,7 +172,7 @@ def test_who_asks_too_briefly_or_on_too_narrow_a_way_hears_why() -> None:
     Welcome(
         job=255, epoch=255, rank=63, world_size=64, micro_batches=8, lanes=256, slot_base=65535, slot_count=65536,
         first_seq=0xFFFFFFFF, data_ip="255.255.255.255", data_port=65535, alive_every_us=60_000_000,
-        help_mode=HelpMode.STEAL, levels=8, leaf_ranks=(1 << 64) - 1, contribution_bits=512,
+        help_grade=HelpGrade.STEAL, levels=8, leaf_ranks=(1 << 64) - 1, contribution_bits=512,
     ),
     Waiting(missing=list(range(64)), occupied="255.255.255.255:65535"),
 ], ids=lambda reply: type(reply).__name__)  # fmt: skip
@@ -188,7 +188,7 @@ def test_every_other_question_has_room_for_the_news_of_a_restart() -> None:
 
 
 @given(st.integers(0, 700), st.text(max_size=300), st.lists(st.integers(0, 63), max_size=64))
-def test_what_is_cut_fits_and_is_understood(room: int, text: str, ranks: list[int]) -> None:
+def test_a_cut_answer_fits_and_is_understood(room: int, text: str, ranks: list[int]) -> None:
     replies: list[Any] = [
         Refused(reason=text), Failure(reason="lost", ranks=ranks, detail=text), Waiting(missing=ranks, refusal=text),
         Waiting(missing=ranks, refusal=text, differs=text),

@@ -45,14 +45,14 @@ def ones(values: int, ranks: int) -> Reduction:
 
 
 def server_hears_of(cluster: Cluster, *workers: SimWorker) -> None:
-    """Their hosts say that nobody has their ports."""
+    """Hosts report ranks' ports closed."""
     addresses = {worker.host.endpoint.address for worker in workers}
     cluster.world.server.ports_closed(addresses, cluster.clock.now_us)
     cluster.world.server_host.serve()
 
 
 def end(cluster: Cluster, *workers: SimWorker) -> None:
-    """Their processes end, and the server has asked them."""
+    """Ends ranks' processes, and lets the server probe their hosts."""
     for worker in workers:
         worker.host.paused = True
     cluster.run(lambda: cluster.world.server.doubts(cluster.clock.now_us), SOON_S)
@@ -82,7 +82,7 @@ def test_ranks_whose_processes_have_ended_are_lost_at_once(make: Callable[..., C
 def test_no_refusal_ends_a_job_in_which_everybody_is_heard_of(
     pipelines: list[Pipeline], seed: int, times: list[int], loss: float
 ) -> None:
-    """Forged ones, or such as belong to an earlier owner of the port, at any time, at everybody."""
+    """Refusals may be forged, or be for an earlier owner of the port, at any time, at any party."""
     cluster = Cluster(pipelines[:1], seed=seed, links=LinkSettings(loss=loss))
     workers = joined(cluster, 3)
     rng = random.Random(seed)
@@ -161,7 +161,7 @@ def test_a_parameter_server_whose_process_has_ended_is_named_at_once(make: Calla
 
 
 def test_ranks_that_waited_for_others_say_that_the_server_is_gone(make: Callable[..., Cluster]) -> None:
-    """It answered that rank 1 is missing, and then no more: whether that rank has come nobody knows."""
+    """It answered that rank 1 is missing, and then no more; rank 1 may have joined since."""
     cluster = make()
     workers = cluster.start_job(2)
     workers[1].host.paused = True
@@ -172,14 +172,15 @@ def test_ranks_that_waited_for_others_say_that_the_server_is_gone(make: Callable
     assert "the parameter server at 10.0.255.1:21313 has not answered for 10." in str(workers[0].error)
 
 
-# --- a switch with an address of its own --------------------------------------------------------------------------------
+# --- a switch with an address of its own
+# --------------------------------------------------------------------------------
 
 
 SWITCH = ("127.0.0.1", 40_000)
 
 
 def lonely() -> Worker:
-    """A worker with a sum under way whose questions nobody answers."""
+    """A worker with a sum under way whose questions get no answers."""
     member = Membership(
         job=1, epoch=1, rank=0, world_size=2, micro_batches=1, lanes=64, slot_base=0, slot_count=64, first_seq=0,
         data_address=SWITCH, server_address=("127.0.0.1", 40_001), alive_every_us=200_000,
@@ -224,7 +225,7 @@ def test_a_switch_that_stays_away_is_named() -> None:
 
 
 def test_a_switch_that_comes_back_costs_time_only() -> None:
-    """It has lost all of its slots, and does not answer yet; nobody gives up before it has had its time."""
+    """It has lost all of its slots, and does not answer yet; no rank gives up before the bound."""
     assert live(lonely(), 30 * SECOND_US, refuses_until_us=9 * SECOND_US)[0] is None
 
 

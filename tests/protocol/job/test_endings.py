@@ -38,7 +38,7 @@ def add_up(cluster: Cluster, workers: Sequence[SimWorker], values: int) -> None:
 
 
 def job_with_sums(cluster: Cluster) -> tuple[list[SimWorker], Job]:
-    """Three ranks have summed something, and have not yet said so: the parameter server keeps what they may ask for."""
+    """Three ranks have a sum, and have not yet reported it: the parameter server keeps results that they may ask for."""
     workers = joined(cluster, 3)
     add_up(cluster, workers, 20_000)
     workers[0].job_stats()
@@ -49,7 +49,7 @@ def job_with_sums(cluster: Cluster) -> tuple[list[SimWorker], Job]:
 
 
 def next_epoch_sums(cluster: Cluster, before: int, reached: int) -> None:
-    """The job can begin anew, with numbers that were not used."""
+    """Begins the job anew, with sequence numbers that were not used."""
     again = [cluster.new_worker("job", rank, 3) for rank in range(3)]
     cluster.jobs = [again]
     cluster.run_until_joined(again)
@@ -94,7 +94,7 @@ def test_a_job_that_has_ended_keeps_no_sums(cluster: Cluster) -> None:
 
 
 def test_a_question_for_results_that_comes_late_finds_a_job_that_has_ended(cluster: Cluster) -> None:
-    """Leaving has overtaken it. Nobody is there who could be asked for them, and nobody waits for them."""
+    """Leaving has overtaken it. No rank has the results any more, and none waits for them."""
     workers, job = job_with_sums(cluster)
     for worker in workers:
         worker.worker.leave(cluster.clock.now_us)
@@ -113,7 +113,7 @@ def test_a_question_for_results_that_comes_late_finds_a_job_that_has_ended(clust
 def test_a_question_to_join_that_comes_once_more_when_all_is_over_changes_nothing(
     cluster: Cluster, restarts: bool
 ) -> None:
-    """The network has doubled it. It came to a job that had ended, and began another epoch; or ended the next one."""
+    """The network has duplicated it. It used to begin another epoch of an ended job, or to end the next one."""
     asked: list[bytes] = []
     server = cluster.world.server
     receive = server.receive
@@ -140,7 +140,7 @@ def test_a_question_to_join_that_comes_once_more_when_all_is_over_changes_nothin
     assert not restarts or job.state is State.RUNNING
 
 
-def test_a_job_ends_once_whoever_says_again_that_it_leaves(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_ends_once_though_leave_is_repeated(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer was lost, so the question comes again, to a job that has forgotten its answers."""
     retired: list[int] = []
     monkeypatch.setattr("sa_atp.lab.simulator.world.jobs.remove", lambda writer, number: retired.append(number))

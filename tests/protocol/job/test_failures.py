@@ -22,7 +22,7 @@ from sa_atp.protocol.job.errors import (
     WorkerLostError,
 )
 from sa_atp.protocol.packets.control import Failure
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.rank.events import WorkerLimits
 from sa_atp.protocol.server.job import Job, State
 from sa_atp.protocol.server.server_events import ServerSettings
@@ -204,7 +204,7 @@ def test_why_a_job_failed_is_told_to_a_rank_that_was_away_when_others_have_joine
 
 
 def test_a_worker_of_an_epoch_that_is_over_is_told_to_connect_again(make: Callable[..., Cluster]) -> None:
-    """It slept through the restart, and through the message that told of it."""
+    """It was paused during the restart, and missed the message about it."""
     cluster = make()
     workers = joined(cluster, 2)
     ones(10, 2).start(workers[0])
@@ -219,7 +219,7 @@ def test_a_worker_of_an_epoch_that_is_over_is_told_to_connect_again(make: Callab
     assert new.error is None
 
 
-def test_a_parameter_server_that_was_restarted_knows_nobody(make: Callable[..., Cluster]) -> None:
+def test_a_restarted_parameter_server_has_no_members(make: Callable[..., Cluster]) -> None:
     cluster = make()
     workers = joined(cluster, 2)
     ones(10, 2).start(workers[0])
@@ -230,7 +230,7 @@ def test_a_parameter_server_that_was_restarted_knows_nobody(make: Callable[..., 
 
 
 def test_a_worker_that_restarts_while_the_job_is_admitted_costs_an_epoch(make: Callable[..., Cluster]) -> None:
-    """The switch is being told of the job when a rank comes back from the dead."""
+    """The job is being installed on the switch when a dead rank is started again."""
     cluster = make()
     workers = cluster.start_job(3)
 
@@ -271,7 +271,7 @@ def test_a_job_ends_when_all_have_left_and_its_name_can_be_used_again(make: Call
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.1])
-def test_whoever_waits_for_a_worker_that_has_left_is_told(make: Callable[..., Cluster], loss: float) -> None:
+def test_a_rank_that_waits_for_a_worker_that_left_is_told(make: Callable[..., Cluster], loss: float) -> None:
     cluster = make(loss=loss)
     workers = joined(cluster, 3)
     first, second = ones(70, 3), ones(70, 3)
@@ -313,7 +313,8 @@ def test_a_worker_that_leaves_when_it_has_everything_harms_nobody(make: Callable
         reduction.check()
 
 
-# --- the parameter server is gone ---------------------------------------------------------------------------------------
+# --- the parameter server is gone
+# ---------------------------------------------------------------------------------------
 
 
 def test_a_silent_parameter_server_is_named(make: Callable[..., Cluster]) -> None:
@@ -393,10 +394,10 @@ def test_a_job_that_is_refused_is_tried_again(make: Callable[..., Cluster], monk
     [
         ({"size": 3}, "world_size is 3 for rank 0 and 2 for rank 1"),
         ({"micro_batches": 4}, "micro_batches is 4 for rank 0 and 1 for rank 1"),
-        ({"help_mode": HelpMode.STEAL}, "help is 'steal' for rank 0 and 'none' for rank 1"),
+        ({"help_grade": HelpGrade.STEAL}, "help is 'steal' for rank 0 and 'none' for rank 1"),
     ],
 )
-def test_whoever_wants_another_job_under_a_name_in_use_is_refused(
+def test_another_job_under_a_name_in_use_is_refused(
     make: Callable[..., Cluster], options: dict[str, object], why: str
 ) -> None:
     cluster = make()
@@ -453,7 +454,7 @@ def test_a_size_that_happens_to_look_right_is_found_out_one_operation_later(make
 
 @pytest.mark.parametrize("loss", [0.0, 0.1])
 def test_ranks_that_give_a_tensor_another_key_are_told(make: Callable[..., Cluster], loss: float) -> None:
-    """One predicts the scale, the other one waits to be told it: both waited, until their time was up."""
+    """One predicts the scale, the other one waits for it: both waited, until their time was up."""
     cluster = make(loss=loss)
     workers = joined(cluster, 3)
     first = ones(100, 3)
@@ -477,7 +478,7 @@ def test_ranks_that_give_a_tensor_another_key_are_told(make: Callable[..., Clust
 @pytest.mark.parametrize("loss", [0.0, 0.1])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("key", [None, "tensor"])
-def test_who_contributed_nan_or_infinity_is_named_on_every_rank(
+def test_ranks_that_contributed_nan_or_infinity_are_named_on_every_rank(
     make: Callable[..., Cluster], value: float, loss: float, key: str | None
 ) -> None:
     cluster = make(loss=loss)
@@ -502,10 +503,10 @@ def test_who_contributed_nan_or_infinity_is_named_on_every_rank(
     cluster.run_for(1.0)  # what arrives later has no effect
 
 
-def test_nan_in_a_helpers_packets_is_blamed_on_whose_shard_it_is(make: Callable[..., Cluster]) -> None:
+def test_nan_in_a_helpers_packets_is_blamed_on_the_shards_rank(make: Callable[..., Cluster]) -> None:
     """A helper sends several contributions together; those that are sound are not blamed."""
     cluster = make()
-    workers = joined(cluster, 3, micro_batches=4, help_mode=HelpMode.STEAL)
+    workers = joined(cluster, 3, micro_batches=4, help_grade=HelpGrade.STEAL)
     reduction = ones(300, 3, micro_batches=4)
     reduction.parts[2][3][7] = np.nan
     for worker in workers:
@@ -528,7 +529,7 @@ def test_nan_in_a_helpers_packets_is_blamed_on_whose_shard_it_is(make: Callable[
 # --- bounds ----------------------------------------------------------------------------------------------------------
 
 
-def test_an_operation_without_progress_times_out_and_says_who_is_missing(make: Callable[..., Cluster]) -> None:
+def test_an_operation_without_progress_times_out_and_names_missing_ranks(make: Callable[..., Cluster]) -> None:
     """The missing rank lives, and does not contribute: its program is stuck."""
     cluster = make(limits=WorkerLimits(operation_timeout_us=3 * SECOND_US))
     workers = joined(cluster, 4)

@@ -47,7 +47,7 @@ def run_until_failed(cluster: Cluster, workers: Sequence[SimWorker], seconds: fl
 
 
 def keep_results_from(link: Link) -> None:
-    """From now on no result comes out of this link."""
+    """Drops all results on a link from now on."""
     deliver = link.deliver
 
     def without_results(frame: bytes) -> None:
@@ -102,7 +102,7 @@ def test_nan_ends_a_rank_whose_parameter_server_is_silent(make: Callable[..., Cl
 
 
 def test_a_time_out_is_told_to_every_rank(make: Callable[..., Cluster]) -> None:
-    """Also to those who are waited for: they would find the others lost."""
+    """Also to the ranks at fault, which would find the others lost."""
     cluster = make(limits=SHORT)
     workers = joined(cluster, 4)
     reduction = ones(200, 4)
@@ -112,8 +112,8 @@ def test_a_time_out_is_told_to_every_rank(make: Callable[..., Cluster]) -> None:
     assert messages == {"operation 0 made no progress for 3.0 s, waiting for contributions of ranks 1, 3"}
 
 
-def test_who_has_the_sum_is_not_blamed_by_a_rank_that_lacks_it(make: Callable[..., Cluster]) -> None:
-    """No result reaches rank 2. The switch, when asked, shows its late copy of a fragment and nobody else's."""
+def test_a_rank_that_has_the_sum_is_not_blamed_by_one_that_lacks_it(make: Callable[..., Cluster]) -> None:
+    """No result reaches rank 2. The switch, when probed, holds only that rank's late copy of a fragment."""
     cluster = make(limits=SHORT, settings=ServerSettings(slots=1, slots_per_job=1))
     workers = joined(cluster, 3)
     keep_results_from(cluster.world.root.switch.ports[3])
@@ -127,7 +127,7 @@ def test_who_has_the_sum_is_not_blamed_by_a_rank_that_lacks_it(make: Callable[..
 
 
 @pytest.mark.parametrize(("limits", "seconds"), [(None, 12.0), (SHORT, 4.0)], ids=["signs of life", "time-out"])
-def test_who_has_gone_unheard_with_a_sum_is_lost_to_who_waits_for_it(
+def test_a_silent_rank_that_alone_has_a_sum_is_lost_to_the_rank_that_waits(
     make: Callable[..., Cluster], limits: WorkerLimits | None, seconds: float
 ) -> None:
     """No result reaches rank 2 or the parameter server, and those who have it ask to leave and are cut off.

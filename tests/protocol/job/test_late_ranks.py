@@ -12,7 +12,7 @@ from sa_atp.lab.simulator.network import LinkSettings
 from sa_atp.lab.simulator.worker import SimWorker
 from sa_atp.lab.simulator.world import worker_ip
 from sa_atp.protocol.job.errors import WorkerLostError
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.rank.events import WorkerLimits
 from sa_atp.protocol.server.job import State
 from sa_atp.protocol.server.server_events import ServerSettings
@@ -48,8 +48,8 @@ def ones(values: int, ranks: int) -> Reduction:
 # levels more than these 20 s for one seed in four.
 @pytest.mark.parametrize(("levels", "seed"), [(2, 3), (2, 38), (2, 41), (2, 76), (1, 6), (1, 18), (1, 41)])
 def test_a_missed_result_is_asked_for_until_it_comes(make: Callable[..., Cluster], levels: int, seed: int) -> None:
-    """Every third packet is lost, and there is one slot, so that the late rank's copies claim it anew: only the parameter
-    server, over up to twelve hops, can help.
+    """Every third packet is lost, and there is one slot, so that the late rank's copies claim it anew: only the
+    parameter server, over up to twelve hops, can help.
     """
     cluster = make(levels, seed, loss=0.3, settings=ONE_SLOT)
     workers = joined(cluster, 2)
@@ -66,7 +66,7 @@ def sum_without_the_last(cluster: Cluster, fragments: int, is_lost: Callable[[in
     Args: is_lost: whether a packet with lanes that comes down to it is lost, by its number from 1 on.
     Returns: how long it takes until all have the sum, in microseconds; how many results the last one has fetched.
     """
-    workers = cluster.start_job(3, help_mode=HelpMode.STEAL)
+    workers = cluster.start_job(3, help_grade=HelpGrade.STEAL)
     cluster.run_until_joined(workers)
     came = count(1)
     down = cluster.world.links_of[worker_ip(2)][1]
@@ -91,7 +91,7 @@ def sum_without_the_last(cluster: Cluster, fragments: int, is_lost: Callable[[in
 
 
 @pytest.mark.parametrize("levels", [1, 2])
-def test_who_contributes_nothing_does_not_wait_long_for_what_passed_it(
+def test_a_rank_without_contributions_does_not_wait_long_for_missed_results(
     make: Callable[..., Cluster], levels: int
 ) -> None:
     """Nothing of its own is in flight, so no answer tells it what is lost; it is in everybody's way if it takes the sum
@@ -124,11 +124,12 @@ def test_sums_are_forgotten_though_the_parameter_server_is_far_away(make: Callab
     assert not any(worker.worker._fetching._kept for worker in workers)
 
 
-# --- leaving --------------------------------------------------------------------------------------------------------------
+# --- leaving
+# --------------------------------------------------------------------------------------------------------------
 
 
 def close(worker: SimWorker) -> "Future[None]":
-    """As Communicator.close: nothing is left of the connection when it has been let go, or has waited long enough."""
+    """As Communicator.close: ends the connection when the server has let it go, or its time is up."""
     gone = worker.leave()
     gone.add_done_callback(lambda _: setattr(worker.host, "paused", True))
     return gone
@@ -136,7 +137,7 @@ def close(worker: SimWorker) -> "Future[None]":
 
 # seeds with which a rank was stuck, because those who had what it missed were gone
 @pytest.mark.parametrize("seed", [4, 30, 34, 59, 86, 91, 114, 142])
-def test_who_closes_stays_for_those_who_missed_a_result(make: Callable[..., Cluster], seed: int) -> None:
+def test_a_closing_rank_stays_for_ranks_that_missed_a_result(make: Callable[..., Cluster], seed: int) -> None:
     """Every rank closes when it has its last sum."""
     cluster = make(levels=2, seed=seed, loss=0.1)
     workers = joined(cluster, 4)
@@ -158,7 +159,7 @@ def test_who_closes_stays_for_those_who_missed_a_result(make: Callable[..., Clus
 
 
 def ahead_of_rank_1(cluster: Cluster, workers: list[SimWorker]) -> Reduction:
-    """Rank 0 has a sum that rank 1 has not begun, because somebody else has contributed for it."""
+    """Rank 0 has a sum that rank 1 has not begun, because another rank has contributed on its behalf."""
     reduction = ones(200, 2)
     reduction.start(workers[0])
     reduction.contribute(workers[0], rank=1)
@@ -166,7 +167,7 @@ def ahead_of_rank_1(cluster: Cluster, workers: list[SimWorker]) -> Reduction:
     return reduction
 
 
-def test_who_closes_goes_as_soon_as_the_last_has_what_it_has(make: Callable[..., Cluster]) -> None:
+def test_a_closing_rank_goes_when_all_ranks_have_its_sums(make: Callable[..., Cluster]) -> None:
     cluster = make()
     workers = joined(cluster, 2)
     reduction = ahead_of_rank_1(cluster, workers)
@@ -179,7 +180,7 @@ def test_who_closes_goes_as_soon_as_the_last_has_what_it_has(make: Callable[...,
     reduction.check()
 
 
-def test_who_closes_waits_for_a_rank_behind_for_a_bounded_time(make: Callable[..., Cluster]) -> None:
+def test_a_closing_rank_waits_for_a_rank_behind_for_a_bounded_time(make: Callable[..., Cluster]) -> None:
     cluster = make(limits=WorkerLimits(operation_timeout_us=3 * SECOND_US))
     workers = joined(cluster, 2)
     ahead_of_rank_1(cluster, workers)

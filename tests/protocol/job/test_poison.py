@@ -1,4 +1,5 @@
-"""Values that do not fit, in whatever stage they come up: a right sum, or the same error on every rank. (sections 1.2, 6.3)
+"""Values that do not fit, in whatever stage they come up: a right sum, or the same error on every rank. (sections 1.2,
+6.3)
 
 An exponent that was gathered fits by construction, unless values change: a helper computes others than the owner whose
 magnitudes were told, or a program writes to an array that is being summed.
@@ -83,7 +84,7 @@ class Story:
 
 
 def sum_of(parts: Sequence[np.ndarray], span: slice, exponent: int) -> np.ndarray | None:
-    """None: something does not fit."""
+    """Returns: None: a value does not fit."""
     if exponent == UNKNOWN:
         return np.zeros(span.stop - span.start, np.int64)
     rounded = np.empty(span.stop - span.start, np.int32)
@@ -206,7 +207,7 @@ def test_values_that_change_while_the_second_exponent_is_gathered_are_named_by_e
     )
     helped(found, sent=found.fragments + 1)  # the first attempt, and how large the values are
     assert found.check() == {ValuesChangedError}
-    said = "operation 1: between values 16512 and 16767, contributions of rank 1 are larger than what was told of them"
+    said = "operation 1: between values 16512 and 16767, contributions of rank 1 are larger than announced"
     assert str(found.workers[2].error).startswith(said)
 
 
@@ -237,7 +238,7 @@ def moment(found: Story, sent: int, attempts: int) -> int:
     when=st.fixed_dictionaries(MOMENTS),
     back=st.sampled_from((None, 100, 3000)),
 )
-def test_another_version_from_a_helper(
+def test_a_helpers_version_differs_from_the_owners(
     pipeline: Pipeline, telling: dict[str, Any], when: dict[str, int], back: int | None
 ) -> None:
     found = story(pipeline, **telling)

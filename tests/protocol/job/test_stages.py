@@ -71,7 +71,8 @@ def may_leave(found: Operation, sender: ContributionGroup) -> set[int]:
     return {local for first, end in ranges for local in range(first, end)}
 
 
-# --- what arrives ---------------------------------------------------------------------------------------------------------
+# --- what arrives
+# ---------------------------------------------------------------------------------------------------------
 
 
 def scale(found: Operation, attempt: int, *codes: int, fragment: int = 0) -> int:
@@ -131,7 +132,9 @@ STAGES: dict[str, tuple[str, ...]] = {
 
 
 def at(stage: str) -> tuple[Operation, ContributionGroup, int]:
-    """An operation in a stage; a group that is there from the beginning and has sent nothing; the exponent of attempt 0."""
+    """An operation in a stage; a group that is there from the beginning and has sent nothing; the exponent of attempt
+    0.
+    """
     told = "history" in stage
     known = ChunkHistory(exponent=PREDICTED, finest=PREDICTED + 3)
     found = operation(histories={"key": [known]} if told else None)
@@ -209,7 +212,9 @@ TABLE: list[tuple[str, str, str, set[int], int]] = [
 @pytest.mark.parametrize(
     ("stage", "arrives", "then", "missing", "news"), TABLE, ids=[f"{row[0]} - {row[1]}" for row in TABLE]
 )
-def test_what_follows_from_what_arrives(stage: str, arrives: str, then: str, missing: set[int], news: int) -> None:
+def test_each_arrival_leads_to_the_next_stage(
+    stage: str, arrives: str, then: str, missing: set[int], news: int
+) -> None:
     found, early, exponent = at(stage)
     if then == "failed":
         with pytest.raises(NotFinite if "NaN" in arrives else Changed):
@@ -267,9 +272,7 @@ def test_a_burst_of_which_some_is_known_brings_the_rest() -> None:
         ("history", ("data 0: too coarse", "scale 1: zeros"), 127, 130),
     ],
 )
-def test_what_is_remembered_is_what_the_last_stage_has_told(
-    first: str, arrivals: tuple[str, ...], exponent: int, finest: int
-) -> None:
+def test_history_comes_from_the_last_stage(first: str, arrivals: tuple[str, ...], exponent: int, finest: int) -> None:
     found, _, used = at(first)
     for name in arrivals:
         ARRIVALS[name](found, used)
@@ -281,7 +284,7 @@ def test_what_is_remembered_is_what_the_last_stage_has_told(
     assert (told.exponent, told.finest) == (exponent, finest)
 
 
-def test_it_is_said_whose_values_do_not_fit_and_where() -> None:
+def test_the_error_names_ranks_and_values_that_do_not_fit() -> None:
     found, _, _ = at("data 1")
     with pytest.raises(Changed) as changed:
         data(found, 1, POISON, GATHERED, lane=0)
@@ -292,7 +295,8 @@ def test_it_is_said_whose_values_do_not_fit_and_where() -> None:
     assert (infinite.value.contributions, infinite.value.chunk) == ([0, 1], 0)
 
 
-# --- chunks beside one another --------------------------------------------------------------------------------------------
+# --- chunks beside one another
+# --------------------------------------------------------------------------------------------
 
 
 def test_chunks_that_share_a_scale_fragment_go_their_own_ways() -> None:
@@ -405,13 +409,13 @@ def deliver(rank: Rank, offered: Sums, chosen: tuple[int, int]) -> None:
 )
 @example(seed=1, values=700, magnitudes=(20, 20), history=25, away=0)  # poison, and done again
 @example(seed=1, values=700, magnitudes=(-20, -20), history=3, away=1_000_000)  # too coarse, and done again
-def test_what_is_accepted_is_what_was_handed_in(
+def test_accepted_sums_are_those_of_the_contributions(
     seed: int, values: int, magnitudes: tuple[int, int], history: int | None, away: int
 ) -> None:
     """Two ranks whose fragments and sums are delayed, lost and doubled as chance will have it.
 
-    The second one contributes when it has been `away` for so many turns. Where it is at all, the first one sends the same
-    for it, so that it may find itself stages behind.
+    The second one contributes when it has been `away` for so many turns. Where it is at all, the first one sends the
+    same for it, so that it may find itself stages behind.
     """
     rng = random.Random(seed)
     numbers = np.random.default_rng(seed)

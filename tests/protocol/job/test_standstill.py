@@ -45,7 +45,7 @@ def test_a_timer_is_late_or_it_is_not() -> None:
 
 
 def test_a_rank_that_stood_still_does_not_blame_the_server(pipelines: list[Pipeline]) -> None:
-    """Nobody else minds: it is waited for, and the sum is there when it goes on."""
+    """The others wait for it, and the sum is done when it goes on."""
     cluster = Cluster(pipelines[:1], settings=ServerSettings(dead_after_us=60 * SECOND_US))
     workers = joined(cluster, 2)
     reduction = begin(workers, [0])
@@ -55,7 +55,7 @@ def test_a_rank_that_stood_still_does_not_blame_the_server(pipelines: list[Pipel
     reduction.check()
 
 
-def test_who_was_lost_meanwhile_hears_why(pipelines: list[Pipeline]) -> None:
+def test_a_rank_lost_during_its_standstill_learns_why(pipelines: list[Pipeline]) -> None:
     cluster = Cluster(pipelines[:1])
     workers = joined(cluster, 2)
     begin(workers, [0, 1])
@@ -106,8 +106,8 @@ def test_a_server_that_stood_still_while_ranks_join_keeps_their_places(pipelines
     assert worker.error is None
 
 
-def test_time_out_of_a_sum_does_not_count_it(pipelines: list[Pipeline]) -> None:
-    """Both ranks stood still, as on a host that slept: nobody has had its 3 s."""
+def test_the_time_out_of_a_sum_does_not_count_a_standstill(pipelines: list[Pipeline]) -> None:
+    """Both ranks stood still, as on a suspended host: neither has had its 3 s."""
     cluster = Cluster(
         pipelines[:1],
         settings=ServerSettings(dead_after_us=60 * SECOND_US),
@@ -125,7 +125,7 @@ def test_time_out_of_a_sum_does_not_count_it(pipelines: list[Pipeline]) -> None:
     reduction.check()
 
 
-def test_who_joins_has_its_time_all_the_same() -> None:
+def test_a_joining_rank_gets_its_whole_time_after_a_standstill() -> None:
     joining = Joining(
         JoinRequest(job="job", rank=0, world_size=2), ("10.0.0.9", 1), incarnation=7, now_us=0, timeout_us=5 * SECOND_US
     )

@@ -53,7 +53,7 @@ def test_runs_cut_the_whole_span_without_gaps(lanes: int) -> None:
 
 @pytest.mark.parametrize("values", [1, 64, 65, CHUNK_VALUES, CHUNK_VALUES + 1, 3 * CHUNK_VALUES + 100])
 def test_runs_of_any_part_are_parts_of_the_whole(values: int) -> None:
-    """What is sent and what comes back is cut wherever losses and windows cut it."""
+    """Losses and windows cut sent and received fragments anywhere."""
     plan = Plan(values, 64)
     owner = {
         n: (r.attempt, r.chunk, r.fragment + n - r.first)

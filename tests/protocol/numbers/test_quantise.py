@@ -32,7 +32,7 @@ def shards(most: int = 6) -> st.SearchStrategy[list[np.ndarray]]:
 
 
 def exponent_for(parts: list[np.ndarray]) -> int:
-    """What a gather would choose."""
+    """The exponent that a gather would choose."""
     return gathered_exponent(max(magnitude_code(part) for part in parts), len(parts))
 
 
@@ -103,7 +103,7 @@ def test_as_many_contributions_as_there_are_stay_below_the_limit(contributions: 
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38, -3e38, 2.0**28, -(2.0**28)])
-def test_what_does_not_fit_is_poisoned_and_the_rest_is_not(value: float) -> None:
+def test_values_that_do_not_fit_are_poisoned_and_the_rest_are_not(value: float) -> None:
     values = np.array([1.0, value, -2.0], np.float32)
     out, bad = rounded([values], 0, 4)
     assert bad == 1
@@ -126,7 +126,7 @@ def test_a_value_that_overflows_when_scaled_is_poisoned_without_a_warning() -> N
 
 @given(st.data(), CONTRIBUTIONS)
 def test_poison_survives_whatever_honest_contributions_are_added(data: st.DataObject, contributions: int) -> None:
-    """In any order and grouping, with any number of poisoned lanes: nobody takes the sum for a value."""
+    """In any order and grouping, with any number of poisoned lanes: the sum is recognised as poisoned."""
     top = (1 << limit_bits(contributions)) - 1
     lanes = data.draw(st.lists(st.integers(-top, top), max_size=contributions - 1), label="honest")
     poison = data.draw(st.integers(1, contributions - len(lanes)), label="poisoned")

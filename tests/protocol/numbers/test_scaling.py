@@ -43,7 +43,7 @@ def test_a_code_bounds_the_largest_value_from_both_sides(values: np.ndarray) -> 
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_what_is_not_finite_has_a_code_of_its_own(value: float) -> None:
+def test_nan_and_infinity_have_their_own_code(value: float) -> None:
     assert magnitude_code(np.array([1.0, value, 3e38], np.float32)) == CODE_NOT_FINITE
 
 

@@ -50,7 +50,7 @@ def test_seats_divide_the_bits_of_a_sum_and_no_rank_has_any(map_: ContributionMa
     assert map_.summed_below([0]) == map_.bits_of(0)
 
 
-def test_what_a_packet_can_name() -> None:
+def test_the_largest_jobs_that_a_packet_can_name() -> None:
     assert ContributionMap(64, 16, seats=4).fits
     assert not ContributionMap(64, 129, seats=4).fits
     assert not ContributionMap(65, 1, seats=4).fits

@@ -30,7 +30,7 @@ from sa_atp.protocol.packets.control import (
 )
 from sa_atp.protocol.packets.header import describe, pack
 from sa_atp.protocol.packets.help_messages import Claim, Offer
-from sa_atp.protocol.packets.message_fields import LONGEST_TEXT, HelpMode, Message
+from sa_atp.protocol.packets.message_fields import LONGEST_TEXT, HelpGrade, Message
 from sa_atp.protocol.packets.spec import (
     CONTRIBUTION_BITS,
     HEADER_BYTES,
@@ -57,7 +57,7 @@ def packet(body: bytes) -> bytes:
 
 
 def values(kind: Any) -> st.SearchStrategy[Any]:
-    """Whatever a field of this type may hold."""
+    """A strategy for all values of a field's type."""
     origin, parts = get_origin(kind), get_args(kind)
     metas = message_fields._metas(kind) if origin is not None and hasattr(kind, "__metadata__") else []
     bounds = {name: getattr(m, name) for m in metas for name in ("ge", "le", "min_length", "max_length")}
@@ -71,8 +71,8 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
         return st.booleans()
     if kind is str:
         return st.text(st.characters(codec="ascii"), max_size=min(20, bounds.get("max_length") or 20), min_size=1)
-    if kind is HelpMode:
-        return st.sampled_from(HelpMode)
+    if kind is HelpGrade:
+        return st.sampled_from(HelpGrade)
     if get_origin(kind) is list:
         return st.lists(values(get_args(kind)[0]), max_size=4)
     if get_origin(kind) is dict:
@@ -88,7 +88,7 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
 
 FITTING: dict[type, Callable[[dict[str, Any]], dict[str, Any]]] = {
     Join: lambda f: f | {"world_size": 4, "micro_batches": 16, "rank": f["rank"] % 4,
-                         "seats": f["seats"] % 5 if f["help_mode"] is HelpMode.NONE else 0},
+                         "seats": f["seats"] % 5 if f["help_grade"] is HelpGrade.NONE else 0},
     Welcome: lambda f: f | {"world_size": 4, "micro_batches": 1 + f["micro_batches"] % 16, "seats": f["seats"] % 5}
                          | dict(zip(("lanes", "contribution_bits"), BUILDS[f["lanes"] % len(BUILDS)], strict=True)),
     Alive: lambda f: f if None not in (f["operation"], f["values"], f["first"]) else f | dict.fromkeys(
@@ -131,7 +131,7 @@ def test_types_are_told_apart_in_each_direction() -> None:
     ],
     ids=lambda b: repr(b[:24]),
 )  # fmt: skip
-def test_what_is_not_a_message_is_malformed(body: bytes) -> None:
+def test_bodies_that_are_no_messages_are_malformed(body: bytes) -> None:
     with pytest.raises(MalformedError):
         decode_request(packet(body))
 
@@ -198,7 +198,7 @@ def test_a_bitmap_has_no_more(bad: object) -> None:
         ({"incarnation": 1 << 31}, "incarnation"),
     ],
 )
-def test_what_does_not_fit_together_is_malformed(changed: dict[str, Any], problem: str) -> None:
+def test_contradictory_fields_are_malformed(changed: dict[str, Any], problem: str) -> None:
     join = {"type": "join", "name": "a", "rank": 3, "world_size": 4, "micro_batches": 16, "grade": "steal",
             "incarnation": 5}  # fmt: skip
     assert isinstance(decode_request(packet(json.dumps(join).encode())), Join)
@@ -212,7 +212,7 @@ def test_an_operation_is_described_whole_or_not_at_all() -> None:
 
 
 def test_unknown_fields_are_passed_over() -> None:
-    """Of a later version; what is known of it still counts."""
+    """A later version may have more fields; the known ones still count."""
     assert decode_reply(packet(b'{"type":"failed","reason":"late","x":[1]}')) == Failure(reason="late")
 
 
@@ -243,12 +243,13 @@ def test_any_text_can_be_told_to_people(text: str) -> None:
     "text", ['"' * 5000, '\\"' * 400, "\x00\r\n" * 3000, "\ud800" * 700, "é" * 5000, "a" * 599 + '"']
 )
 def test_texts_that_json_makes_longer(text: str) -> None:
-    """A server that could not encode what a switch had said ended with a ValueError."""
+    """Else a server that could not encode a switch's refusal would end with a ValueError."""
     bare, long = (len(encode(Refused(reason=each), request=1, reply=True)) for each in ("", plain(text)))
     assert LONGEST_TEXT - 2 < long - bare <= LONGEST_TEXT
 
 
-# --- the protocol's tables ------------------------------------------------------------------------------------------------
+# --- the protocol's tables
+# ------------------------------------------------------------------------------------------------
 
 
 def documented(heading: str) -> dict[str, set[str]]:

@@ -19,7 +19,7 @@ def test_constants_follow_from_wire_toml() -> None:
 
 
 def test_compiled_programs_were_made_from_the_present_sources() -> None:
-    """Whether a compiler still makes the same of them is tested where there is one."""
+    """Where there is a compiler, another test compares its output as well."""
     done = run(ROOT / "scripts/compile", "--check", "--no-rebuild")
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -31,7 +31,7 @@ def test_programs_for_tofino_were_made_from_the_present_sources_and_are_whole() 
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """The parts of the repository that the scripts look at, to be changed."""
+    """A copy of the parts of the repository that the scripts read, to be changed."""
     packages = ("__init__", "basics/__init__", "protocol/__init__", "protocol/packets/__init__", "switches/__init__")
     modules = ("basics/errors", "basics/inputs", "basics/words", "protocol/packets/spec", "switches/artefacts")
     parts = (f"sa_atp/{name}.py" for name in (*packages, *modules))

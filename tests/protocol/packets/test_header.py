@@ -105,7 +105,9 @@ def test_every_kind_and_every_flag_is_among_the_packets() -> None:
 
 
 def test_the_view_has_the_fields_of_the_specification() -> None:
-    """Offsets in bits, from the order and widths in wire.toml: version and kind share a byte, the bitmap has two halves."""
+    """Offsets in bits, from the order and widths in wire.toml: version and kind share a byte, the bitmap has two
+    halves.
+    """
     offset = 0
     for name, bits, _ in FIELDS:
         column = {"version": "first", "kind": "first", "bits_hi": "bits", "bits_lo": "bits"}.get(name, name)
@@ -133,7 +135,7 @@ def test_round_trip(
 
 
 @given(st.binary(min_size=HEADER_BYTES, max_size=HEADER_BYTES))
-def test_whatever_is_described_is_packed_to_the_same_bytes(packet: bytes) -> None:
+def test_describing_and_packing_a_packet_gives_the_same_bytes(packet: bytes) -> None:
     try:
         read = describe(packet)
     except ValueError:
@@ -153,7 +155,7 @@ def test_whatever_is_described_is_packed_to_the_same_bytes(packet: bytes) -> Non
         (b"\x1f" + bytes(19), "unknown kind 15"),
     ],
 )
-def test_what_is_not_a_packet_is_said_to_be_none(packet: bytes, why: str) -> None:
+def test_bytes_that_are_no_packet_are_refused_with_a_reason(packet: bytes, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         describe(packet)
 

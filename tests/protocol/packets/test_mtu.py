@@ -11,7 +11,7 @@ from sa_atp.protocol.packets.spec import LANE_BUILDS
 
 
 @given(st.integers(needed_mtu(min(LANE_BUILDS)), MOST_MTU))
-def test_the_most_that_fit(mtu: int) -> None:
+def test_the_most_lanes_that_fit_an_mtu(mtu: int) -> None:
     lanes = most_lanes(mtu)
     assert needed_mtu(lanes) <= mtu
     assert all(needed_mtu(more) > mtu for more in LANE_BUILDS if more > lanes)
@@ -19,16 +19,16 @@ def test_the_most_that_fit(mtu: int) -> None:
 
 
 @pytest.mark.parametrize(("mtu", "lanes"), [(1500, 256), (8239, 256), (8240, 2048), (9000, 2048), (65536, 2048)])
-def test_of_common_links(mtu: int, lanes: int) -> None:
+def test_lanes_of_common_links(mtu: int, lanes: int) -> None:
     assert most_lanes(mtu) == lanes
 
 
 def test_every_build_divides_a_chunk() -> None:
-    """Otherwise a fragment would belong to two, with two exponents. (protocol section 5.1)"""
+    """Otherwise a fragment would belong to two chunks, with two exponents. (protocol section 5.1)"""
     assert all(CHUNK_VALUES % lanes == 0 for lanes in LANE_BUILDS)
 
 
-def test_what_does_not_fit_is_said() -> None:
+def test_packets_that_do_not_fit_are_an_error() -> None:
     with pytest.raises(
         UserError, match=r"port 1 has an MTU of 1500 bytes, and packets of 2048 lanes need 8240: .* 256 lanes"
     ):

@@ -4,7 +4,7 @@ from helpers.cluster import SECOND_US, Cluster
 
 from sa_atp.protocol.job.requests import FIRST_INTERVAL_US, LEAST_INTERVAL_US, LONGEST_INTERVAL_US, Requests
 from sa_atp.protocol.packets.help_messages import Claim, Granted, Idle
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.switches.embedded.pipeline import Pipeline
 
 LONG_US = 10_000_000
@@ -27,7 +27,7 @@ def after_answers(requests: Requests, *, each_us: int, count: int = 40) -> int:
     for n in range(count):
         number = asked(requests, n * LONG_US)
         assert len(list(requests.due(n * LONG_US))) == 1
-        assert requests.answered(number, n * LONG_US + each_us) is not None
+        assert requests.take_answer(number, n * LONG_US + each_us) is not None
     return count * LONG_US
 
 
@@ -51,8 +51,8 @@ def test_as_soon_as_an_answer_should_have_come() -> None:
 
 
 def test_answers_that_take_longer_from_now_on_are_measured_again() -> None:
-    """Of a repeated request nobody knows which was answered (Karn). Where it was answered again, the next one is given more
-    time, until one is not repeated.
+    """Of a repeated request nobody knows which was answered (Karn). Where it was answered again, the next one is given
+    more time, until one is not repeated.
     """
     requests = Requests(first_number=7)
     now_us = after_answers(requests, each_us=300)
@@ -60,9 +60,9 @@ def test_answers_that_take_longer_from_now_on_are_measured_again() -> None:
     for _ in range(12):
         number = asked(requests, now_us)
         repeated.append(len(sent_at(requests, now_us + 30_000)) - 1)
-        assert requests.answered(number, now_us + 30_000) is not None
+        assert requests.take_answer(number, now_us + 30_000) is not None
         for _ in range(repeated[-1]):
-            assert requests.answered(number, now_us + 60_000) is None
+            assert requests.take_answer(number, now_us + 60_000) is None
         now_us += LONG_US
     assert repeated[0] == 3  # after 4, 12 and 28 ms
     assert repeated[1:3] == [0, repeated[2]]
@@ -77,7 +77,7 @@ def test_one_that_was_lost_gives_the_next_no_longer() -> None:
     for _ in range(5):
         number = asked(requests, now_us)
         assert [at_us - now_us for at_us in sent_at(requests, now_us + 13_000)] == [0, 4_000, 12_000]
-        assert requests.answered(number, now_us + 13_000) is not None, "the last of them was not lost"
+        assert requests.take_answer(number, now_us + 13_000) is not None, "the last of them was not lost"
         now_us += LONG_US
 
 
@@ -92,7 +92,7 @@ def test_a_bound_on_how_rarely() -> None:
 def test_a_question_about_help_waits_for_its_answer_as_long_as_its_step_lasts(pipelines: list[Pipeline]) -> None:
     """The ledger decides when it hears the question. Who had given up by then would not do what is its own."""
     cluster = Cluster(pipelines[:1])
-    worker, _ = cluster.start_job(2, micro_batches=4, help_mode=HelpMode.STEAL)
+    worker, _ = cluster.start_job(2, micro_batches=4, help_grade=HelpGrade.STEAL)
     cluster.run_until_joined([worker])
     cluster.world.pause_host(cluster.world.server_host, 9 * SECOND_US)
     earlier, claim = (worker.ask(Claim(step=step, begun=1, held=1), lambda reply: reply) for step in (3, 4))

@@ -22,7 +22,7 @@ from sa_atp.protocol.packets.control import (
     encode,
 )
 from sa_atp.protocol.packets.datagrams import Address, Burst
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.spec import HEADER_BYTES
 from sa_atp.protocol.server.diagnosis import diagnose
 from sa_atp.protocol.server.job import Job, Member, State
@@ -39,7 +39,7 @@ def make_job(number: int, name: str, world_size: int, joined: int, bits: int = 6
     job = Job(
         name=name, number=number, epoch=255, world_size=world_size, micro_batches=bits // world_size, lanes=256,
         contribution_bits=bits,
-        slot_base=0, slot_count=1024, first_seq=0xFFFFFFF0, help_mode=HelpMode.STEAL,
+        slot_base=0, slot_count=1024, first_seq=0xFFFFFFF0, help_grade=HelpGrade.STEAL,
     )  # fmt: skip
     job.state = State.RUNNING
     for rank in range(joined):
@@ -101,7 +101,7 @@ def send(server: ParameterServer, address: Address, packet: bytes) -> list[Burst
     return server.transmit(NOW_US)
 
 
-def test_who_gets_an_answer() -> None:
+def test_only_local_tools_and_members_hosts_get_an_answer() -> None:
     jobs = {1: make_job(1, "job", 4, 2)}
     assert may_ask(jobs, None, ASKER)
     assert may_ask(jobs, None, ("192.168.100.101", 9))  # a program beside rank 1
@@ -126,7 +126,7 @@ def test_strangers_learn_nothing_and_nothing_changes() -> None:
 
 @pytest.mark.parametrize(("given", "held"), [(1 << 64, 0), (0, 1 << 511)], ids=["given", "held"])
 def test_a_sign_of_life_with_bits_that_the_job_has_not_is_malformed(given: int, held: int) -> None:
-    """They would be told to whoever asks about the job, in a message that has room for its own bits."""
+    """They would be in descriptions of the job, whose messages have room for the job's bits only."""
     server = ParameterServer(ServerSettings(), random.Random(1).getrandbits)
     job = server.jobs[1] = make_job(1, "job", 1, 1)
     job.epoch = 5
@@ -175,18 +175,19 @@ ANSWER = {"type": "description", "job": 1, "name": "job", "epoch": 255, "state":
         {"job": 256},
     ],
 )
-def test_answers_that_are_none(changed: dict[str, object]) -> None:
+def test_malformed_answers(changed: dict[str, object]) -> None:
     JobStatusQuery().receive(decode_reply(packet_of(ANSWER, request=1)))
     with pytest.raises(MalformedError):
         JobStatusQuery().receive(decode_reply(packet_of({**ANSWER, **changed}, request=1)))
 
 
 def test_a_refusal_says_why() -> None:
-    with pytest.raises(TransportError, match="does not tell about its jobs: because"):
+    with pytest.raises(TransportError, match="does not describe its jobs: because"):
         JobStatusQuery().receive(Refused(reason="because"))
 
 
-# --- diagnosis ------------------------------------------------------------------------------------------------------------
+# --- diagnosis
+# ------------------------------------------------------------------------------------------------------------
 
 
 def member(rank: int, **changes: object) -> MemberStatus:
@@ -221,11 +222,11 @@ def described(*members: MemberStatus, state: State = State.RUNNING, **changes: o
         ),
         (
             described(member(0), member(1), member(2), switch="10.0.0.9:4000"), (), True,
-            "no rank has had an answer about it of the switch at 10.0.0.9:4000",
+            "the switch at 10.0.0.9:4000 has answered no rank about it",
         ),
         (described(member(0, held=0b1111), member(1), member(2), switch="10.0.0.9:4000"), (2,), True, "packets are lost"),
         (described(member(0, still_ms=10), member(1, still_ms=10), member(2, given=0, still_ms=10)), (), False, "progress"),
-        (described(member(0, waiting=False), member(1, waiting=False)), (), False, "nobody waits"),
+        (described(member(0, waiting=False), member(1, waiting=False)), (), False, "no rank waits"),
         (described(member(0), member(1, heard_ms=3000), member(2)), (1,), True, "rank 1 has been silent for up to 3.0 s"),
         (described(member(0), member(1, heard_ms=3000, left=True), member(2)), (1,), True, "rank 1 owes"),
         (  # of two seats one is free, or its holder has not contributed: whoever has given nothing may be who is late
@@ -240,7 +241,9 @@ def described(*members: MemberStatus, state: State = State.RUNNING, **changes: o
         (described(state=State.ENDED), (), False, "it is over"),
     ],
 )  # fmt: skip
-def test_whom_a_job_waits_for(job: JobStatus, ranks: tuple[int, ...], stuck: bool, verdict: str) -> None:
+def test_the_ranks_that_a_job_waits_for_are_named(
+    job: JobStatus, ranks: tuple[int, ...], stuck: bool, verdict: str
+) -> None:
     found = diagnose(job)
     assert (found.ranks, found.stuck) == (ranks, stuck)
     assert verdict in found.verdict

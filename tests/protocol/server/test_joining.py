@@ -14,7 +14,7 @@ from sa_atp.protocol.job.membership import GONE_US, SERVER_TIMEOUT_US, Joining, 
 from sa_atp.protocol.job.terms import Value
 from sa_atp.protocol.packets.control import Join, Refused, Waiting, decode_reply, encode
 from sa_atp.protocol.packets.datagrams import Address, Burst
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.mtu import MOST_MTU, needed_mtu
 from sa_atp.protocol.server.admission import MOST_WAITING
 from sa_atp.protocol.server.diagnosis import diagnose
@@ -31,10 +31,10 @@ GONE_S = (GONE_US + 2 * ServerSettings().alive_every_us) / 1e6  # after so long 
 
 
 class Lobby:
-    """A parameter server, and whoever asks it for admission. Nothing is real, the time neither."""
+    """A parameter server and joining ranks, in virtual time and without a network."""
 
     def __init__(self, *, admits: bool = True, loss: float = 0.0, **settings: int) -> None:
-        """Args: admits: the switches are told of jobs at once; False: the test does it."""
+        """Args: admits: whether jobs are installed on the switches at once; False: the test does it."""
         self.now_us = 1_000_000
         self.rng = random.Random(1)
         self.server = ParameterServer(ServerSettings(**settings), self.rng.getrandbits)  # type: ignore[arg-type]
@@ -48,7 +48,7 @@ class Lobby:
     def ask(
         self, rank: int, size: int, name: str = "job", mtu: int = MOST_MTU, ip: str = "10.0.0.1", **stated: Value
     ) -> Joining:
-        """A program that starts, and asks. Args: stated: what all must agree about."""
+        """Starts a program, which asks to join. Args: stated: its own terms."""
         request = JoinRequest(job=name, rank=rank, world_size=size, agree=stated)
         joining = Joining(
             request,
@@ -62,7 +62,7 @@ class Lobby:
         return joining
 
     def kill(self, gone: Sequence[Joining]) -> None:
-        """These programs do not answer any more, nor ask."""
+        """Silences programs: they neither ask nor answer."""
         self._clients = {address: client for address, client in self._clients.items() if client not in gone}
 
     def run(self, seconds: float) -> None:
@@ -92,7 +92,7 @@ class Lobby:
         return next(job for job in self.server.jobs.values() if job.name == name)
 
     def diagnosis(self, name: str = "job") -> str:
-        """What people are told who ask for it."""
+        """The diagnosis that a tool would print."""
         query = JobStatusQuery()
         while query.position is not None:
             asked = encode(question(*query.position), request=7)
@@ -109,14 +109,14 @@ def gathered(lobby: Lobby, ranks: Sequence[int], size: int, name: str = "job") -
 
 
 def assert_welcome(joining: Sequence[Joining]) -> None:
-    """All are in, and in the same epoch."""
+    """Whether all are members of the same epoch."""
     assert [j.error for j in joining] == [None] * len(joining)
     assert len({(m.job, m.epoch) for j in joining if (m := j.membership) is not None}) == 1
     assert all(j.membership is not None for j in joining)
 
 
 def test_a_rank_whose_way_is_too_narrow_is_refused() -> None:
-    """It hears at once why, the others go on waiting, and with a wider way it is welcome."""
+    """It learns at once why, the others go on waiting, and with a larger MTU it is welcome."""
     lobby = Lobby(lanes=2048)
     wide, narrow = lobby.ask(0, 2, mtu=9000), lobby.ask(1, 2, mtu=needed_mtu(2048) - 1)
     lobby.run(0.3)
@@ -130,11 +130,12 @@ def test_a_rank_whose_way_is_too_narrow_is_refused() -> None:
     assert wide.membership.lanes == 2048
 
 
-# --- what all must state alike ------------------------------------------------------------------------------------------
+# --- what all must state alike
+# ------------------------------------------------------------------------------------------
 
 
-def test_ranks_that_state_different_things_hear_what_and_whose() -> None:
-    """The one that is refused at once, the one that waits for it when it gives up; the right one is welcome."""
+def test_ranks_with_different_terms_learn_the_difference_and_its_ranks() -> None:
+    """The refused rank at once, a rank that waits for it when it gives up; with the right terms it is welcome."""
     lobby = Lobby()
     first = lobby.ask(0, 2, group="ranks 0, 2", nonfinite="raise", scale=0.5)
     lobby.run(0.1)
@@ -160,43 +161,43 @@ def test_ranks_that_state_different_things_hear_what_and_whose() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rank", "size", "micro_batches", "help_mode", "said"),
+    ("rank", "size", "micro_batches", "help_grade", "said"),
     [
-        (1, 3, 1, HelpMode.NONE, "world_size is 3 for rank 1 and 2 for rank 0"),
-        (1, 2, 2, HelpMode.NONE, "micro_batches is 2 for rank 1 and 1 for rank 0"),
-        (1, 2, 1, HelpMode.CLONE, "help is 'clone' for rank 1 and 'none' for rank 0"),
+        (1, 3, 1, HelpGrade.NONE, "world_size is 3 for rank 1 and 2 for rank 0"),
+        (1, 2, 2, HelpGrade.NONE, "micro_batches is 2 for rank 1 and 1 for rank 0"),
+        (1, 2, 1, HelpGrade.CLONE, "help is 'clone' for rank 1 and 'none' for rank 0"),
     ],
 )
-def test_what_the_protocol_needs_is_compared_in_the_same_way(
-    rank: int, size: int, micro_batches: int, help_mode: HelpMode, said: str
+def test_the_protocols_own_terms_are_compared_in_the_same_way(
+    rank: int, size: int, micro_batches: int, help_grade: HelpGrade, said: str
 ) -> None:
     lobby = Lobby()
     lobby.ask(0, 2)
     lobby.run(0.1)
     question = Join(
-        name="job", rank=rank, world_size=size, micro_batches=micro_batches, help_mode=help_mode, incarnation=1
+        name="job", rank=rank, world_size=size, micro_batches=micro_batches, help_grade=help_grade, incarnation=1
     )
     lobby.server.receive([Burst.of(("10.0.0.1", 1), encode(question, request=1))], lobby.now_us)
     (answer,) = [decode_reply(b.data[0].tobytes()) for b in lobby.server.transmit(lobby.now_us)]
     assert answer == Refused(reason=f"job 'job': {said}: all ranks of a job must say the same")
 
 
-def test_what_a_packet_states_beside_its_fields_stands_for_none_of_them() -> None:
-    """Nobody who is no rank of a job ends it by saying that its terms are the job's."""
+def test_a_packets_own_terms_cannot_replace_its_fields() -> None:
+    """A stranger cannot end a job by stating forged terms."""
     lobby = Lobby()
     ranks = [lobby.ask(rank, 2) for rank in range(2)]
     lobby.run(2.0)
     assert all(rank.membership is not None for rank in ranks)
     (job,) = lobby.server.jobs.values()
     stranger = Join(
-        name="job", rank=2, world_size=3, micro_batches=1, help_mode=HelpMode.NONE, incarnation=1,
+        name="job", rank=2, world_size=3, micro_batches=1, help_grade=HelpGrade.NONE, incarnation=1,
         agree={"world_size": "2"},
     )  # fmt: skip
     lobby.server.receive([Burst.of(("10.0.0.9", 9), encode(stranger, request=1))], lobby.now_us)
     assert (job.state, sorted(job.members)) == (State.RUNNING, [0, 1])
 
 
-def test_other_terms_wait_for_those_who_are_there_and_not_for_those_who_are_gone() -> None:
+def test_other_terms_are_refused_only_while_ranks_are_there() -> None:
     lobby = Lobby()
     running = gathered(lobby, (0, 1), 2)
     lobby.run(0.6)
@@ -220,15 +221,15 @@ def test_other_terms_wait_for_those_who_are_there_and_not_for_those_who_are_gone
         ({f"{n}": 1 for n in range(25)}, "at most 24 names, and 800 characters"),
     ],
 )
-def test_what_cannot_be_stated(stated: dict[str, object], said: str) -> None:
+def test_terms_that_cannot_be_stated(stated: dict[str, object], said: str) -> None:
     with pytest.raises(UserError) as caught:
         JoinRequest(job="job", rank=0, world_size=2, agree=stated)  # type: ignore[arg-type]
     assert said in str(caught.value)
 
 
 @pytest.mark.parametrize("value", ["x" * 5000, "é\n" * 30, '"' * 300, 1e300, None, True, -3])
-def test_whatever_is_stated_fits_and_is_compared_in_full(value: Value) -> None:
-    """Beside the longest name of a job that there is."""
+def test_every_term_fits_and_is_compared_in_full(value: Value) -> None:
+    """Together with the longest name of a job."""
     lobby = Lobby()
     name = "\U0001f600" * 64
     same = [lobby.ask(rank, 2, name, a=value) for rank in range(2)]
@@ -242,7 +243,8 @@ def test_whatever_is_stated_fits_and_is_compared_in_full(value: Value) -> None:
         assert "a is " in str(other.error)
 
 
-# --- before all are there -----------------------------------------------------------------------------------------------
+# --- before all are there
+# -----------------------------------------------------------------------------------------------
 
 
 def test_a_name_that_nobody_uses_any_more_may_be_taken_with_another_size() -> None:
@@ -317,7 +319,7 @@ def test_a_rank_that_has_gone_is_missing_again() -> None:
     lobby.run(JOIN_TIMEOUT_US / 1e6)
     assert str(waiting.error) == "job 'job': after 30.0 s these ranks have not joined: 1, 2"
     lobby.run(GONE_S)
-    assert lobby.diagnosis() == "it is over: nobody is in it, its ranks have stopped asking to join"
+    assert lobby.diagnosis() == "it is over: all its ranks have stopped asking to join"
     assert lobby.server.next_timer_us() is None
 
 
@@ -333,7 +335,7 @@ def test_ranks_that_go_on_asking_are_not_dropped_though_packets_are_lost() -> No
     assert_welcome(waiting)
 
 
-def test_a_refusal_is_not_told_to_those_who_come_when_all_others_have_gone() -> None:
+def test_a_refusal_is_not_told_to_later_ranks_of_another_run() -> None:
     lobby = Lobby(admits=False)
     first = gathered(lobby, (0, 1), 2)
     (event,) = lobby.events
@@ -404,8 +406,8 @@ def test_a_control_plane_may_take_its_time(seconds: float) -> None:
 
 
 @pytest.mark.parametrize("reason", ['"\\' * 3000, "line\n\x00" * 3000, "é" * 5000])
-def test_whatever_a_switch_says_is_told_to_all(reason: str) -> None:
-    """The longest answer that there is: a refusal, and nearly all of 64 ranks missing."""
+def test_any_refusal_of_a_switch_reaches_all_ranks(reason: str) -> None:
+    """The longest answer: a refusal, and nearly all of 64 ranks missing."""
     lobby = Lobby(admits=False)
     ranks = gathered(lobby, range(64), 64)
     (event,) = lobby.events
@@ -419,21 +421,21 @@ def test_whatever_a_switch_says_is_told_to_all(reason: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["\x1b[31m" * 12 + "name", "\U0001f600" * 64, '"' * 64])
-def test_whatever_a_job_is_called_its_state_is_told(name: str) -> None:
+def test_jobs_with_any_name_are_described(name: str) -> None:
     lobby = Lobby(admits=False)
-    job = Join(name=name, rank=0, world_size=64, micro_batches=1, help_mode=HelpMode.NONE, incarnation=1)
+    job = Join(name=name, rank=0, world_size=64, micro_batches=1, help_grade=HelpGrade.NONE, incarnation=1)
     for _ in range(2):
         lobby.server.receive([Burst.of(("10.0.0.1", 1), encode(job, request=1))], lobby.now_us)
         job = replace(job, world_size=2)  # refused, by name
     (waiting, refused) = [decode_reply(b.data[0].tobytes()) for b in lobby.server.transmit(lobby.now_us)]
     assert isinstance(waiting, Waiting)
     assert isinstance(refused, Refused)
-    assert "world_size is 2 for rank 0 and 64 for rank 0, who is there already" in refused.reason
+    assert "world_size is 2 for rank 0 and 64 for rank 0, which has joined already" in refused.reason
     assert "ranks 1, 2, 3" in lobby.diagnosis(name)
 
 
 @pytest.mark.parametrize("options", [{"job": ""}, {"job": "a" * 65}, {"job": "a\n"}, {"job": "\ud800"}, {"job": 5}])
-def test_names_that_cannot_be_are_refused_at_once(options: dict[str, object]) -> None:
+def test_impossible_names_are_refused_at_once(options: dict[str, object]) -> None:
     with pytest.raises(UserError, match="expected a name of 1 to 64 printable characters"):
         JoinRequest(**{"rank": 0, "world_size": 2, **options})  # type: ignore[arg-type]
 

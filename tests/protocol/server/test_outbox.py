@@ -16,7 +16,7 @@ KEYS: list[Key] = [(1, 0, 0), (1, 0, 1), (1, 0, EVERYBODY), (2, 5, 0)]
 
 
 def rows(seqs: list[int]) -> tuple[Seqs, ByteRows]:
-    """Sequence numbers, and packets that say theirs in each byte."""
+    """Sequence numbers, and packets that have theirs in each byte."""
     return np.array(seqs, np.int64), np.repeat(np.array(seqs, np.uint8)[:, None], SIZE, 1)
 
 
@@ -31,7 +31,7 @@ forgets = st.tuples(st.just("forget"), st.sampled_from([(1, 0), (2, 5)]))
 
 @given(st.lists(adds | takes | forgets, max_size=40))
 def test_nothing_is_lost_and_nothing_waits_twice(steps: list[tuple[Any, ...]]) -> None:
-    """Against a list of what waits: for whom, and which."""
+    """Compared with a list of (receiver, sequence number)."""
     outbox, waiting = Outbox(), list[tuple[Key, int]]()
     for step in steps:
         match step:

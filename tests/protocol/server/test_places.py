@@ -54,7 +54,8 @@ def assert_refused(worker: SimWorker) -> None:
     assert str(worker.error) == "job 'job': rank 1 is there already, from 10.0.0.2:40001; every rank is started once"
 
 
-# --- started twice ------------------------------------------------------------------------------------------------------
+# --- started twice
+# ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.1])
@@ -68,7 +69,7 @@ def test_a_rank_that_is_there_keeps_its_place(make: Callable[..., Cluster], loss
     add_up(cluster, workers)
 
 
-def test_who_asked_first_has_the_place_before_the_job_runs(make: Callable[..., Cluster]) -> None:
+def test_the_first_to_ask_has_the_place_before_the_job_runs(make: Callable[..., Cluster]) -> None:
     cluster = make()
     workers = cluster.start_job(3)
     workers[2].host.paused = True  # is not there yet
@@ -83,7 +84,7 @@ def test_who_asked_first_has_the_place_before_the_job_runs(make: Callable[..., C
     add_up(cluster, workers)
 
 
-def test_whose_time_is_up_before_is_told_the_same(
+def test_a_rank_whose_time_is_up_first_is_told_the_same(
     make: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = make()
@@ -94,7 +95,8 @@ def test_whose_time_is_up_before_is_told_the_same(
     assert_refused(again)
 
 
-# --- started again ------------------------------------------------------------------------------------------------------
+# --- started again
+# ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.1])
@@ -142,11 +144,12 @@ def test_a_rank_that_died_while_it_joined_gives_its_place(make: Callable[..., Cl
     add_up(cluster, members)
 
 
-# --- not welcomed yet -----------------------------------------------------------------------------------------------------
+# --- not welcomed yet
+# -----------------------------------------------------------------------------------------------------
 
 
 def before_its_welcome(cluster: Cluster) -> list[SimWorker]:
-    """Three ranks of a job that runs; rank 2 does not know it. The others sum different things."""
+    """Three ranks of a running job, of which rank 2 has not had its welcome. The others sum different things."""
     workers = cluster.start_job(3)
 
     def job() -> Job | None:
@@ -171,7 +174,7 @@ def test_a_mismatch_is_told_to_a_rank_that_waits_for_its_welcome(make: Callable[
     assert str(workers[2].error) == str(workers[0].error)
 
 
-def test_it_is_told_although_others_have_begun_anew(make: Callable[..., Cluster]) -> None:
+def test_a_mismatch_is_told_although_others_have_begun_anew(make: Callable[..., Cluster]) -> None:
     cluster = make()
     workers = before_its_welcome(cluster)
     again = cluster.new_worker("job", 0, 3)

@@ -255,7 +255,7 @@ def test_no_pipeline_yet(switch: Switch) -> None:
 # --- without a switch -------------------------------------------------------------------------------------------------
 
 
-def test_nobody_answers() -> None:
+def test_a_parameter_server_that_does_not_answer() -> None:
     address = f"127.0.0.1:{free_port()}"
     with pytest.raises(Unreachable, match=rf"no P4Runtime server answers at {address} \(waited 0.2 s\)"):
         P4RuntimeClient(address, timeout_s=0.2).open()

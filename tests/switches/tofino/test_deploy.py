@@ -212,7 +212,7 @@ def test_a_connection_that_is_lost(typed: Typed, folder: Folder, serve: Serve, r
     assert "the server is gone" in err
 
 
-def test_nobody_answers(typed: Typed, folder: Folder, serve: Serve) -> None:
+def test_a_parameter_server_that_does_not_answer(typed: Typed, folder: Folder, serve: Serve) -> None:
     server = serve()
     server.stop()
     status, err = complaint(typed(*deploy(server, folder(), "--timeout", "0.5")))

@@ -11,7 +11,7 @@ import numpy as np
 
 from sa_atp.basics.arrays import Indices, Mask, Numbers, Octets
 from sa_atp.protocol.job.membership import Membership
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.spec import Flag
 from sa_atp.protocol.rank.sums.contribution_group import RESEND_AFTER_TRIES, ContributionGroup
 
@@ -102,7 +102,7 @@ class LeafBypass:
             is_in_the_way: it answers for what we have sent past it as well, of which it knows nothing.
         """
         is_long = same_us > 0 and (is_in_the_way or same_us >= STUCK_US)
-        stuck = is_long and self._member.help_mode is not HelpMode.NONE and probe_timeouts >= PATIENCE
+        stuck = is_long and self._member.help_grade is not HelpGrade.NONE and probe_timeouts >= PATIENCE
         return bool(bits & -bits & group.bits) and (group.bypass_leaf or stuck)
 
     def to_flush(self, group: ContributionGroup, waiting: Indices, probe_timeouts: int) -> Indices:

@@ -16,7 +16,7 @@ from sa_atp.protocol.help.progress import SendProgress
 from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.job.serial import SEQ_MASK
 from sa_atp.protocol.packets.datagrams import Burst
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.question_numbers import question_number
 from sa_atp.protocol.packets.spec import Flag
 from sa_atp.protocol.rank.events import WaitingFor, WorkerStats
@@ -183,7 +183,7 @@ class Recovery:
         """Asks once behind the first that we contribute to an operation, when all of it has left, unless results show when
         it arrives: those who help count on how long that takes. Returns: whether it asked.
         """
-        if operation.has_left or self._member.help_mode is HelpMode.NONE or not operation.groups:
+        if operation.has_left or self._member.help_grade is HelpGrade.NONE or not operation.groups:
             return False
         operation.has_left = not any(group.has_work for group in operation.groups)
         if not operation.has_left or self.results_flow(now_us) or not operation.pending[local]:
