@@ -196,7 +196,7 @@ def test_commands_follow_from_findings() -> None:
 
 
 def test_what_the_checkout_says_of_itself() -> None:
-    for finding, script in ((project.fresh(), "compile"), (project.generated(), "generate")):
+    for finding, script in ((project.artefacts_current(), "compile"), (project.generated(), "generate")):
         options = ["--no-rebuild"] if script == "compile" else []
         command: list[str | Path] = [sys.executable, project.CHECKOUT / "scripts" / script, "--check", *options]
         assert finding is not None
@@ -212,7 +212,7 @@ def test_artefacts_that_are_older_than_their_sources(tmp_path: Path, monkeypatch
         source.write_text(source.read_text() + "// changed\n")
     wire = checkout / "p4src" / "wire.toml"
     wire.write_text(wire.read_text().replace("udp_port = 21313", "udp_port = 21314"))
-    stale, drifted = project.fresh(), project.generated()
+    stale, drifted = project.artefacts_current(), project.generated()
     assert stale is not None
     assert (stale.ok, stale.how) == (False, "scripts/compile")
     assert "is older than its sources" in stale.detail

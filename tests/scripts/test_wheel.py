@@ -64,7 +64,7 @@ def test_programs_and_plans_are_found(installed: dict[str, str], tmp_path: Path)
         "print(artefacts.program(64).json_path)\n"
         "print(artefacts.plan_file(Path('topologies/demo.toml')))\n"
         "print(artefacts.plan_file(Path('demo')))\n"
-        "print(project.programs().ok, project.fresh(), project.generated())\n",
+        "print(project.programs().ok, project.artefacts_current(), project.generated())\n",
         installed,
         tmp_path,
     )
