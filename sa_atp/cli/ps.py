@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
     places = _places(options)
     carried = mtu.of_address(listen[0])
     if options.lanes is None:
-        lanes, contributions = fabric.build_of(places, carried, options.contributions)
+        lanes, contributions = fabric.choose_build(places, carried, options.contributions)
     else:
         lanes = options.lanes
         wanted = CONTRIBUTION_BITS if options.contributions is None else options.contributions
@@ -83,8 +83,8 @@ def run(options: argparse.Namespace) -> int:
         slots_per_job=checked_slots("--slots-per-job", options.slots_per_job),
         dead_after_us=int(checked_seconds("--dead-after", options.dead_after) * 1e6),
     )
+    from sa_atp.net.garbage_collection import freeze_loaded_objects
     from sa_atp.net.parameter_server.server import ServerProcess
-    from sa_atp.net.settling import settle
 
     say("loading kernels (compiled the first time)")
     process = ServerProcess(settings, listen, random_bits=random.SystemRandom().getrandbits)
@@ -94,7 +94,7 @@ def run(options: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: process.stop())
     say(f"{lanes} lanes; workers connect to udp://{process.address[0]}:{process.address[1]}")
-    settle()
+    freeze_loaded_objects()
     print(json.dumps({"ready": True, "address": list(process.address), "lanes": lanes}), flush=True)
     process.run()
     return 0

@@ -127,11 +127,11 @@ def impair(ports: "dict[int, Port]", options: argparse.Namespace) -> None:
 def run(options: argparse.Namespace) -> int:
     from sa_atp.basics.folders import cache_folder, make_folder
     from sa_atp.net.clock import now_us
-    from sa_atp.net.settling import settle
+    from sa_atp.net.garbage_collection import freeze_loaded_objects
     from sa_atp.net.sockets.ports import InterfacePort, Port, UdpPort
     from sa_atp.net.switch_process.process import SwitchLoop
     from sa_atp.switches.embedded.device import Device
-    from sa_atp.switches.embedded.p4runtime.server import P4RuntimeServer
+    from sa_atp.switches.embedded.p4runtime_server.server import P4RuntimeServer
     from sa_atp.switches.p4runtime.rpc import check_address
 
     check_address(options.grpc, lowest_port=0)
@@ -176,12 +176,12 @@ def run(options: argparse.Namespace) -> int:
         say(
             f"P4Runtime on {server.address}; ports {', '.join(f'{n} ({p.describe()})' for n, p in ports.items()) or 'none'}"
         )
-        settle()
+        freeze_loaded_objects()
         # a line for the parent process
         print(json.dumps({"ready": True, "grpc": server.address, "udp": udp}), flush=True)
         loop.run()
         dropped = [each.total() for each in loop.drops()]
-        arrived, left, lost = loop.counted()
+        arrived, left, lost = loop.packet_counts()
         loop.close()
         say(f"{arrived} packets arrived, {left} left, {lost} were for ports that are not attached")
         if dropped:

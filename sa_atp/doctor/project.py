@@ -70,7 +70,7 @@ def compiled(lanes: int) -> Finding:
     how = "the first switch that starts compiles it, which takes about 15 s"
     try:
         from sa_atp.net.switch_process.datapath import code
-        from sa_atp.switches.embedded.cached import is_cached
+        from sa_atp.switches.embedded.cache_status import is_cached
         from sa_atp.switches.embedded.loading import load
 
         found = is_cached(load(artefacts.program(lanes).json_path), cache_folder()) and code.is_cached(cache_folder())

@@ -17,7 +17,7 @@ import numpy as np
 
 from sa_atp.basics.arrays import Values
 from sa_atp.net.helping import Helping, OwnShard
-from sa_atp.net.promise import first_of, then_at_once
+from sa_atp.net.promise import add_inline_callback, first_of
 from sa_atp.protocol.batches.deal import Deal
 from sa_atp.protocol.help.progress import SendProgress
 from sa_atp.protocol.help.projection import LEAST_SENDING_US, WRITTEN_AHEAD_US
@@ -171,7 +171,7 @@ class Stepper:
         self._withheld.clear()
         sum_ = self.host.begin(self.workload.values)
         arrived_us: list[int] = []
-        then_at_once(sum_.future, lambda _: arrived_us.append(self.host.now_us()))
+        add_inline_callback(sum_.future, lambda _: arrived_us.append(self.host.now_us()))
         is_overtaken = yield from self._is_overtaken(sum_)
         if not is_overtaken:
             offer, unsent = yield from self._own_shard(step, sum_, record)
@@ -208,9 +208,9 @@ class Stepper:
         if progress is not None and progress.send_us:
             # what was written ahead left later; but an answer may be late for other reasons
             there_us = progress.send_us - helping.answer_us()
-            helping.sent(max(1, written_us, slots_us, min(there_us, written_us + WRITTEN_AHEAD_US)))
+            helping.record_sending(max(1, written_us, slots_us, min(there_us, written_us + WRITTEN_AHEAD_US)))
         elif max(written_us, slots_us) > WRITTEN_AHEAD_US:
-            helping.sent(max(written_us, slots_us))
+            helping.record_sending(max(written_us, slots_us))
 
     # --- own work -------------------------------------------------------------------------------------------------------
 
@@ -226,7 +226,7 @@ class Stepper:
         while not sum_.future.done():  # or others have done it all
             m = next(own, None) if shard is None else shard.take()
             if m is None:
-                more = None if shard is None else shard.more()
+                more = None if shard is None else shard.request_more()
                 if more is None:
                     break
                 if parts and not more.done() and self._leaves_before_answer(record, waited_us):
@@ -248,12 +248,12 @@ class Stepper:
                 self._was_cut_off(record.activities[-1])
                 break
             if shard is not None:
-                shard.done()
+                shard.finish_micro_batch()
             parts[self.host.membership.bit(self.rank, m)] = gradient
         if record.micro_batches:
             if self.helps and not sum_.future.done():
                 # ahead of the data: it is computed, so what is late is not the device
-                idle = self.host.helping.idle(self._number)
+                idle = self.host.helping.report_idle(self._number)
                 timeout_us = self._wait_for_word_us(record, sum(parts), waited_us) if parts else 0
                 if timeout_us:
                     # the answer says which way the data goes; one that is lost is not worth waiting for
@@ -465,4 +465,4 @@ class Stepper:
 
     def _took(self, elapsed_us: int, *, cut_off: bool = False) -> None:
         self._typical_us = max(1, elapsed_us)
-        self.host.helping.took(self._typical_us, cut_off=cut_off)
+        self.host.helping.record_micro_batch(self._typical_us, cut_off=cut_off)

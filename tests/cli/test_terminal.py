@@ -17,7 +17,7 @@ from sa_atp.cli import main
 from sa_atp.cli.parts import progress as _progress
 from sa_atp.cli.parts import sweep
 from sa_atp.lab.plans.plan import Plan
-from sa_atp.net.sockets.ports import Capture
+from sa_atp.net.sockets.ports import CaptureWriter
 from sa_atp.protocol.packets.control import Alive, encode
 from sa_atp.protocol.packets.frames import Endpoint, mac_for, wrap
 from sa_atp.protocol.packets.spec import UDP_PORT
@@ -37,7 +37,7 @@ def capture(tmp_path: Path) -> Path:
     packet = encode(Alive(oldest=0), request=1)[:20] + '{"x":"é–"}'.encode()
     source, target = (Endpoint(mac_for(ip), (ip, UDP_PORT)) for ip in ("10.0.0.1", "10.0.0.2"))
     frames = wrap(np.frombuffer(packet, np.uint8).reshape(1, -1), source, target)
-    made = Capture(tmp_path / "one.pcap")
+    made = CaptureWriter(tmp_path / "one.pcap")
     made.write(frames, np.array([frames.shape[1]]), 0)
     made.close()
     return tmp_path / "one.pcap"

@@ -20,7 +20,7 @@ from scapy.packet import Packet, Raw
 
 from sa_atp.basics.errors import UserError
 from sa_atp.net.captures.capture_file import CHUNK, SLACK, Batch, CaptureFile
-from sa_atp.net.captures.dissect import Counts, dissect, read
+from sa_atp.net.captures.dissect import CaptureCounts, dissect, read
 from sa_atp.net.captures.dissect_layers import dissect_one
 from sa_atp.protocol.numbers.scaling import POISON
 from sa_atp.protocol.packets.header import pack
@@ -269,7 +269,7 @@ def test_batches_and_layers_say_the_same(link: int) -> None:
     lengths = np.array([len(frame) for frame in frames])
     data = np.frombuffer(b"".join(frames) + bytes(SLACK), np.uint8)
     starts = np.cumsum(lengths) - lengths
-    counts = Counts()
+    counts = CaptureCounts()
     found = list(dissect(Batch(link, 1, data, starts, lengths, list(range(len(frames)))), counts))
     expected = {i: line for i, frame in enumerate(frames) if (line := dissect_one(frame, link))}
     assert {each.index: (each.text, each.job) for each in found} == expected
@@ -304,7 +304,7 @@ def test_no_layer_is_made_for_a_line(tmp_path: Path) -> None:
 
     sys.setprofile(lambda frame, event, argument: count() if event == "call" else None)
     try:
-        found = sum(each.job == 0 for each in read(path, Counts()))
+        found = sum(each.job == 0 for each in read(path, CaptureCounts()))
     finally:
         sys.setprofile(None)
     assert found == len(frames)

@@ -109,8 +109,8 @@ class Caller:
         step = helping.begin_step()
         shard = helping.own_shard(step)
         while shard.take() is not None:
-            shard.done()
-        self.waiting.append(helping.idle(step))
+            shard.finish_micro_batch()
+        self.waiting.append(helping.report_idle(step))
         self.waiting.append(helping.offer(step, 0, busy_us=0, progress=None))
         self.waiting.append(self.comm.job_stats())
 

@@ -23,10 +23,10 @@ from sa_atp.protocol.packets.spec import LANE_BUILDS, Flag
 from sa_atp.switches import artefacts
 from sa_atp.switches.control import jobs
 from sa_atp.switches.control.writer import LocalWriter
-from sa_atp.switches.embedded.frame import PLACES, Frame
-from sa_atp.switches.embedded.kept_code import functions
+from sa_atp.switches.embedded.call_frame import PLACES, CallFrame
+from sa_atp.switches.embedded.code_cache import functions
 from sa_atp.switches.embedded.pipeline import ROW_BYTES, Pipeline
-from sa_atp.switches.embedded.translate.packets import HEAD_BYTES
+from sa_atp.switches.embedded.translate.deparsing import HEAD_BYTES
 
 from .checked import checked_operations
 
@@ -53,7 +53,7 @@ class Memory:
         self._guarded: list[np.ndarray] = []
         self.arrays = {place: self._guard(array) for place, array in made.items()}
         state.point_at_rows(self.arrays)
-        self.frame = Frame(state.PLACES, compiled=compiled)
+        self.frame = CallFrame(state.PLACES, compiled=compiled)
         state.fill(self.frame, self.arrays)
         if compiled:
             self.functions = code.compiled(cache_folder())

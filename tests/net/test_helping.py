@@ -43,7 +43,7 @@ def test_who_holds_all_asks_for_nothing() -> None:
     server = Server()
     shard = server.helping.own_shard(server.helping.begin_step())
     assert [shard.take() for _ in range(MICRO_BATCHES + 1)] == [*range(MICRO_BATCHES), None]
-    assert shard.more() is None
+    assert shard.request_more() is None
     assert server.asked == []
 
 
@@ -53,7 +53,7 @@ def test_what_it_gives_back_it_does_not_begin_and_an_older_answer_does_not_count
     assert shard.take() == 0
     server.helping.on_revoked(0, 0)
     assert shard.take() is None
-    more = shard.more()
+    more = shard.request_more()
     assert more is not None
     server.helping.on_revoked(0, 0)
     assert [(c.begun, c.held) for c in server.claims()] == [(1, 1), (1, 1)]
@@ -63,7 +63,7 @@ def test_what_it_gives_back_it_does_not_begin_and_an_older_answer_does_not_count
     assert more.done()
     assert (shard.take(), shard.take()) == (1, None)
     server.answer(2, Granted(until=2, over=True))
-    assert shard.more() is None
+    assert shard.request_more() is None
 
 
 def test_a_claim_that_is_on_its_way_answers_a_revocation_that_was_sent_before_it_was_heard() -> None:
@@ -110,10 +110,10 @@ def test_who_only_waits_for_the_sum_before_keeps_what_it_needs_until_an_answer_c
     helping = server.helping
     for _ in range(before + 1):
         step = helping.begin_step()
-        helping.took(2_000)
-    helping.sent(sent_us)
+        helping.record_micro_batch(2_000)
+    helping.record_sending(sent_us)
     if is_idle:
-        helping.idle(step)
+        helping.report_idle(step)
     helping.on_revoked(step + 2, 0)
     assert server.claims()[-1].held == 0, "that is not the next one"
     helping.on_revoked(step + 1, 0)
@@ -127,7 +127,7 @@ def test_no_answer_before_the_step_is_over_counts_as_no() -> None:
     shard = server.helping.own_shard(server.helping.begin_step())
     server.helping.on_revoked(0, 0)
     server.answer(0, None)
-    assert shard.more() is None
+    assert shard.request_more() is None
 
 
 def test_it_keeps_what_it_needs_until_an_answer_can_be_there() -> None:
@@ -137,8 +137,8 @@ def test_it_keeps_what_it_needs_until_an_answer_can_be_there() -> None:
     for _ in range(3):
         shard.take()
         server.now_us += 2_000
-        shard.done()
-        server.helping.took(2_000)
+        shard.finish_micro_batch()
+        server.helping.record_micro_batch(2_000)
     shard.take()
     server.helping.on_revoked(0, 0)
     assert [(c.begun, c.held, c.took_us) for c in server.claims()] == [(4, 8, 2_000)]
@@ -151,8 +151,8 @@ def test_who_becomes_slow_says_so_once_before_it_begins_another() -> None:
         if shard.take() is None:
             return False
         server.now_us += each_us
-        shard.done()
-        server.helping.took(each_us)
+        shard.finish_micro_batch()
+        server.helping.record_micro_batch(each_us)
         return True
 
     shard = server.helping.own_shard(server.helping.begin_step())
@@ -170,21 +170,21 @@ def test_who_gives_back_ends_only_when_the_parameter_server_knows() -> None:
     """Else nobody would do it: that this worker is done is told in the next message, which may come first."""
     server = Server()
     server.helping.own_shard(server.helping.begin_step()).take()
-    server.helping.took(1_000)
+    server.helping.record_micro_batch(1_000)
     shard = server.helping.own_shard(server.helping.begin_step())
     shard.revoke(0)
     server.answer(0, Granted(until=2, over=True))
     assert shard.take() == 0
-    shard.done()
-    server.helping.took(4_000)
+    shard.finish_micro_batch()
+    server.helping.record_micro_batch(4_000)
     assert shard.take() is None, "it is slower, and leaves the second one to others"
-    waits = shard.more()
+    waits = shard.request_more()
     assert waits is not None
     assert not waits.done()
     assert [(c.begun, c.held) for c in server.claims()][1:] == [(1, 1)]
     server.answer(1, Granted(until=1, over=True))
     assert waits.done()
-    assert shard.more() is None
+    assert shard.request_more() is None
 
 
 def test_advice_counts_from_the_next_step_on() -> None:
@@ -192,7 +192,7 @@ def test_advice_counts_from_the_next_step_on() -> None:
     helping = server.helping
     step = helping.begin_step()
     helping.own_shard(step)
-    helping.idle(step)
+    helping.report_idle(step)
     assert isinstance(server.asked[0][0], Idle)
     server.answer(0, Noted(hold=2, helps=True))
     assert helping.helps
@@ -213,7 +213,7 @@ def test_two_threads_agree_about_what_is_held() -> None:
             start.wait()
             while (m := shard.take()) is not None:
                 begun.append(m)
-                shard.done()
+                shard.finish_micro_batch()
 
         thread = threading.Thread(target=compute)
         thread.start()
@@ -227,7 +227,7 @@ def steps_of(server: Server, *took_us: int) -> None:
     """A step with micro-batches that took so long, of which nothing was said."""
     server.helping.begin_step()
     for each_us in took_us:
-        server.helping.took(each_us)
+        server.helping.record_micro_batch(each_us)
 
 
 def test_single_micro_batches_that_take_long_on_a_busy_host_are_no_slower_device() -> None:
@@ -235,7 +235,7 @@ def test_single_micro_batches_that_take_long_on_a_busy_host_are_no_slower_device
     steps_of(server, 8_000, 2_000, 4_000, 4_000)
     steps_of(server, 7_000)
     assert not server.helping.is_slower, "one took as long before"
-    server.helping.took(16_000)
+    server.helping.record_micro_batch(16_000)
     assert server.helping.is_slower
 
 
@@ -243,12 +243,12 @@ def test_what_one_took_is_told_as_the_mean_of_the_last_three_and_of_an_earlier_s
     server, told = Server(), []
     server.helping.begin_step()
     for each_us in (8_000, 2_000, 2_000, 8_000):
-        server.helping.took(each_us)
-        told.append(server.helping.told(0)["took_us"])
+        server.helping.record_micro_batch(each_us)
+        told.append(server.helping.report(0)["took_us"])
     assert told == [8_000, 5_000, 4_000, 4_000]
-    assert server.helping.told(0)["took_us"] == 0, "nothing is new"
-    server.helping.took(90_000, cut_off=True)
+    assert server.helping.report(0)["took_us"] == 0, "nothing is new"
+    server.helping.record_micro_batch(90_000, cut_off=True)
     server.helping.begin_step()
-    assert server.helping.told(1)["took_us"] == 90_000
-    server.helping.took(4_000)
-    assert server.helping.told(1)["took_us"] == 4_000
+    assert server.helping.report(1)["took_us"] == 90_000
+    server.helping.record_micro_batch(4_000)
+    assert server.helping.report(1)["took_us"] == 4_000

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from sa_atp.basics.errors import UserError
-from sa_atp.net.switch_process.impair import REORDER_BY_US, Impairment, Line
+from sa_atp.net.switch_process.impair import REORDER_BY_US, Impairment, OneWayLink
 
 COUNT = 4000
 
 
 def carry(
     impairment: Impairment, seed: int = 1, batch: int = 50, every_us: int = 100
-) -> tuple[Line, list[tuple[int, int]]]:
+) -> tuple[OneWayLink, list[tuple[int, int]]]:
     """Numbered frames through a line. Returns: it, and (when, number) of what came out."""
-    line = Line(impairment, random.Random(seed))
+    line = OneWayLink(impairment, random.Random(seed))
     out: list[tuple[int, int]] = []
 
     def take(now: int) -> None:

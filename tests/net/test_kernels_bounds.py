@@ -184,7 +184,7 @@ def test_datagrams_of_any_size_beside_one_another() -> None:
     rng = random.Random(3)
     sender, other, taker = UdpSocket(("127.0.0.1", 0)), UdpSocket(("127.0.0.1", 0)), UdpSocket(("127.0.0.1", 0))
     packed = PackedReceive(socket_kernels())
-    sender.use(socket_kernels())
+    sender.use_kernels(socket_kernels())
     room = Guarded(packed._room.size, np.uint8)
     packed._room = room.array
     try:

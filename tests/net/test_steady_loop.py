@@ -89,7 +89,7 @@ class Echo(threading.Thread):
     def __init__(self) -> None:
         super().__init__(daemon=True)
         self.socket = UdpSocket(HERE)
-        self.socket.use(socket_kernels())
+        self.socket.use_kernels(socket_kernels())
         self.over = False
 
     def run(self) -> None:
@@ -128,7 +128,7 @@ class Connection:
         size = size_of(Kind.DATA, LANES)
         self.worker.write_over(4 * segments(size))
         socket = UdpSocket(HERE)
-        socket.use(socket_kernels())
+        socket.use_kernels(socket_kernels())
         self.session = Session(self.worker)
         self.driver = Driver(self.worker, socket, self.session.serve)
         self.driver.steady = SteadyLoop(self.worker, socket, self.driver.woken_by, segments(size))

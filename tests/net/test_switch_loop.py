@@ -91,7 +91,7 @@ def test_every_worker_gets_the_same_sums_compiled_and_in_python() -> None:
                 for rank in range(switch_traffic.WORKERS):
                     switch.contribute(rank, range(first, first + 40))
             seen.append([sorted(switch.received(rank, 80)) for rank in range(switch_traffic.WORKERS + 1)])
-        arrived, left, lost = switch.loop.counted()
+        arrived, left, lost = switch.loop.packet_counts()
         assert (arrived, left, lost) == (320, 400, 0)
     assert seen[0] == seen[1]
     assert [len(each) for each in seen[0]] == [80] * 5
@@ -117,7 +117,7 @@ def test_several_cores_make_the_same_sums_as_one(cores: int) -> None:
             assert pipeline is not None
             with pipeline.lock:
                 assert pipeline.counter("job_events")[:, 0].sum() == 2000 * switch_traffic.WORKERS
-        assert switch.loop.counted() == (8000, 10000, 0)
+        assert switch.loop.packet_counts() == (8000, 10000, 0)
     assert seen[0] == seen[1]
 
 
@@ -194,7 +194,7 @@ def test_the_control_plane_is_let_in_while_packets_arrive() -> None:
         end = time.monotonic() + WAIT_S
         commits = 0
         try:
-            while (commits < 20 or not switch.loop.counted()[0]) and time.monotonic() < end:
+            while (commits < 20 or not switch.loop.packet_counts()[0]) and time.monotonic() < end:
                 with switch.device.pipeline.lock:
                     switch.device.pipeline.commit(switch.device.pipeline.table("bridge"))
                 commits += 1
@@ -202,4 +202,4 @@ def test_the_control_plane_is_let_in_while_packets_arrive() -> None:
             stop.set()
             sender.join(WAIT_S)
     assert commits >= 20
-    assert switch.loop.counted()[0] > 0
+    assert switch.loop.packet_counts()[0] > 0

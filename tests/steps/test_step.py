@@ -58,7 +58,7 @@ def test_what_had_not_left_when_the_sum_came_is_counted_in_how_long_sending_take
     monkeypatch.setattr("helpers.work._Sum.sent_share", share)
     crew = Crew(2, 4)
     crew.run([1_000, 1_000])
-    assert [host.helping.told(1)["sent_us"] for host in crew.hosts] == [told_us, told_us]
+    assert [host.helping.report(1)["sent_us"] for host in crew.hosts] == [told_us, told_us]
 
 
 def test_who_asked_before_it_was_done_asks_again_when_it_was_told_to_and_not_so_much_later() -> None:

@@ -11,7 +11,7 @@ from helpers.needs import BMV2
 
 from sa_atp.basics import needs
 from sa_atp.switches.embedded.device import Device
-from sa_atp.switches.embedded.p4runtime.server import P4RuntimeServer
+from sa_atp.switches.embedded.p4runtime_server.server import P4RuntimeServer
 
 P4 = Path(__file__).resolve().parents[2] / "p4"
 DEVICE_ID = 3

@@ -132,7 +132,11 @@ def test_jobs_that_are_not_there(run: Run, switch: Switch, capsys: pytest.Captur
         (("deploy", "--target", "tofino", "--route", "10.0.0.1=512"), UserError, "port 512: expected 0 to 511"),
         (("job", "add", "3"), UserError, "expected --file SPEC.json, or a job number with --member and --ps"),
         (("job", "add", "3", "--member", "1", "--ps", "x"), UserError, "--member 1: expected RANK=IP:UDP_PORT,MAC"),
-        (("job", "add", "3", "--member", "x=1", "--ps", "x"), UserError, "--member: 'x' is not a number: expected RANK="),
+        (
+            ("job", "add", "3", "--member", "x=1", "--ps", "x"),
+            UserError,
+            "--member: 'x' is not a number: expected RANK=",
+        ),
         (("job", "add", "3", "--member", "1=1", "--ps", "x"), UserError, "like 10.0.0.1:21313,02:00:00:00:00:01,1"),
         (
             ("job", "add", "3", *MEMBERS, "--slots", "x"),

@@ -12,13 +12,13 @@ from sa_atp.switches.control.errors import (
     NoPipeline,
     NotPrimary,
     NotSupported,
-    RefusedError,
     Unreachable,
+    UpdateRefusedError,
     WrongDevice,
 )
 from sa_atp.switches.p4runtime.entities import (
+    CounterData,
     CounterEntry,
-    Counts,
     DirectCounterEntry,
     Exact,
     Lpm,
@@ -141,7 +141,7 @@ def test_both_refuse_the_same(
     client: P4RuntimeClient, switch: Switch, kind: int, entity: Any, code: str, of_bmv2: str
 ) -> None:
     client.insert(ROUTE)
-    with pytest.raises(RefusedError) as caught:
+    with pytest.raises(UpdateRefusedError) as caught:
         client.write([Update(UpdateKind(kind), entity)])
     expected = of_bmv2 if switch.kind == "bmv2" and of_bmv2 else code
     assert [(r.index, r.code) for r in caught.value.refused] == [(0, expected)]
@@ -151,7 +151,7 @@ def test_both_refuse_the_same(
 
 def test_a_batch_goes_on_after_a_refusal(client: P4RuntimeClient) -> None:
     others = [TableEntry(table="route", match={"dst": Lpm(i << 24, 8)}, action="drop") for i in range(1, 4)]
-    with pytest.raises(RefusedError, match="2 of 6 updates refused") as caught:
+    with pytest.raises(UpdateRefusedError, match="2 of 6 updates refused") as caught:
         client.insert(TableEntry(table="nowhere", action="drop"), others[0], ROUTE, ROUTE, *others[1:])
     assert [(r.index, r.code) for r in caught.value.refused] == [(0, "INVALID_ARGUMENT"), (3, "ALREADY_EXISTS")]
     assert len(client.read(TableEntry(table="route"))) == 4
@@ -159,7 +159,7 @@ def test_a_batch_goes_on_after_a_refusal(client: P4RuntimeClient) -> None:
 
 def test_long_writes_are_cut_in_batches(client: P4RuntimeClient) -> None:
     copies = [TableEntry(table="copies", match={"copy": Exact(i)}, action="NoAction") for i in range(1001)]
-    with pytest.raises(RefusedError) as caught:
+    with pytest.raises(UpdateRefusedError) as caught:
         client.insert(*copies, copies[0])
     assert [(r.index, r.code) for r in caught.value.refused] == [(1001, "ALREADY_EXISTS")]
     assert len(client.read(TableEntry(table="copies"))) == 1001
@@ -179,20 +179,20 @@ def test_multicast_groups(client: P4RuntimeClient) -> None:
 
 def test_counters(client: P4RuntimeClient) -> None:
     client.insert(ROUTE)
-    client.modify(CounterEntry(counter="arrived", index=4, counts=Counts(10, 20)))
+    client.modify(CounterEntry(counter="arrived", index=4, counts=CounterData(10, 20)))
     assert client.read(CounterEntry(counter="arrived", index=4), CounterEntry(counter="by_class", index=1)) == [
-        CounterEntry(counter="arrived", index=4, counts=Counts(10, 20)),
-        CounterEntry(counter="by_class", index=1, counts=Counts(0, None)),
+        CounterEntry(counter="arrived", index=4, counts=CounterData(10, 20)),
+        CounterEntry(counter="by_class", index=1, counts=CounterData(0, None)),
     ]
     assert len(client.read(CounterEntry(counter="by_class"))) == 256
     key = TableEntry(table="route", match=ROUTE.match)
-    client.modify(DirectCounterEntry(entry=key, counts=Counts(5, 6)))
+    client.modify(DirectCounterEntry(entry=key, counts=CounterData(5, 6)))
     assert client.read(DirectCounterEntry(entry=TableEntry(table="route"))) == [
-        DirectCounterEntry(entry=key, counts=Counts(5, 6))
+        DirectCounterEntry(entry=key, counts=CounterData(5, 6))
     ]
-    (entry,) = client.read(TableEntry(table="route", counts=Counts()))
+    (entry,) = client.read(TableEntry(table="route", counts=CounterData()))
     assert isinstance(entry, TableEntry)
-    assert entry.counts == Counts(5, 6)
+    assert entry.counts == CounterData(5, 6)
 
 
 def test_registers_are_a_capability(client: P4RuntimeClient, switch: Switch) -> None:

@@ -13,7 +13,7 @@ from sa_atp.switches import artefacts
 from sa_atp.switches.control import fabric
 from sa_atp.switches.control.fabric import Keeper, SwitchPlace
 from sa_atp.switches.embedded.device import Device
-from sa_atp.switches.embedded.p4runtime.server import P4RuntimeServer
+from sa_atp.switches.embedded.p4runtime_server.server import P4RuntimeServer
 
 ONE = {"grpc": "127.0.0.1:9559"}
 
@@ -53,12 +53,12 @@ def test_what_a_switch_runs_goes_for_all(tmp_path: Path) -> None:
     device = Device(clock=lambda: 0, compiled=False)
     with P4RuntimeServer(device, "127.0.0.1:0") as server:
         places = [load(tmp_path, grpc=server.address, device_id=device.device_id)]
-        assert fabric.build_of(places, 1500) == (256, 64)
+        assert fabric.choose_build(places, 1500) == (256, 64)
         wide = artefacts.program(256, 512)
         server.push(wide.p4info(), wide.device_config(), wide.cookie)
-        assert fabric.build_of(places, 65536) == fabric.build_of(places, 1500, 65) == (256, 512)
+        assert fabric.choose_build(places, 65536) == fabric.choose_build(places, 1500, 65) == (256, 512)
         with pytest.raises(UserError, match=r"--contributions 513: .* runs a build for 512"):
-            fabric.build_of(places, 1500, 513)
+            fabric.choose_build(places, 1500, 513)
 
 
 def test_macs_of_real_hosts(tmp_path: Path) -> None:

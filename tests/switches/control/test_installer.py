@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 
 from sa_atp.basics.errors import UserError
-from sa_atp.net.parameter_server.admission import Installer
+from sa_atp.net.parameter_server.installer import Installer
 from sa_atp.protocol.packets.contributions import ContributionMap
 from sa_atp.protocol.server.server_events import Admit, Retire
 from sa_atp.switches import artefacts
 from sa_atp.switches.control import fabric, jobs
 from sa_atp.switches.control.client import P4RuntimeClient
-from sa_atp.switches.control.errors import NoPipeline, Refused, RefusedError
+from sa_atp.switches.control.errors import NoPipeline, RefusedUpdate, UpdateRefusedError
 from sa_atp.switches.control.fabric import Keeper, SwitchPlace
 from sa_atp.switches.control.job_tables import JobTables, Problems
 from sa_atp.switches.control.writer import LocalWriter
 from sa_atp.switches.embedded.device import Device
 from sa_atp.switches.embedded.loading import load
-from sa_atp.switches.embedded.p4runtime.server import P4RuntimeServer
+from sa_atp.switches.embedded.p4runtime_server.server import P4RuntimeServer
 from sa_atp.switches.embedded.pipeline import Pipeline
 from sa_atp.switches.p4runtime.entities import Entity, Exact, TableEntry, Update
 
@@ -83,7 +83,7 @@ class Held(Keeper):
     def check(self) -> str | None:
         return None
 
-    def carry_out(self, installed: Sequence[Admit], removed: Collection[int], server: Any) -> Problems:
+    def apply_jobs(self, installed: Sequence[Admit], removed: Collection[int], server: Any) -> Problems:
         self.calls.append(([job.number for job in installed], list(removed)))
         self.asked.release()
         assert self.may_go_on.wait(TIMEOUT_S)
@@ -203,7 +203,7 @@ def test_a_job_that_cannot_start_does_not_keep_a_switch_from_being_put_back(outc
 def test_a_job_that_makes_no_sense_is_none_of_the_others_concern(switch: P4RuntimeServer) -> None:
     keeper = keeper_of(switch.address)
     keeper.bring_up()
-    problems = keeper.carry_out([admission(1), admission(2, epoch=256), admission(3)], [], SERVER)
+    problems = keeper.apply_jobs([admission(1), admission(2, epoch=256), admission(3)], [], SERVER)
     assert {number: str(problem) for number, problem in problems.items()} == {2: "epoch 256: expected 0 to 255"}
     assert installed_at(switch.address) == {1, 3}
     keeper.close()
@@ -218,10 +218,10 @@ def test_many_jobs_are_read_for_once_and_written_at_once(switch: P4RuntimeServer
     for name in ("read", "write"):
         plain = getattr(client, name)
         setattr(client, name, lambda *args, name=name, plain=plain: (requests.update([name]), plain(*args))[1])
-    assert keeper.carry_out([admission(number) for number in range(1, 41)], [], SERVER) == {}
+    assert keeper.apply_jobs([admission(number) for number in range(1, 41)], [], SERVER) == {}
     assert requests == {"read": 1, "write": 2}
     assert installed_at(switch.address) == set(range(1, 41))
-    assert keeper.carry_out([admission(50), admission(7, epoch=2)], range(1, 31), SERVER) == {}
+    assert keeper.apply_jobs([admission(50), admission(7, epoch=2)], range(1, 31), SERVER) == {}
     assert requests == {"read": 1, "write": 6}
     assert installed_at(switch.address) == {7, *range(31, 41), 50}
     keeper.close()
@@ -239,8 +239,10 @@ class Full(LocalWriter):
         full = [i for i, update in enumerate(updates) if self._is_too_much(update.entity)]
         super().write(update for i, update in enumerate(updates) if i not in full)
         if full:
-            refused = [Refused(index=i, update=str(updates[i]), code="RESOURCE_EXHAUSTED", reason="full") for i in full]
-            raise RefusedError("switch", refused, len(updates))
+            refused = [
+                RefusedUpdate(index=i, update=str(updates[i]), code="RESOURCE_EXHAUSTED", reason="full") for i in full
+            ]
+            raise UpdateRefusedError("switch", refused, len(updates))
 
     def _is_too_much(self, entity: Entity) -> bool:
         return (
@@ -268,9 +270,9 @@ def test_a_job_that_a_switch_refuses_is_none_of_the_others_concern() -> None:
 def test_a_job_that_could_not_be_removed_is_removed_later(switch: P4RuntimeServer) -> None:
     keeper = keeper_of(switch.address)
     keeper.bring_up()
-    assert keeper.carry_out([admission(1), admission(2)], [], SERVER) == {}
+    assert keeper.apply_jobs([admission(1), admission(2)], [], SERVER) == {}
     keeper.close()
-    problems = keeper.carry_out([], [1], SERVER)
+    problems = keeper.apply_jobs([], [1], SERVER)
     assert str(problems[1]) == f"switch 0 at {switch.address}: not connected"
     assert "had restarted" in str(keeper.check())
     assert installed_at(switch.address) == {2}

@@ -25,7 +25,7 @@ from sa_atp.basics.folders import cache_folder
 from sa_atp.switches.embedded.pipeline import Pipeline
 from sa_atp.switches.embedded.stf import grammar, runner
 from sa_atp.switches.embedded.stf.embedded import EmbeddedTarget
-from sa_atp.switches.embedded.stf.names import Names
+from sa_atp.switches.embedded.stf.names import ProgramNames
 
 LAYERS = json.loads((Path(__file__).resolve().parents[2] / "p4" / "layers.json").read_text())
 GROUP = 7
@@ -222,7 +222,7 @@ def test_packets_are_not_sent_back_where_they_came_from(tmp_path: Path, compiled
     pipeline = Pipeline.from_file(
         tmp_path / "flood.json", compiled=compiled, cache=cache_folder() if compiled else None
     )
-    names = Names.from_file(tmp_path / "flood.json")
+    names = ProgramNames.from_file(tmp_path / "flood.json")
     result = runner.run(grammar.read(tmp_path / "flood.stf"), names, EmbeddedTarget(pipeline))
     assert result.expected == 6
     assert result.passed, "\n".join(f"{f.line}: {f.message}\n{f.picture}" for f in result.failures)

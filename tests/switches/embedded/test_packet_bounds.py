@@ -22,15 +22,15 @@ from net.guarded import Guarded
 
 from sa_atp.basics.folders import cache_folder
 from sa_atp.switches import artefacts
+from sa_atp.switches.embedded.call_frame import PLACES
+from sa_atp.switches.embedded.code_cache import functions
 from sa_atp.switches.embedded.errors import Unsupported
-from sa_atp.switches.embedded.frame import PLACES
-from sa_atp.switches.embedded.kept_code import functions
 from sa_atp.switches.embedded.pipeline import NOTHING_WAITS, PORTS, Pipeline
 from sa_atp.switches.embedded.stf import grammar, runner
 from sa_atp.switches.embedded.stf.embedded import EmbeddedTarget
-from sa_atp.switches.embedded.stf.names import Names
+from sa_atp.switches.embedded.stf.names import ProgramNames
 from sa_atp.switches.embedded.translate import checksums
-from sa_atp.switches.embedded.translate.packets import HEAD_BYTES, HEAD_ROW
+from sa_atp.switches.embedded.translate.deparsing import HEAD_BYTES, HEAD_ROW
 
 P4 = Path(__file__).resolve().parents[2] / "p4"
 LAYERS = json.loads((P4 / "layers.json").read_text())
@@ -130,7 +130,7 @@ def through(json_path: Path, stf: Path, *, compiled: bool, tries: int = 64) -> i
     """Runs a packet test within bounds. Returns: how many packets that were."""
     pipeline = Pipeline.from_file(json_path, compiled=compiled, cache=cache_folder() if compiled else None)
     target = Bounds(pipeline, compiled=compiled, tries=tries)
-    runner.run(grammar.read(stf), Names.from_file(json_path), target)
+    runner.run(grammar.read(stf), ProgramNames.from_file(json_path), target)
     return target.sent
 
 

@@ -74,6 +74,6 @@ def test_who_trains_has_no_protobuf() -> None:
 
 
 def test_who_speaks_p4runtime_leaves_protobuf_as_it_is() -> None:
-    parts = "sa_atp.switches.control.client, sa_atp.switches.embedded.p4runtime.server"
+    parts = "sa_atp.switches.control.client, sa_atp.switches.embedded.p4runtime_server.server"
     code = f"import os, {parts}; print({VARIABLE!r} in os.environ)"
     assert python("-c", code) == "False\n"

@@ -12,7 +12,7 @@ from sa_atp.lab.packet_tests import tofino_model, tofino_stf
 from sa_atp.switches import artefacts
 from sa_atp.switches.control import tofino
 from sa_atp.switches.embedded.stf import grammar, runner
-from sa_atp.switches.embedded.stf.names import Names
+from sa_atp.switches.embedded.stf.names import ProgramNames
 
 PROGRAMS = {"tofino-model": 32, "tofino2-model": 64}
 VECTORS = {name: stf_files(lanes, tofino.LOOP_PORTS[tofino.MODELS[name]]) for name, lanes in PROGRAMS.items()}
@@ -37,7 +37,7 @@ EACH_MODEL = pytest.mark.parametrize("model", [on_model(name) for name in PROGRA
 def passes(model: str, vector: str, clock_ns: int) -> None:
     program = tofino.from_folder(artefacts.tofino_folder(tofino.MODELS[model], PROGRAMS[model]))
     with tofino_stf.running(program, clock_ns) as target:
-        result = runner.run(grammar.parse(VECTORS[model][vector]), Names.from_schema(target.schema), target)
+        result = runner.run(grammar.parse(VECTORS[model][vector]), ProgramNames.from_schema(target.schema), target)
     assert not result.notes
     assert result.expected >= 3
     assert result.passed, "\n".join(f"{f.line}: {f.message}\n{f.picture}" for f in result.failures)

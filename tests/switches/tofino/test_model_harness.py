@@ -17,7 +17,7 @@ from sa_atp.lab.packet_tests.tofino_sim import ModelForwarder
 from sa_atp.lab.runs.processes import ProcessError
 from sa_atp.switches import artefacts
 from sa_atp.switches.control import jobs, routes, tofino
-from sa_atp.switches.control.errors import RefusedError
+from sa_atp.switches.control.errors import UpdateRefusedError
 from sa_atp.switches.control.jobspec import JobSpec, Member
 from sa_atp.switches.p4runtime.entities import MulticastGroup, TableEntry, Update, UpdateKind
 
@@ -139,7 +139,7 @@ def test_it_starts_anew_with_what_is_left(forwarder: ModelForwarder, heard: Hear
         ["add", "SwitchIngress.dispatch.bridge"]
     ]
     for entity in (TableEntry(table="bridge"), MulticastGroup(group=5)):
-        with pytest.raises(RefusedError, match="there is no"):
+        with pytest.raises(UpdateRefusedError, match="there is no"):
             forwarder.write([Update(UpdateKind.DELETE, entity)])
 
 

@@ -12,7 +12,7 @@ from sa_atp.protocol.packets.spec import LANE_BUILDS
 from sa_atp.switches import artefacts
 from sa_atp.switches.control.client import P4RuntimeClient
 from sa_atp.switches.control.errors import ControlError
-from sa_atp.switches.embedded.p4runtime.server import MOST_CALLS, MOST_MESSAGE_BYTES, P4RuntimeServer
+from sa_atp.switches.embedded.p4runtime_server.server import MOST_CALLS, MOST_MESSAGE_BYTES, P4RuntimeServer
 from sa_atp.switches.p4runtime.calls import Stub
 from sa_atp.switches.p4runtime.entities import MulticastGroup
 from sa_atp.switches.p4runtime.messages import p4runtime_pb2
@@ -84,7 +84,7 @@ def test_silent_clients_keep_nobody_out(
         assert len(ended) >= MANY - MOST_CALLS
         assert {call.code() for call in ended} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
         assert {call.details() for call in ended} == {
-            "made way for others: nothing was announced on this stream channel"
+            "ended for other clients: this stream channel has announced no election id"
         }
 
 

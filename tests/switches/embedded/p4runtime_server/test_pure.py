@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sa_atp.switches import artefacts
 from sa_atp.switches.embedded.loading import load
-from sa_atp.switches.embedded.p4runtime import keys, packets, program_schema
+from sa_atp.switches.embedded.p4runtime_server import keys, packets, program_schema
 from sa_atp.switches.p4runtime import codec, schema
 from sa_atp.switches.p4runtime.entities import Optional, Range, TableEntry, Ternary
 from sa_atp.switches.p4runtime.errors import Refusal

@@ -9,7 +9,7 @@ from sa_atp.basics.errors import UserError
 from sa_atp.switches.control.client import P4RuntimeClient
 from sa_atp.switches.control.errors import ControlError, NoPipeline
 from sa_atp.switches.embedded.device import Device
-from sa_atp.switches.embedded.p4runtime.server import P4RuntimeServer
+from sa_atp.switches.embedded.p4runtime_server.server import P4RuntimeServer
 from sa_atp.switches.p4runtime.entities import Exact, MulticastGroup, Replica, TableEntry
 from sa_atp.switches.p4runtime.messages import p4runtime_pb2
 

@@ -13,8 +13,8 @@ import pytest
 from sa_atp.switches.control.client import P4RuntimeClient
 from sa_atp.switches.control.errors import NotPrimary, Unreachable
 from sa_atp.switches.embedded.device import Device
-from sa_atp.switches.embedded.p4runtime import server as server_module
-from sa_atp.switches.embedded.p4runtime.server import P4RuntimeServer
+from sa_atp.switches.embedded.p4runtime_server import server as server_module
+from sa_atp.switches.embedded.p4runtime_server.server import P4RuntimeServer
 from sa_atp.switches.p4runtime.calls import Stub
 from sa_atp.switches.p4runtime.entities import MulticastGroup
 from sa_atp.switches.p4runtime.messages import p4runtime_pb2
