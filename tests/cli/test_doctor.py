@@ -1,4 +1,4 @@
-"""`sa-atp doctor`: what it finds is really so, and what is missing is said with its remedy."""
+"""`sa-atp doctor`: its findings are true, and missing parts come with a remedy."""
 
 import json
 import os
@@ -28,7 +28,7 @@ from .conftest import sa_atp
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
-    """What the command says of this machine."""
+    """The command's findings about this machine."""
     done = sa_atp("doctor", "--json")
     result: dict[str, Any] = json.loads(done.stdout)
     assert done.returncode == (0 if result["demo_runs"] else 3)
@@ -71,7 +71,7 @@ def test_the_machine(findings: dict[str, dict[str, Any]]) -> None:
 def test_namespaces_and_veth_pairs_are_possible_where_bench_switch_makes_them(
     findings: dict[str, dict[str, Any]],
 ) -> None:
-    """Also for an ordinary user, whom the kernel may let be root of a user namespace."""
+    """Also for an ordinary user, if the kernel allows user namespaces."""
     pairs = "from sa_atp.lab.bench.switch.links import make_pairs; make_pairs([1])"
     for name, code in (("namespaces", ""), ("veth", pairs)):
         code = f"from sa_atp.net.sockets import namespace; namespace.enter(); {code}"
@@ -79,9 +79,7 @@ def test_namespaces_and_veth_pairs_are_possible_where_bench_switch_makes_them(
         assert findings[name]["ok"] == (done.returncode == 0), (findings[name], done.stderr)
 
 
-def test_whoever_lacks_something_is_told_how_to_get_it(
-    found: dict[str, Any], findings: dict[str, dict[str, Any]]
-) -> None:
+def test_missing_findings_say_how_to_get_them(found: dict[str, Any], findings: dict[str, dict[str, Any]]) -> None:
     assert all(finding["ok"] or finding["how"] for finding in findings.values())
     for command in found["commands"]:
         assert command["runs"] == (not command["missing"])
@@ -123,7 +121,7 @@ def test_a_package_that_is_missing_or_broken() -> None:
 def test_a_package_whose_requirements_are_not_met_is_not_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What protobuf says of it ends in the address of a web page."""
+    """The last line of protobuf's own error is the address of a web page."""
     shell = tmp_path / "p4runtime_shell-0.0.6.dist-info"
     shell.mkdir()
     (shell / "METADATA").write_text("Name: p4runtime-shell\nVersion: 0.0.6\nRequires-Dist: protobuf<3\n")
@@ -195,7 +193,7 @@ def test_commands_follow_from_findings() -> None:
 # --- the project ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_the_checkout_says_of_itself() -> None:
+def test_findings_about_the_checkout() -> None:
     for finding, script in ((project.artefacts_current(), "compile"), (project.generated(), "generate")):
         options = ["--no-rebuild"] if script == "compile" else []
         command: list[str | Path] = [sys.executable, project.CHECKOUT / "scripts" / script, "--check", *options]
@@ -218,7 +216,7 @@ def test_artefacts_that_are_older_than_their_sources(tmp_path: Path, monkeypatch
     assert "is older than its sources" in stale.detail
     assert drifted is not None
     assert (drifted.ok, drifted.how) == (False, "scripts/generate")
-    assert "differs from what p4src/wire.toml says" in drifted.detail
+    assert "differs from p4src/wire.toml" in drifted.detail
     assert project.programs().ok  # they would run all the same
 
 

@@ -1,4 +1,4 @@
-"""Input that is wrong or odd: one line that says what, where and what would be accepted, and status 2."""
+"""Wrong input: one line says what, where and what would be accepted, and the status is 2."""
 
 import json
 import socket
@@ -23,7 +23,7 @@ PROGRAM = str(artefacts.program(64).json_path)
 
 
 def refused(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """The one line that a command ends with, status 2."""
+    """Runs a command that fails with status 2. Returns: its line on standard error."""
     assert main(words) == 2, words
     out, err = capsys.readouterr()
     assert (out, err.count("\n"), err[:8]) == ("", 1, "sa-atp: ")
@@ -184,7 +184,7 @@ def test_overrides(override: str, message: str, capsys: pytest.CaptureFixture[st
     assert message in refused(["run", "demo", "--set", override], capsys)
 
 
-def test_what_a_message_says_of_a_list_is_accepted() -> None:
+def test_a_message_about_a_list_suggests_valid_syntax() -> None:
     for override in ('run.policies=["atp", "boa"]', "job.speeds=[1, 1, 1, 1]"):
         plan_files.parse("", "plan.toml", [override])
     plan_files.parse("", "plan.toml", ["ssp.bound=1", 'run.policies=["ssp"]'])  # in whatever order
@@ -203,7 +203,7 @@ def test_grpc_says_nothing_itself() -> None:
     )
 
 
-def test_what_is_counted() -> None:
+def test_words_for_numbers() -> None:
     assert [plural(n, "packet") for n in (0, 1, 2)] == ["0 packets", "1 packet", "2 packets"]
     assert [plural(n, "switch", "switches") for n in (1, 3)] == ["1 switch", "3 switches"]
     assert [join("abc"[:n]) for n in range(4)] == ["", "a", "a and b", "a, b and c"]

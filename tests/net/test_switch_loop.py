@@ -30,10 +30,10 @@ WAIT_S = 20.0
 
 
 class Switch:
-    """A loop that runs, four workers' sockets and the parameter server's."""
+    """A running loop, and the sockets of four workers and the parameter server."""
 
     def __init__(self, *, compiled: bool, cores: int = 1) -> None:
-        """Args: cores: and as many ports, which hosts are dealt to in turn."""
+        """Args: cores: number of cores and ports; hosts are distributed over the ports in turn."""
         self.device = Device(clock=lambda: 0, cpu_port=CPU_PORT, compiled=compiled, cache=cache_folder(), cores=cores)
         self.ports = [UdpPort((LOOPBACK, 0)) for _ in range(cores)]
         self.port = self.ports[0]
@@ -57,7 +57,7 @@ class Switch:
         self.sockets[rank].send([Burst(port.address, made.of(np.array(fragments)))])
 
     def received(self, rank: int, count: int) -> list[bytes]:
-        """Datagrams that arrive at a worker, at least so many."""
+        """At least `count` datagrams that arrive at a worker."""
         found: list[bytes] = []
         end = time.monotonic() + WAIT_S
         while len(found) < count and time.monotonic() < end:
@@ -122,7 +122,7 @@ def test_several_cores_make_the_same_sums_as_one(cores: int) -> None:
 
 
 def test_on_several_cores_tables_change_and_the_cpu_port_hears() -> None:
-    """Packets of every core's ports go where the table says; whoever changes it is let in, and all cores see it."""
+    """Packets of all cores' ports follow the table; a thread can change it meanwhile, and all cores see the change."""
     got: list[bytes] = []
     with running(compiled=True, cores=3) as switch:
         switch.install()
@@ -159,7 +159,7 @@ def test_packets_without_a_program_are_counted_and_dropped(compiled: bool) -> No
 
 @pytest.mark.parametrize("compiled", [True, False])
 def test_packets_for_the_cpu_port_reach_their_listeners(compiled: bool) -> None:
-    """The fragments of a job that nobody has admitted go to the route of its address, which is the CPU port's here."""
+    """Fragments of a job that is not admitted follow the route of their address, here to the CPU port."""
     got: list[bytes] = []
     with running(compiled=compiled) as switch:
         switch.install()

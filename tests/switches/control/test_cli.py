@@ -25,7 +25,7 @@ MEMBERS = (
 
 
 def command(*words: str) -> int:
-    """These two commands alone, without what turns errors into exit statuses."""
+    """Runs these two commands alone, so that errors stay exceptions."""
     parser = argparse.ArgumentParser()
     subparsers = parser.add_subparsers(required=True)
     deploy.add(subparsers)
@@ -36,7 +36,7 @@ def command(*words: str) -> int:
 
 @pytest.fixture
 def run(switch: Switch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command against the switch; returns what it prints."""
+    """Runs a command against the switch. Returns: its output."""
     where = ("--grpc", switch.address, "--device-id", str(switch.device_id), "--timeout", str(START_S))
 
     def typed(*words: str) -> str:
@@ -150,7 +150,7 @@ def test_jobs_that_are_not_there(run: Run, switch: Switch, capsys: pytest.Captur
         (("job", "list", "--timeout", "0.1"), SaAtpError, "no P4Runtime server answers at 127.0.0.1:"),
     ],
 )
-def test_what_goes_wrong_before_a_switch_is_asked(words: tuple[str, ...], error: type[Any], message: str) -> None:
+def test_errors_before_a_switch_is_contacted(words: tuple[str, ...], error: type[Any], message: str) -> None:
     with pytest.raises(error, match=message):
         command(*words, *(() if words[0] == "deploy" else ("--grpc", f"127.0.0.1:{free_port()}")))
 

@@ -1,4 +1,4 @@
-"""The client against both targets: the same calls, and the same outcomes but where this file says otherwise."""
+"""The client with both targets: the same calls have the same outcomes, except where this file says otherwise."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -53,7 +53,7 @@ FILTER = TableEntry(
 
 @pytest.fixture
 def client(switch: Switch, program_files: Files) -> Iterator[P4RuntimeClient]:
-    """The primary client of a switch that has just been given router.p4."""
+    """The primary client of a switch to which router.p4 has just been pushed."""
     with P4RuntimeClient(switch.address, switch.device_id, timeout_s=START_S) as connected:
         connected.push_pipeline(*program_files["router"], cookie=1 << 63)
         yield connected
@@ -222,7 +222,7 @@ def test_a_larger_election_id_takes_over_until_it_leaves(client: P4RuntimeClient
 
 
 def test_packets_to_and_from_the_program(switch: Switch, program_files: Files) -> None:
-    """A packet-out to the CPU port comes back as a packet-in, its first bytes taken for the header."""
+    """A packet-out to the CPU port comes back as a packet-in, whose header is the packet's first bytes."""
     with P4RuntimeClient(switch.address, switch.device_id, timeout_s=START_S) as client:
         client.push_pipeline(*program_files["punt"])
         client.packet_out(bytes.fromhex("9600 88b5") + bytes(range(20)), egress_port=255)
@@ -244,7 +244,7 @@ def test_another_device_id(switch: Switch, program_files: Files) -> None:
 
 
 def test_no_pipeline_yet(switch: Switch) -> None:
-    """BMv2 takes any device id and has no pipeline for it; the embedded target knows its own only."""
+    """BMv2 accepts any device id, and has no pipeline for it; the embedded target accepts only its own."""
     expected = NoPipeline if switch.kind == "bmv2" else WrongDevice
     with P4RuntimeClient(switch.address, 10, read_only=True, timeout_s=START_S) as client:
         for call in (client.get_pipeline, lambda: client.schema, lambda: client.read(TableEntry())):
@@ -255,7 +255,7 @@ def test_no_pipeline_yet(switch: Switch) -> None:
 # --- without a switch -------------------------------------------------------------------------------------------------
 
 
-def test_nobody_answers() -> None:
+def test_no_server_answers() -> None:
     address = f"127.0.0.1:{free_port()}"
     with pytest.raises(Unreachable, match=rf"no P4Runtime server answers at {address} \(waited 0.2 s\)"):
         P4RuntimeClient(address, timeout_s=0.2).open()

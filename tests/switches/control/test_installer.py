@@ -1,4 +1,4 @@
-"""How the parameter server's decisions about jobs come to the switches, and how these are looked after meanwhile."""
+"""Installing the parameter server's jobs on switches, and checking the switches meanwhile."""
 
 import threading
 import time
@@ -45,7 +45,7 @@ def admission(number: int, epoch: int = 1, slot_base: int = 0) -> Admit:
 
 @dataclass
 class Outcomes:
-    """What an installer tells of jobs."""
+    """The installer's reports about jobs."""
 
     told: list[tuple[int, str]] = field(default_factory=list)
     changed: threading.Condition = field(default_factory=threading.Condition)
@@ -72,7 +72,7 @@ def outcomes() -> Outcomes:
 
 
 class Held(Keeper):
-    """A switch that does not answer until it is let; what it is asked is written down."""
+    """A switch that does not answer until the test allows it, and records its requests."""
 
     def __init__(self, problem: Exception | None = None) -> None:
         super().__init__(SwitchPlace(grpc="nowhere", attachment=ATTACHMENT), artefacts.program())
@@ -109,8 +109,8 @@ def test_after_a_problem_the_next_job_is_served(problem: Exception, outcomes: Ou
     assert outcomes.told[1] == (2, "admitted")
 
 
-def test_what_is_over_is_not_installed_and_the_rest_is_at_once(outcomes: Outcomes) -> None:
-    """While a switch is busy: jobs whose ranks have gone, one of them come back, and those that wait."""
+def test_finished_jobs_are_not_installed_and_waiting_ones_are_at_once(outcomes: Outcomes) -> None:
+    """Events while a switch is busy: finished jobs, one of them restarted, and jobs that wait."""
     keeper = Held()
     installer = outcomes.installer(keeper)
     installer.submit(admission(1))
@@ -129,7 +129,7 @@ def test_what_is_over_is_not_installed_and_the_rest_is_at_once(outcomes: Outcome
 
 
 def test_a_switch_that_does_not_answer_keeps_no_other_waiting(outcomes: Outcomes) -> None:
-    """A job is there when all switches know it; each of them hears of it at once."""
+    """A job is installed when all switches have it; each gets it at once."""
     slow, quick = Held(), Held()
     quick.may_go_on.set()
     installer = outcomes.installer(slow, quick)
@@ -167,7 +167,7 @@ def installed_at(address: str) -> set[int]:
 
 
 def test_a_job_that_cannot_start_does_not_keep_a_switch_from_being_put_back(outcomes: Outcomes) -> None:
-    """Its ranks ask five times a second, so there is always something else to do."""
+    """Its ranks ask five times a second, so the queue is never empty."""
     with P4RuntimeServer(Device(clock=lambda: 0, compiled=False), "127.0.0.1:0") as first:
         address, keeper = first.address, keeper_of(first.address)
         keeper.bring_up()
@@ -228,7 +228,7 @@ def test_many_jobs_are_read_for_once_and_written_at_once(switch: P4RuntimeServer
 
 
 class Full(LocalWriter):
-    """A switch that has no room for the addresses of one job."""
+    """A switch without room for the addresses of one job."""
 
     def __init__(self, number: int) -> None:
         super().__init__(Pipeline(load(artefacts.program().json_path), compiled=False))

@@ -210,7 +210,7 @@ def test_routes(writer: Writer) -> None:
         routes.add(writer, "10.0.0.1/24", 1)
 
 
-def test_what_is_refused_has_the_same_exception_everywhere(writer: Writer) -> None:
+def test_a_refusal_is_the_same_exception_on_every_target(writer: Writer) -> None:
     with pytest.raises(UpdateRefusedError) as caught:
         routes.add(writer, "10.0.0.1", 512)
     assert caught.value.refused[0].code in ("OUT_OF_RANGE", "INVALID_ARGUMENT")
@@ -261,7 +261,7 @@ def test_slots_that_the_switch_does_not_have(local: tuple[LocalWriter, Pipeline]
         jobs.free_slots(writer, 8192)
 
 
-def test_what_was_changed_behind_a_jobs_back_is_a_problem(local: tuple[LocalWriter, Pipeline]) -> None:
+def test_foreign_changes_of_a_jobs_entries_are_problems(local: tuple[LocalWriter, Pipeline]) -> None:
     writer, _ = local
     jobs.install(writer, FLAT)
     stranger = TableEntry(
@@ -346,7 +346,7 @@ def udp_checksum(frame: bytes) -> int:
 
 
 def test_a_mark_leaves_no_wrong_checksum(local: tuple[LocalWriter, Pipeline]) -> None:
-    """What is bridged has its host's checksum, and the receiving kernel drops what does not fit it, without a word."""
+    """A bridged packet keeps its host's checksum, and the receiver's kernel silently drops packets with a wrong one."""
     writer, pipeline = local
     routes.add(writer, SERVER.ip, 9)
     packet = bytearray(contribution(0, kind=spec.Kind.CONTROL))

@@ -1,4 +1,4 @@
-"""One program on several cores at the same time: what comes out is what one core would have made."""
+"""A program on several cores at the same time: the output is that of one core."""
 
 import threading
 from collections.abc import Callable
@@ -84,7 +84,7 @@ def _adds(function: Callable[..., None], threads: int) -> None:
 
 @cache
 def adding() -> Callable[..., None]:
-    """Adds 1 to cells, in two steps, holding the block of each; blocks in the order of the list, or backwards."""
+    """Adds 1 to cells, in two steps, with each cell's block locked; blocks in the order of the list, or backwards."""
     import numba
 
     give_way = numba.types.ExternalFunction("sched_yield", numba.int32())
@@ -108,7 +108,7 @@ def adding() -> Callable[..., None]:
     return add
 
 
-def test_who_holds_a_block_is_alone_there_and_nobody_waits_in_a_circle() -> None:
+def test_block_locks_exclude_and_do_not_deadlock() -> None:
     cells, holds = np.zeros(512, np.int64), block_locks.new_locks()
     order = np.arange(0, 512, 16)
     threads, times = 4, 300

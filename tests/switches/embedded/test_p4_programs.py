@@ -1,4 +1,4 @@
-"""The small programs of tests/p4, each with its packet test, on each target: what they are about stands at their top."""
+"""The small programs of tests/p4, each with its packet test, on each target; a comment at their top says their purpose."""
 
 from pathlib import Path
 

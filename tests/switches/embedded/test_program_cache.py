@@ -1,4 +1,4 @@
-"""What was worked out of a program is the same when it comes from the cache."""
+"""A program and its translation are the same from the cache as newly made."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from sa_atp.switches.embedded.translate import translate
 CONFIG = artefacts.program(64).device_config()
 
 
-def test_what_is_kept_is_what_was_made(tmp_path: Path) -> None:
+def test_a_cached_program_equals_the_loaded_one(tmp_path: Path) -> None:
     made, first = program_cache.loaded(CONFIG, tmp_path)
     again, second = program_cache.loaded(CONFIG, tmp_path)
     assert len(list(tmp_path.iterdir())) == 1

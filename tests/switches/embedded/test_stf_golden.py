@@ -75,7 +75,7 @@ CLOCKS_US = {
 @pytest.mark.parametrize("clock", CLOCKS_US)
 @pytest.mark.parametrize("vector", ["aggregate", "collisions", "evictions", "lapses", "resends"])
 def test_embedded_target_at_several_clocks(vector: str, clock: str, pipeline: Pipeline) -> None:
-    """With most clocks they change over within the vector."""
+    """With most of these start times, the clock wraps within the vector."""
     target = EmbeddedTarget(pipeline, CLOCKS_US[clock])
     passes(FOLDER / f"{vector}.stf", target, ProgramNames.from_file(artefacts.program().json_path))
 
@@ -90,7 +90,7 @@ def test_bmv2(file: Path) -> None:
 
 
 def test_the_plain_form_of_the_program_agrees() -> None:
-    """What a debugger steps through is what runs."""
+    """Plain Python, as for a debugger, passes the same vectors."""
     program = artefacts.program().json_path
     passes(
         FOLDER / "saturation.stf",
@@ -100,7 +100,7 @@ def test_the_plain_form_of_the_program_agrees() -> None:
 
 
 def test_a_wrong_vector_does_not_pass(pipeline: Pipeline) -> None:
-    """Every lane, address and flag is looked at: a change of any expected digit is found."""
+    """Every lane, address and flag is compared: a change of any expected digit fails."""
     text = (FOLDER / "saturation.stf").read_text()
     names = ProgramNames.from_file(artefacts.program().json_path)
     line = next(i for i, line in enumerate(text.splitlines()) if line.startswith("expect"))

@@ -1,4 +1,4 @@
-"""STF text: what each statement becomes, and what is said about a line that is none."""
+"""STF text: parsing each statement, and messages about wrong lines."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a test's names and values mean in a compiled program."""
+"""Resolving a test's names and values in a compiled program."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`sa-atp stf` as a user runs it, and what a test may ask of a target."""
+"""`sa-atp stf` as a user runs it, and each statement on a target."""
 
 import json
 import os
@@ -91,7 +91,7 @@ def test_a_failure_shows_both_packets(tmp_path: Path, target: list[str]) -> None
         ("check_counter arrived($A) packets == 1", "no entry has this label"),
     ],
 )
-def test_what_cannot_be_carried_out_is_an_error_with_file_and_line(
+def test_impossible_statements_are_errors_with_file_and_line(
     tmp_path: Path, target: list[str], line: str, message: str
 ) -> None:
     test = tmp_path / "bad.stf"
@@ -213,7 +213,7 @@ def test_refusals_name_the_line(router: Pipeline, lines: list[str], message: str
 
 @pytest.mark.parametrize(("port", "octets"), [(0, 0), (1, 1), (127, 127), (128, 128), (510, 9000)])
 def test_packet_messages_are_protobuf(port: int, octets: int) -> None:
-    """Against protobuf itself, with a message of the same fields."""
+    """Compared with protobuf itself, with a message of the same fields."""
     packet = bytes(i % 256 for i in range(octets))
     from google.protobuf import descriptor_pb2, descriptor_pool
 

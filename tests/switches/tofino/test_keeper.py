@@ -1,4 +1,4 @@
-"""What `sa-atp ps` does with a Tofino: its own program, jobs with own copies of results, and a look now and then."""
+"""Keeping a Tofino supplied, as `sa-atp ps` does: its program, jobs with its own copies of results, and checks."""
 
 from sa_atp.protocol.packets.contributions import ContributionMap
 from sa_atp.protocol.server.server_events import Admit

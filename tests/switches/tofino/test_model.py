@@ -79,8 +79,8 @@ def test_a_job_has_the_sums_of_the_embedded_target(model: str, tmp_path: Path) -
     assert records[0] == records[1]
 
 
-def test_what_cannot_be_run_on_the_model_is_refused(tmp_path: Path) -> None:
-    """Whether it is there or not."""
+def test_plans_that_the_model_cannot_run_are_refused(tmp_path: Path) -> None:
+    """Whether the model is installed or not."""
     test = tmp_path / "empty.stf"
     test.write_text("")
     other = artefacts.tofino_folder("tofino2")

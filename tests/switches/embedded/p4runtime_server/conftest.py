@@ -1,4 +1,4 @@
-"""An embedded target with a P4Runtime server, and clients of it."""
+"""An embedded target with a P4Runtime server, and its clients."""
 
 from collections.abc import Iterator
 from pathlib import Path

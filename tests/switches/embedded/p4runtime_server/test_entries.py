@@ -1,4 +1,4 @@
-"""Writing and reading entries: what comes back, what is refused, and in which bytes."""
+"""Writing and reading entries: results, refusals, and encodings."""
 
 from typing import Any
 
@@ -165,7 +165,7 @@ def test_default_actions(client: P4RuntimeClient) -> None:
     ],
     ids=lambda value: str(value) if not isinstance(value, int | str) else None,
 )  # fmt: skip
-def test_what_is_refused_and_why(client: P4RuntimeClient, kind: int, entity: Any, code: str, reason: str) -> None:
+def test_refusals_and_their_reasons(client: P4RuntimeClient, kind: int, entity: Any, code: str, reason: str) -> None:
     client.insert(ROUTE)
     before = client.read(TableEntry(), MulticastGroup())
     found, said = refusal(client, UpdateKind(kind), entity)
@@ -266,7 +266,7 @@ def test_a_field_that_matches_everything_must_be_left_out(
         ("extern_entry", "extern entries are not supported"),
     ],
 )
-def test_what_is_not_implemented_says_so_by_name(client: P4RuntimeClient, stub: Any, entity: str, reason: str) -> None:
+def test_unimplemented_entities_are_named(client: P4RuntimeClient, stub: Any, entity: str, reason: str) -> None:
     assert bare_write(stub, lambda e: getattr(e, entity).SetInParent()) == (12, reason)
     request = p4runtime_pb2.ReadRequest(device_id=DEVICE_ID)
     getattr(request.entities.add(), entity).SetInParent()

@@ -16,7 +16,7 @@ from sa_atp.switches.p4runtime.messages import p4runtime_pb2
 from .conftest import DEVICE_ID, FILTER, ROUTE, program
 
 
-def test_it_speaks_the_version_of_bmv2(bare: P4RuntimeClient) -> None:
+def test_the_api_version_is_that_of_bmv2(bare: P4RuntimeClient) -> None:
     assert bare.api_version() == "1.3.0"
 
 

@@ -118,7 +118,7 @@ def test_registers_are_read_and_written(client: P4RuntimeClient, device: Device)
 
 
 def test_constant_entries_are_told_without_the_bits_that_do_not_count(bare: P4RuntimeClient) -> None:
-    """The specification wants these bits to be zero in what is read, too. (section 9.1.1)"""
+    """The specification requires these bits to be zero in answers, too. (section 9.1.1)"""
     bare.push_pipeline(*program("entries"))
     found = [e for e in bare.read(TableEntry(table="masks")) if isinstance(e, TableEntry)]
     assert [(e.match, e.params) for e in sorted(found, key=lambda e: -e.priority)] == [
