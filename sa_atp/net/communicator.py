@@ -215,7 +215,9 @@ class Communicator(Asking):
         of their own, and may wait for other sums.
         """
         if self.membership.seats:
-            raise UserError("a job with seats sums what some of its ranks have: use begin, take_seat and contribute")
+            raise UserError(
+                "a job with seats sums contributions of some of its ranks only: use begin, take_seat and contribute"
+            )
         values, write_back = _flat_float32(array)
         if not values.size:
             nothing: Future[Any] = Future()
