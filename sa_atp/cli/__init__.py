@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 EXIT_BAD_RESULT, EXIT_BAD_INPUT, EXIT_MISSING_PART = 1, 2, 3
-EXIT_INTERRUPTED, EXIT_NOBODY_READS = 130, 141
+EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 130, 141
 
 
 def build_parser() -> "argparse.ArgumentParser":
@@ -45,12 +45,12 @@ def main(arguments: "Sequence[str] | None" = None) -> int:
             status = _run(arguments)
     except KeyboardInterrupt:
         status = _say("interrupted", EXIT_INTERRUPTED)
-    except SystemExit as end:  # argparse has said what there is to say
+    except SystemExit as end:  # argparse has printed its message
         status, usage = EXIT_BAD_INPUT, end
     except Exception:
         if not pressed:
             raise
-        status = _say("interrupted", EXIT_INTERRUPTED)  # NumPy makes an ImportError of it
+        status = _say("interrupted", EXIT_INTERRUPTED)  # Ctrl-C while NumPy is imported becomes an ImportError
     from sa_atp.basics.terminal import flush_streams
 
     failure = flush_streams()
@@ -81,19 +81,19 @@ def _run(arguments: "Sequence[str] | None") -> int:
             return _cannot_write(error)
         short = shortage(error)
         if short is None:
-            raise  # a bug: whoever opens a file or a socket says what is wrong with it
+            raise  # a bug: code that opens a file or a socket raises a UserError for what a user can mend
         return _say(short, EXIT_BAD_RESULT)
 
 
 def _cannot_write(error: OSError) -> int:
     if isinstance(error, BrokenPipeError):
-        return EXIT_NOBODY_READS  # whoever read our output has seen enough
+        return EXIT_BROKEN_PIPE  # the reader of our output has closed it
     return _say(f"cannot write {error.filename or 'to standard output'}: {error.strerror}", EXIT_BAD_RESULT)
 
 
 def _say(message: object, status: int) -> int:
     import contextlib
 
-    with contextlib.suppress(OSError):  # nobody listens there either
+    with contextlib.suppress(OSError):  # standard error may be closed, too
         print(f"sa-atp: {message}", file=sys.stderr)
     return status

@@ -1,4 +1,4 @@
-"""`sa-atp bench`: what a part of the project reaches on this machine, beside a peer's; and what help is worth."""
+"""`sa-atp bench`: benchmarks on this machine, some beside a peer (Gloo, BMv2), and others in virtual time."""
 
 import argparse
 import importlib
@@ -7,12 +7,9 @@ from typing import Any
 # name: (module with `add_arguments` and `run`, what it measures)
 BENCHMARKS = {
     "allreduce": ("sa_atp.lab.bench.allreduce", "goodput and CPU cost of one all-reduce"),
-    "help": ("sa_atp.lab.bench.help", "what help is worth, setting by setting, in virtual time"),
-    "loss": (
-        "sa_atp.lab.bench.loss",
-        "what is left of an all-reduce's goodput where packets are lost, in virtual time",
-    ),
-    "packet": ("sa_atp.lab.bench.packet", "where the time of one packet goes, station by station"),
+    "help": ("sa_atp.lab.bench.help", "iteration time with and without help, setting by setting, in virtual time"),
+    "loss": ("sa_atp.lab.bench.loss", "goodput of an all-reduce under packet loss, in virtual time"),
+    "packet": ("sa_atp.lab.bench.packet", "the time that one packet takes at each station of its way"),
     "scale": ("sa_atp.lab.bench.scale", "iteration time over 4 to 1,024 workers, in virtual time"),
     "switch": ("sa_atp.lab.bench.switch.switch", "packets per second of the P4 program"),
 }
@@ -30,13 +27,13 @@ def add(subparsers: Any) -> None:
 
 
 class _LazyParser(argparse.ArgumentParser):
-    """Imports its benchmark when it is asked for: other commands start without."""
+    """A parser that imports its benchmark only when the user calls it, so that other commands start faster."""
 
     def __init__(self, *, module: str, **options: Any) -> None:
         super().__init__(**options)
         self._module: str | None = module
 
-    def _fill(self) -> None:
+    def _add_arguments(self) -> None:
         if self._module is not None:
             benchmark = importlib.import_module(self._module)
             self._module = None
@@ -44,5 +41,5 @@ class _LazyParser(argparse.ArgumentParser):
             self.set_defaults(run=benchmark.run)
 
     def parse_known_args(self, *arguments: Any, **options: Any) -> Any:
-        self._fill()
+        self._add_arguments()
         return super().parse_known_args(*arguments, **options)

@@ -33,10 +33,10 @@ def add(subparsers: Any) -> None:
         "--program",
         type=Path,
         metavar="DIR",
-        help="another compiled program: its JSON and P4Info; tofino: what p4c-tofino wrote, and the P4Info",
+        help="folder of another compiled program: its JSON and P4Info; tofino: p4c-tofino's output and the P4Info",
     )
     parser.add_argument("--contributions", type=int, metavar="N",
-                        help="bits of the build's bitmap at least (default: 64, all that there is for tofino)")  # fmt: skip
+                        help="least number of bits in the build's bitmap (default: 64; tofino has no other)")  # fmt: skip
     parser.add_argument(
         "--route",
         action="append",
@@ -50,7 +50,7 @@ def add(subparsers: Any) -> None:
 
 
 def add_connection(parser: argparse.ArgumentParser) -> None:
-    """Options that say which switch, for every command that talks to one."""
+    """Adds the options that say which switch a command talks to."""
     parser.add_argument(
         "--grpc",
         default="127.0.0.1:9559",
@@ -63,15 +63,15 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=1,
         metavar="N",
-        help="of all controllers, the one with the largest may write (default: 1)",
+        help="the controller with the largest id may write (default: 1)",
     )
     parser.add_argument(
         "--timeout", type=float, default=5.0, metavar="SECONDS", help="longest wait for an answer (default: 5)"
     )
 
 
-def connect(options: argparse.Namespace, *, read_only: bool = False) -> "P4RuntimeClient":
-    """A client by the options of `add_connection`; not connected yet. Raises: UserError."""
+def make_client(options: argparse.Namespace, *, read_only: bool = False) -> "P4RuntimeClient":
+    """Makes a client from the options of `add_connection`; it is not connected yet. Raises: UserError."""
     import socket
 
     from sa_atp.switches.control.client import P4RuntimeClient
@@ -96,14 +96,16 @@ def run(options: argparse.Namespace) -> int:
     if options.target == "tofino":
         if options.contributions not in (None, CONTRIBUTION_BITS):
             raise UserError(f"--contributions {options.contributions}: Tofino's programs have {CONTRIBUTION_BITS}")
-        return deploy_tofino.run(options, connect(options), [_route(text) for text in options.route])
+        return deploy_tofino.run(options, make_client(options), [_route(text) for text in options.route])
     deploy_tofino.refuse_options(options)
     from sa_atp.switches import artefacts
     from sa_atp.switches.control import routes
 
     lanes = 64 if options.lanes is None else options.lanes
     if options.program is not None and options.contributions is not None:
-        raise UserError("--contributions chooses a build of the project's: --program names another")
+        raise UserError(
+            "--contributions chooses one of the project's builds, --program another program: drop one of them"
+        )
     needed = CONTRIBUTION_BITS if options.contributions is None else options.contributions
     program = (
         artefacts.from_folder(options.program)
@@ -111,7 +113,7 @@ def run(options: argparse.Namespace) -> int:
         else artefacts.program(lanes, artefacts.wide_enough(lanes, needed))
     )
     wanted_routes = [_route(text) for text in options.route]
-    with connect(options) as client:
+    with make_client(options) as client:
         client.push_pipeline(program.p4info(), program.device_config(), cookie=program.cookie)
         _verify(client, program)
         for prefix, port in wanted_routes:
@@ -151,7 +153,7 @@ def _verify(client: "P4RuntimeClient", program: "CompiledProgram") -> None:
 
 
 def _route(text: str) -> tuple[str, int]:
-    """Raises: UserError: before anything is pushed."""
+    """Parses PREFIX=PORT. Raises: UserError."""
     from sa_atp.switches.control import routes
 
     prefix, separator, port = text.partition("=")

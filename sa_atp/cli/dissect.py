@@ -26,12 +26,12 @@ def add(subparsers: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from sa_atp.basics.errors import UserError
-    from sa_atp.net.captures.dissect import Counts, read
+    from sa_atp.net.captures.dissect import CaptureCounts, read
     from sa_atp.protocol.packets.spec import JOBS
 
     if options.job is not None and not 0 <= options.job < JOBS:
         raise UserError(f"--job {options.job}: expected 0 to {JOBS - 1}")
-    counts = Counts()
+    counts = CaptureCounts()
     origin_s: float | None = 0.0 if options.absolute else None
     for found in read(options.file, counts):
         if origin_s is None:

@@ -21,7 +21,7 @@ def add(subparsers: Any) -> None:
         help="say what would run here, or why a job is stuck",
         description="Tries what the project needs of this machine: packages, programs, the kernel, the compiled P4 "
         "programs. Exit status 3: something that the demo needs is missing. With --server, asks a parameter server about "
-        "its jobs, and says who is waited for. Exit status 1: a job is stuck.",
+        "its jobs, and names the ranks that each waits for. Exit status 1: a job is stuck.",
     )
     parser.add_argument("--server", metavar="udp://HOST:PORT", help="diagnose the jobs of this parameter server")
     parser.add_argument("--job", metavar="NAME", help="only this job")
@@ -133,5 +133,5 @@ def _report_jobs(jobs: "list[JobStatus]", *, as_json: bool) -> int:
         print(f"{named}: {job.state.value}, {plural(job.world_size, 'rank')}")
         for line in diagnosis.members:
             print(f"  {line}")
-        print(f"  {'STUCK' if diagnosis.stuck else 'well' if not job.failure else 'failed'}: {diagnosis.verdict}")
+        print(f"  {'STUCK' if diagnosis.stuck else 'ok' if not job.failure else 'failed'}: {diagnosis.verdict}")
     return int(stuck)

@@ -1,4 +1,4 @@
-"""`sa-atp job`: admits aggregation jobs to a switch, and shows and removes those that are there."""
+"""`sa-atp job`: admits, shows and removes aggregation jobs on a switch."""
 
 import argparse
 import dataclasses
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sa_atp.basics.errors import UserError
 from sa_atp.basics.words import plural
-from sa_atp.cli.deploy import add_connection, connect
+from sa_atp.cli.deploy import add_connection, make_client
 
 if TYPE_CHECKING:
     from sa_atp.switches.control.job_reading import InstalledJob
@@ -26,7 +26,7 @@ def add(subparsers: Any) -> None:
     lister = commands.add_parser("list", help="list the jobs of a switch")
     show = commands.add_parser("show", help="show one job, with what the switch has counted for it")
     show.add_argument("job", type=int)
-    remove = commands.add_parser("remove", help="make a switch forget a job")
+    remove = commands.add_parser("remove", help="remove a job from a switch")
     remove.add_argument("job", type=int)
     for command, run in ((lister, run_list), (show, run_show), (remove, run_remove)):
         add_connection(command)
@@ -53,7 +53,9 @@ def _add_add(commands: Any) -> None:
         "--level", choices=("root", "leaf"), default="root", help="where complete sums go (default: root)"
     )
     parser.add_argument("--epoch", type=int, default=0, help="incarnation of the job (default: 0)")
-    parser.add_argument("--fan-in", metavar="MASK", help="bits that make a sum complete (default: one a member's rank)")
+    parser.add_argument(
+        "--fan-in", metavar="MASK", help="bits that make a sum complete (default: the bit of each member's rank)"
+    )
     parser.add_argument(
         "--slots",
         default="1024",
@@ -62,7 +64,11 @@ def _add_add(commands: Any) -> None:
     )
     parser.add_argument("--group", type=int, help="its multicast group (default: the job's number)")
     parser.add_argument(
-        "--ttl-ms", type=float, default=100.0, metavar="MS", help="an incomplete sum may be idle so long (default: 100)"
+        "--ttl-ms",
+        type=float,
+        default=100.0,
+        metavar="MS",
+        help="how long an incomplete sum may be idle (default: 100)",
     )
     parser.add_argument(
         "--loop-port", type=int, metavar="PORT", help="of a Tofino: its recirculation port (68; Tofino 2: 6)"
@@ -84,7 +90,7 @@ def run_add(options: argparse.Namespace) -> int:
         raise UserError("job add: expected --file SPEC.json, or a job number with --member and --ps")
     else:
         spec = _spec(options)
-    with connect(options) as client:
+    with make_client(options) as client:
         if not options.file and ":" not in options.slots:
             spec = dataclasses.replace(spec, slot_base=_base(client, spec))
         written = jobs.install(client, spec)
@@ -98,7 +104,7 @@ def run_add(options: argparse.Namespace) -> int:
 def run_list(options: argparse.Namespace) -> int:
     from sa_atp.switches.control import jobs
 
-    with connect(options, read_only=True) as client:
+    with make_client(options, read_only=True) as client:
         installed = jobs.read_jobs(client)
     if options.json:
         print(json.dumps({"jobs": [_as_json(each) for each in installed]}))
@@ -113,7 +119,7 @@ def run_list(options: argparse.Namespace) -> int:
 def run_show(options: argparse.Namespace) -> int:
     from sa_atp.switches.control import jobs
 
-    with connect(options, read_only=True) as client:
+    with make_client(options, read_only=True) as client:
         (installed,) = _find(jobs.read_jobs(client), options.job)
         counted = jobs.counters(client, options.job)
     if options.json:
@@ -136,7 +142,7 @@ def run_show(options: argparse.Namespace) -> int:
 def run_remove(options: argparse.Namespace) -> int:
     from sa_atp.switches.control import jobs
 
-    with connect(options) as client:
+    with make_client(options) as client:
         _find(jobs.read_jobs(client), options.job)
         written = jobs.remove(client, options.job)
     if options.json:
@@ -178,7 +184,7 @@ def _line(installed: "InstalledJob") -> str:
 
 
 def _base(writer: "Writer", spec: "JobSpec") -> int:
-    """Where a job's slots begin when the user does not say: where they are, or else at the first that are free."""
+    """The first slot of a job if the user does not say: its present one, or else that of the first free range."""
     from sa_atp.switches.control import jobs
 
     for each in jobs.read_jobs(writer):
@@ -196,7 +202,7 @@ def _spec(options: argparse.Namespace) -> "JobSpec":
     if options.fan_in is None:
         fan_in = sum({1 << m.rank for m in members if m.rank < wire.CONTRIBUTION_BITS})
         if not fan_in:
-            raise UserError(f"--fan-in: expected, where no member has a rank below {wire.CONTRIBUTION_BITS}")
+            raise UserError(f"--fan-in: required where no member has a rank below {wire.CONTRIBUTION_BITS}")
     else:
         fan_in = _integer(options.fan_in, "--fan-in", "a set of bits such as 0xf")
     base, separator, count = options.slots.rpartition(":")
@@ -251,7 +257,7 @@ def _integer(text: str, option: str, expected: str) -> int:
     try:
         return int(text, 0)
     except ValueError:
-        raise UserError(f"{option}: {text!r} is no number: expected {expected}") from None
+        raise UserError(f"{option}: {text!r} is not a number: expected {expected}") from None
 
 
 def _read_json(path: str) -> Any:
@@ -262,5 +268,5 @@ def _read_json(path: str) -> Any:
     except UnicodeDecodeError:
         raise UserError(f"{path}: not text in {sys.stdin.encoding}") from None
     found = parse_json(text, path)
-    # what `show --json` prints has the spec inside
+    # `show --json` prints the spec inside an object
     return found["spec"] if isinstance(found, dict) and isinstance(found.get("spec"), dict) else found

@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
     from sa_atp.basics.terminal import say
     from sa_atp.lab.parameters.service import ParameterService
     from sa_atp.net.communicator import parse_address
-    from sa_atp.net.settling import settle
+    from sa_atp.net.garbage_collection import freeze_loaded_objects
 
     host, port = parse_address(options.listen, lowest_port=0)
     service = ParameterService(f"{host}:{port}")
@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     service.start()
-    settle()
+    freeze_loaded_objects()
     say(f"sa-atp params: workers connect to {host}:{service.address[1]}")
     print(json.dumps({"ready": True, "address": list(service.address)}), flush=True)
     stop.wait()

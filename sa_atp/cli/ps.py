@@ -27,28 +27,28 @@ def add(subparsers: Any) -> None:
     )
     parser.add_argument("--listen", default=f"0.0.0.0:{UDP_PORT}", metavar="HOST:PORT",
                         help="UDP address that workers connect to (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--grpc", metavar="HOST:PORT", help="P4Runtime address of the switch; without, none aggregates")
+    parser.add_argument("--grpc", metavar="HOST:PORT", help="P4Runtime address of the switch (default: no switch)")
     parser.add_argument("--device-id", type=int, default=0, metavar="N")
     parser.add_argument("--switch-address", metavar="HOST:PORT",
                         help="UDP port of the switch that workers send to; "
                         "default: the switch lies on the way to the parameter server")  # fmt: skip
     lanes_option.add(
-        parser, "the links: as many as the switches run, or, where one runs nothing yet, as its own interface carries"
+        parser, "the switches' programs, or, where a switch has none, the MTU of the interface with --listen's address"
     )
     parser.add_argument("--contributions", type=int, metavar="N",
-                        help="bits of its bitmap, ranks times micro-batches at least (default: as many as the switches run "
-                        f"have, or {CONTRIBUTION_BITS})")  # fmt: skip
-    parser.add_argument("--slots", type=int, default=1024, help="slots that jobs may use (default: 1024)")
-    parser.add_argument("--slots-per-job", type=int, default=1024, help="quota of a job (default: 1024)")
+                        help="least number of bits in the contribution bitmap: ranks times micro-batches (default: as in "
+                        f"the switches' programs, or {CONTRIBUTION_BITS})")  # fmt: skip
+    parser.add_argument("--slots", type=int, default=1024, help="slots that all jobs together may use (default: 1024)")
+    parser.add_argument("--slots-per-job", type=int, default=1024, help="slots that one job may use (default: 1024)")
     parser.add_argument("--port", type=int, default=1, metavar="N",
-                        help="switch port of hosts that --host-port does not name (default: 1)")  # fmt: skip
+                        help="switch port of all hosts without a --host-port (default: 1)")  # fmt: skip
     parser.add_argument("--host-port", action="append", default=[], metavar="IP=PORT",
                         help="switch port of a host; may be repeated")  # fmt: skip
     parser.add_argument("--switches", type=Path, metavar="FILE.json",
                         help="several switches that aggregate in levels, instead of --grpc: where each is, and which "
                         "hosts are behind which of its ports")  # fmt: skip
     parser.add_argument("--levels", type=int, choices=(1, 2),
-                        help="switches that aggregate on the way from a worker "
+                        help="how many switches aggregate between a worker and the parameter server "
                         "(default: as --switches says, else 1)")  # fmt: skip
     parser.add_argument("--dead-after", type=float, default=10.0, metavar="SECONDS",
                         help="silence after which a worker counts as lost (default: 10)")  # fmt: skip
@@ -66,12 +66,12 @@ def run(options: argparse.Namespace) -> int:
     places = _places(options)
     carried = mtu.of_address(listen[0])
     if options.lanes is None:
-        lanes, contributions = fabric.build_of(places, carried, options.contributions)
+        lanes, contributions = fabric.choose_build(places, carried, options.contributions)
     else:
         lanes = options.lanes
         wanted = CONTRIBUTION_BITS if options.contributions is None else options.contributions
         contributions = artefacts.wide_enough(lanes, wanted)
-    if listen[0] != mtu.ANY:  # else ranks may be behind any interface: whose way is too narrow is refused when it joins
+    if listen[0] != mtu.ANY:  # else ranks may be behind any interface: each path is checked when its rank joins
         check_fits(lanes, carried, f"the interface with address {listen[0]}", contributions)
     settings = ServerSettings(
         lanes=lanes,
@@ -79,12 +79,12 @@ def run(options: argparse.Namespace) -> int:
         switch_address=parse_address(options.switch_address) if options.switch_address else None,
         aggregates=bool(places),
         levels=options.levels or fabric.levels(places),
-        slots=slots("--slots", options.slots),
-        slots_per_job=slots("--slots-per-job", options.slots_per_job),
-        dead_after_us=int(seconds("--dead-after", options.dead_after) * 1e6),
+        slots=checked_slots("--slots", options.slots),
+        slots_per_job=checked_slots("--slots-per-job", options.slots_per_job),
+        dead_after_us=int(checked_seconds("--dead-after", options.dead_after) * 1e6),
     )
+    from sa_atp.net.garbage_collection import freeze_loaded_objects
     from sa_atp.net.parameter_server.server import ServerProcess
-    from sa_atp.net.settling import settle
 
     say("loading kernels (compiled the first time)")
     process = ServerProcess(settings, listen, random_bits=random.SystemRandom().getrandbits)
@@ -94,7 +94,7 @@ def run(options: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: process.stop())
     say(f"{lanes} lanes; workers connect to udp://{process.address[0]}:{process.address[1]}")
-    settle()
+    freeze_loaded_objects()
     print(json.dumps({"ready": True, "address": list(process.address), "lanes": lanes}), flush=True)
     process.run()
     return 0
@@ -105,16 +105,16 @@ def say(text: str) -> None:
 
 
 def _places(options: argparse.Namespace) -> "list[SwitchPlace]":
-    """The switches that aggregate; none if a job is summed by the parameter server alone. Raises: UserError."""
+    """The switches that aggregate; none if the parameter server sums alone. Raises: UserError."""
     from sa_atp.switches.control import fabric
 
     if options.switches is not None:
         if options.grpc is not None or options.host_port:
-            raise UserError("--switches FILE says where the switches and hosts are: leave out --grpc and --host-port")
+            raise UserError("--switches FILE says where switches and hosts are: drop --grpc and --host-port")
         return fabric.load_places(options.switches)
     if options.grpc is None:
         if options.host_port:
-            raise UserError("--host-port is about a switch: say with --grpc where it is")
+            raise UserError("--host-port needs --grpc, the address of the switch")
         return []
     if not 0 <= options.port < 511:
         raise UserError(f"--port {options.port}: expected 0 to 510")
@@ -123,22 +123,22 @@ def _places(options: argparse.Namespace) -> "list[SwitchPlace]":
     return [fabric.SwitchPlace(grpc=options.grpc, device_id=options.device_id, attachment=attachment, routes=ports)]
 
 
-def slots(name: str, value: int) -> int:
-    """Raises: UserError: a switch cannot have so many."""
+def checked_slots(name: str, value: int) -> int:
+    """Returns: the value of the option. Raises: UserError: a switch cannot have that number of slots."""
     if not 1 <= value <= SLOTS or value & (value - 1):
         raise UserError(f"{name} {value}: expected a power of two, at most {SLOTS}")
     return value
 
 
-def seconds(name: str, value: float) -> float:
-    """Raises: UserError: no time that could be waited."""
+def checked_seconds(name: str, value: float) -> float:
+    """Returns: the value of the option. Raises: UserError: it is no length of time."""
     if not 0 < value < 1e9:
         raise UserError(f"{name} {value:g}: expected a positive number of seconds")
     return value
 
 
 def parse_host_port(text: str) -> tuple[str, int]:
-    """IP=PORT. Raises: UserError."""
+    """Parses IP=PORT. Raises: UserError."""
     ip, equals, port = text.partition("=")
     if not equals or not port.isdecimal() or not 0 <= int(port) < 511 or not _is_ip(ip):
         raise UserError(f"--host-port {text}: expected IP=PORT, for example 10.0.0.1=3, with a port from 0 to 510")

@@ -1,4 +1,4 @@
-"""`sa-atp reproduce`: the headlines of the papers, and what is found of them here."""
+"""`sa-atp reproduce`: the papers' headline results beside ours."""
 
 import argparse
 import json
@@ -12,21 +12,21 @@ from sa_atp.basics.words import plural
 def add(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "reproduce",
-        help="the papers' headlines beside ours, on one page",
-        description="Runs plans for each headline in virtual time, and writes one page: the paper's figure, ours, in which "
-        "settings, and the spread over seeds. Exit status 1: a sum was wrong.",
+        help="the papers' headline results beside ours, on one page",
+        description="Runs plans for each headline result in virtual time, and writes one page: the paper's number, ours, "
+        "the settings, and the spread over seeds. Exit status 1: a sum was wrong.",
     )
     parser.add_argument("--only", metavar="NAME", help="one headline: sa-atp, falcon, boa or trio-ml (default: all)")
     parser.add_argument("--out", type=Path, default=Path("runs/reproduce"), metavar="DIR",
                         help="folder for the page (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at a time (default: %(default)s)")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs in parallel (default: %(default)s)")
     parser.add_argument("--scheduler", metavar="ADDRESS",
                         help="Dask scheduler whose workers run them, for example tcp://HOST:8786")  # fmt: skip
     parser.add_argument("--seed", type=int, default=1, metavar="S",
-                        help="of tuning; the next ones are those that count (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="seeds that count (default: %(default)s)")
+                        help="seed that tunes learning rates; results use the next (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="seeds of results (default: %(default)s)")
     parser.add_argument("--steps", type=int, metavar="N",
-                        help="steps of each run (default: as its setting has them)")  # fmt: skip
+                        help="steps of each run (default: those of its setting)")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the numbers as one JSON object")
     parser.set_defaults(run=run)
 

@@ -36,7 +36,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--replace", action="store_true",
                         help="replace a finished run of another plan in the folder (default: refuse to)")  # fmt: skip
     parser.add_argument("--jobs", type=int, default=1, metavar="N",
-                        help="policies, repetitions, points that run at a time, in virtual time (default: 1)")  # fmt: skip
+                        help="runs in virtual time (of a policy, repetition, point) in parallel (default: 1)")  # fmt: skip
     parser.add_argument("--scheduler", metavar="ADDRESS",
                         help="Dask scheduler whose workers run these, for example tcp://HOST:8786")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the summary as one JSON object")
@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     runner.check(plan, str(path))
     with run_folder.claimed(folder, run_folder.bytes_needed(plan)):
         if not options.replace:
-            report.finished(folder, plan)  # one of another plan stays
+            report.finished(folder, plan)  # raises if it is a run of another plan
         with TerminalProgress() as progress:
             if beside:
                 result = run_side_by_side(options, plan, path, folder, progress)
@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
 def run_side_by_side(
     options: argparse.Namespace, plan: "Plan", path: Path, folder: Path, progress: "Progress"
 ) -> "RunResult":
-    """Runs the policies and repetitions of a plan."""
+    """Runs the policies and repetitions of a plan in parallel."""
     from sa_atp.basics.folders import make_folder
     from sa_atp.cli.parts import side_by_side
 
@@ -137,7 +137,7 @@ def run_sweep(options: argparse.Namespace, plan: "Plan", path: Path, folder: Pat
 
 
 def print_paths(folder: Path, written: list[Path]) -> None:
-    """Where to look."""
+    """Prints where the report, figures and data are."""
     if not written:
         return
     page = next((path for path in written if path.name == "report.html"), None)

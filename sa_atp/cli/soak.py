@@ -1,4 +1,4 @@
-"""`sa-atp soak`: many small worlds in virtual time, in which everything goes wrong that may, and no sum."""
+"""`sa-atp soak`: runs the protocol in many small simulated worlds with random faults, and checks what it promises."""
 
 import argparse
 import json
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from sa_atp.lab.soak.run import Failure, Result
 
 NEW_LINE = "\n"
-LINES = 10  # that say how far it is, where there is no terminal
+LINES = 10  # of progress in all, where there is no terminal
 
 
 def add(subparsers: Any) -> None:
@@ -25,10 +25,10 @@ def add(subparsers: Any) -> None:
     )
     parser.add_argument("--seeds", type=int, default=100, metavar="N", help="how many worlds (default: %(default)s)")
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="seed of the first (default: %(default)s)")
-    parser.add_argument("--minutes", type=float, metavar="M", help="begin no more worlds after so long")
+    parser.add_argument("--minutes", type=float, metavar="M", help="start no world after this time")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (default: %(default)s)")
-    parser.add_argument("--list", action="store_true", help="say what the worlds are, and run none")
-    parser.add_argument("--no-shrink", action="store_true", help="leave worlds that fail as large as they are")
+    parser.add_argument("--list", action="store_true", help="describe the worlds without running them")
+    parser.add_argument("--no-shrink", action="store_true", help="do not shrink worlds that fail")
     parser.add_argument("--json", action="store_true", help="print what was found as one JSON object")
     parser.set_defaults(run=run)
 
@@ -105,7 +105,7 @@ def _print(result: "Result") -> None:
 def _print_failure(failure: "Failure") -> None:
     print(f"seed {failure.seed} FAILED: {failure.what}: {failure.detail}")
     print(f"  again: {failure.again}")
-    print("  the smallest world that was found to fail so:")
+    print("  the smallest world found that fails in this way:")
     for line in failure.scene:
         print(f"    {line}")
     print(f"  there: {failure.shrunk_detail}")

@@ -10,7 +10,7 @@ from sa_atp.basics.errors import UserError
 from sa_atp.basics.words import plural
 
 if TYPE_CHECKING:
-    from sa_atp.switches.embedded.stf.runner import Result
+    from sa_atp.switches.embedded.stf.runner import StfResult
 
 TARGETS = ("embedded", "bmv2", "tofino-model", "tofino2-model")
 LONGEST_CLOCK_S = 1e8  # three years
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     from sa_atp.switches import artefacts
     from sa_atp.switches.control import tofino
     from sa_atp.switches.embedded.stf import grammar, runner
-    from sa_atp.switches.embedded.stf.names import Names
+    from sa_atp.switches.embedded.stf.names import ProgramNames
 
     if options.plain and options.target != "embedded":
         raise UserError("--plain is about the embedded target: drop it, or choose --target embedded")
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     if not 0 <= clock_s < LONGEST_CLOCK_S:
         raise UserError(f"--clock {clock_s:g}: expected 0 to {LONGEST_CLOCK_S:g} seconds")
     test = grammar.read(options.test)
-    artefacts.tell_age(options.program.parent)
+    artefacts.check_age(options.program.parent)
     if options.target in tofino.MODELS:
         from sa_atp.lab.packet_tests import tofino_stf
 
@@ -56,11 +56,11 @@ def run(options: argparse.Namespace) -> int:
         if program.chip != tofino.MODELS[options.target]:
             raise UserError(f"{options.program}: the program is for {program.chip}, not for {options.target}")
         with tofino_stf.running(program, round(clock_s * 1e9)) as model:
-            result = runner.run(test, Names.from_schema(model.schema), model)
+            result = runner.run(test, ProgramNames.from_schema(model.schema), model)
     elif options.target == "bmv2":
         from sa_atp.lab.packet_tests import bmv2
 
-        names = Names.from_file(options.program)
+        names = ProgramNames.from_file(options.program)
         with bmv2.running(options.program, names) as switch:
             result = runner.run(test, names, switch)
     else:
@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
         from sa_atp.switches.embedded.pipeline import Pipeline
         from sa_atp.switches.embedded.stf.embedded import EmbeddedTarget
 
-        names = Names.from_file(options.program)
+        names = ProgramNames.from_file(options.program)
         pipeline = Pipeline.from_file(options.program, compiled=not options.plain, cache=cache_folder())
         result = runner.run(test, names, EmbeddedTarget(pipeline, round(clock_s * 1e6)))
     if options.json:
@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
     return 0 if result.passed else 1
 
 
-def as_json(result: "Result", target: str) -> dict[str, Any]:
+def as_json(result: "StfResult", target: str) -> dict[str, Any]:
     return {
         "test": result.test,
         "target": target,
@@ -100,7 +100,7 @@ def as_json(result: "Result", target: str) -> dict[str, Any]:
     }
 
 
-def report(result: "Result", target: str, *, to_errors: bool) -> None:
+def report(result: "StfResult", target: str, *, to_errors: bool) -> None:
     out = sys.stderr if to_errors else sys.stdout
     for note in result.notes:
         print(note, file=out)

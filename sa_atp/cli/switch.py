@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sa_atp.net.sockets.ports import Port
 
 
-LANES_WITHOUT_PORTS = 64  # there are no links to choose by
+LANES_WITHOUT_PORTS = 64  # where no link limits them
 
 
 def add(subparsers: Any) -> None:
@@ -33,26 +33,27 @@ def add(subparsers: Any) -> None:
         help="folder with the JSON and the P4Info of a program, or `none` to wait for one over P4Runtime "
         "(default: the aggregation program)",
     )
-    lanes_option.add(parser, "the narrowest of its interfaces, of the aggregation program")
+    lanes_option.add(parser, "the MTU of all its interfaces, for the aggregation program")
     parser.add_argument("--contributions", type=int, default=CONTRIBUTION_BITS, metavar="N",
-                        help="bits of its bitmap, ranks times micro-batches at least (default: %(default)s)")  # fmt: skip
+                        help="least number of bits in the contribution bitmap: ranks times micro-batches "
+                        "(default: %(default)s)")  # fmt: skip
     parser.add_argument("-i", "--interface", action="append", default=[], metavar="PORT@INTERFACE",
                         help="attach an interface to a port (needs CAP_NET_RAW); may be repeated")  # fmt: skip
     parser.add_argument("--udp", action="append", default=[], metavar="PORT=HOST:PORT",
-                        help="let a UDP socket at this address stand for a port; may be repeated")  # fmt: skip
+                        help="make a UDP socket at this address a port; may be repeated")  # fmt: skip
     parser.add_argument("--grpc", default="127.0.0.1:9559", metavar="HOST:PORT",
                         help="where P4Runtime listens (default: %(default)s)")  # fmt: skip
     parser.add_argument("--device-id", type=int, default=0, metavar="N")
     parser.add_argument("--cpu-port", type=int, metavar="N", help="port for packet-in and packet-out")
     parser.add_argument("--cores", type=int, default=1, metavar="N",
-                        help="cores to run the program on, each for some of the ports (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--pcap", type=Path, metavar="DIR", help="write what each port sees to a file")
+                        help="cores that run the program, each for some ports (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--pcap", type=Path, metavar="DIR", help="write the packets of each port to a file")
     parser.add_argument("--impair", action="append", default=[], metavar="PORT:KEY=VALUE[,...]",
-                        help="make the link at a port worse, both ways: delay_us, jitter_us, and loss, duplicate, "
+                        help="impair the link at a port in both directions: delay_us, jitter_us, and loss, duplicate, "
                         "reorder as fractions; may be repeated")  # fmt: skip
     parser.add_argument("--impair-arrivals", action="append", default=[], metavar="PORT:KEY=VALUE[,...]",
                         help="the same for arriving packets only, where the other end is a switch too")  # fmt: skip
-    parser.add_argument("--seed", type=int, default=1, help="of what --impair decides by chance (default: 1)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the impairments (default: 1)")
     parser.add_argument("--plain", action="store_true",
                         help="run the translated program as plain Python, slowly, to step through it")  # fmt: skip
     parser.set_defaults(run=run)
@@ -61,7 +62,7 @@ def add(subparsers: Any) -> None:
 def _own_program(
     options: argparse.Namespace, interfaces: list[tuple[int, str]], sockets: list[tuple[int, Address]]
 ) -> artefacts.CompiledProgram:
-    """Raises: UserError: there is no such build, or a port does not carry its packets."""
+    """The build of the aggregation program. Raises: UserError: none fits, or a port does not carry its packets."""
     from sa_atp.net.sockets import mtu
     from sa_atp.protocol.packets.mtu import MOST_MTU, check_fits, most_lanes
 
@@ -79,7 +80,7 @@ def _own_program(
 
 
 def parse_interface(text: str) -> tuple[int, str]:
-    """PORT@INTERFACE. Raises: UserError."""
+    """Parses PORT@INTERFACE. Raises: UserError."""
     number, at, name = text.partition("@")
     if not at or not number.isdigit() or not name or int(number) > 510:
         raise UserError(f"-i {text}: expected PORT@INTERFACE with a port from 0 to 510, for example 1@eth0")
@@ -87,7 +88,7 @@ def parse_interface(text: str) -> tuple[int, str]:
 
 
 def parse_udp(text: str) -> tuple[int, Address]:
-    """PORT=HOST:PORT. Raises: UserError."""
+    """Parses PORT=HOST:PORT. Raises: UserError."""
     match = re.fullmatch(r"(\d{1,3})=([^:=\s]+):(\d{1,5})", text)
     if match is None or int(match[1]) > 510 or int(match[3]) > 65535:
         raise UserError(f"--udp {text}: expected PORT=HOST:PORT, for example 1=127.0.0.1:21314")
@@ -95,21 +96,18 @@ def parse_udp(text: str) -> tuple[int, Address]:
 
 
 def check_cores(options: argparse.Namespace, ports: int) -> None:
-    """Raises: UserError: there is no work for so many, or they cannot share it."""
+    """Raises: UserError: there are fewer ports than cores, or another option needs a single core."""
     if not 1 <= options.cores <= max(1, ports):
         raise UserError(
-            f"--cores {options.cores}: expected 1 to {max(1, ports)}: each takes what arrives at a port or more, and there "
-            f"{'is 1' if ports == 1 else f'are {ports}'}"
+            f"--cores {options.cores}: expected 1 to {max(1, ports)}: each core needs a port, and the switch has {ports}"
         )
     single = [name for name in ("plain", "pcap", "impair", "impair_arrivals") if getattr(options, name)]
     if options.cores > 1 and single:
-        raise UserError(
-            f"--cores {options.cores}: --{single[0].replace('_', '-')} looks at packets one by one: on 1 core"
-        )
+        raise UserError(f"--cores {options.cores}: --{single[0].replace('_', '-')} works only with --cores 1")
 
 
 def impair(ports: "dict[int, Port]", options: argparse.Namespace) -> None:
-    """Puts bad links before ports. Raises: UserError."""
+    """Replaces ports by impaired ones, as the options say. Raises: UserError."""
     from sa_atp.net.switch_process.impair import ImpairedPort, Impairment
 
     for name, both in (("--impair", True), ("--impair-arrivals", False)):
@@ -129,11 +127,11 @@ def impair(ports: "dict[int, Port]", options: argparse.Namespace) -> None:
 def run(options: argparse.Namespace) -> int:
     from sa_atp.basics.folders import cache_folder, make_folder
     from sa_atp.net.clock import now_us
-    from sa_atp.net.settling import settle
+    from sa_atp.net.garbage_collection import freeze_loaded_objects
     from sa_atp.net.sockets.ports import InterfacePort, Port, UdpPort
     from sa_atp.net.switch_process.process import SwitchLoop
     from sa_atp.switches.embedded.device import Device
-    from sa_atp.switches.embedded.p4runtime.server import P4RuntimeServer
+    from sa_atp.switches.embedded.p4runtime_server.server import P4RuntimeServer
     from sa_atp.switches.p4runtime.rpc import check_address
 
     check_address(options.grpc, lowest_port=0)
@@ -178,12 +176,12 @@ def run(options: argparse.Namespace) -> int:
         say(
             f"P4Runtime on {server.address}; ports {', '.join(f'{n} ({p.describe()})' for n, p in ports.items()) or 'none'}"
         )
-        settle()
-        # for whoever started us: what it needs to know, in one line
+        freeze_loaded_objects()
+        # a line for the parent process
         print(json.dumps({"ready": True, "grpc": server.address, "udp": udp}), flush=True)
         loop.run()
         dropped = [each.total() for each in loop.drops()]
-        arrived, left, lost = loop.counted()
+        arrived, left, lost = loop.packet_counts()
         loop.close()
         say(f"{arrived} packets arrived, {left} left, {lost} were for ports that are not attached")
         if dropped:

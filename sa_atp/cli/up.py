@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from sa_atp.basics import terminal
 from sa_atp.basics.errors import UserError
-from sa_atp.cli.ps import seconds, slots
+from sa_atp.cli.ps import checked_seconds, checked_slots
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, MOST_RANKS, UDP_PORT
 from sa_atp.switches import artefacts, lanes_option
 
@@ -33,21 +33,19 @@ def add(subparsers: Any) -> None:
         epilog="example: sa-atp up --workers 4 -- torchrun --nproc-per-node 4 train.py",
     )
     parser.add_argument("--workers", type=int, metavar="N",
-                        help="ranks of the job (default: programs say so themselves, as torchrun's do)")  # fmt: skip
+                        help="ranks of the job (default: programs say it, as torchrun's do)")  # fmt: skip
     parser.add_argument("--job", default="up", metavar="NAME", help="name of the job (default: %(default)s)")
-    lanes_option.add(
-        parser, "the interface of the address that workers reach, which is loopback unless --listen says other"
-    )
+    lanes_option.add(parser, "the MTU of the interface with the address of --listen")
     parser.add_argument("--contributions", type=int, default=CONTRIBUTION_BITS, metavar="N",
-                        help="ranks times micro-batches that jobs may have (default: %(default)s; the build's own number "
-                        "is the next larger one)")  # fmt: skip
+                        help="least number of bits in the contribution bitmap: ranks times micro-batches "
+                        "(default: %(default)s)")  # fmt: skip
     parser.add_argument("--slots", type=int, default=1024, help="slots of the switch (default: %(default)s)")
     parser.add_argument("--listen", metavar="HOST:PORT",
                         help="address of the parameter server, by which workers reach it; the switch is at the same host; "
                         f"port 0: any free one (default: 127.0.0.1:{UDP_PORT}, and with COMMAND 127.0.0.1:0)")  # fmt: skip
     parser.add_argument("--dead-after", type=float, default=10.0, metavar="SECONDS",
                         help="silence after which a worker counts as lost (default: %(default)g)")  # fmt: skip
-    parser.add_argument("--pcap", type=Path, metavar="DIR", help="write what passes the switch to a file")
+    parser.add_argument("--pcap", type=Path, metavar="DIR", help="write the switch's packets to a file")
     parser.add_argument("--json", action="store_true", help="print the environment as one JSON object")
     parser.add_argument("command_line", nargs="*", metavar="-- COMMAND",
                         help="run this with the environment, and end with its status")  # fmt: skip
@@ -65,8 +63,8 @@ def run(options: argparse.Namespace) -> int:
 
     if options.workers is not None and not 1 <= options.workers <= MOST_RANKS:
         raise UserError(f"--workers {options.workers}: expected 1 to {MOST_RANKS}")
-    slots("--slots", options.slots)
-    seconds("--dead-after", options.dead_after)
+    checked_slots("--slots", options.slots)
+    checked_seconds("--dead-after", options.dead_after)
     if not 1 <= len(options.job) <= 64:
         raise UserError(f"--job {options.job!r}: expected a name of 1 to 64 characters")
     command: list[str] = options.command_line
@@ -74,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
         raise UserError("--json: standard output belongs to the command that was given")
     if command and shutil.which(command[0]) is None:
         raise UserError(f"{command[0]}: no such program on PATH")
-    # a command is told the port, so that several may run at once; who starts programs by hand knows the usual one
+    # a COMMAND learns the port from its environment, so any will do; programs started by hand expect the usual one
     listen = parse_address(options.listen or f"127.0.0.1:{0 if command else UDP_PORT}", lowest_port=0)
     if listen[0] == "0.0.0.0":
         raise UserError(f"--listen {options.listen}: expected the address by which workers reach this machine")
@@ -84,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
         lanes = most_lanes(carried, options.contributions)
     contributions = artefacts.wide_enough(lanes, options.contributions)
     check_fits(lanes, carried, f"the interface with address {listen[0]}", contributions)
-    artefacts.program(lanes, contributions)  # what is to be said of it is said here, and not in the switch's log
+    artefacts.program(lanes, contributions)  # a warning about it is printed here, too
     build = {"lanes": lanes, "contributions": contributions}
     if options.pcap is not None:
         make_folder(options.pcap)
@@ -132,7 +130,7 @@ def _check_free(address: "Address") -> None:
 def _announce(
     environment: dict[str, str], cluster: "LocalCluster", logs: Path, build: Mapping[str, int] | None
 ) -> None:
-    """Args: build: lanes and contributions of the switch, for JSON; None: text, for a shell."""
+    """Prints the environment. Args: build: lanes and contributions of the switch, for JSON; None: text for a shell."""
     if build is not None:
         switch = {"udp": list(cluster.switch_address), "grpc": cluster.grpc, **build}
         print(json.dumps({"environment": environment, "switch": switch, "logs": str(logs)}), flush=True)
@@ -142,7 +140,7 @@ def _announce(
 
 @contextmanager
 def _terminated_like_interrupted() -> Iterator[None]:
-    """SIGTERM ends us as Ctrl-C does: children first."""
+    """SIGTERM ends this process as Ctrl-C does: children first."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -156,7 +154,7 @@ def _terminated_like_interrupted() -> Iterator[None]:
 
 @contextmanager
 def _log_folder() -> Iterator[Path]:
-    """A folder that stays only if something went wrong."""
+    """A folder that is kept only if something went wrong."""
     folder = Path(tempfile.mkdtemp(prefix="sa-atp-up-"))
     try:
         yield folder

@@ -1,4 +1,4 @@
-"""What this machine has, what it lacks, and what would run on it. Every finding comes from a real attempt."""
+"""Finds out what this machine has and lacks, and what would run on it. Every finding comes from a real attempt."""
 
 import os
 from collections.abc import Callable
@@ -33,7 +33,7 @@ def probes() -> dict[str, list[Probe]]:
         "Machine": [*machine.findings()],
         "Project": [
             project.programs,
-            project.fresh,
+            project.artefacts_current,
             project.generated,
             project.cache,
             *(partial(project.compiled, lanes) for lanes in LANE_BUILDS),

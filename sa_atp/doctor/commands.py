@@ -1,4 +1,4 @@
-"""What would run on this machine, and what that needs."""
+"""The commands of the project, what each needs, and which would run here."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -48,11 +48,11 @@ IN_A_CHECKOUT: Mapping[str, tuple[str, ...]] = {
     "scripts/tofino compile": ("p4c-barefoot", "bfas"),
     "docker compose up": ("docker",),
 }
-"""What there is to run where this was not installed from a wheel."""
+"""Commands of a checkout, which a wheel does not have."""
 
 
 def offered() -> Mapping[str, tuple[str, ...]]:
-    """The commands that there are here, and what each needs."""
+    """The commands that this installation has, and what each needs."""
     return NEEDS if needs.checkout() is None else {**IN_A_CHECKOUT, **NEEDS}
 
 
@@ -60,7 +60,7 @@ def offered() -> Mapping[str, tuple[str, ...]]:
 class Command:
     name: str
     missing: tuple[str, ...]
-    """Names of findings; empty: it would run."""
+    """Names of findings; empty if the command would run."""
 
 
 def commands(findings: Iterable[Finding]) -> list[Command]:

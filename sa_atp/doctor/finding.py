@@ -1,4 +1,4 @@
-"""What a probe found."""
+"""The result of a probe."""
 
 import subprocess
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ class Finding:
 
 
 def attempt(command: Sequence[str], timeout_s: float = PROBE_TIMEOUT_S) -> tuple[bool, str]:
-    """Runs a program. Returns: whether it succeeded, and the last line that it said, or what kept it from running."""
+    """Runs a program. Returns: whether it succeeded, and its last line of output, or why it did not run."""
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=timeout_s,

@@ -19,7 +19,7 @@ ROOT = "run it as root"
 
 
 def findings() -> list[Callable[[], Finding]]:
-    """The probes, in the order in which people look for them."""
+    """The probes, in the order of the report."""
     return [kernel, cpus, root, loopback, gso, gro, buffers, packet_sockets, namespaces, veth, htb, netem]
 
 
@@ -51,7 +51,7 @@ def _sockets() -> tuple[socket.socket, socket.socket]:
 
 
 def _segmented(name: str, how: str, *, coalesce: bool) -> Finding:
-    """Sends four datagrams in one call; sees whether they arrive as four, or as one with their size."""
+    """Sends four datagrams in one call, and checks that they arrive as four, or coalesced with their size."""
     sender, receiver = _sockets()
     with sender, receiver:
         try:
@@ -117,13 +117,13 @@ def packet_sockets() -> Finding:
 
 
 def _in_namespace(name: str, how: str, *command: str) -> Finding:
-    """Runs a command in a network namespace of its own, made as everything here makes one."""
+    """Runs a command in a network namespace of its own."""
     if needs.find(command[0]) is None:
         return Finding(name=name, ok=False, detail=f"{command[0]} is not on PATH", how=needs.PROGRAMS[command[0]].how)
     ok, said = attempt(namespace.inside(*command), timeout_s=10.0)
     is_root = os.geteuid() == 0
-    well = "yes" if is_root else "yes, as root of a user namespace"
-    return Finding(name=name, ok=ok, detail=well if ok else said, how=how if is_root else f"{ROOT}; {how}")
+    success = "yes" if is_root else "yes, as root of a user namespace"
+    return Finding(name=name, ok=ok, detail=success if ok else said, how=how if is_root else f"{ROOT}; {how}")
 
 
 def namespaces() -> Finding:

@@ -1,4 +1,4 @@
-"""What belongs to the project: compiled P4 programs, generated files, and the cache of compiled pipelines."""
+"""Probes of the project's own files: compiled P4 programs, generated files, the cache of compiled pipelines."""
 
 import json
 import os
@@ -18,7 +18,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def programs() -> Finding:
-    """The compiled P4 programs: there, and whole."""
+    """Checks that all compiled P4 programs are there and can be read."""
     in_checkout = needs.checkout() is not None
     how = "scripts/compile (it needs p4c), or `git checkout p4src/compiled`" if in_checkout else "install sa_atp again"
     try:
@@ -27,31 +27,31 @@ def programs() -> Finding:
             json.loads(build.device_config())
     except (SaAtpError, OSError, ValueError) as error:
         return Finding(name="p4 programs", ok=False, detail=str(error), how=how)
-    return Finding(name="p4 programs", ok=True, detail=_said(builds))
+    return Finding(name="p4 programs", ok=True, detail=_describe(builds))
 
 
-def _said(builds: Sequence[artefacts.CompiledProgram]) -> str:
+def _describe(builds: Sequence[artefacts.CompiledProgram]) -> str:
     wide = [f"{b.lanes} with {b.contributions} contributions" for b in builds if b.contributions != CONTRIBUTION_BITS]
     plain = [str(b.lanes) for b in builds if b.contributions == CONTRIBUTION_BITS]
     return f"{join([*plain, *wide])} lanes"
 
 
-def fresh() -> Finding | None:
-    """Whether they were made from the sources beside them; None outside a checkout, where there is no compiling."""
+def artefacts_current() -> Finding | None:
+    """Checks that the compiled programs were made from the sources beside them; None outside a checkout."""
     return _check("p4 artefacts", "made from the sources here", "compile", "--check", "--no-rebuild")
 
 
 def generated() -> Finding | None:
-    """Constants in P4 and Python against p4src/wire.toml; None outside a checkout."""
+    """Checks that the constants in P4 and Python are those of p4src/wire.toml; None outside a checkout."""
     return _check("wire constants", "in step with p4src/wire.toml", "generate", "--check")
 
 
-def _check(name: str, well: str, script: str, *options: str) -> Finding | None:
+def _check(name: str, success: str, script: str, *options: str) -> Finding | None:
     path = CHECKOUT / "scripts" / script
     if not path.is_file():
         return None
     ok, said = attempt([sys.executable, str(path), *options])
-    return Finding(name=name, ok=ok, detail=well if ok else said, how=f"scripts/{script}")
+    return Finding(name=name, ok=ok, detail=success if ok else said, how=f"scripts/{script}")
 
 
 def cache() -> Finding:
@@ -65,15 +65,15 @@ def cache() -> Finding:
 
 
 def compiled(lanes: int) -> Finding:
-    """Whether a switch would start at once. Not having compiled yet is no fault: the first start does it."""
+    """Whether the pipeline is in the cache. If not, nothing is wrong: the first switch that starts compiles it."""
     name = f"pipeline, {lanes} lanes"
     how = "the first switch that starts compiles it, which takes about 15 s"
     try:
         from sa_atp.net.switch_process.datapath import code
-        from sa_atp.switches.embedded.cached import is_cached
+        from sa_atp.switches.embedded.cache_status import is_cached
         from sa_atp.switches.embedded.loading import load
 
         found = is_cached(load(artefacts.program(lanes).json_path), cache_folder()) and code.is_cached(cache_folder())
-    except Exception as error:  # whatever a broken installation raises is what we are here to tell
+    except Exception as error:  # a broken installation may raise anything
         return Finding(name=name, ok=False, detail=f"{type(error).__name__}: {error}", how=how)
     return Finding(name=name, ok=found, detail="compiled" if found else "not compiled yet", how=how)

@@ -12,12 +12,12 @@ OLDEST_PYTHON = (3, 11)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Package:
-    """name: of the distribution. code: Python that uses the package and prints its version."""
+    """A distribution's name, and Python code that uses it and prints its version."""
 
     name: str
     code: str
     finding: str = ""
-    """What its finding is called; by default, as the distribution."""
+    """The name of its finding (default: that of the distribution)."""
 
 
 def _version_of(distribution: str) -> str:
@@ -53,8 +53,8 @@ PACKAGES = (
 )
 
 PROGRAMS = tuple(program for program in needs.PROGRAMS.values() if not program.essential)
-CHECKOUT_ONLY = ("p4c-bm2-ss", "p4c-barefoot", "bfas", "shellcheck", "docker")  # what only scripts of a checkout call
-WORDY = ("ifconfig", "iperf3", "shellcheck", "simple_switch_CLI")  # whose last line tells no version
+CHECKOUT_ONLY = ("p4c-bm2-ss", "p4c-barefoot", "bfas", "shellcheck", "docker")  # called only by scripts of a checkout
+WITHOUT_VERSION_LINE = ("ifconfig", "iperf3", "shellcheck", "simple_switch_CLI")  # programs that print no version last
 
 
 def python() -> Finding:
@@ -68,12 +68,12 @@ def python() -> Finding:
 
 
 def programs() -> list[needs.Program]:
-    """Those that something here would call."""
+    """The programs that this installation may call."""
     return [each for each in PROGRAMS if needs.checkout() is not None or each.name not in CHECKOUT_ONLY]
 
 
 def package(wanted: Package) -> Finding:
-    """That it works is what counts; where it does not, versions that do not go together say more than its last words."""
+    """Tries a package. If it fails, versions that do not go together explain it better than its error."""
     ok, said = attempt([sys.executable, "-W", "ignore", "-c", wanted.code])
     odds = None if ok else needs.at_odds(wanted.name)
     said, how = odds or (said, needs.how_to_install(wanted.name))
@@ -85,7 +85,7 @@ def program(wanted: needs.Program) -> Finding:
     if path is None:
         return Finding(name=wanted.name, ok=False, detail=f"not on PATH, for {wanted.use}", how=wanted.how)
     ok, said = attempt([str(path), *wanted.version], timeout_s=20.0) if wanted.version else (True, "")
-    tells = not ok or (wanted.version and wanted.name not in WORDY)
+    tells = not ok or (wanted.version and wanted.name not in WITHOUT_VERSION_LINE)
     return Finding(name=wanted.name, ok=ok, detail=f"{path} ({said})" if tells else str(path), how=wanted.how)
 
 

@@ -1,8 +1,8 @@
-"""The one clock that everything here uses."""
+"""The clock of all processes of the project."""
 
 import time
 
 
 def now_us() -> int:
-    """Microseconds of a clock that never goes back and starts anywhere."""
+    """Monotonic time in microseconds; its origin has no meaning."""
     return time.monotonic_ns() // 1000

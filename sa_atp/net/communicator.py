@@ -1,9 +1,9 @@
-"""What programs use: `sa_atp.connect(...)`, sums of arrays, and the calls that helping needs.
+"""The interface for programs: `sa_atp.connect(...)`, sums of arrays, and the calls that helping needs.
 
     with sa_atp.connect("udp://127.0.0.1:21313", job="demo", rank=0, world_size=4) as comm:
         comm.all_reduce(gradient)
 
-A thread of its own runs the connection, so sums travel while the program computes.
+A thread runs the connection, so sums travel while the program computes.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from sa_atp.net.helping import Helping
 from sa_atp.net.loop.compiled import connection_kernels, socket_kernels
 from sa_atp.net.loop.driver import Driver
 from sa_atp.net.loop.steady_loop import SteadyLoop
-from sa_atp.net.promise import Callbacks, Promise, then_at_once
+from sa_atp.net.promise import Callbacks, Promise, add_inline_callback
 from sa_atp.net.session import Asking, Session, Sum
 from sa_atp.net.sockets import mtu
 from sa_atp.net.sockets.udp import UdpSocket, segments
@@ -45,12 +45,12 @@ from sa_atp.protocol.rank.worker import Worker
 
 T = TypeVar("T")
 AT_ONCE = 17  # segmented sends of one burst: a window of 1024 fragments
-MARGIN_S = 1.0  # in which the connection's thread says that a time is up
-LOOK_TIMEOUT_S = 5.0  # a turn of the connection's thread takes milliseconds
+MARGIN_S = 1.0  # for the connection's thread to report a timeout before this one gives up waiting for it
+LOOK_TIMEOUT_S = 5.0  # for a turn of the connection's thread, which takes milliseconds
 
 
 class Tensor(Protocol):
-    """The little that is used of a torch.Tensor, so that torch is only imported by those who have it."""
+    """The part of torch.Tensor that is used here, so that nothing imports torch."""
 
     def detach(self) -> Any: ...
     def copy_(self, other: Any) -> Any: ...
@@ -72,23 +72,23 @@ def connect(
     agree: Mapping[str, Value] | None = None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> "Communicator":
-    """Joins a job, and waits until all its ranks have.
+    """Joins a job, and waits until all its ranks have joined.
 
     Args:
         server: address of the parameter server, "udp://HOST[:PORT]".
-        job: the job's name; ranks of one job find each other by it.
+        job: the job's name, the same on all its ranks.
         micro_batches: contributions of each rank to a sum. More than one lets others do a part of its work.
         help: how leaders may help stragglers: "none", "clone" or "steal"; the same on every rank.
         seats: how many ranks are in a sum, the first that ask for a seat (`take_seat`); 0: all are. The same on every rank.
         timeout_s: how long to wait for the server and the other ranks.
         answer_timeout_s: how long to wait for the server alone, where that is less.
-        operation_timeout_s: a sum without progress for so long fails.
-        server_timeout_s: a server that is silent for so long counts as lost.
-        agree: what all ranks must state alike, by name, as `{"learning rate": 0.1}`: at most 24 names of text, numbers,
-            True, False or None. A rank that states something else, or does not state it, is refused, with both values.
-        cancelled: asked twice a second while ranks are missing; True ends the wait.
+        operation_timeout_s: how long a sum may make no progress before it fails.
+        server_timeout_s: how long the server may be silent before it counts as lost.
+        agree: settings that must be the same on all ranks, by name, as `{"learning rate": 0.1}`: at most 24 names of text,
+            numbers, True, False or None. A rank with another value, or none, is refused with a message that has both.
+        cancelled: called twice a second while ranks are missing; True ends the wait.
 
-    Raises: UserError: bad arguments; TransportError: nobody answers, or ranks are missing (it names them).
+    Raises: UserError: bad arguments; TransportError: the server does not answer, or ranks are missing (it names them).
     """
     address = parse_address(server)
     try:
@@ -104,9 +104,9 @@ def connect(
         server_timeout_us=_microseconds("server_timeout_s", server_timeout_s),
     )
     answer_timeout_us = None if answer_timeout_s is None else _microseconds("answer_timeout_s", answer_timeout_s)
-    kernels = connection_kernels()  # before anybody counts on hearing from us
+    kernels = connection_kernels()  # compiled before the server expects this rank to answer
     socket = UdpSocket()
-    socket.use(socket_kernels())
+    socket.use_kernels(socket_kernels())
     joining = Joining(
         request,
         address,
@@ -120,20 +120,20 @@ def connect(
     driver = Driver(joining, socket)
     while not joining.finished and not cancelled():
         driver.turn(0.5)
-        if (too_long := mtu.exceeded(socket)) is not None:  # what is stated in `agree` makes the question longer
+        if (too_long := mtu.take_exceeded(socket)) is not None:  # `agree` makes the request longer
             to, needed, carried = too_long
             driver.close()
             raise RefusedError(narrow_path(f"rank {rank}", needed, "{}:{}".format(*to), carried))
     if joining.membership is None:
         driver.close()
         raise joining.error or TransportError(f"job {job!r}: joining was cancelled")
-    carried = mtu.of_path(joining.membership.data_address)  # which may be another way than that to the server
+    carried = mtu.of_path(joining.membership.data_address)  # which may be another path than that to the server
     needed = needed_mtu(joining.membership.lanes, joining.membership.contribution_bits)
     if needed > carried:
         Communicator(
             joining.membership, driver, limits, kernels
-        ).close()  # the others need not wait until we count as lost
-        where = "the way to the switch at {}:{}".format(*joining.membership.data_address)
+        ).close()  # so that the others need not wait until this rank counts as lost
+        where = "the path to the switch at {}:{}".format(*joining.membership.data_address)
         raise RefusedError(
             f"{where} carries {carried} bytes, and packets of {joining.membership.lanes} lanes are "
             f"{needed} bytes long: raise the MTU of the interface, or use fewer lanes"
@@ -142,7 +142,7 @@ def connect(
 
 
 def parse_address(text: str, *, lowest_port: int = 1) -> Address:
-    """The IPv4 address and port of "udp://HOST[:PORT]". Raises: UserError."""
+    """Parses "udp://HOST[:PORT]". Returns: IPv4 address and port. Raises: UserError."""
     import socket
 
     match = re.fullmatch(r"(?:udp://)?([^:/\s]+)(?::(\d{1,5}))?", text)
@@ -171,7 +171,7 @@ class Communicator(Asking):
         self._session.revoked = self.helping.on_revoked
         self._driver = driver
         self._closed = False
-        self._closing = threading.Lock()  # taken by whoever closes it, and never given back
+        self._closing = threading.Lock()  # the first call of close takes it, and keeps it
         self._process = os.getpid()
         self._callbacks = Callbacks(driver.is_here)
         driver.connection = self._worker
@@ -187,17 +187,17 @@ class Communicator(Asking):
 
         Args:
             array: np.ndarray of float32 or float16, or a dense CPU torch.Tensor of float32, float16 or bfloat16; any shape.
-                One without values is its sum, at once.
+                An empty one returns at once.
             key: names the tensor from call to call, which saves a round trip where its magnitude changes slowly.
             scale: the sum is multiplied by this; 1 / world_size gives the mean.
 
-        The connection's work is done in this thread meanwhile: what interrupts it, such as Ctrl-C, may end the connection.
+        The calling thread runs the connection meanwhile: an interrupt, such as Ctrl-C, may end the connection.
 
         Raises: TransportError: what failed, naming the ranks that are missing; UserError: an array that cannot be sent.
         """
         if self._driver.is_here():
             raise TransportError("a signal's handler cannot wait for a sum in the middle of another one")
-        # who waits does the work meanwhile: no thread has to wake another one
+        # this thread runs the connection while it waits, so no thread has to wake another one
         borrowed = not self.is_of_another_process and self._driver.borrow()
         try:
             future = self.all_reduce_async(array, key=key, scale=scale)
@@ -209,13 +209,15 @@ class Communicator(Asking):
         future.result()
 
     def all_reduce_async(self, array: Any, *, key: object | None = None, scale: float = 1.0) -> "Future[Any]":
-        """The same, in the background: the future's result is the array. It must not be touched before.
+        """Like `all_reduce`, in the background. The array must not be touched until the future is done.
 
-        Returns at once: what goes wrong later is the future's exception. Callbacks of the future run in threads of their
-        own, and may wait for other sums.
+        Returns: a future, whose result is the array, and whose exception is what went wrong. Its callbacks run in threads
+        of their own, and may wait for other sums.
         """
         if self.membership.seats:
-            raise UserError("a job with seats sums what some of its ranks have: use begin, take_seat and contribute")
+            raise UserError(
+                "a job with seats sums contributions of some of its ranks only: use begin, take_seat and contribute"
+            )
         values, write_back = _flat_float32(array)
         if not values.size:
             nothing: Future[Any] = Future()
@@ -234,11 +236,11 @@ class Communicator(Asking):
             else:
                 done.set_result(array)
 
-        then_at_once(sum_.future, finish)
+        add_inline_callback(sum_.future, finish)
         return done
 
     def begin(self, values: int, *, key: object | None = None, out: Values | None = None, scale: float = 1.0) -> Sum:
-        """Starts a sum without contributing yet; its future gives float32[values], or a TransportError.
+        """Starts a sum without contributing yet; its future's result is float32[values], its exception a TransportError.
 
         Args:
             out: where the values go when the sum is done; may be one of the contributions. Default: a new array.
@@ -259,18 +261,18 @@ class Communicator(Asking):
 
         Args:
             parts: float32[values] for each contribution, lowest bit first, rounded one by one, or one array for all of
-                them. They must stay as they are until the sum is done.
+                them. They must not change until the sum is done.
             bits: which contributions they are, see `membership.bits_of` and `membership.bit`.
-            on_behalf: some of them belong to other ranks.
+            on_behalf: whether some of them belong to other ranks.
 
-        Raises: UserError: bits and arrays that do not fit the job, the sum, or one another.
+        Raises: UserError: bits and arrays do not fit the job, the sum, or one another.
         """
         parts = tuple(parts)
-        bits = self._session.checked(sum_, parts, bits, on_behalf=on_behalf)
+        bits = self._session.check_contribution(sum_, parts, bits, on_behalf=on_behalf)
         self._call(lambda: self._session.contribute(sum_, parts, bits, now_us(), on_behalf=on_behalf))
 
     def limit_operations(self, operation_timeout_s: float) -> None:
-        """From now on a sum without progress for so long fails; also one that is under way. Raises: UserError."""
+        """Changes how long a sum may make no progress before it fails, also for sums under way. Raises: UserError."""
         timeout_us = _microseconds("operation_timeout_s", operation_timeout_s)
         self._call(lambda: self._worker.limit_operations(timeout_us))
 
@@ -281,7 +283,7 @@ class Communicator(Asking):
     # --- help ---------------------------------------------------------------------------------------------------------
 
     def ask(self, question: Request, understand: Callable[[Reply | None], T]) -> "Future[T]":
-        """See Asking.ask. Raises: UserError: a question that cannot be asked."""
+        """See `Asking.ask`. Raises: UserError: a program may not ask this."""
         self._session.check_question(question)
         future: Promise[T] = Promise(self._callbacks)
         self._call(lambda: self._session.ask(question, understand, future, now_us()))
@@ -298,10 +300,7 @@ class Communicator(Asking):
         return self._look(self._worker.describe)
 
     def _look(self, at: Callable[[], T]) -> T:
-        """What there is to see between two turns of the connection's thread, when nothing changes.
-
-        Where that thread does not run any more, or in this process, nothing changes either.
-        """
+        """Calls `at` between two turns of the connection's thread, or here if that thread does not run in this process."""
         if self.is_of_another_process or self._driver.is_here():
             return at()
         seen: Future[T] = Future()
@@ -320,24 +319,24 @@ class Communicator(Asking):
 
     @property
     def is_of_another_process(self) -> bool:
-        """Whether this process was forked from the one that made the connection: threads do not come along."""
+        """Whether this process was forked from the one that made the connection: a fork has no threads."""
         return self._process != os.getpid()
 
     @property
     def error(self) -> TransportError | None:
-        """What ended the connection, if something has."""
+        """The error that ended the connection, if any."""
         return self._worker.error  # which changes once, at once
 
     def close(self) -> None:
         """Leaves the job. Sums that are still under way fail.
 
-        Waits until every other rank has the sums that this one has, or leaves as well: one of them may have missed a
-        result, and need it from here. Usually that is a round trip; `operation_timeout_s` at most.
+        Waits until every other rank has the sums that this one has, or leaves as well: another rank may have missed a
+        result and need it from here. This usually takes a round trip, and at most `operation_timeout_s`.
         """
         if self.is_of_another_process or not self._closing.acquire(blocking=False):
             return
         self._closed = True
-        if self._driver.is_here():  # a signal's handler, in the middle of a sum: nobody would do what it waited for
+        if self._driver.is_here():  # a signal's handler in the middle of a sum: waiting here would wait for itself
             self._driver.stop_soon()
             return
         try:
@@ -351,14 +350,14 @@ class Communicator(Asking):
             self._callbacks.close()
 
     def abort(self) -> None:
-        """Ends the connection at once: sums under way fail. The others hear that this rank has left, and nothing else."""
+        """Ends the connection at once: sums under way fail, and the other ranks are told that this one has left."""
         if self.is_of_another_process or not self._closing.acquire(blocking=False):
             return
         self._closed = True
 
         def leave() -> None:
             if self._worker.error is None:
-                self._worker.leave(now_us())  # which is sent in this turn, the last
+                self._worker.leave(now_us())  # sent in this turn, the last one
             self._driver.stop_soon()
 
         self._driver.call(leave)
@@ -384,21 +383,21 @@ class Communicator(Asking):
         self._driver.call(action)
 
     def _serve(self) -> None:
-        """After each turn."""
-        too_long = mtu.exceeded(self._driver.socket)
+        """Called after each turn of the connection's thread."""
+        too_long = mtu.take_exceeded(self._driver.socket)
         if too_long is not None and self._worker.error is None:
             self._worker.path_narrowed(*too_long, now_us())
         self._session.serve()
 
     def _end(self) -> None:
-        """The connection's thread ends: nothing that waits for it may wait for ever."""
+        """Called when the connection's thread ends: completes everything that waits for it."""
         reason = "the connection was closed" if self._closed else "the connection's thread has failed"
         self._worker.fail(TransportError(reason))
         self._session.fail(self._worker.error or TransportError(reason))
 
 
 def _flat_float32(array: Any) -> tuple[Values, Callable[[Values], None]]:
-    """An array as flat float32, without a copy where it is that already, and what writes the sum back into it.
+    """An array as flat float32, copied only where needed, and a function that writes the sum into the array.
 
     Raises: UserError.
     """
@@ -413,7 +412,7 @@ def _flat_float32(array: Any) -> tuple[Values, Callable[[Values], None]]:
 
         def write_array(values: Values) -> None:
             if not np.may_share_memory(values, array):
-                with np.errstate(over="ignore"):  # float16 has its own infinity
+                with np.errstate(over="ignore"):  # a sum too large for float16 becomes infinite
                     array[...] = values.reshape(array.shape)
 
         return flat, write_array
@@ -439,7 +438,7 @@ def _flat_float32(array: Any) -> tuple[Values, Callable[[Values], None]]:
 
 
 def _check_places(strides: Sequence[int], shape: Sequence[int]) -> None:
-    """Raises: UserError: values share memory, as those of an expanded tensor do, so that it cannot hold a sum."""
+    """Raises: UserError: elements share memory, as in an expanded tensor, so the array cannot hold a sum."""
     if 0 not in shape and any(step == 0 and size > 1 for step, size in zip(strides, shape, strict=True)):
         raise UserError(
             f"an array of shape {tuple(shape)} whose values share memory cannot be replaced by its sum: copy it first"

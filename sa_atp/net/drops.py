@@ -1,4 +1,4 @@
-"""What a switch drops, and why: said once when it begins, and with its number when the switch ends."""
+"""Packets that a switch drops, by cause: it warns when it drops the first, and reports the number when it ends."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,30 +10,31 @@ from sa_atp.switches.embedded.pipeline import ROW_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Drops:
-    """Packets of one kind.
+    """Dropped packets of one cause.
 
-    where: a port, or "" for the switch. mend: what can be done about it; "": it happens on every network, and is said only
-    at the end.
+    where: a port, or "" for the switch. remedy: what the user can do; "" for drops that every network has, which are only
+    reported at the end.
     """
 
     where: str
     count: int
-    what: str
-    mend: str = ""
+    description: str
+    remedy: str = ""
 
     def warning(self) -> str:
-        return f"{self.where + ': ' if self.where else ''}dropping {self.what}: {self.mend}"
+        return f"{self.where + ': ' if self.where else ''}dropping {self.description}: {self.remedy}"
 
     def total(self) -> str:
-        return f"{self.count} {self.what}{' at ' + self.where if self.where else ''}"
+        return f"{self.count} {self.description}{' at ' + self.where if self.where else ''}"
 
 
 def of_ports(ports: Mapping[int, Port]) -> Iterator[Drops]:
+    """Drops at ports."""
     for number, port in ports.items():
         where = f"port {number} ({port.describe()})"
         inner = port.port if isinstance(port, ImpairedPort) else port
         if isinstance(port, ImpairedPort):
-            yield Drops(where, port.lost, "packets lost on the impaired link, as was asked for")
+            yield Drops(where, port.lost, "packets lost on the impaired link, as requested")
         if isinstance(inner, InterfacePort):
             yield Drops(
                 where,
@@ -53,15 +54,19 @@ def of_ports(ports: Mapping[int, Port]) -> Iterator[Drops]:
             yield Drops(
                 where,
                 inner.not_datagrams,
-                "packets of the program that are no UDP datagrams, which this port cannot carry",
+                "packets of the program that are not UDP datagrams, which this port cannot carry",
                 "attach the port to an interface (-i) where it is to carry other traffic",
             )
             yield Drops(where, inner.refused, "datagrams that the socket did not take")
 
 
 def of_switch(*, without_program: int, punts: int, packet_ins: int) -> Iterator[Drops]:
-    """Args: without_program: packets that came before there was one; punts: for the CPU port, which Python did not take in
-    time; packet_ins: which no controller took in time.
+    """Drops of the switch itself.
+
+    Args:
+    without_program: packets that came before a program was pushed.
+    punts: packets for the CPU port that Python did not take in time.
+    packet_ins: packets that no controller took in time.
     """
     yield Drops(
         "", without_program, "packets that came before a program was pushed", "push one, as `sa-atp deploy` does"

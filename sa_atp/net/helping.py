@@ -1,7 +1,7 @@
-"""A rank's side of help: what it holds of its own shard, what it tells the parameter server, and what it is told.
+"""A rank's side of help: its claim on its own shard, and what it and the parameter server tell each other.
 
-Two threads meet here: that in which a rank computes, which begins its micro-batches, and that of its connection, which
-gives up what is revoked. No call blocks. (protocol section 10.2)
+Two threads call this: the one that computes begins micro-batches, and the connection's gives up revoked ones. No call
+blocks. (protocol section 10.2)
 """
 
 import math
@@ -20,10 +20,10 @@ from sa_atp.protocol.packets.help_messages import AboutHelp, Claim, Granted, Idl
 
 T = TypeVar("T")
 Ask = Callable[[Request, Callable[[Reply | None], Any]], "Future[Any]"]
-STEPS_KEPT = 4  # whose shards are remembered: leaders may be ahead of a straggler whose work they do
-SLOWER = 1.5  # times as long as in the step before: that nobody can know who is not told
-RECENT = 3  # micro-batches of which the mean is told: on a busy host one takes long, and the next one less for it
-MARGIN = 1.25  # a claim leaves so many round trips before what is held runs out
+STEPS_KEPT = 4  # steps whose shards are kept: leaders may be ahead of a straggler whose work they do
+SLOWER = 1.5  # a rank whose micro-batches take this many times as long as in the last step tells the server at once
+RECENT = 3  # micro-batches in the reported mean: on a busy host one takes longer, and the next one less
+MARGIN = 1.25  # round trips before the held micro-batches run out, at which the next claim is sent
 
 
 class OwnShard:
@@ -34,19 +34,22 @@ class OwnShard:
         self._helping = helping
         self._lock = helping.lock
         self._share = Share(helping.micro_batches, limit)
-        self._newest = 0  # the number of the newest claim: only its answer counts
-        self._asked = False  # whether that one is not answered yet
-        # whether the parameter server knows what we hold, and how slow we are
+        self._newest = 0  # number of the newest claim: answers to older ones are ignored
+        self._asked = False  # whether the newest claim is unanswered
+        # whether the parameter server knows what this rank holds, and how slow it is
         self._told = limit >= helping.micro_batches and not helping.was_cut_off
-        self._was_slower = False  # whether we have said so in this step
-        self._since_us: int | None = None  # when the last one that was begun was begun; None: it is done
+        self._was_slower = False  # whether this rank has reported in this step that it is slower
+        self._since_us: int | None = None  # when the current micro-batch was begun; None: it is done
         self._waiting: Future[None] | None = None
 
     def take(self) -> int | None:
-        """Begins the next micro-batch; None: it is not ours, or not yet. Asks for more before there is none left."""
+        """Begins the next micro-batch, and claims more before none is left.
+
+        Returns: its number; None if the rank may not compute another one, or not yet.
+        """
         with self._lock:
             if self._told and self._helping.is_slower and not self._was_slower:
-                # nobody knows it yet: others may be about to do what we would begin
+                # the server does not know it yet, and may be about to give the next micro-batches to others
                 self._was_slower, self._told = True, False
                 self._share.give_back(self._reserve())
             found = self._share.take()
@@ -59,15 +62,18 @@ class OwnShard:
         self._send(claim)
         return found
 
-    def done(self) -> None:
-        """The micro-batch that was begun last is computed."""
+    def finish_micro_batch(self) -> None:
+        """Notes that the current micro-batch is computed."""
         with self._lock:
             self._since_us = None
 
-    def more(self) -> "Future[None] | None":
-        """A future that is done when there may be another one to take; None: there will be none."""
+    def request_more(self) -> "Future[None] | None":
+        """Claims more micro-batches, if none is left to take.
+
+        Returns: a future that is done when `take` may have another one; None if there will be none in this step.
+        """
         with self._lock:
-            # what we have given back is lost unless the parameter server knows of it: so its answer is waited for
+            # micro-batches that were given back would be lost if the server did not know of it, so its answer is awaited
             if self._share.left == 0 and not self._wants_more and (self._share.is_whole or not self._asked):
                 return None
             found = self._waiting = Future()
@@ -79,25 +85,26 @@ class OwnShard:
 
     @property
     def left_us(self) -> int:
-        """For how long it will be at what it holds and has not begun."""
+        """The time that the held micro-batches which have not been begun will take."""
         return self._share.left * self._helping.micro_batch_us
 
     def revoke(self, held: int) -> None:
-        """The parameter server wants to know how far we are, and to have what we need not hold.
+        """Gives back the micro-batches that this rank need not hold, and reports its progress with a new claim.
 
-        Args: held: what it thinks that we hold. It asked so before it had heard our newest claim, if that says less.
+        Args: held: how many the server believes that this rank holds. If this rank has claimed fewer, the server had not
+            received the newest claim yet, which is then the answer.
         """
         with self._lock:
             if self._asked and self._share.limit < held:
                 return
-            # where nothing has been begun nobody knows when that will be, unless only the sum of the step before is awaited
+            # before the first micro-batch, its begin is unknown, unless this rank only waits for the last step's sum
             keeps = self._share.begun or self._helping.waits_for_sum_before(self.step)
             self._share.give_back(self._reserve() if keeps else 0)
             claim = self._claim()
         self._send(claim)
 
     def _reserve(self) -> int:
-        """How many it needs to have something to do until an answer can be there."""
+        """How many micro-batches this rank needs to stay busy until an answer can arrive."""
         at_it_us = 0 if self._since_us is None else self._helping.now_us() - self._since_us
         each_us = max(self._helping.micro_batch_us, at_it_us)
         left_us = 0 if self._since_us is None else each_us - at_it_us
@@ -108,11 +115,11 @@ class OwnShard:
         return not self._share.over and not self._share.is_whole
 
     def _claim(self) -> "tuple[int, Claim]":
-        """Its number, and what is said."""
+        """The next claim, and its number."""
         self._newest += 1
         self._asked = self._told = True
         since_us = None if self._since_us is None else self._helping.now_us() - self._since_us
-        told = self._helping.told(self.step)
+        told = self._helping.report(self.step)
         return self._newest, Claim(begun=self._share.begun, held=self._share.limit, since_us=since_us, **told)
 
     def _send(self, numbered: "tuple[int, Claim] | None") -> None:
@@ -121,10 +128,10 @@ class OwnShard:
             self._helping.ask(claim, lambda reply: self._answered(number, reply))
 
     def _answered(self, number: int, reply: Reply | None) -> None:
-        """Args: reply: to claim `number`; None: it did not come before the step was over."""
+        """Takes the reply to a claim; None: none came before the step was over."""
         with self._lock:
             if number != self._newest:
-                return  # we have told something else since, and may hold less
+                return  # a newer claim has been sent, and may hold less
             self._asked = False
             if isinstance(reply, Granted):
                 self._share.grant(reply.until, reply.over)
@@ -136,49 +143,51 @@ class OwnShard:
 
 
 class Helping:
+    """A rank's side of help over all steps."""
+
     def __init__(
         self, membership: Membership, ask: Ask, now_us: Callable[[], int], answer_us: Callable[[], int]
     ) -> None:
         """Args:
-        ask: puts a question to the parameter server, from any thread; the future's result is what `understand` makes of
-            the answer, in the connection's thread.
-        answer_us: how long answers to questions take to come; 0: not known.
+        ask: sends a question to the parameter server, from any thread; `understand` makes the future's result of the
+            reply, in the connection's thread.
+        answer_us: how long the server's answers take; 0: not known.
         """
         self.micro_batches = membership.micro_batches
         self.micro_batch_us = 1
-        """How long the last one took."""
+        """How long the last micro-batch took."""
         self.helps = False
-        """There will be something to do for others; as we were last told."""
+        """Whether there will be work to do for others, by the server's last answer."""
         self.lock = threading.RLock()
         self.now_us = now_us
         self.answer_us = answer_us
         self._ask = ask
         self._hold = self.micro_batches
         self._next_step = 0
-        self._idle_in = -1  # the last step in which we had computed what we held, and the sum was not there
+        self._idle_in = -1  # the last step in which this rank was idle before the sum was there
         self._began_us = now_us()
-        self._took_us: list[int] = []  # each, in this step
-        self._told = 0  # how many of these have been told
-        self._untold_us: list[int] = []  # those of the steps before that were not told in time
-        self._usual_us = 0  # how long one took in the step before; 0: not known
-        self._longest_us = 0  # ... and the longest of them
+        self._took_us: list[int] = []  # of each micro-batch of this step
+        self._told = 0  # how many of these have been reported
+        self._untold_us: list[int] = []  # those of earlier steps that were not reported in time
+        self._usual_us = 0  # the median of the step before; 0: not known
+        self._longest_us = 0  # the longest of the step before
         self._sent_us = 0
         self.weight = 1
-        """How much work one of our micro-batches is, where shards differ; in a unit that all ranks have."""
+        """How much work one of this rank's micro-batches is, where shards differ; in a unit that all ranks share."""
         self.may_cross = False
-        """Help may come from other racks: it did in this step or the one before."""
+        """Whether help may come from other racks: it did in this step or the one before."""
         self._crossed = False  # in this step
         self.copied = 0
-        """Contributions of ours in this step that somebody else backs up and should have sent, as a bitmap."""
+        """This rank's contributions in this step that a backup worker should have sent, as a bitmap."""
         self.was_cut_off = False
-        """Others have done what we were at, and it is not known how slow we are."""
+        """Whether others have computed this rank's current micro-batch first, so that its speed is not known."""
         self.answered_us = now_us()
         """When the answer to the newest offer came."""
         self._shards: dict[int, OwnShard] = {}
 
     def begin_step(self) -> int:
-        """A number for the questions of a step: counted by the connection, so that it is the same on every rank, since all
-        do the same steps, and new however often a program gives a step the same number.
+        """Begins a step. Returns: its number in questions, which the connection counts: it is the same on every rank, as
+        all do the same steps, and new even if a program repeats its own step numbers.
         """
         with self.lock:
             self._next_step += 1
@@ -192,7 +201,7 @@ class Helping:
             return self._next_step - 1
 
     def own_shard(self, step: int) -> OwnShard:
-        """What we hold of our own shard. Args: step: from begin_step."""
+        """The rank's own shard in a step. Args: step: from `begin_step`."""
         with self.lock:
             if step not in self._shards:
                 self._shards[step] = OwnShard(self, step, self._hold)
@@ -201,51 +210,51 @@ class Helping:
             return self._shards[step]
 
     def on_revoked(self, step: int, held: int) -> None:
-        """The parameter server says `revoke`; called in the connection's thread."""
+        """Handles the parameter server's `revoke`; called in the connection's thread."""
         with self.lock:
             is_over = step < self._next_step - 1
         if not is_over:
             self.own_shard(step).revoke(held)
 
-    def took(self, elapsed_us: int, *, cut_off: bool = False) -> None:
-        """How long a micro-batch took; told with the next question.
+    def record_micro_batch(self, elapsed_us: int, *, cut_off: bool = False) -> None:
+        """Records how long a micro-batch took; the next question reports it.
 
-        Args: cut_off: it was not done after that. Then the next step begins with saying so.
+        Args: cut_off: it was not finished in that time; the next step then begins with a report.
         """
         with self.lock:
             self.micro_batch_us = max(1, elapsed_us)
             self._took_us.append(self.micro_batch_us)
             self.was_cut_off |= cut_off
 
-    def sent(self, elapsed_us: int) -> None:
-        """How long our contribution to a sum took to leave."""
+    def record_sending(self, elapsed_us: int) -> None:
+        """Records how long this rank's contribution to a sum took to leave."""
         self._sent_us = elapsed_us
 
     @property
     def sent_us(self) -> int:
-        """How long our contribution took to leave when that was last known; 0: never."""
+        """How long this rank's last contribution took to leave; 0: not known."""
         return self._sent_us
 
     @property
     def is_slower(self) -> bool:
-        """Whether micro-batches take much longer than in the step before: than most, and than any of them, since on a busy
-        host single ones do.
+        """Whether the last micro-batch took much longer than the median of the step before, and longer than each of them:
+        on a busy host, single ones take long.
         """
         return 0 < SLOWER * self._usual_us < self.micro_batch_us > self._longest_us
 
     def waits_for_sum_before(self, step: int) -> bool:
-        """Whether we are done with the step before this one but for its sum, which does not come down a slow link: then it
-        is here soon. In the first step nobody knows what the link is.
+        """Whether only the sum of the step before is missing, and the link is not slow, so that the sum comes soon. In the
+        first step the link's speed is not known.
         """
         return 0 < self._idle_in == step - 1 == self._next_step - 1 and self._sent_us < LEAST_SENDING_US
 
     @property
     def should_not_wait(self) -> bool:
-        """Whether an answer takes longer than sending what it may add something to: each lot is sent as a whole."""
+        """Whether an answer takes longer than sending a contribution, which is sent as a whole."""
         return self._sent_us < self.answer_us()
 
-    def told(self, step: int) -> dict[str, int]:
-        """What is said with every question."""
+    def report(self, step: int) -> dict[str, int]:
+        """The fields that every question has; marks the micro-batches in them as reported."""
         with self.lock:
             new = len(self._took_us) - self._told
             took = self._untold_us + self._took_us[self._told :]
@@ -253,7 +262,7 @@ class Helping:
                 took = self._took_us[-max(new, RECENT) :]
             self._told, self._untold_us = len(self._took_us), []
             self.was_cut_off = False
-            # 0 says that we are not in this step
+            # 0: this rank is not in this step
             spent_us = max(1, self.now_us() - self._began_us) if step == self._next_step - 1 else 0
         return {
             "step": step,
@@ -265,7 +274,7 @@ class Helping:
         }
 
     def ask(self, question: Claim | Offer | Idle, understand: Callable[[Reply | None], T]) -> "Future[T]":
-        """Asks, and takes from the answer what concerns steps to come."""
+        """Sends a question, and takes the advice for coming steps from the answer."""
 
         def heard(reply: Reply | None) -> T:
             if isinstance(reply, AboutHelp):
@@ -282,19 +291,19 @@ class Helping:
     def offer(
         self, step: int, missing: int, *, busy_us: int, progress: SendProgress | None
     ) -> "Future[Work | Nothing]":
-        """What may I compute for others? (protocol section 10.3)
+        """Offers to compute for others. Returns: the work, or nothing. (protocol section 10.3)
 
         Args:
             step: from begin_step.
             missing: contributions that the sums lack, as a bitmap.
-            busy_us: for how long we are still at what we have to do before.
-            progress: how far our own fragments are, where that is known.
+            busy_us: how long this rank is still busy with other work.
+            progress: how far its own fragments are, where that is known.
         """
         question = Offer(
             missing=missing,
             busy_us=busy_us,
             pending=None if progress is None else math.floor(1000 * progress.pending),
-            **self.told(step),
+            **self.report(step),
         )
 
         def understand(reply: Reply | None) -> Work | Nothing:
@@ -305,8 +314,8 @@ class Helping:
 
         return self.ask(question, understand)
 
-    def idle(self, step: int) -> "Future[None]":
-        """Says that we have computed what we held; with two levels the answer decides which way our data goes."""
+    def report_idle(self, step: int) -> "Future[None]":
+        """Reports that this rank has computed all that it held; with two levels, the answer routes its contribution."""
         with self.lock:
             self._idle_in = step
-        return self.ask(Idle(**self.told(step)), lambda reply: None)
+        return self.ask(Idle(**self.report(step)), lambda reply: None)

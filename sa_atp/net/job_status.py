@@ -1,4 +1,4 @@
-"""Asks a parameter server about its jobs, from outside of any of them."""
+"""Asks a parameter server about its jobs, without joining one."""
 
 import random
 import select
@@ -15,7 +15,7 @@ from sa_atp.protocol.server.job_status import JobStatus, JobStatusQuery, questio
 
 
 def ask_for_jobs(server: Address, *, timeout_s: float = 3.0) -> list[JobStatus]:
-    """Raises: ParameterServerLostError: no answer; TransportError: one that cannot be understood."""
+    """The server's jobs. Raises: ParameterServerLostError: no answer; TransportError: a malformed answer."""
     socket = UdpSocket()
     requests = Requests(first_number=random.SystemRandom().getrandbits(32))
     query = JobStatusQuery()
@@ -30,7 +30,7 @@ def ask_for_jobs(server: Address, *, timeout_s: float = 3.0) -> list[JobStatus]:
 
 
 def _ask(socket: UdpSocket, requests: Requests, server: Address, asked: Describe, timeout_s: float) -> Reply:
-    """Raises: ParameterServerLostError, MalformedError."""
+    """Sends a request until its reply comes. Raises: ParameterServerLostError, MalformedError."""
     deadline_us = now_us() + int(timeout_s * 1e6)
     number = requests.ask(asked, now_us(), timeout_us=int(timeout_s * 1e6))
     while (left_us := deadline_us - now_us()) > 0:

@@ -1,7 +1,7 @@
-"""Futures that the connection's thread completes, and whose callbacks run elsewhere.
+"""Futures that the connection's thread completes, and whose callbacks run in other threads.
 
 A callback may wait for another sum, as PyTorch's PowerSGD hook does between its two. In the connection's thread it would
-wait for itself, and with it everything that could end the wait: results, timers, the word that the connection has failed.
+block that thread, and with it everything that could end the wait: results, timers, the connection's failure.
 """
 
 import contextlib
@@ -11,34 +11,34 @@ from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
-MOST_CALLBACKS = 256  # that may wait at the same time
+MOST_CALLBACKS = 256  # that may run at the same time
 
 
 class Callbacks:
-    """The threads in which one connection's callbacks run; there are none as long as there is nothing to call."""
+    """The threads that run one connection's callbacks; the first callback starts the first one."""
 
     def __init__(self, is_loop_here: Callable[[], bool]) -> None:
-        """Args: is_loop_here: whether this thread does the connection's work at the moment."""
+        """Args: is_loop_here: whether the calling thread runs the connection at the moment."""
         self._pool = ThreadPoolExecutor(MOST_CALLBACKS, thread_name_prefix="sa-atp-callback")
         self._is_loop_here = is_loop_here
 
     def run(self, action: Callable[[Any], object], future: Any) -> None:
-        """Calls action(future): here, unless this thread does the connection's work."""
+        """Calls action(future): in the calling thread, unless that runs the connection."""
         if not self._is_loop_here():
             action(future)
             return
         try:
             self._pool.submit(_logged, action, future)
-        except RuntimeError:  # the interpreter ends, and starts no more threads
+        except RuntimeError:  # an interpreter that ends starts no more threads
             _logged(action, future)
 
     def close(self) -> None:
-        """What was begun goes on."""
+        """Starts no more callbacks; running ones go on."""
         self._pool.shutdown(wait=False)
 
 
 class Promise(Future[_T]):
-    """A future that cannot be cancelled: what has been sent cannot be called back."""
+    """A future that cannot be cancelled: its packets have been sent."""
 
     def __init__(self, callbacks: Callbacks) -> None:
         super().__init__()
@@ -48,26 +48,26 @@ class Promise(Future[_T]):
     def add_done_callback(self, fn: Callable[["Future[_T]"], object]) -> None:
         super().add_done_callback(lambda future: self._callbacks.run(fn, future))
 
-    def then_at_once(self, fn: Callable[["Future[_T]"], object]) -> None:
-        """For callbacks of our own, which wait for nothing: called in whatever thread completes this."""
+    def add_inline_callback(self, fn: Callable[["Future[_T]"], object]) -> None:
+        """Adds a callback that does not block, and so may run in the thread that completes this future."""
         super().add_done_callback(fn)
 
 
-def then_at_once(future: "Future[_T]", fn: Callable[["Future[_T]"], object]) -> None:
-    """Adds a callback that waits for nothing, so that it may run in a connection's own thread; to any future."""
-    getattr(future, "then_at_once", future.add_done_callback)(fn)
+def add_inline_callback(future: "Future[_T]", fn: Callable[["Future[_T]"], object]) -> None:
+    """Adds a callback that does not block, and so may run in a connection's thread, to any future."""
+    getattr(future, "add_inline_callback", future.add_done_callback)(fn)
 
 
 def first_of(*futures: "Future[Any]") -> "Future[None]":
-    """A future that is done as soon as one of these is."""
+    """A future that is done as soon as one of the given ones is."""
     found: Future[None] = Future()
 
     def end(_: "Future[Any]") -> None:
-        with contextlib.suppress(InvalidStateError):  # another one came first
+        with contextlib.suppress(InvalidStateError):  # another future was done first
             found.set_result(None)
 
     for future in futures:
-        then_at_once(future, end)
+        add_inline_callback(future, end)
     return found
 
 

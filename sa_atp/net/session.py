@@ -1,7 +1,6 @@
-"""A worker's connection as programs use it: sums, and what the parameter server answers, as futures.
+"""A worker's connection with futures for sums and for the parameter server's answers.
 
-It has no thread, socket or clock. `net.Communicator` puts a thread around it, `sim.SimWorker` a simulated clock: what runs
-between the connection and the program is the same in both.
+It has no thread, socket or clock: `net.Communicator` adds a thread, and the simulator's workers simulated time.
 """
 
 import operator
@@ -37,10 +36,10 @@ from sa_atp.protocol.rank.sums.operation import Operation
 from sa_atp.protocol.rank.worker import Worker
 
 T = TypeVar("T")
-ForPrograms = (
+ProgramQuestion = (
     Claim | Offer | Idle | TakeSeat | AskStats
 )  # what they may ask; everything else the connection says by itself
-MOST_FRAGMENTS = 1 << 29  # of data in one operation: numbers that are farther apart do not say which comes first
+MOST_FRAGMENTS = 1 << 29  # of data in one operation: the order of sequence numbers that are farther apart is ambiguous
 
 
 @dataclass(slots=True)
@@ -52,65 +51,65 @@ class Sum:
     out: Values
     """float32[values]: receives the sum."""
     scale: float = 1.0
-    """What the sum is multiplied by."""
+    """A factor of the result."""
     operation: int = -1
-    """Its number in the job; -1 until it has been started."""
+    """Number of its operation in the job; -1 until it has been started."""
     missing_bits: int | None = None
     """Contributions that were missing when the switch was last asked; None: it has not been asked."""
     progress: SendProgress | None = None
-    """How far its fragments were then."""
+    """How far its fragments were at that time."""
     overtaken: bool = False
-    """Whether others have done this rank's part of it, so that the sum comes without it. Known in jobs with help."""
+    """Whether helpers have contributed this rank's part, so that the sum completes without it. Known in jobs with help."""
     sending: tuple[tuple[int, int], ...] = ()
-    """After it is done: from when to when our first contribution left; without what was sent again, and without waiting for
-    others before more could leave."""
+    """After it is done: the intervals in which this rank's first contribution left; without retransmissions, and without
+    waiting for the window."""
     sent_share: float = 1.0
-    """After it is done: how much of that contribution has left."""
+    """After it is done: the share of that contribution which has left."""
     finished: Operation | None = None
     """After it is done: the sums as integers (`finished.integers()`)."""
     session: "Session | None" = field(default=None, repr=False)
-    """Where it was begun: nothing can be contributed to it through another one."""
+    """The session that began it, the only one that can contribute to it."""
 
 
 class Asking(ABC):
-    """What a rank asks the parameter server; the answers are futures, completed where the session's others are."""
+    """The questions of a rank to the parameter server; the answers are futures."""
 
     helping: Helping
-    """Our side of help."""
+    """This rank's side of help."""
 
     @abstractmethod
     def ask(self, question: Request, understand: Callable[[Reply | None], T]) -> "Future[T]":
-        """Asks until there is an answer; `understand` makes the future's result of it, or of None if none came in time."""
+        """Asks until an answer comes; `understand` makes the future's result of it, or of None if none came in time."""
 
     def take_seat(self, step: int) -> "Future[Seated | Taken | None]":
-        """Am I in this step's sum? None: there was no answer in time, which says nothing. (protocol section 10.6)
+        """Asks for a seat in this step's sum. Result: None if no answer came in time. (protocol section 10.6)
 
-        Args: step: from Helping.begin_step.
+        Args: step: from `Helping.begin_step`.
         """
         return self.ask(TakeSeat(step=step), lambda reply: reply if isinstance(reply, Seated | Taken) else None)
 
     def job_stats(self) -> "Future[JobStats | None]":
-        """The parameter server's counters of the job."""
+        """Asks for the parameter server's counters of the job."""
         return self.ask(AskStats(), lambda reply: reply if isinstance(reply, JobStats) else None)
 
 
 class Session:
-    """Calls come from one thread. `serve` is to be called whenever the connection has been served."""
+    """Sums and questions over one connection. One thread calls it, and calls `serve` after each turn of the connection."""
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
         self.membership = worker.membership
         self.revoked: Callable[[int, int], None] = lambda step, held: None
-        """Called when the parameter server revokes what we hold of our own shard in a step."""
+        """Called when the parameter server revokes micro-batches of this rank's own shard in a step."""
         self._sums: dict[int, Sum] = {}
         self._questions: dict[int, tuple[Future[Any], Callable[[Reply | None], Any]]] = {}
 
     # --- sums ---------------------------------------------------------------------------------------------------------
 
     def new_sum(self, values: int, future: "Future[Values]", *, out: Values | None = None, scale: float = 1.0) -> Sum:
-        """A sum that has not been started. Called from any thread.
+        """Makes a sum, without starting it. Called from any thread.
 
-        Raises: UserError: nothing to sum, more than numbers can be given to, or an `out` that cannot take the sum.
+        Raises: UserError: nothing to sum, more than MOST_FRAGMENTS, or an `out` that cannot take the sum.
         """
         values = _whole("values", values)
         if values < 1:
@@ -126,10 +125,10 @@ class Session:
             )
         return Sum(values, future, out, scale, session=self)
 
-    def checked(self, sum_: Sum, parts: Sequence[Values], bits: int, *, on_behalf: bool) -> int:
-        """What is contributed, if it can be: the bits, as an integer. Called from any thread.
+    def check_contribution(self, sum_: Sum, parts: Sequence[Values], bits: int, *, on_behalf: bool) -> int:
+        """Checks a contribution. Returns: its bits, as an int. Called from any thread.
 
-        Raises: UserError: for what nobody could add, or everybody would wait.
+        Raises: UserError: it cannot be added, or the ranks would wait for one another for ever.
         """
         if sum_.session is not self:
             raise UserError("a sum takes contributions through the connection that began it only")
@@ -184,9 +183,9 @@ class Session:
 
     @staticmethod
     def check_question(question: Request) -> None:
-        """Raises: UserError: one that a program has no business with, or that cannot be sent. Called from any thread."""
-        if not isinstance(question, ForPrograms):
-            allowed = ", ".join(kind.__name__ for kind in get_args(ForPrograms))
+        """Raises: UserError: a program may not ask this, or it cannot be sent. Called from any thread."""
+        if not isinstance(question, ProgramQuestion):
+            allowed = ", ".join(kind.__name__ for kind in get_args(ProgramQuestion))
             raise UserError(f"a program cannot ask {type(question).__name__}: expected one of {allowed}")
         try:
             decode_request(encode(question, request=0))
@@ -200,20 +199,20 @@ class Session:
         future: "Future[T]",
         now_us: int,
     ) -> None:
-        """See Asking.ask; the future is the caller's."""
+        """See `Asking.ask`; completes the caller's future."""
         if self.worker.error is not None:
             future.set_exception(self.worker.error)
             return
         self._questions[self.worker.ask(question, now_us)] = (future, understand)
 
     def leave(self, future: "Future[None]", now_us: int) -> None:
-        """Says that this worker will contribute no more; the future is done when that has been heard, or never will be."""
+        """Tells the server that this worker will contribute no more; the future is done when it knows, or is lost."""
         self._questions[self.worker.leave(now_us)] = (future, lambda reply: None)
 
-    # --- what has happened --------------------------------------------------------------------------------------------
+    # --- events of the connection -------------------------------------------------------------------------------------
 
     def serve(self) -> None:
-        """Completes the futures of what is over."""
+        """Completes futures of sums and questions that are done."""
         while (event := self.worker.next_event()) is not None:
             match event:
                 case OperationDone(operation):
@@ -243,13 +242,13 @@ class Session:
             sum_.finished = self.worker.result(sum_.operation, sum_.out)
             if sum_.scale != 1.0:
                 sum_.out *= np.float32(sum_.scale)
-        except Exception as problem:  # the others' sums are none the worse for it
+        except Exception as problem:  # other sums are not affected
             sum_.future.set_exception(problem)
             return
         sum_.future.set_result(sum_.out)
 
     def fail(self, error: TransportError) -> None:
-        """Everything that waits fails."""
+        """Fails all futures that are not done."""
         for sum_ in list(self._sums.values()):
             sum_.future.set_exception(error)
         self._sums.clear()

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from sa_atp.basics.arrays import Values
-from sa_atp.net.promise import then_at_once
+from sa_atp.net.promise import add_inline_callback
 from sa_atp.protocol.batches.deal import Deal
 from sa_atp.protocol.batches.orchestrator import Measured, Orchestrator
 from sa_atp.protocol.help.progress import SendProgress
@@ -40,7 +40,7 @@ class MeasuredSum:
         self._left = 2
         self._lock = threading.Lock()  # the connection's thread may complete one sum while this one adds callbacks
         for each in (gradient, measured):
-            then_at_once(each.future, self._on_done)
+            add_inline_callback(each.future, self._on_done)
 
     def _on_done(self, future: "Future[Values]") -> None:
         error = future.exception()

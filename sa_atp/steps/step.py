@@ -17,7 +17,7 @@ import numpy as np
 
 from sa_atp.basics.arrays import Values
 from sa_atp.net.helping import Helping, OwnShard
-from sa_atp.net.promise import first_of, then_at_once
+from sa_atp.net.promise import add_inline_callback, first_of
 from sa_atp.protocol.batches.deal import Deal
 from sa_atp.protocol.help.progress import SendProgress
 from sa_atp.protocol.help.projection import LEAST_SENDING_US, WRITTEN_AHEAD_US
@@ -173,7 +173,7 @@ class Stepper:
         self._withheld.clear()
         sum_ = self.host.begin(self.workload.values)
         arrived_us: list[int] = []
-        then_at_once(sum_.future, lambda _: arrived_us.append(self.host.now_us()))
+        add_inline_callback(sum_.future, lambda _: arrived_us.append(self.host.now_us()))
         is_overtaken = yield from self._check_overtaken(sum_)
         if not is_overtaken:
             offer, unsent = yield from self._compute_own_shard(step, sum_, record)
@@ -211,9 +211,9 @@ class Stepper:
         if progress is not None and progress.send_us:
             # packets that were written ahead left later, as the answer shows; but it may be late for other reasons
             there_us = progress.send_us - helping.answer_us()
-            helping.sent(max(1, written_us, slots_us, min(there_us, written_us + WRITTEN_AHEAD_US)))
+            helping.record_sending(max(1, written_us, slots_us, min(there_us, written_us + WRITTEN_AHEAD_US)))
         elif max(written_us, slots_us) > WRITTEN_AHEAD_US:
-            helping.sent(max(written_us, slots_us))
+            helping.record_sending(max(written_us, slots_us))
 
     # --- own work
     # -------------------------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ class Stepper:
         while not sum_.future.done():  # done: others have done all of it
             m = next(own, None) if shard is None else shard.take()
             if m is None:
-                more = None if shard is None else shard.more()
+                more = None if shard is None else shard.request_more()
                 if more is None:
                     break
                 if parts and not more.done() and self._leaves_before_answer(record, waited_us):
@@ -256,12 +256,12 @@ class Stepper:
                 self._note_cut_off(record.activities[-1])
                 break
             if shard is not None:
-                shard.done()
+                shard.finish_micro_batch()
             parts[self.host.membership.bit(self.rank, m)] = gradient
         if record.micro_batches:
             if self.helps and not sum_.future.done():
                 # ahead of the data, so that others know that any delay is the link's
-                idle = self.host.helping.idle(self._number)
+                idle = self.host.helping.report_idle(self._number)
                 timeout_us = self._wait_for_word_us(record, sum(parts), waited_us) if parts else 0
                 if timeout_us:
                     # the answer says whether the data bypasses the leaf; a lost answer is not worth waiting for
@@ -476,4 +476,4 @@ class Stepper:
 
     def _note_duration(self, elapsed_us: int, *, cut_off: bool = False) -> None:
         self._typical_us = max(1, elapsed_us)
-        self.host.helping.took(self._typical_us, cut_off=cut_off)
+        self.host.helping.record_micro_batch(self._typical_us, cut_off=cut_off)

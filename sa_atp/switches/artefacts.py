@@ -1,7 +1,7 @@
-"""Where the compiled P4 programs and the plan files are: in the repository, or inside the installed package.
+"""Finds compiled P4 programs and plan files: in the repository, or inside the installed package.
 
-A compiled program has the digest of its sources beside it (origin.json). Whoever loads one whose sources have changed since
-is told so, once; with SA_ATP_STRICT in the environment it is an error.
+A compiled program has the digest of its sources beside it (origin.json). Loading one whose sources have changed since
+prints a warning, once; with SA_ATP_STRICT in the environment it is an error.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ _PLANS = (_PACKAGE / "_data" / "topologies", _PACKAGE.parent / "topologies")
 class CompiledProgram:
     """A program for BMv2 and the embedded target.
 
-    lanes: values a packet; contributions: bits of its bitmap. None where the folder does not say.
+    lanes: values in a packet; contributions: bits of its bitmap. None if the folder does not say.
     """
 
     json_path: Path
@@ -52,14 +52,14 @@ class CompiledProgram:
 
     @property
     def cookie(self) -> int:
-        """Names the program to P4Runtime: the same bytes, the same number."""
+        """A number that identifies the program to P4Runtime: a digest of its bytes."""
         return int.from_bytes(hashlib.sha256(self.device_config()).digest()[:8], "big")
 
 
 def program(lanes: int = 64, contributions: int = CONTRIBUTION_BITS) -> CompiledProgram:
-    """The aggregation program for packets of so many lanes, with bits for so many contributions.
+    """The build of the aggregation program with these numbers of lanes and contributions.
 
-    Raises: UserError: there is no such build; it lists those that there are. MissingPartError: there are none at all.
+    Raises: UserError: there is no such build; it lists the others. MissingPartError: there are none at all.
     """
     if contributions != CONTRIBUTION_BITS:
         return from_folder(_wide_builds().get((lanes, contributions)) or _no_build(lanes, contributions))
@@ -75,18 +75,18 @@ def builds() -> dict[int, Path]:
 
 
 def most_contributions(lanes: int) -> int:
-    """How many contributions the widest build for packets of so many lanes has bits for."""
+    """The largest number of contributions of a build with `lanes` lanes."""
     return max((most for width, most in WIDE_BUILDS if width == lanes), default=CONTRIBUTION_BITS)
 
 
 def contributions_for(lanes: int, needed: int) -> int | None:
-    """The bits of the smallest build for packets of so many lanes that has so many at least; None: there is none."""
+    """The number of contributions of the smallest build with `lanes` lanes and at least `needed`; None if there is none."""
     builds = (CONTRIBUTION_BITS, *(most for width, most in WIDE_BUILDS if width == lanes))
     return min((most for most in builds if most >= needed), default=None)
 
 
 def wide_enough(lanes: int, needed: int, name: str = "--contributions") -> int:
-    """What contributions_for finds. Args: name: what asks for so many. Raises: UserError: no build has so many."""
+    """As `contributions_for`. Args: name: the option, for the message. Raises: UserError: no build has as many."""
     found = contributions_for(lanes, needed) if needed >= 1 else None
     if found is None:
         more = [f"{most} with {width}" for width, most in WIDE_BUILDS if most > most_contributions(lanes)]
@@ -117,7 +117,7 @@ def all_builds() -> dict[tuple[int, int], Path]:
 
 
 def _build_of(folder: str) -> tuple[int, int]:
-    """Lanes and contributions of v1model-256 or v1model-256-c512."""
+    """Parses the name of a build's folder, such as v1model-256-c512. Returns: lanes and contributions."""
     _, lanes, *wide = folder.split("-")
     return int(lanes), int(wide[0].removeprefix("c")) if wide else CONTRIBUTION_BITS
 
@@ -125,8 +125,8 @@ def _build_of(folder: str) -> tuple[int, int]:
 def from_folder(folder: Path, *, to_run: bool = True) -> CompiledProgram:
     """A compiled program in a folder: one BMv2 JSON, and its P4Info in text form beside it.
 
-    Args: to_run: whether its age matters, see `tell_age`.
-    Raises: UserError: the folder does not hold exactly one of each; or see `tell_age`.
+    Args: to_run: whether to check its age, see `check_age`.
+    Raises: UserError: the folder does not hold exactly one of each; or see `check_age`.
     """
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder; expected one with a BMv2 JSON and its P4Info")
@@ -138,7 +138,7 @@ def from_folder(folder: Path, *, to_run: bool = True) -> CompiledProgram:
     if not json_path.is_file():
         raise UserError(f"{folder}: expected the BMv2 JSON {json_path.name} beside {infos[0].name}")
     if to_run:
-        tell_age(folder)
+        check_age(folder)
     origin = _origin(folder)
     return CompiledProgram(
         json_path=json_path,
@@ -152,9 +152,9 @@ def from_folder(folder: Path, *, to_run: bool = True) -> CompiledProgram:
 
 
 def sources_digest(p4src: Path, architecture: str, build: str, lanes: int, contributions: int) -> str:
-    """Of everything that decides what the compiler writes, but the compiler.
+    """A digest of all inputs of the compiler.
 
-    Args: architecture: the folder with what is special to it; build: what the compiler is told, as text.
+    Args: architecture: the folder of its own sources; build: the compiler's options, as text.
     """
     total = hashlib.sha256(build.encode())
     of_build = (f"lanes_{lanes}.p4", f"bits_{contributions}.p4")
@@ -170,12 +170,12 @@ def v1model_digest(p4src: Path, lanes: int, contributions: int) -> str:
 
 
 def tofino_digest(p4src: Path, build: Mapping[str, Any]) -> str:
-    """Args: build: its table in wire.toml."""
+    """`sources_digest` of a Tofino program. Args: build: its table in wire.toml."""
     return sources_digest(p4src, "tna", json.dumps(build, sort_keys=True), build["lanes"], CONTRIBUTION_BITS)
 
 
 def is_current(folder: Path) -> bool | None:
-    """Whether a compiled program was made from the sources beside it; None: it does not say, or they are not there."""
+    """Whether a compiled program was made from the present sources; None: it has no digest, or there are no sources."""
     p4src, origin = folder.resolve().parent.parent, _origin(folder)
     try:
         if not (p4src / "core").is_dir() or "sources" not in origin:
@@ -189,8 +189,8 @@ def is_current(folder: Path) -> bool | None:
         return None
 
 
-def tell_age(folder: Path) -> None:
-    """Says on standard error, once for each folder, that a program is older than its sources.
+def check_age(folder: Path) -> None:
+    """Warns on standard error, once for each folder, if a program is older than its sources.
 
     Raises: UserError: it is, and SA_ATP_STRICT is set.
     """
@@ -216,7 +216,7 @@ def _say_once(text: str) -> None:
 
 
 def _origin(folder: Path) -> dict[str, Any]:
-    """What is known of how a program was made; nothing where its folder does not say."""
+    """The contents of a program's origin.json; empty if there is none."""
     try:
         found = json.loads((folder / "origin.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -228,13 +228,13 @@ def _origin(folder: Path) -> dict[str, Any]:
 
 
 def plan_file(path: Path) -> Path:
-    """A plan file: the one at this path; else the project's own plan of that name, wherever the project is installed.
+    """The plan file at this path, or else the project's own plan of that name.
 
     So `sa-atp run topologies/demo.toml` and `sa-atp run demo` work from every folder.
 
-    Raises: UserError: there is neither; it lists the project's own.
+    Raises: UserError: there is neither; it lists the project's own plans.
     """
-    if os.path.exists(path) and not os.path.isdir(path):  # unlike Path's, these take names of every kind
+    if os.path.exists(path) and not os.path.isdir(path):  # Path's own methods raise for some names
         return path
     own = {file.stem: file for place in reversed(_PLANS) for file in place.glob("*.toml")}
     if path.parent in (Path(), Path("topologies")) and path.suffix in ("", ".toml") and path.stem in own:
@@ -244,9 +244,9 @@ def plan_file(path: Path) -> Path:
 
 
 def tofino_folder(chip: str, lanes: int | None = None) -> Path:
-    """Folder of the program for a Tofino; `control.tofino` reads it. lanes: None for the most that there are.
+    """Folder of the program for a Tofino, which `control.tofino` reads. Args: lanes: None for the largest build.
 
-    Raises: UserError: there is no such build; it lists those that there are. MissingPartError: there are none at all.
+    Raises: UserError: there is no such build; it lists the others. MissingPartError: there are none at all.
     """
     for place in _PLACES:
         found = {lanes_of(path): path for path in place.glob(f"{chip}-*") if path.is_dir()}
@@ -260,7 +260,7 @@ def tofino_folder(chip: str, lanes: int | None = None) -> Path:
 
 
 def lanes_of(folder: Path) -> int:
-    """Lanes of one of the project's own builds, which its folder is named by."""
+    """Lanes of one of the project's own builds, from the name of its folder."""
     return _build_of(folder.name)[0]
 
 

@@ -1,4 +1,4 @@
-"""--lanes, as all commands have it that choose a build: a number, or by what the path carries."""
+"""The option --lanes of all commands that choose a build of the program: a number, or the most that the path carries."""
 
 import argparse
 
@@ -6,7 +6,7 @@ from sa_atp.protocol.packets.spec import LANE_BUILDS
 
 
 def add(parser: argparse.ArgumentParser, by: str) -> None:
-    """The option: None where it is not given, or auto. Args: by: what auto goes by, for people."""
+    """Adds the option; its value is None for auto, the default. Args: by: what auto's choice has to fit, for --help."""
     parser.add_argument(
         "--lanes",
         type=_lanes,

@@ -1,9 +1,9 @@
-"""Looks for builds of PyTorch for the CPU, of versions that pyproject.toml allows. Needs nothing but pip.
+"""Finds builds of PyTorch for the CPU, of versions that pyproject.toml allows. Needs nothing but pip.
 
 python cpu_build.py CHECKOUT        prints arguments for pip, a line for each choice, the best first
 
-PyPI's builds for x86-64 bring CUDA, several gigabytes of it. A build for the CPU says so in its version, 2.13.0+cpu.
-It may be where this machine's pip looks anyhow; if not, PyTorch's own index has some.
+PyPI's builds for x86-64 bring several gigabytes of CUDA. A build for the CPU has a version like 2.13.0+cpu. pip's
+configured index may have one; if not, PyTorch's own index does.
 """
 
 import platform
@@ -17,15 +17,15 @@ from installed import wanted
 from pip._vendor.packaging.specifiers import SpecifierSet
 from pip._vendor.packaging.version import InvalidVersion, Version
 
-TESTED = Version("2.13.0+cpu")  # taken where it is to be had; else the newest
+TESTED = Version("2.13.0+cpu")  # preferred; else the newest
 INDEX = "https://download.pytorch.org/whl/cpu"
-LAST_OF_PYPI_FOR_ARM = "2.10.0"  # PyPI's builds for 64-bit ARM are for the CPU, up to this one; they do not say so
-# It may be out of reach, and pip would try for minutes.
+LAST_OF_PYPI_FOR_ARM = "2.10.0"  # up to this version, PyPI's builds for 64-bit ARM are for the CPU, without +cpu
+# The index may be unreachable, and pip would try for minutes.
 PATIENCE = ("--timeout", "15", "--retries", "1")
 
 
 def versions(*options: str) -> list[Version]:
-    """All that pip finds for this Python and processor."""
+    """All versions that pip finds for this Python and processor."""
     command = [sys.executable, "-m", "pip", "index", "versions", "torch", "--disable-pip-version-check", *options]
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
     found = []
@@ -40,7 +40,7 @@ def versions(*options: str) -> list[Version]:
 
 
 def for_cpu(found: list[Version], allowed: SpecifierSet) -> list[str]:
-    """Those of them that are built for the CPU and allowed, as requirements, the best first."""
+    """The allowed versions for the CPU, as requirements, the best first."""
     fitting = [version for version in found if version.local == "cpu" and allowed.contains(version)]
     return [f"torch=={version}" for version in sorted(fitting, key=lambda v: (v == TESTED, v), reverse=True)]
 

@@ -1,19 +1,19 @@
 # shellcheck shell=bash
-# What scripts/test --fresh is about: a machine that has Debian's base, Python and git, and somebody who has just arrived there.
-# Sourced after setup.sh.
+# For scripts/test --fresh: runs a command as on a fresh machine, with Debian's base system, Python and git, for an ordinary
+# user. Sourced after setup.sh.
 
-# What the machine has set for everybody: where packages come from, and how to compute on this processor.
+# Variables of the machine that are kept: package indexes, proxies, locale, tuning for the processor.
 KEPT_VARIABLES="PIP_*|*_proxy|*_PROXY|SSL_CERT_*|*_CA_BUNDLE|OPENBLAS_*|LANG|LC_*|TZ|TERM|CI"
 OWN_VARIABLES="PIP_CACHE_DIR|PIP_CONFIG_FILE|PIP_PREFIX|PIP_TARGET|PIP_USER"
-ORDINARY_USER=nobody # as whom, if we are root
+ORDINARY_USER=nobody # the user, if we are root
 
-# fresh FOLDER COMMAND...: makes such a place in a folder, and runs a command in a copy of the checkout there: as an ordinary
-# user, with an empty home, no caches, and nothing on PATH but what such a machine has.
+# fresh FOLDER COMMAND...: runs a command in a copy of the checkout in a new folder: as an ordinary user, with an empty home,
+# no caches, and only the programs of a fresh machine on PATH.
 fresh() {
     FRESH="$1"
     shift
     command -v dpkg-query >/dev/null || fail "--fresh needs dpkg, which knows what every Debian has"
-    [[ ! -e $FRESH ]] || fail "$FRESH: there is something already" 2
+    [[ ! -e $FRESH ]] || fail "$FRESH exists already: choose another folder" 2
     mkdir -p "$FRESH"/{bin,checkout,home,tmp} || fail "$(who) cannot write $FRESH: choose another folder" 2
     link_base_programs
     copy_checkout
@@ -37,8 +37,7 @@ fresh() {
         SA_ATP_CACHE="$FRESH/cache" USER="$name" LOGNAME="$name" SHELL=/bin/sh "$@")
 }
 
-# What every Debian has (essential, or of the priority that an installation begins with), as far as it is for ordinary users;
-# Debian's Python, and git.
+# Links the programs of every Debian (packages that are essential or required) for ordinary users, Debian's Python, and git.
 link_base_programs() {
     if ! /usr/bin/python3 -c 'import ensurepip, venv' 2>/dev/null; then
         is_root || fail "Debian's Python is not here, or cannot make environments: as root, apt-get install python3 python3-venv"
@@ -62,7 +61,7 @@ link_base_programs() {
     done
 }
 
-# What a clone would have, with changes that are not committed.
+# Copies the files of a clone, with uncommitted changes.
 copy_checkout() {
     git -c safe.directory="$ROOT" -C "$ROOT" ls-files -z --cached --others --exclude-standard |
         tar --create --directory "$ROOT" --null --verbatim-files-from --files-from - --ignore-failed-read --warning=no-failed-read |

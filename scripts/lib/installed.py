@@ -1,4 +1,4 @@
-"""Whether this environment has what pyproject.toml asks for; prints what it lacks. Needs nothing but pip.
+"""Checks that this environment has the packages that pyproject.toml requires; prints those it lacks. Needs nothing but pip.
 
 python installed.py CHECKOUT EXTRA...           the project, its dependencies, and those of the extras
 python installed.py --only NAME CHECKOUT        whether any version of NAME that pyproject.toml allows is there
@@ -25,7 +25,7 @@ def wanted(project: dict[str, Any], extras: list[str]) -> Iterator[Requirement]:
 
 
 def lacks(requirement: Requirement) -> str | None:
-    """What is wrong, if something is."""
+    """Why a requirement is not met; None if it is."""
     try:
         version = metadata.version(requirement.name)
     except metadata.PackageNotFoundError:

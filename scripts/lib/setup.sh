@@ -1,10 +1,10 @@
 # shellcheck shell=bash
-# What scripts/demo and scripts/test share: an environment with everything that they need. Sourced, not run.
+# Sets up the Python environment of scripts/demo and scripts/test. Sourced, not run.
 #
 #   SA_ATP_VENV    where it is (default: .venv in the checkout)
 #   SA_ATP_PYTHON  the Python to make it with (default: the first python3 that is new enough)
 #
-# It is made once; after that, a look at its stamp is enough, and no network is needed. Two at once wait for each other.
+# It is made once; after that, reading its stamp is enough, and no network is needed. Concurrent set-ups wait for each other.
 
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)"
 VENV="${SA_ATP_VENV:-$ROOT/.venv}"
@@ -13,7 +13,7 @@ STAMP="$VENV/.sa-atp-installed"
 OLDEST_PYTHON="3.11"
 PYTHONS=(python3 python3.14 python3.13 python3.12 python3.11)
 LOCK_WAIT_S=1800
-LARGE_MB=20 # of a file to fetch: worth a line
+LARGE_MB=20 # size of a file to fetch from which on a line announces it
 
 say() { printf '[setup] %s\n' "$*" >&2; }
 
@@ -52,7 +52,7 @@ fingerprint() { { cat "$ROOT/pyproject.toml" && printf '%s' "$ROOT"; } | sha256s
 
 is_ready() { [[ -r $STAMP ]] && grep -qxF "$1" "$STAMP" && "$PYTHON" -c '' 2>/dev/null; }
 
-# Lines of the stamp are "fingerprint extras"; those of another fingerprint are no longer true.
+# Lines of the stamp are "fingerprint extras"; those of other fingerprints are outdated.
 remember() {
     local kept
     kept="$(grep -F "${1%% *} " "$STAMP" 2>/dev/null)"
@@ -66,11 +66,10 @@ can_write_venv() {
         fail "$(who) cannot write $folder: run this as its owner, or set SA_ATP_VENV to a folder for the environment"
 }
 
-# Whether the checkout is this user's.
+# Whether this user owns the checkout.
 ours() { [[ -O $ROOT ]]; }
 
-# In somebody else's checkout, what root makes there (MADE) belongs to whom the checkout belongs, who could neither use it nor
-# remove it otherwise.
+# Gives files that root makes (MADE) in another user's checkout to its owner, who could neither use nor remove them otherwise.
 MADE=()
 hand_over() {
     local path
@@ -80,13 +79,13 @@ hand_over() {
     done
 }
 
-# The folder that holds the environment is what is locked: nothing is left behind, and it works on a fresh checkout.
+# Locks the folder around the environment, which leaves no lock file, and works on a fresh checkout.
 lock() {
     command -v flock >/dev/null || return 0
     mkdir -p "$(dirname "$VENV")"
     exec 9<"$(dirname "$VENV")"
     flock -n 9 && return
-    say "another setup is at work here: waiting for it"
+    say "another setup is running here: waiting for it"
     flock -w "$LOCK_WAIT_S" 9 || fail "the other setup did not end in $((LOCK_WAIT_S / 60)) minutes"
 }
 
@@ -112,11 +111,11 @@ prepare() {
     quietly "installing the packages" pip_install --editable "${ROOT}${project#sa_atp}"
     local missing
     missing="$("$PYTHON" "$ROOT/scripts/lib/installed.py" "$ROOT" "$@")" ||
-        fail "pip has ended well, but the environment lacks: ${missing//$'\n'/; }"
+        fail "pip reported success, but the environment lacks: ${missing//$'\n'/; }"
     say "ready after $((SECONDS - started)) s"
 }
 
-# Whether there is an environment that pip can add to: its Python may be gone, or its making may have been interrupted.
+# Whether there is an environment that pip can use: its Python may be gone, or its creation may have been interrupted.
 works() {
     "$PYTHON" -c "$PYTHON_PROBE" "$OLDEST_PYTHON" >/dev/null 2>&1 || return
     "$PYTHON" -m pip --version >/dev/null 2>&1 || "$PYTHON" -m ensurepip >/dev/null 2>&1
@@ -137,7 +136,7 @@ install_torch() {
         "a build for the CPU, or PIP_EXTRA_INDEX_URL with an index that has one"
 }
 
-# quietly WHAT COMMAND...: shows what a command says only if it fails
+# quietly WHAT COMMAND...: shows a command's output only if it fails
 quietly() {
     local what="$1"
     shift
@@ -146,7 +145,7 @@ quietly() {
     fail "$what failed, see above; the first time, this needs the network (or PIP_FIND_LINKS with the wheels)"
 }
 
-# watched COMMAND...: keeps what a command says in LOG; of large files that pip is about to fetch, it tells.
+# watched COMMAND...: keeps a command's output in LOG, and announces large files that pip is about to fetch.
 watched() {
     local line
     LOG=""
@@ -199,7 +198,7 @@ usable_python() {
     return 1
 }
 
-# apt_install PACKAGE...: Debian packages, without what they only recommend
+# apt_install PACKAGE...: installs Debian packages, without recommended ones
 apt_install() {
     local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -q -y)
     "${apt[@]}" install --no-install-recommends "$@" >/dev/null 2>&1 && return
@@ -209,7 +208,7 @@ apt_install() {
 
 # --- Mininet -------------------------------------------------------------------------------------------------------------
 
-# What --mininet adds: Debian's packages, by the program that shows that each is there.
+# The Debian packages for --mininet, each with a program that shows whether it is installed.
 MININET_PROGRAMS="mnexec:mininet ip:iproute2 tc:iproute2 ifconfig:net-tools iperf3:iperf3"
 
 setup_mininet() {
@@ -227,7 +226,7 @@ setup_mininet() {
 
 # --- folders ---------------------------------------------------------------------------------------------------------------
 
-# Matplotlib wants a folder below HOME, and complains on every start if it cannot have it.
+# Matplotlib needs a folder below HOME, and warns on every start if it cannot write there.
 home_is_usable() {
     if [[ -z ${HOME:-} || ! -w $HOME ]]; then
         export MPLCONFIGDIR="${MPLCONFIGDIR:-${TMPDIR:-/tmp}/sa_atp-matplotlib-$(id -u)}"

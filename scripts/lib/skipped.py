@@ -1,8 +1,8 @@
-"""Lists what pytest skipped, grouped by reason, from its JUnit files. Needs nothing but Python.
+"""Lists the tests that pytest skipped, grouped by reason, from its JUnit files. Needs nothing but Python.
 
 python skipped.py FILE                    of one run
-python skipped.py NAME=FILE NAME=FILE...  of one run in several ways: what each skipped, what was skipped in every way,
-                                          and last `N passed, N failed, N skipped`, of which each test counts once
+python skipped.py NAME=FILE NAME=FILE...  of several runs: tests skipped in each, tests skipped in all, and at the end
+                                          `N passed, N failed, N skipped`, which counts each test once
 """
 
 import sys
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 Test = tuple[str, str]
-"""Where it is, and its name. A file that is skipped as a whole is nowhere, and its name is that of the file."""
+"""Class or module of a test, and its name. A file that is skipped as a whole has "" and its own name."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Outcome:
 
 
 def outcomes(path: str) -> dict[Test, Outcome]:
-    """Raises: OSError, ParseError."""
+    """Reads the outcome of each test. Raises: OSError, ParseError."""
     found: dict[Test, Outcome] = {}
     for case in ET.parse(path).iter("testcase"):
         skipped = case.find("skipped")
@@ -34,13 +34,13 @@ def outcomes(path: str) -> dict[Test, Outcome]:
         else:
             outcome = Outcome("passed")
         test = case.get("classname", ""), case.get("name", "")
-        if test not in found or found[test].kind != "failed":  # a test that failed may be listed for its end, too
+        if test not in found or found[test].kind != "failed":  # a test that failed may be listed again for its teardown
             found[test] = outcome
     return found
 
 
 def together(ways: Iterable[Mapping[Test, Outcome]]) -> dict[Test, Outcome]:
-    """Failed in one way is failed, else passed in one is passed."""
+    """Merges outcomes: a test that failed in one way has failed; else one that passed in one way has passed."""
     rank = {"skipped": 0, "passed": 1, "failed": 2}
     found: dict[Test, Outcome] = {}
     for way in ways:

@@ -1,4 +1,4 @@
-"""What the tests of commands share: a parameter server with a job, and the command as a process."""
+"""Fixtures of the tests of commands: a parameter server with a job, and the command as a process."""
 
 import os
 import random

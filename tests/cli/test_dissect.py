@@ -16,9 +16,9 @@ from scapy.utils import PcapNgWriter, PcapWriter
 
 from sa_atp.basics.errors import UserError
 from sa_atp.cli import main
-from sa_atp.net.captures.dissect import Counts, read
+from sa_atp.net.captures.dissect import CaptureCounts, read
 from sa_atp.net.captures.layer import SaAtp
-from sa_atp.net.sockets.ports import Capture
+from sa_atp.net.sockets.ports import CaptureWriter
 from sa_atp.protocol.numbers.scaling import POISON
 from sa_atp.protocol.packets.control import Alive, encode
 from sa_atp.protocol.packets.frames import Endpoint, mac_for, wrap
@@ -37,7 +37,7 @@ def frame(payload: bytes, source: Endpoint = WORKER, target: Endpoint = SERVER) 
 
 def write(path: Path, frames: list[bytes], first_us: int = 1_700_000_000_000_000) -> Path:
     """A capture as the switch writes it, a packet a millisecond."""
-    capture = Capture(path)
+    capture = CaptureWriter(path)
     for i, data in enumerate(frames):
         capture.write(np.frombuffer(data, np.uint8).reshape(1, -1), np.array([len(data)]), first_us + 1000 * i)
     capture.close()
@@ -194,7 +194,7 @@ def test_files_that_end_too_early(tmp_path: Path, capsys: pytest.CaptureFixture[
         if size > 41 and (size - 24) % record not in (0, 1, 15, 16, 17, 60):
             continue
         cut.write_bytes(whole[:size])
-        counts = Counts()
+        counts = CaptureCounts()
         if size < 24:  # the file's own header
             with pytest.raises(UserError, match=r"cut\.pcap: not a capture that can be read"):
                 list(read(cut, counts))

@@ -1,4 +1,4 @@
-"""`sa-atp doctor`: what it finds is really so, and what is missing is said with its remedy."""
+"""`sa-atp doctor`: its findings are true, and missing parts come with a remedy."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from sa_atp.doctor import machine, project, software
 from sa_atp.doctor.commands import commands, offered
 from sa_atp.doctor.finding import Finding, attempt
 from sa_atp.switches import artefacts
-from sa_atp.switches.embedded import cached
+from sa_atp.switches.embedded import cache_status
 from sa_atp.switches.embedded.loading import load
 
 from .conftest import sa_atp
@@ -28,7 +28,7 @@ from .conftest import sa_atp
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
-    """What the command says of this machine."""
+    """The command's findings about this machine."""
     done = sa_atp("doctor", "--json")
     result: dict[str, Any] = json.loads(done.stdout)
     assert done.returncode == (0 if result["demo_runs"] else 3)
@@ -71,7 +71,7 @@ def test_the_machine(findings: dict[str, dict[str, Any]]) -> None:
 def test_namespaces_and_veth_pairs_are_possible_where_bench_switch_makes_them(
     findings: dict[str, dict[str, Any]],
 ) -> None:
-    """Also for an ordinary user, whom the kernel may let be root of a user namespace."""
+    """Also for an ordinary user, if the kernel allows user namespaces."""
     pairs = "from sa_atp.lab.bench.switch.links import make_pairs; make_pairs([1])"
     for name, code in (("namespaces", ""), ("veth", pairs)):
         code = f"from sa_atp.net.sockets import namespace; namespace.enter(); {code}"
@@ -79,9 +79,7 @@ def test_namespaces_and_veth_pairs_are_possible_where_bench_switch_makes_them(
         assert findings[name]["ok"] == (done.returncode == 0), (findings[name], done.stderr)
 
 
-def test_whoever_lacks_something_is_told_how_to_get_it(
-    found: dict[str, Any], findings: dict[str, dict[str, Any]]
-) -> None:
+def test_missing_findings_say_how_to_get_them(found: dict[str, Any], findings: dict[str, dict[str, Any]]) -> None:
     assert all(finding["ok"] or finding["how"] for finding in findings.values())
     for command in found["commands"]:
         assert command["runs"] == (not command["missing"])
@@ -123,7 +121,7 @@ def test_a_package_that_is_missing_or_broken() -> None:
 def test_a_package_whose_requirements_are_not_met_is_not_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What protobuf says of it ends in the address of a web page."""
+    """The last line of protobuf's own error is the address of a web page."""
     shell = tmp_path / "p4runtime_shell-0.0.6.dist-info"
     shell.mkdir()
     (shell / "METADATA").write_text("Name: p4runtime-shell\nVersion: 0.0.6\nRequires-Dist: protobuf<3\n")
@@ -195,8 +193,8 @@ def test_commands_follow_from_findings() -> None:
 # --- the project ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_the_checkout_says_of_itself() -> None:
-    for finding, script in ((project.fresh(), "compile"), (project.generated(), "generate")):
+def test_findings_about_the_checkout() -> None:
+    for finding, script in ((project.artefacts_current(), "compile"), (project.generated(), "generate")):
         options = ["--no-rebuild"] if script == "compile" else []
         command: list[str | Path] = [sys.executable, project.CHECKOUT / "scripts" / script, "--check", *options]
         assert finding is not None
@@ -212,13 +210,13 @@ def test_artefacts_that_are_older_than_their_sources(tmp_path: Path, monkeypatch
         source.write_text(source.read_text() + "// changed\n")
     wire = checkout / "p4src" / "wire.toml"
     wire.write_text(wire.read_text().replace("udp_port = 21313", "udp_port = 21314"))
-    stale, drifted = project.fresh(), project.generated()
+    stale, drifted = project.artefacts_current(), project.generated()
     assert stale is not None
     assert (stale.ok, stale.how) == (False, "scripts/compile")
     assert "is older than its sources" in stale.detail
     assert drifted is not None
     assert (drifted.ok, drifted.how) == (False, "scripts/generate")
-    assert "differs from what p4src/wire.toml says" in drifted.detail
+    assert "differs from p4src/wire.toml" in drifted.detail
     assert project.programs().ok  # they would run all the same
 
 
@@ -233,16 +231,16 @@ def test_the_cache_tells_what_is_compiled(tmp_path: Path) -> None:
     json_path = artefacts.program(64).json_path
     # a switch that has started here has filled the cache; this one starts and ends at once
     assert sa_atp("up", "--lanes", "64", "--", "true").returncode == 0
-    assert cached.is_cached(load(json_path), cache_folder())
+    assert cache_status.is_cached(load(json_path), cache_folder())
     assert project.compiled(64).ok
-    assert not cached.is_cached(load(json_path), tmp_path)
+    assert not cache_status.is_cached(load(json_path), tmp_path)
 
     copy = tmp_path / "copy"
     shutil.copytree(cache_folder(), copy)
-    assert cached.is_cached(load(json_path), copy)
+    assert cache_status.is_cached(load(json_path), copy)
     for code in copy.rglob("*.nbc"):
         code.unlink()
-    assert not cached.is_cached(load(json_path), copy)
+    assert not cache_status.is_cached(load(json_path), copy)
 
 
 def test_help_names_the_statuses(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""`sa-atp doctor --server`: whom a stuck job waits for."""
+"""`sa-atp doctor --server`: names the ranks that a stuck job waits for."""
 
 import json
 import random
@@ -28,7 +28,7 @@ VALUES = 1000
 
 
 def until(condition: Callable[[JobStatus], bool], server: ServerProcess) -> JobStatus:
-    """The job, as soon as the condition holds; workers tell how far they are five times a second."""
+    """The job, as soon as the condition holds; workers report their progress five times a second."""
     while True:
         jobs = ask_for_jobs(server.address)
         if jobs and condition(jobs[0]):
@@ -136,7 +136,7 @@ def test_what_cannot_be_asked(url: str, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_a_switch_that_is_not_where_contributions_go_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    """Somebody else has the port that --switch-address names, and says nothing."""
+    """A silent socket has the port of --switch-address."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as nobody:
         nobody.bind(("127.0.0.1", 0))
         where = nobody.getsockname()

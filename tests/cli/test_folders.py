@@ -1,4 +1,4 @@
-"""Where compiled pipelines are kept, on machines of every kind."""
+"""The cache folder for compiled pipelines, with and without a writable home."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ from sa_atp.basics import folders
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder for temporary files, and no settings."""
+    """A folder for temporary files, and no environment variables that choose a cache."""
     for name in ("SA_ATP_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     folder = tmp_path / "tmp"
@@ -54,7 +54,7 @@ def test_a_folder_that_somebody_else_has_made(temporary: Path, tmp_path: Path, m
 
 @pytest.mark.needs("root")  # to become another
 def test_a_user_without_a_home() -> None:
-    """As in a container that runs under a number that it does not know."""
+    """As in a container whose user id has no entry in /etc/passwd."""
     python = "/usr/bin/python3" if os.access("/usr/bin/python3", os.X_OK) else sys.executable
     with tempfile.TemporaryDirectory() as scratch:
         Path(scratch).chmod(0o777)

@@ -1,4 +1,4 @@
-"""An installation without extras, as from a wheel: one line that says how to get them, before anything starts."""
+"""Commands in an installation without extras: one line says how to get them, before anything starts."""
 
 import os
 from pathlib import Path
@@ -55,7 +55,7 @@ def test_gloo_without_pytorch(tmp_path: Path) -> None:
 
 @pytest.mark.needs("root", "namespaces")
 def test_mininet_without_its_module(tmp_path: Path) -> None:
-    """Debian's package brings the programs, and its module for Debian's Python only."""
+    """Debian's package has Mininet's programs, but its module only for Debian's Python."""
     programs = tmp_path / "bin"
     programs.mkdir()
     for name in ("mnexec", "ip", "tc", "ifconfig"):

@@ -1,4 +1,4 @@
-"""P4 sources that were edited, and no compiler: what runs is the program as it was, and whoever runs it is told.
+"""P4 sources that were edited without compiling: commands warn that the program they run is older.
 
 In a copy of the checkout, whose sources have one comment more than the compiled programs were made from.
 """
@@ -40,7 +40,7 @@ def run(checkout: Path, *arguments: str, strict: bool = False) -> tuple[int, str
 
 
 def packet_test(checkout: Path) -> tuple[str, ...]:
-    """A command that loads a program and is done."""
+    """A short command that loads a program."""
     test = checkout / "nothing.stf"
     test.write_text("packet 1 00\nno_packet\n")
     return ("stf", "--plain", "p4src/compiled/v1model-64/sa_atp.json", str(test))
@@ -87,7 +87,7 @@ def test_only_those_that_are_old_are_named(checkout: Path) -> None:
     assert (status, OLD in errors) == (0, False)  # without its sources nobody knows
 
 
-def test_what_was_compiled_for_tofino(checkout: Path) -> None:
+def test_old_programs_for_tofino(checkout: Path) -> None:
     from sa_atp.switches import artefacts
 
     assert artefacts.is_current(checkout / "p4src/compiled/tofino-32") is False

@@ -1,4 +1,4 @@
-"""A switch that drops packets says so: at once, with what can be done about it, and with the number when it ends."""
+"""Warnings of a switch about dropped packets: at once with a remedy, and with the number at its end."""
 
 import json
 import queue
@@ -43,7 +43,7 @@ class Running:
         self.lines.put("")
 
     def line_with(self, text: str) -> str:
-        """Waits for it."""
+        """Waits for a line with this text."""
         while text not in (line := self.lines.get(timeout=RUN_TIMEOUT_S)):
             assert line, f"the switch has ended and did not say: {text}"
         return line
@@ -131,7 +131,7 @@ def test_tcp_segments_that_a_host_left_to_its_interface(how: list[str]) -> None:
     assert any(re.search(r"dropped: [1-9]\d* packets longer than 9280 bytes, or TCP", line) for line in lines)
 
 
-def test_what_the_switch_itself_drops() -> None:
+def test_drops_of_the_switch_itself() -> None:
     found = list(of_switch(without_program=1, punts=2, packet_ins=3))
     assert [each.count for each in found] == [1, 2, 3]
     assert [each.total() for each in found if each.count > 1] == ["2 packets for the CPU port", "3 packet-ins"]

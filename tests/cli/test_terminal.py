@@ -1,4 +1,4 @@
-"""What commands do where a terminal is narrow, has only ASCII, is closed or full, or somebody presses Ctrl-C."""
+"""Commands on terminals that are narrow, ASCII only, closed or full, and Ctrl-C."""
 
 import io
 import os
@@ -17,7 +17,7 @@ from sa_atp.cli import main
 from sa_atp.cli.parts import progress as _progress
 from sa_atp.cli.parts import sweep
 from sa_atp.lab.plans.plan import Plan
-from sa_atp.net.sockets.ports import Capture
+from sa_atp.net.sockets.ports import CaptureWriter
 from sa_atp.protocol.packets.control import Alive, encode
 from sa_atp.protocol.packets.frames import Endpoint, mac_for, wrap
 from sa_atp.protocol.packets.spec import UDP_PORT
@@ -33,11 +33,11 @@ def command(*words: str | Path) -> list[str]:
 
 @pytest.fixture
 def capture(tmp_path: Path) -> Path:
-    """One packet, a control message whose text is not ASCII."""
+    """A capture of a control message whose text is not ASCII."""
     packet = encode(Alive(oldest=0), request=1)[:20] + '{"x":"é–"}'.encode()
     source, target = (Endpoint(mac_for(ip), (ip, UDP_PORT)) for ip in ("10.0.0.1", "10.0.0.2"))
     frames = wrap(np.frombuffer(packet, np.uint8).reshape(1, -1), source, target)
-    made = Capture(tmp_path / "one.pcap")
+    made = CaptureWriter(tmp_path / "one.pcap")
     made.write(frames, np.array([frames.shape[1]]), 0)
     made.close()
     return tmp_path / "one.pcap"
@@ -105,7 +105,7 @@ def test_a_terminal_that_has_only_ascii(capture: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_what_reports_write_is_legible_in_ascii(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_are_legible_in_ascii(monkeypatch: pytest.MonkeyPatch) -> None:
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
     terminal.prepare_streams()
@@ -137,14 +137,14 @@ sys.exit(cli.main())
 
 
 def written_to(file: int, *words: str, unbuffered: str) -> "subprocess.CompletedProcess[str]":
-    """Runs a command whose output goes there."""
+    """Runs a command whose output goes to a file descriptor."""
     environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     return subprocess.run(words, stdout=file, stderr=subprocess.PIPE, text=True, env=environment, check=False)
 
 
 @pytest.mark.parametrize("unbuffered", [BUFFERED, UNBUFFERED])
-def test_nobody_reads(capture: Path, unbuffered: str) -> None:
-    """As with `| true`: what is left for the end of the program has no reader any more."""
+def test_a_closed_pipe(capture: Path, unbuffered: str) -> None:
+    """As with `| true`: the output that is flushed at the end has no reader."""
     reader, writer = os.pipe()
     os.close(reader)
     for words in (command("--help"), command("dissect", capture), [sys.executable, "-c", PRINT_TABLE]):
@@ -157,8 +157,8 @@ def test_nobody_reads(capture: Path, unbuffered: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["stdout", "stderr"])
-def test_what_standard_error_does_not_take_is_no_result_lost(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some versions of Python try again at their end to write what it did not take."""
+def test_a_closed_standard_error_loses_no_result(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some versions of Python try again at exit to flush standard error."""
     with Path("/dev/full").open("w") as full:
         full.write("progress")  # stays in its buffer
         monkeypatch.setattr(sys, name, full)

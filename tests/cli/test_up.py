@@ -98,7 +98,7 @@ def test_a_command_runs_in_the_environment(tmp_path: Path) -> None:
     assert f" > 127.0.0.1:{UDP_PORT}  DATA " in shown.stdout
 
 
-def test_it_stays_until_it_is_told_to_end(tmp_path: Path) -> None:
+def test_up_runs_until_a_signal(tmp_path: Path) -> None:
     with started("--workers", "3", "--json", "--lanes", "64", *ANY_PORT, logs=tmp_path) as process:
         assert process.stdout is not None
         said = json.loads(process.stdout.readline())
@@ -116,7 +116,7 @@ def test_it_stays_until_it_is_told_to_end(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_it_says_so_when_the_switch_dies(tmp_path: Path) -> None:
+def test_up_reports_a_dead_switch(tmp_path: Path) -> None:
     with started("--lanes", "64", *ANY_PORT, logs=tmp_path) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -150,7 +150,7 @@ def test_a_port_in_use_is_told_at_once_and_leaves_nothing(tmp_path: Path) -> Non
 
 @VETH
 def test_programs_started_by_hand_find_it_where_they_look(tmp_path: Path) -> None:
-    """The port is the usual one, once; commands are told theirs, so several may run at once."""
+    """Without a command, `up` uses the default port; commands learn theirs, so several may run at once."""
     sa_atp_ = f"{shlex.quote(sys.executable)} -m sa_atp up --lanes 64"
     script = f"""
         {sa_atp_} > first & first=$!
@@ -172,8 +172,8 @@ def test_programs_started_by_hand_find_it_where_they_look(tmp_path: Path) -> Non
     assert f":{UDP_PORT} " not in told
 
 
-def test_what_it_prints_can_be_pasted(capsys: pytest.CaptureFixture[str]) -> None:
-    """Also names with spaces."""
+def test_the_printed_environment_can_be_pasted(capsys: pytest.CaptureFixture[str]) -> None:
+    """Names with spaces, too."""
     _announce({"SA_ATP_JOB": "two words; true"}, cast(LocalCluster, None), Path(), None)
     said = capsys.readouterr().out
     assert (
@@ -192,7 +192,7 @@ def test_the_status_is_that_of_the_command(script: str, status: int) -> None:
     assert run_command(["sh", "-c", script], {"GIVEN": "a b"}, []) == status
 
 
-def test_a_command_ends_when_what_it_needs_has_died(tmp_path: Path) -> None:
+def test_a_command_ends_when_the_switch_dies(tmp_path: Path) -> None:
     with Group() as group:
         needed = group.start("needed", ["-c", "sleep 0.2; exit 4"], tmp_path / "log", program=("sh",))
         with pytest.raises(ProcessError, match="needed ended with status 4"):

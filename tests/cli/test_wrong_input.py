@@ -1,4 +1,4 @@
-"""Input that is wrong or odd: one line that says what, where and what would be accepted, and status 2."""
+"""Wrong input: one line says what, where and what would be accepted, and the status is 2."""
 
 import json
 import socket
@@ -23,7 +23,7 @@ PROGRAM = str(artefacts.program(64).json_path)
 
 
 def refused(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """The one line that a command ends with, status 2."""
+    """Runs a command that fails with status 2. Returns: its line on standard error."""
     assert main(words) == 2, words
     out, err = capsys.readouterr()
     assert (out, err.count("\n"), err[:8]) == ("", 1, "sa-atp: ")
@@ -46,10 +46,10 @@ def refused(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["job", "add", "1", *MEMBER, "--ps", BAD_MAC], f"--ps {BAD_MAC}: mac '02:00': expected six bytes"),
         (["job", "add", "1", *MEMBER, "--ps", PS, "--uplink", BAD_PORT], f"--uplink {BAD_PORT}: udp_port 0: exp"),
         (["job", "add", "1", "--member", BAD_PLACE, "--ps", PS], f"--member {BAD_PLACE[2:]}: switch_port 999: exp"),
-        (["job", "add", "1", "--member", HIGH, "--ps", PS], "--fan-in: expected, where no member"),
+        (["job", "add", "1", "--member", HIGH, "--ps", PS], "--fan-in: required where no member"),
         (["deploy", "--target", "bmv2", "--lanes", "64", "--contributions", "65"],
          "--contributions 65: expected 1 to 64 with 64 lanes (512 with 256)"),
-        (["deploy", "--target", "bmv2", "--program", ".", "--contributions", "65"], "--contributions chooses a build"),
+        (["deploy", "--target", "bmv2", "--program", ".", "--contributions", "65"], "--contributions chooses one of"),
         (["switch", "--lanes", "256", "--contributions", "513"], "--contributions 513: expected 1 to 512 with 256 lanes"),
         (["ps", "--contributions", "0"], "--contributions 0: expected 1 to 64 with 2048 lanes"),
         (["up", "--contributions", "513", "--", "true"], "513 contributions: expected at most 512"),
@@ -64,7 +64,7 @@ def refused(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["ps", "--dead-after", "inf"], "--dead-after inf: expected a positive number of seconds"),
         (["ps", "--dead-after", "-1"], "--dead-after -1: expected a positive number of seconds"),
         (["ps", "--grpc", "foo"], "P4Runtime address 'foo'"),
-        (["ps", "--host-port", "10.0.0.1=1"], "--host-port is about a switch: say with --grpc"),
+        (["ps", "--host-port", "10.0.0.1=1"], "--host-port needs --grpc"),
         (["ps", "--grpc", "127.0.0.1:9", "--host-port", "x=1"], "--host-port x=1: expected IP=PORT"),
         (["ps", "--grpc", "127.0.0.1:9", "--port", "999"], "--port 999: expected 0 to 510"),
         (["up", "--dead-after", "inf", "--", "true"], "--dead-after inf: expected a positive number of seconds"),
@@ -184,7 +184,7 @@ def test_overrides(override: str, message: str, capsys: pytest.CaptureFixture[st
     assert message in refused(["run", "demo", "--set", override], capsys)
 
 
-def test_what_a_message_says_of_a_list_is_accepted() -> None:
+def test_a_message_about_a_list_suggests_valid_syntax() -> None:
     for override in ('run.policies=["atp", "boa"]', "job.speeds=[1, 1, 1, 1]"):
         plan_files.parse("", "plan.toml", [override])
     plan_files.parse("", "plan.toml", ["ssp.bound=1", 'run.policies=["ssp"]'])  # in whatever order
@@ -203,7 +203,7 @@ def test_grpc_says_nothing_itself() -> None:
     )
 
 
-def test_what_is_counted() -> None:
+def test_words_for_numbers() -> None:
     assert [plural(n, "packet") for n in (0, 1, 2)] == ["0 packets", "1 packet", "2 packets"]
     assert [plural(n, "switch", "switches") for n in (1, 3)] == ["1 switch", "3 switches"]
     assert [join("abc"[:n]) for n in range(4)] == ["", "a", "a and b", "a, b and c"]
@@ -219,10 +219,10 @@ def test_one_packet_is_no_packets(tmp_path: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--cores", "0"], "--cores 0: expected 1 to 2: each takes what arrives at a port or more, and there are 2"),
+        (["--cores", "0"], "--cores 0: expected 1 to 2: each core needs a port, and the switch has 2"),
         (["--cores", "3"], "--cores 3: expected 1 to 2: "),
-        (["--cores", "2", "--plain"], "--cores 2: --plain looks at packets one by one: on 1 core"),
-        (["--cores", "2", "--impair", "1:loss=0.1"], "--cores 2: --impair looks at packets one by one: on 1 core"),
+        (["--cores", "2", "--plain"], "--cores 2: --plain works only with --cores 1"),
+        (["--cores", "2", "--impair", "1:loss=0.1"], "--cores 2: --impair works only with --cores 1"),
     ],
 )
 def test_cores_of_a_switch(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

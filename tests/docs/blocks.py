@@ -1,4 +1,4 @@
-"""The blocks of the documents, and how their commands are run: by name `sa-atp`, with runs and benchmarks cut short."""
+"""The code blocks of the documents, and how tests run their commands, with runs and benchmarks cut short."""
 
 import os
 import re
@@ -15,7 +15,7 @@ FILES = (
 )
 
 Key = tuple[str, str]
-"""Of a block: its file, and how its first line begins."""
+"""The key of a block: its file, and the beginning of its first line."""
 
 SHORT = f"""#!/bin/sh
 case "$1 $2" in
@@ -35,12 +35,12 @@ exec {sys.executable} -m sa_atp "$@"
 class Block(NamedTuple):
     file: str
     language: str
-    """As the document says; "" where it says none: nothing to run."""
+    """The language that the document gives; "" if none: then there is nothing to run."""
     text: str
 
     @property
     def first(self) -> str:
-        """Its first line that says something."""
+        """Its first line that is not empty."""
         lines = self.text.splitlines()
         if self.language == "diff":  # begins with context
             return next((line for line in lines if line.startswith("+from")), lines[0])
@@ -63,7 +63,7 @@ def the(key: Key) -> Block:
 
 
 def make_place(folder: Path, *, policies: str = 'run.policies=["sa-atp"]') -> dict[str, str]:
-    """Gives a folder what a checkout has, to run blocks in; what they write stays there. Returns: their environment.
+    """Fills a folder like a checkout, to run blocks in, which may write to it. Returns: their environment.
 
     Args: policies: of runs; "": as the plan has them, which takes longer.
     """

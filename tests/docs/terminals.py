@@ -1,4 +1,4 @@
-"""Plays a scene: commands one after another, while others stay in terminals of their own. Run in a network namespace:
+"""Runs a scene: commands one after another, while others run in the background. Run in a network namespace:
 
 python -m sa_atp.net.sockets.namespace python tests/docs/terminals.py < SCENE.json
 
@@ -29,7 +29,7 @@ def bash(command: str) -> list[str]:
 
 @contextlib.contextmanager
 def staying(command: str) -> Iterator[None]:
-    """Raises: SystemExit: it was never ready, or ended badly."""
+    """Raises: SystemExit: a command was never ready, or failed."""
     with subprocess.Popen(bash(f"exec {command}"), stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:

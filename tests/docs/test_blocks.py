@@ -127,8 +127,8 @@ def test_python(key: Key, tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("torch")
-def test_what_fragments_import_is_there() -> None:
-    """In one process: most of the time is PyTorch's."""
+def test_imports_of_fragments_exist() -> None:
+    """All fragments in one process, because importing PyTorch takes most of the time."""
     imports: list[str] = []
     for key in (key for key, why in NOT_RUN.items() if why == "fragment"):
         found = [line for line in the(key).text.splitlines() if re.match(r"(from|import) ", line)]
@@ -145,7 +145,7 @@ def test_a_file_of_switches(key: Key, tmp_path: Path) -> None:
 
 
 def test_the_change_of_the_first_hour_fits_the_program() -> None:
-    """Its context is in the P4 source, and what it changes is a field that is there."""
+    """The diff applies to the P4 source, and its field exists."""
     text = the(("docs/first-hour.md", "         job.apply();")).text
     context = [line[1:] for line in text.splitlines() if line.startswith(" ")]
     added = "\n".join(line[1:] for line in text.splitlines() if line.startswith("+"))

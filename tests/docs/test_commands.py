@@ -18,11 +18,11 @@ CLI, EMBEDDED = "docs/cli.md", "docs/embedded-target.md"
 
 class Scene(NamedTuple):
     blocks: tuple[Key, ...]
-    """Their commands, one after another."""
+    """The commands, one after another."""
     beside: tuple[str, ...] = ()
-    """What stays meanwhile, in terminals of their own."""
+    """Commands that run in the background meanwhile."""
     before: tuple[str, ...] = ()
-    """What somebody did before."""
+    """Commands to run before."""
 
 
 def writes(file: str, text: str) -> str:
@@ -83,7 +83,7 @@ NOT_HERE = {"bmv2": "BMv2", "--target tofino": "a Tofino and its driver stack"}
 
 
 def commands(block: Block) -> list[str]:
-    """A command a line, or several that end with a backslash; without those of NOT_HERE."""
+    """The commands of a block, without those of NOT_HERE; a backslash continues a line."""
     text = block.text.replace("\\\n", " ")
     return [line for line in text.splitlines() if not any(word in line for word in NOT_HERE)]
 
@@ -132,8 +132,8 @@ def test_no_command_hides_in_a_block_that_nobody_runs() -> None:
 
 
 @pytest.mark.parametrize("said", [b.text for b in blocks() if b.language == "console"], ids=lambda text: text[:40])
-def test_what_a_command_answers(said: str, tmp_path: Path) -> None:
-    """A block of a command and what it says, to the letter but for where lines end."""
+def test_answers_of_commands(said: str, tmp_path: Path) -> None:
+    """A block with a command and its output, which is compared exactly but for line breaks."""
     environment = make_place(tmp_path)
     command, _, answer = said.partition("\n")
     done = subprocess.run(

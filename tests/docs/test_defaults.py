@@ -43,15 +43,15 @@ def keyword(name: str) -> object:
 
 
 SAID = [
-    ("docs/cli.md", r"`--contributions N` makes room for .*: up to (\d+), in packets of (\d+) lanes; default: (\d+)",
+    ("docs/cli.md", r"`--contributions N` chooses bitmaps for .*: up to (\d+), in packets of (\d+) lanes; default: (\d+)",
      [MOST_CONTRIBUTIONS, WIDE_LANES, CONTRIBUTION_BITS]),
-    ("docs/cli.md", r"`--contributions N` makes room for .* default: (\d+)", [option("up", "contributions")]),
+    ("docs/cli.md", r"`--contributions N` chooses bitmaps for .* default: (\d+)", [option("up", "contributions")]),
     ("docs/cli.md", r"on loopback is (\d+);", [most_lanes(65536, CONTRIBUTION_BITS)]),
     ("docs/cli.md", r"memory of a switch's slots \((\d+)\)", [SLOTS]),
     ("docs/cli.md", r"`topology.mtu` \(default (\d+);", [TopologyPlan().mtu]),
     ("docs/cli.md", r"\(default: (\d+) bytes to 64 MB;", [int(DEFAULT_SIZES.split(",")[0])]),
     ("docs/cli.md", r"\(default: 400 bytes to (\d+) MB;", [int(DEFAULT_SIZES.split(",")[-1]) // 10**6]),
-    ("docs/cli.md", r"Seed `--seed` \((\d+)\)", [option("reproduce", "seed")]),
+    ("docs/cli.md", r"`--seed` \((\d+)\) is the seed that tunes", [option("reproduce", "seed")]),
     ("docs/cli.md", r"`--seeds N` \((\d+)\)", [option("reproduce", "seeds")]),
     ("docs/pytorch.md", r"Ranks times micro-batches: (\d+) at most, or (\d+) in packets of (\d+) lanes",
      [CONTRIBUTION_BITS, MOST_CONTRIBUTIONS, WIDE_LANES]),
@@ -79,7 +79,7 @@ SAID = [
 @pytest.mark.parametrize(("document", "words", "values"), SAID)
 def test_a_document_states_what_is(document: str, words: str, values: list[object]) -> None:
     found = re.findall(words, (ROOT / document).read_text(), re.M)
-    assert len(found) == 1, "say here how it is said there now"
+    assert len(found) == 1, "adapt the pattern to the document"
     stated = [found[0]] if isinstance(found[0], str) else found[0]
     assert [float(each) for each in stated] == values
 

@@ -1,4 +1,4 @@
-"""README's sample of what the demo prints: the words, rows and columns are those that it prints today."""
+"""README's sample of the demo's output: words, rows and columns are those that the demo prints."""
 
 import io
 import re
@@ -18,7 +18,7 @@ NUMBER = re.compile(r"\d+(?: \d{3})*(?:\.\d+)?")
 
 
 def shape(text: str) -> list[str]:
-    """Its words; a number is a #, and milliseconds are seconds: those depend on the run."""
+    """The words of a text, with # for numbers and "s" for milliseconds, which depend on the run."""
     plain = NUMBER.sub("#", text.replace(NBSP, " "))
     return re.sub(r"# ms\b", "# s", plain).split()
 
@@ -39,7 +39,7 @@ def test_the_sample_of_the_demo_has_the_shape_of_what_it_prints() -> None:
 
 
 @pytest.mark.needs("torch", "sklearn")
-def test_what_does_not_depend_on_the_machine_is_as_it_is_today() -> None:
+def test_the_sample_is_current_but_for_measured_numbers() -> None:
     plan = with_lanes(plan_files.load(ROOT / "topologies" / "demo.toml"))
     shown = sample().replace(NBSP, " ")
     words = " ".join(shown.split())

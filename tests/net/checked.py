@@ -1,4 +1,4 @@
-"""The operations of translated programs and of the compiled loop in plain Python, with a look at every index."""
+"""The operations of translated programs and of the compiled loop in plain Python, which check every index."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ from sa_atp.switches.embedded import bits
 
 
 class Checked:
-    """An array that takes no index from outside, nor a negative one."""
+    """An array that refuses negative indices and those beyond its end."""
 
     def __init__(self, array: AnyIntegers) -> None:
         self.array = array
@@ -39,7 +39,7 @@ class Checked:
 
 
 def checked_operations() -> dict[str, Callable[..., Any]]:
-    """Those of plain Python, which look where they read and write."""
+    """The plain operations, which check where they read and write."""
     operations, plain = bits.plain(), bits.plain()
 
     def within(buffer: Checked, offset: int, count: int) -> AnyIntegers:

@@ -38,7 +38,7 @@ TURNS_WITHOUT = 250  # ... after which there is another connection
 
 
 class WorkerWorld:
-    """One worker, sums that follow one another, and a switch that says what it should, most of the time."""
+    """A worker with one sum after another, and a switch that mostly answers correctly."""
 
     def __init__(self, built: c.Built, rng: random.Random, seen: Counter[str]) -> None:
         self._built, self._rng, self.seen = built, rng, seen
@@ -127,7 +127,7 @@ class WorkerWorld:
                 break
 
     def _collect(self) -> None:
-        """What a switch, and the parameter server, make of what was sent."""
+        """The answers of a switch and the parameter server to the packets that were sent."""
         rng = self._rng
         for packets in self._socket.sent():
             if packets.shape[1] == self.size:
@@ -151,7 +151,7 @@ class WorkerWorld:
                 self._coming.insert(max(0, len(self._coming) - rng.choice((0, 1))), packets)
 
     def _come(self) -> None:
-        """Puts what comes now into the script."""
+        """Writes the next messages into the script."""
         rng, messages = self._rng, self._messages
         wrong = self._wrong if self._without < PATIENCE else 0.08
         messages.clear()
@@ -204,7 +204,7 @@ class WorkerWorld:
         return [known.first_seq + place for place in places]
 
     def _run(self, lent: Steady) -> None:
-        """The compiled loop, with memory behind each of whose ends nobody may touch."""
+        """The compiled loop, with guard pages behind its arrays."""
         rng, numbers, script = self._rng, self._numbers.array, self._script
         before = int(script[c.COUNT] - script[c.NEXT])
         state = tuple(self._copy(i, array) for i, array in enumerate(lent.state))
@@ -245,7 +245,7 @@ class WorkerWorld:
             self.worker.receive(self._socket.packed.bursts(row, found, datagram), self.now)
 
     def _copy(self, which: int, array: NDArray[Any]) -> NDArray[Any]:
-        """The same with a guard behind it; tables that only grow may be shorter."""
+        """A copy of an array with a guard behind it; tables that only grow may be shorter."""
         size = array.shape[0]
         if which in self._limits:
             least = int(self.worker._steady._known) if which == s.A_ASKED and self.worker._steady is not None else 1
@@ -258,7 +258,7 @@ class WorkerWorld:
         return known.array
 
     def _count(self, state: Sequence[NDArray[Any]], before: int) -> None:
-        """What has become of it."""
+        """The outcome."""
         numbers, seen, known = self._numbers.array, self.seen, state[0]
         answered = int(known[s.N_ANSWERED])
         seen["loop: entered"] += 1
@@ -361,7 +361,7 @@ class ServerWorld:
 
 
 def _counting(kernels: Any, seen: Counter[str], whose: str = "rules: ") -> Any:
-    """The same functions, which say how often each had what it takes."""
+    """The same functions, which count how often each accepted its input."""
 
     def streams(*arguments: Any) -> int:
         count = int(kernels.streams(*arguments))

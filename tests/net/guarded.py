@@ -1,4 +1,4 @@
-"""Arrays that end where memory that nobody may touch begins: one byte too far ends the process."""
+"""Arrays that end at a guard page: an access one byte too far ends the process."""
 
 import ctypes
 import mmap
@@ -14,7 +14,7 @@ BEFORE = 256  # bytes in front that must stay as they are
 
 
 class Guarded:
-    """One array of a shape and type, filled with zeros."""
+    """An array of zeros before a guard page."""
 
     def __init__(self, shape: int | tuple[int, ...], kind: Any) -> None:
         size = int(np.prod(shape)) * np.dtype(kind).itemsize

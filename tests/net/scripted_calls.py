@@ -99,11 +99,11 @@ class Built:
     run: Any
     """The loop."""
     script: AnyIntegers
-    """int64[SCRIPT_ITEMS], memory that calls of the kernel are answered from."""
+    """int64[SCRIPT_ITEMS]: the script, which answers system calls."""
 
     @contextmanager
     def fault(self, name: str | None) -> Iterator[None]:
-        """With that fault, for as long as this lasts."""
+        """Switches a fault on for the duration of the context."""
         self.script[WRONG] = 0
         which = None if name is None else FAULTS + list(FAULTS_KNOWN).index(name)
         if which is not None:
@@ -114,7 +114,7 @@ class Built:
             self.script[WRONG:] = 0
 
     def look(self) -> None:
-        """Raises: AssertionError: a call of the kernel was given memory that is not there for it."""
+        """Raises: AssertionError: a system call was given memory that is not meant for it."""
         assert self.script[WRONG] == 0, WRONG_TEXTS[int(self.script[WRONG])]
 
 
@@ -172,7 +172,7 @@ def _with_faults(module: str, source: str) -> str:
 
 
 def _calls(script: int) -> dict[str, Any]:
-    """The kernel, as far as these functions know it. Args: script: its address, which compiled code has as a constant."""
+    """The system calls of these functions. Args: script: its address, a constant of the compiled code."""
     jit: Callable[[Any], Any] = numba.njit(error_model="numpy")
     memcpy, errno = _memcpy, _errno
 

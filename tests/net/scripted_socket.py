@@ -1,4 +1,4 @@
-"""A socket whose kernel is a script (scripted_calls.py), by the package's own code around the compiled functions."""
+"""A socket of the package whose system calls are answered by a script (scripted_calls.py)."""
 
 import random
 from collections import Counter
@@ -18,7 +18,7 @@ FOUND_ROWS = 20
 
 
 class Socket:
-    """What compiled code of a socket works on, and what has been sent."""
+    """The memory of a socket's compiled code, and the packets that have been sent."""
 
     def __init__(self, built: c.Built, rng: random.Random, seen: Counter[str]) -> None:
         self._built, self._rng, self.seen = built, rng, seen
@@ -42,7 +42,7 @@ class Socket:
         self._script[[c.KEPT, c.LOGGED]] = 0
 
     def may_read(self, data: AnyIntegers, question: AnyIntegers | None = None) -> None:
-        """What may be sent now."""
+        """How much may be sent now."""
         for first, array in ((c.OUT_FIRST, data), (c.ASK_FIRST, data if question is None else question)):
             at = int(array.ctypes.data)
             self._script[first : first + 2] = at, at + array.nbytes
@@ -59,7 +59,7 @@ class Socket:
             self.segmented.send(3, address, np.ascontiguousarray(data[sent:]), segments)
 
     def sent(self) -> list[ByteRows]:
-        """What has been sent since the last time, packets of one size each."""
+        """The packets sent since the last call, in groups of one size."""
         found, at = [], 0
         for segment, count in self._log[: self._script[c.LOGGED]].tolist():
             if count % segment == 0:
@@ -69,7 +69,7 @@ class Socket:
         return found
 
     def received(self) -> list[Burst]:
-        """A look at the socket, as UdpSocket has it."""
+        """Receives, like `UdpSocket.receive`."""
         room, _, header, vector, name, control, found = self.packed.lent()
         before = int(self._script[c.NEXT])
         count = self.packed._receive(3, room, header, vector, name, control, found)

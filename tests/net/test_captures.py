@@ -1,4 +1,4 @@
-"""Captures: every format that is read, batches of bounded size, and text that is the same however a frame is looked at."""
+"""Captures: all formats, batches of bounded size, and the same text from batches and from scapy."""
 
 import gzip
 import io
@@ -20,7 +20,7 @@ from scapy.packet import Packet, Raw
 
 from sa_atp.basics.errors import UserError
 from sa_atp.net.captures.capture_file import CHUNK, SLACK, Batch, CaptureFile
-from sa_atp.net.captures.dissect import Counts, dissect, read
+from sa_atp.net.captures.dissect import CaptureCounts, dissect, read
 from sa_atp.net.captures.dissect_layers import dissect_one
 from sa_atp.protocol.numbers.scaling import POISON
 from sa_atp.protocol.packets.header import pack
@@ -34,7 +34,7 @@ SECONDS = 1_700_000_000
 
 
 def pcap(frames: list[bytes], *, order: str = "<", nano: bool = False, link: int = 1) -> bytes:
-    """A frame a second, each a tick later within its second."""
+    """A pcap file: a frame each second, each a tick later within its second."""
     magic = 0xA1B23C4D if nano else 0xA1B2C3D4
     out = struct.pack(order + "IHHiIII", magic, 2, 4, 0, 0, 65535, link)
     for i, frame in enumerate(frames):
@@ -106,7 +106,7 @@ def test_sections_have_their_own_interfaces_and_byte_order(tmp_path: Path) -> No
 
 
 def test_a_file_that_ends_anywhere(tmp_path: Path) -> None:
-    """What is there is read, to the last whole block; of pcap also what there is of a frame."""
+    """All whole blocks are read; of a pcap also the part of a frame that is there."""
     path = tmp_path / "capture"
     frames = [b"a" * 30, b"b" * 31]
     head, whole = pcap([]), pcap(frames)
@@ -169,7 +169,7 @@ def test_compressed_files(tmp_path: Path) -> None:
 
 
 def test_a_long_frame_and_the_ones_after_it(tmp_path: Path) -> None:
-    """Frames are kept up to 64 kB, as tcpdump has it; what follows is found."""
+    """Frames are kept up to 64 kB, as by tcpdump; the next ones are found."""
     path = tmp_path / "capture"
     path.write_bytes(pcap([b"a", b"b" * 100_000, b"c"]))
     found, cut = contents(path)
@@ -177,7 +177,7 @@ def test_a_long_frame_and_the_ones_after_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ng", [False, True])
-def test_what_is_held_does_not_grow_with_the_file(ng: bool, tmp_path: Path) -> None:
+def test_memory_does_not_grow_with_the_file(ng: bool, tmp_path: Path) -> None:
     path, frame = tmp_path / "capture", bytes(1400)
     frames = 5 * CHUNK // len(frame)
     with path.open("wb") as file:
@@ -190,7 +190,7 @@ def test_what_is_held_does_not_grow_with_the_file(ng: bool, tmp_path: Path) -> N
 
 
 def test_a_pipe_is_read_as_it_comes(tmp_path: Path) -> None:
-    """What a pipe holds is shown before there is more of it: `tcpdump -w - | sa-atp dissect /dev/stdin`."""
+    """Packets in a pipe are shown before more come: `tcpdump -w - | sa-atp dissect /dev/stdin`."""
     data = pcap([b"a", b"b"])
 
     class Pipe(io.BytesIO):
@@ -269,7 +269,7 @@ def test_batches_and_layers_say_the_same(link: int) -> None:
     lengths = np.array([len(frame) for frame in frames])
     data = np.frombuffer(b"".join(frames) + bytes(SLACK), np.uint8)
     starts = np.cumsum(lengths) - lengths
-    counts = Counts()
+    counts = CaptureCounts()
     found = list(dissect(Batch(link, 1, data, starts, lengths, list(range(len(frames)))), counts))
     expected = {i: line for i, frame in enumerate(frames) if (line := dissect_one(frame, link))}
     assert {each.index: (each.text, each.job) for each in found} == expected
@@ -283,7 +283,7 @@ def test_batches_and_layers_say_the_same(link: int) -> None:
 
 
 def test_no_layer_is_made_for_a_line(tmp_path: Path) -> None:
-    """What a packet costs: a few calls of Python, and no scapy at all."""
+    """A packet costs a few calls of Python, and none of scapy."""
     frames = [
         bytes(Ether() / IP(src="10.0.0.1", dst="10.0.0.9") / UDP(sport=5000, dport=UDP_PORT))
         + pack(Kind.DATA, lanes=np.arange(64), seq=i)
@@ -304,7 +304,7 @@ def test_no_layer_is_made_for_a_line(tmp_path: Path) -> None:
 
     sys.setprofile(lambda frame, event, argument: count() if event == "call" else None)
     try:
-        found = sum(each.job == 0 for each in read(path, Counts()))
+        found = sum(each.job == 0 for each in read(path, CaptureCounts()))
     finally:
         sys.setprofile(None)
     assert found == len(frames)

@@ -40,7 +40,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def together(server: str) -> Together:
-    """Runs a function on all ranks of a new job at once: what each returned, or raised.
+    """Runs a function on all ranks of a new job at once, and returns what each returned or raised.
 
     A rank that is slow to hear that all have joined may learn that the others have failed already while it connects.
     """
@@ -110,7 +110,7 @@ def test_several_sums_are_under_way_at_once(together: Together) -> None:
 
 
 def test_thousands_of_sums_are_begun_together(together: Together) -> None:
-    """As by a program that sums each parameter by itself."""
+    """As in a program that sums each parameter by itself."""
 
     def work(comm: Communicator) -> list[np.ndarray]:
         futures = [comm.all_reduce_async(np.full(10, n % 50, np.float32)) for n in range(2000)]
@@ -218,7 +218,7 @@ def test_a_callback_may_wait_for_another_sum(together: Together) -> None:
     assert together(work) == [9.0] * RANKS
 
 
-def test_what_cannot_take_a_sum_is_refused_before_anything_is_sent(together: Together) -> None:
+def test_an_invalid_out_is_refused_before_anything_is_sent(together: Together) -> None:
     def work(comm: Communicator) -> float:
         for bad in (np.frombuffer(bytes(400), np.float32), np.broadcast_to(np.float16(1), (100,))):
             with pytest.raises(UserError, match="cannot be written to"):
@@ -299,7 +299,7 @@ def test_a_failed_join_leaves_nothing_open(server: str) -> None:
 
 
 def test_ranks_whose_process_did_not_run_do_not_blame_the_server(together: Together) -> None:
-    """A call that keeps Python's lock for 3 s: no thread of this process asks or hears anything meanwhile."""
+    """A call that holds Python's lock for 3 s, in which no thread of this process sends or receives."""
 
     def work(comm: Communicator) -> np.ndarray:
         array = np.ones(1000, np.float32)

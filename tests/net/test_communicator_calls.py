@@ -1,4 +1,4 @@
-"""What programs may do to a connection, rightly and wrongly: many threads at once, and arguments that make no sense."""
+"""Calls of programs, right and wrong: many threads at once, and invalid arguments."""
 
 import random
 import signal
@@ -64,7 +64,7 @@ def connect(server: str) -> Iterator[Connect]:
 
 
 class Caller:
-    """A thread that calls every public method again and again, and notes what must not happen."""
+    """A thread that calls every public method again and again, and records errors."""
 
     def __init__(self, comm: Communicator, seed: int, *, closes: bool) -> None:
         self.comm = comm
@@ -109,8 +109,8 @@ class Caller:
         step = helping.begin_step()
         shard = helping.own_shard(step)
         while shard.take() is not None:
-            shard.done()
-        self.waiting.append(helping.idle(step))
+            shard.finish_micro_batch()
+        self.waiting.append(helping.report_idle(step))
         self.waiting.append(helping.offer(step, 0, busy_us=0, progress=None))
         self.waiting.append(self.comm.job_stats())
 
@@ -204,8 +204,8 @@ WRONG = {
 }  # fmt: skip
 
 
-def test_what_cannot_be_contributed_is_refused_at_once(connect: Connect) -> None:
-    """... and does no harm: it ended the connection's thread, or was waited for."""
+def test_invalid_contributions_are_refused_at_once(connect: Connect) -> None:
+    """They neither end the connection's thread, nor make ranks wait."""
     comms = connect(2, micro_batches=4)
     sums: list[Sum] = [comm.begin(10) for comm in comms]
     for parts, bits, on_behalf, message in WRONG.values():
@@ -220,7 +220,7 @@ def test_what_cannot_be_contributed_is_refused_at_once(connect: Connect) -> None
         np.testing.assert_array_equal(sum_.future.result(30), np.full(10, 5.0))
 
 
-def test_what_cannot_be_begun_is_refused_at_once(connect: Connect) -> None:
+def test_invalid_sums_are_refused_at_once(connect: Connect) -> None:
     (comm,) = connect(1)
     for values, message in (
         (0, "at least one value"),
@@ -234,7 +234,7 @@ def test_what_cannot_be_begun_is_refused_at_once(connect: Connect) -> None:
 
 
 def test_arrays_without_values_are_their_own_sums(connect: Connect) -> None:
-    """At once, whatever the others do: there is nothing to wait for."""
+    """They return at once, without waiting for other ranks."""
     first, second = connect(2)
     empty = np.zeros((3, 0), np.float16)
     first.all_reduce(empty, key="empty")
@@ -244,7 +244,7 @@ def test_arrays_without_values_are_their_own_sums(connect: Connect) -> None:
         np.testing.assert_array_equal(future.result(30), np.full(5, 2.0))
 
 
-def test_what_cannot_hold_a_sum_is_refused_at_once(connect: Connect) -> None:
+def test_arrays_that_cannot_hold_a_sum_are_refused_at_once(connect: Connect) -> None:
     (comm,) = connect(1)
     shared = np.lib.stride_tricks.as_strided(np.ones(1, np.float32), (3, 4), (0, 0))
     with pytest.raises(UserError, match=r"shape \(3, 4\) whose values share memory cannot be replaced by its sum"):
@@ -297,7 +297,7 @@ def test_an_abort_ends_sums_at_once(connect: Connect) -> None:
     first.abort()
 
 
-def test_what_cannot_be_asked_is_refused_at_once(connect: Connect) -> None:
+def test_invalid_questions_are_refused_at_once(connect: Connect) -> None:
     (comm,) = connect(1)
     for question in (Alive(oldest=0), Leave(oldest=0), "stats"):
         with pytest.raises(UserError, match=r"cannot ask .*: expected one of Claim, Offer, Idle, TakeSeat, AskStats"):
@@ -314,7 +314,7 @@ def test_what_cannot_be_asked_is_refused_at_once(connect: Connect) -> None:
 
 @pytest.fixture
 def alarm() -> Iterator[Callable[[Callable[[], None]], None]]:
-    """Has something called in this thread while it waits for a sum, half a second from now or later."""
+    """Makes a signal handler call a function in this thread while it waits for a sum, in half a second or later."""
     before = signal.getsignal(signal.SIGALRM)
 
     def set_alarm(action: Callable[[], None]) -> None:
@@ -333,10 +333,10 @@ def alarm() -> Iterator[Callable[[Callable[[], None]], None]]:
 
 
 class Interrupt(BaseException):
-    """As Ctrl-C is."""
+    """Raised by a signal handler, like KeyboardInterrupt."""
 
 
-def test_who_is_interrupted_while_it_waits_for_a_sum_can_go_on(
+def test_an_interrupt_during_a_sum_leaves_the_connection_usable(
     connect: Connect, alarm: Callable[[Callable[[], None]], None]
 ) -> None:
     first, second = connect(2)

@@ -1,4 +1,4 @@
-"""What is compiled, and when: nothing is once a connection has joined its job."""
+"""Compilation: none happens after a connection has joined its job."""
 
 import json
 import subprocess

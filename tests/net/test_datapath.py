@@ -23,10 +23,10 @@ from sa_atp.protocol.packets.spec import LANE_BUILDS, Flag
 from sa_atp.switches import artefacts
 from sa_atp.switches.control import jobs
 from sa_atp.switches.control.writer import LocalWriter
-from sa_atp.switches.embedded.frame import PLACES, Frame
-from sa_atp.switches.embedded.kept_code import functions
+from sa_atp.switches.embedded.call_frame import PLACES, CallFrame
+from sa_atp.switches.embedded.code_cache import functions
 from sa_atp.switches.embedded.pipeline import ROW_BYTES, Pipeline
-from sa_atp.switches.embedded.translate.packets import HEAD_BYTES
+from sa_atp.switches.embedded.translate.deparsing import HEAD_BYTES
 
 from .checked import checked_operations
 
@@ -38,7 +38,7 @@ CPU_PORT = 9
 
 
 class Memory:
-    """The loop's memory with guards around each array, a pipeline, and the functions of the sources."""
+    """The loop's memory with guards around each array, a pipeline, and the loop's functions."""
 
     def __init__(self, *, compiled: bool, lanes: int = 64, rows: int = 8, frames: int = 64, packets: int = 256) -> None:
         self.lanes = lanes
@@ -53,7 +53,7 @@ class Memory:
         self._guarded: list[np.ndarray] = []
         self.arrays = {place: self._guard(array) for place, array in made.items()}
         state.point_at_rows(self.arrays)
-        self.frame = Frame(state.PLACES, compiled=compiled)
+        self.frame = CallFrame(state.PLACES, compiled=compiled)
         state.fill(self.frame, self.arrays)
         if compiled:
             self.functions = code.compiled(cache_folder())
@@ -84,7 +84,7 @@ class Memory:
     def put(
         self, row: int, slot: int, message: bytes, *, told: int = 0, sender: bytes = bytes(16), flags: int = 0
     ) -> None:
-        """A message as the kernel would leave it. Args: told: size of coalesced datagrams; 0: nothing is said."""
+        """Writes a message like the kernel. Args: told: size of coalesced datagrams; 0: none is reported."""
         at = row * state.ROW_BYTES + state.ROW_AT
         self.arrays[state.IN_ROWS][at : at + len(message)] = np.frombuffer(message, np.uint8)
         words = self.arrays[state.IN_MESSAGES].reshape(-1, state.MESSAGE_WORDS)[row]
@@ -95,7 +95,7 @@ class Memory:
         self.arrays[state.IN_NAMES].reshape(-1, 16)[row] = np.frombuffer(sender, np.uint8)
 
     def frames(self, rows: int, most_bytes: int = ROW_BYTES) -> list[tuple[int, bytes]]:
-        """Port and bytes of each frame in rows, with its head in its place as the pipeline puts it there."""
+        """Port and bytes of each frame in rows, with its head written like by the pipeline."""
         found, row, done = [], 0, 0
         data, heads = self.arrays[state.IN_ROWS], self.arrays[state.IN_HEADS]
         while row < rows:
@@ -115,7 +115,7 @@ class Memory:
         return self.functions[name](self.frame.handle, *arguments)
 
     def run(self, rows: int, joins: bool = True) -> dict[int, list[list[bytes]]]:
-        """Rows through the pipeline: for each port the messages that leave, each as its parts."""
+        """Passes rows through the pipeline. Returns: for each port the messages that leave, each as its parts."""
         row, done = 0, 0
         sent: dict[int, list[list[bytes]]] = {}
         self.arrays[state.PORT_JOINS][:] = 64 if joins else 0
@@ -147,7 +147,7 @@ class Memory:
             first_flow[slot] = -1
 
     def _parts(self, message: int) -> list[bytes]:
-        """What the kernel would take, each part of which must lie in what is there for it."""
+        """The messages to the kernel, whose parts must be within the loop's memory."""
         words = self.arrays[state.OUT_MESSAGES].reshape(-1, state.MESSAGE_WORDS)[message]
         index = (int(words[state.IOV]) - self.arrays[state.OUT_PARTS].ctypes.data) // 16
         assert index >= 0
@@ -235,7 +235,7 @@ def test_checksums_that_hosts_left_out_are_completed(memory: Memory, payload: by
     assert memory.frames(1) == [(1, out[0, : len(frame)].tobytes())]
 
 
-def test_what_cannot_be_cut_is_counted_and_dropped(memory: Memory) -> None:
+def test_invalid_super_packets_are_counted_and_dropped(memory: Memory) -> None:
     memory.arrays[state.PORT_COUNTERS][:] = 0
     head = headers_for(Endpoint(1, ("10.0.0.1", 1)), Endpoint(2, ("10.0.0.2", 2)), 100).tobytes()
     memory.put(0, 0, b"short")
@@ -259,7 +259,7 @@ def contributions(rank: int, fragments: range, lanes: int = 64) -> list[bytes]:
 
 
 def test_sums_leave_once_for_all_receivers(memory: Memory) -> None:
-    """Four workers at interfaces and UDP ports; the results' bodies are there once, and each receiver gets one message."""
+    """Four workers at interfaces and UDP ports: results have one body, and each receiver gets one message."""
     fragments = range(100, 116)
     for rank in range(4):
         frames = contributions(rank, fragments)
@@ -293,7 +293,7 @@ def test_sums_leave_once_for_all_receivers(memory: Memory) -> None:
 
 
 def test_a_copy_that_is_marked_has_a_body_of_its_own(memory: Memory) -> None:
-    """The queue at one port is long, so what leaves there says so, and only that."""
+    """The queue of one port is long, so packets that leave there are marked, and no others."""
     memory.pipeline.set_default("threshold", "above", [40])
     memory.pipeline.bring_up_to_date(memory.program_frame)
     memory.arrays[state.DEPTHS][2] = 50
@@ -332,7 +332,7 @@ def test_where_nothing_is_joined_each_packet_is_a_message(memory: Memory) -> Non
 
 
 def fuzz(memory: Memory, rng: np.random.Generator, turns: int) -> int:
-    """Messages of which everything may be wrong. Returns: how many datagrams or frames were described."""
+    """Random wrong messages. Returns: how many datagrams or frames were found."""
     count = 0
     rows = len(memory.arrays[state.IN_SLOTS])
     seeds = [
@@ -383,7 +383,7 @@ def test_nothing_leads_out_of_the_buffers_compiled(compiled: Memory) -> None:
 
 
 def test_nothing_leads_out_of_the_buffers_with_the_largest_packets() -> None:
-    """The same where a few packets fill a message."""
+    """The same with packets of which a few fill a message."""
     memory = Memory(compiled=True, lanes=max(LANE_BUILDS))
     assert fuzz(memory, np.random.default_rng(3), 150) > 1_000
 

@@ -1,4 +1,4 @@
-"""The loop around a connection: whatever arrives, timers and calls come to their right."""
+"""The loop around a connection: arriving packets do not starve timers and calls."""
 
 import threading
 import time
@@ -15,7 +15,7 @@ SINGLES = 200  # more than a look at the socket takes
 
 
 class Chatter:
-    """Answers every datagram, to itself: its socket is never empty. A timer is due every millisecond."""
+    """A connection that answers every datagram to itself, so its socket is never empty. Its timer is due every ms."""
 
     def __init__(self, socket: UdpSocket) -> None:
         self.address = socket.address
@@ -59,7 +59,7 @@ def driver() -> Iterator[Driver]:
     driver.stop()
 
 
-def test_a_peer_that_never_stops_sending_keeps_nothing_else_from_happening(driver: Driver) -> None:
+def test_a_peer_that_never_stops_sending_starves_nothing(driver: Driver) -> None:
     chatter = driver.connection
     assert isinstance(chatter, Chatter)
     while chatter.timers < 3:  # it chatters by now
@@ -75,7 +75,7 @@ def test_a_peer_that_never_stops_sending_keeps_nothing_else_from_happening(drive
 
 
 class Quiet:
-    """Sends nothing, and notes in which threads it is asked."""
+    """A connection that sends nothing, and records the threads that call it."""
 
     has_more = False
 
@@ -112,7 +112,7 @@ def quiet() -> Iterator[Driver]:
 
 
 def ask(driver: Driver) -> int:
-    """The thread in which a call is made."""
+    """The thread that runs a call."""
     seen: list[int] = []
     made = threading.Event()
 
@@ -125,7 +125,7 @@ def ask(driver: Driver) -> int:
     return seen[0]
 
 
-def test_who_borrows_the_loop_does_all_of_its_work_until_it_gives_it_back(quiet: Driver) -> None:
+def test_a_borrower_runs_the_loop_until_it_returns_it(quiet: Driver) -> None:
     own = ask(quiet)
     assert own != threading.get_ident()
     connection = quiet.connection
@@ -161,7 +161,7 @@ def test_the_loop_is_lent_to_one_at_a_time_and_not_when_it_is_over(quiet: Driver
     assert not quiet.borrow()
 
 
-def test_what_goes_wrong_while_it_is_lent_ends_the_loop(quiet: Driver) -> None:
+def test_an_exception_while_the_loop_is_lent_ends_it(quiet: Driver) -> None:
     ask(quiet)
     while not quiet.borrow():
         time.sleep(0.001)

@@ -1,4 +1,4 @@
-"""Real processes that are killed: everybody else hears of it from the kernel, long before any silence is too long."""
+"""Real processes that are killed: the others learn of it from the kernel, long before a timeout."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""Features of interfaces: what is set is what the kernel tells, in this namespace and in another one."""
+"""Features of interfaces are set and read back, in this network namespace and in another one."""
 
 import json
 import subprocess
@@ -43,7 +43,7 @@ def inside(code: str, *arguments: str) -> Any:
 
 
 @pytest.mark.needs("namespaces")
-def test_what_is_set_is_what_the_kernel_tells() -> None:
+def test_features_that_are_set_are_read_back() -> None:
     before, changed = inside(ON_LOOPBACK, json.dumps({"gro": False, "tx-udp-segmentation": False}))
     assert before["rx-gro"]
     assert before["tx-udp-segmentation"]
@@ -59,7 +59,7 @@ def test_a_name_may_stand_for_several_and_the_last_one_counts() -> None:
 
 
 @pytest.mark.needs("namespaces")
-def test_what_an_interface_cannot_change_stays() -> None:
+def test_fixed_features_do_not_change() -> None:
     before, changed = inside(ON_LOOPBACK, json.dumps({"tx": False, "loopback": False}))
     assert before["loopback"]
     assert changed == {}
@@ -70,7 +70,7 @@ def test_in_the_namespace_of_another_process() -> None:
     assert inside(FROM_OUTSIDE) == [True, False]
 
 
-def test_what_does_not_exist_is_said() -> None:
+def test_missing_interfaces_and_features_are_errors() -> None:
     with pytest.raises(SaAtpError, match=r"^no-such: the kernel does not set or tell its features: No such device$"):
         ethtool.features("no-such")
     with pytest.raises(SaAtpError, match=r"^lo: this kernel knows no feature warp$"):

@@ -1,4 +1,4 @@
-"""A rank's side of help: what it says, and that two threads agree about what it holds. (protocol section 10.2)"""
+"""A rank's side of help: its messages, and that two threads agree about what it holds. (protocol section 10.2)"""
 
 import threading
 from collections.abc import Callable
@@ -17,7 +17,7 @@ MICRO_BATCHES = 16
 
 
 class Server:
-    """Notes what is asked; a test answers."""
+    """A parameter server that records questions; the test answers them."""
 
     def __init__(self) -> None:
         self.now_us, self.answer_us = 1_000, 0
@@ -39,21 +39,21 @@ class Server:
         return self.asked[number][1](reply)
 
 
-def test_who_holds_all_asks_for_nothing() -> None:
+def test_a_rank_that_holds_its_whole_shard_claims_nothing() -> None:
     server = Server()
     shard = server.helping.own_shard(server.helping.begin_step())
     assert [shard.take() for _ in range(MICRO_BATCHES + 1)] == [*range(MICRO_BATCHES), None]
-    assert shard.more() is None
+    assert shard.request_more() is None
     assert server.asked == []
 
 
-def test_what_it_gives_back_it_does_not_begin_and_an_older_answer_does_not_count() -> None:
+def test_revoked_micro_batches_are_not_begun_and_older_answers_are_ignored() -> None:
     server = Server()
     shard = server.helping.own_shard(server.helping.begin_step())
     assert shard.take() == 0
     server.helping.on_revoked(0, 0)
     assert shard.take() is None
-    more = shard.more()
+    more = shard.request_more()
     assert more is not None
     server.helping.on_revoked(0, 0)
     assert [(c.begun, c.held) for c in server.claims()] == [(1, 1), (1, 1)]
@@ -63,11 +63,11 @@ def test_what_it_gives_back_it_does_not_begin_and_an_older_answer_does_not_count
     assert more.done()
     assert (shard.take(), shard.take()) == (1, None)
     server.answer(2, Granted(until=2, over=True))
-    assert shard.more() is None
+    assert shard.request_more() is None
 
 
-def test_a_claim_that_is_on_its_way_answers_a_revocation_that_was_sent_before_it_was_heard() -> None:
-    """Else the answer to that would be void, and the next one a round trip later."""
+def test_a_claim_in_flight_answers_an_earlier_revocation() -> None:
+    """A new claim would void its answer, and the next answer would come a round trip later."""
     server = Server()
     shard = server.helping.own_shard(server.helping.begin_step())
     assert shard.take() == 0
@@ -101,19 +101,19 @@ def test_a_revocation_that_comes_before_the_step_leaves_nothing() -> None:
     [(1, 1_000, True, 5), (1, 0, True, 5), (1, 1_000, False, 0), (1, 50_000, True, 0), (0, 1_000, True, 0)],
     ids=["waits", "waits, link not known", "is not done", "slow link", "first step"],
 )
-def test_who_only_waits_for_the_sum_before_keeps_what_it_needs_until_an_answer_can_be_there(
+def test_a_rank_that_only_waits_for_the_last_sum_keeps_a_reserve(
     before: int, sent_us: int, is_idle: bool, held: int
 ) -> None:
-    """Else it would have nothing to do for a round trip when that sum is there; on a slow link that may be long."""
+    """Without one it would be idle for a round trip when that sum is there, which is long on a slow link."""
     server = Server()
     server.answer_us = 8_000
     helping = server.helping
     for _ in range(before + 1):
         step = helping.begin_step()
-        helping.took(2_000)
-    helping.sent(sent_us)
+        helping.record_micro_batch(2_000)
+    helping.record_sending(sent_us)
     if is_idle:
-        helping.idle(step)
+        helping.report_idle(step)
     helping.on_revoked(step + 2, 0)
     assert server.claims()[-1].held == 0, "that is not the next one"
     helping.on_revoked(step + 1, 0)
@@ -127,32 +127,32 @@ def test_no_answer_before_the_step_is_over_counts_as_no() -> None:
     shard = server.helping.own_shard(server.helping.begin_step())
     server.helping.on_revoked(0, 0)
     server.answer(0, None)
-    assert shard.more() is None
+    assert shard.request_more() is None
 
 
-def test_it_keeps_what_it_needs_until_an_answer_can_be_there() -> None:
+def test_a_revocation_leaves_a_reserve_for_a_round_trip() -> None:
     server = Server()
     server.answer_us = 8_000
     shard = server.helping.own_shard(server.helping.begin_step())
     for _ in range(3):
         shard.take()
         server.now_us += 2_000
-        shard.done()
-        server.helping.took(2_000)
+        shard.finish_micro_batch()
+        server.helping.record_micro_batch(2_000)
     shard.take()
     server.helping.on_revoked(0, 0)
     assert [(c.begun, c.held, c.took_us) for c in server.claims()] == [(4, 8, 2_000)]
 
 
-def test_who_becomes_slow_says_so_once_before_it_begins_another() -> None:
+def test_a_rank_that_becomes_slow_reports_it_once_before_its_next_micro_batch() -> None:
     server = Server()
 
     def computes(each_us: int) -> bool:
         if shard.take() is None:
             return False
         server.now_us += each_us
-        shard.done()
-        server.helping.took(each_us)
+        shard.finish_micro_batch()
+        server.helping.record_micro_batch(each_us)
         return True
 
     shard = server.helping.own_shard(server.helping.begin_step())
@@ -166,25 +166,25 @@ def test_who_becomes_slow_says_so_once_before_it_begins_another() -> None:
     assert len(server.claims()) == 1
 
 
-def test_who_gives_back_ends_only_when_the_parameter_server_knows() -> None:
-    """Else nobody would do it: that this worker is done is told in the next message, which may come first."""
+def test_a_rank_that_gave_back_ends_only_after_the_servers_answer() -> None:
+    """Otherwise its next message, that it is done, could come first, and nobody would do the work."""
     server = Server()
     server.helping.own_shard(server.helping.begin_step()).take()
-    server.helping.took(1_000)
+    server.helping.record_micro_batch(1_000)
     shard = server.helping.own_shard(server.helping.begin_step())
     shard.revoke(0)
     server.answer(0, Granted(until=2, over=True))
     assert shard.take() == 0
-    shard.done()
-    server.helping.took(4_000)
+    shard.finish_micro_batch()
+    server.helping.record_micro_batch(4_000)
     assert shard.take() is None, "it is slower, and leaves the second one to others"
-    waits = shard.more()
+    waits = shard.request_more()
     assert waits is not None
     assert not waits.done()
     assert [(c.begun, c.held) for c in server.claims()][1:] == [(1, 1)]
     server.answer(1, Granted(until=1, over=True))
     assert waits.done()
-    assert shard.more() is None
+    assert shard.request_more() is None
 
 
 def test_advice_counts_from_the_next_step_on() -> None:
@@ -192,7 +192,7 @@ def test_advice_counts_from_the_next_step_on() -> None:
     helping = server.helping
     step = helping.begin_step()
     helping.own_shard(step)
-    helping.idle(step)
+    helping.report_idle(step)
     assert isinstance(server.asked[0][0], Idle)
     server.answer(0, Noted(hold=2, helps=True))
     assert helping.helps
@@ -202,7 +202,7 @@ def test_advice_counts_from_the_next_step_on() -> None:
 
 
 def test_two_threads_agree_about_what_is_held() -> None:
-    """One begins micro-batches, one revokes and answers: what is begun is never beyond what was told."""
+    """One begins micro-batches, the other revokes and answers: no begun micro-batch is beyond the claim."""
     for _ in range(50):
         server = Server()
         shard = server.helping.own_shard(server.helping.begin_step())
@@ -213,7 +213,7 @@ def test_two_threads_agree_about_what_is_held() -> None:
             start.wait()
             while (m := shard.take()) is not None:
                 begun.append(m)
-                shard.done()
+                shard.finish_micro_batch()
 
         thread = threading.Thread(target=compute)
         thread.start()
@@ -224,10 +224,10 @@ def test_two_threads_agree_about_what_is_held() -> None:
 
 
 def steps_of(server: Server, *took_us: int) -> None:
-    """A step with micro-batches that took so long, of which nothing was said."""
+    """A step with micro-batches that took this long, without a report."""
     server.helping.begin_step()
     for each_us in took_us:
-        server.helping.took(each_us)
+        server.helping.record_micro_batch(each_us)
 
 
 def test_single_micro_batches_that_take_long_on_a_busy_host_are_no_slower_device() -> None:
@@ -235,20 +235,20 @@ def test_single_micro_batches_that_take_long_on_a_busy_host_are_no_slower_device
     steps_of(server, 8_000, 2_000, 4_000, 4_000)
     steps_of(server, 7_000)
     assert not server.helping.is_slower, "one took as long before"
-    server.helping.took(16_000)
+    server.helping.record_micro_batch(16_000)
     assert server.helping.is_slower
 
 
-def test_what_one_took_is_told_as_the_mean_of_the_last_three_and_of_an_earlier_step_by_itself() -> None:
+def test_the_reported_duration_is_the_mean_of_the_last_three_micro_batches() -> None:
     server, told = Server(), []
     server.helping.begin_step()
     for each_us in (8_000, 2_000, 2_000, 8_000):
-        server.helping.took(each_us)
-        told.append(server.helping.told(0)["took_us"])
+        server.helping.record_micro_batch(each_us)
+        told.append(server.helping.report(0)["took_us"])
     assert told == [8_000, 5_000, 4_000, 4_000]
-    assert server.helping.told(0)["took_us"] == 0, "nothing is new"
-    server.helping.took(90_000, cut_off=True)
+    assert server.helping.report(0)["took_us"] == 0, "nothing is new"
+    server.helping.record_micro_batch(90_000, cut_off=True)
     server.helping.begin_step()
-    assert server.helping.told(1)["took_us"] == 90_000
-    server.helping.took(4_000)
-    assert server.helping.told(1)["took_us"] == 4_000
+    assert server.helping.report(1)["took_us"] == 90_000
+    server.helping.record_micro_batch(4_000)
+    assert server.helping.report(1)["took_us"] == 4_000

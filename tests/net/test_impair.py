@@ -1,4 +1,4 @@
-"""Bad links: what they do to frames follows from the seed, and from nothing else."""
+"""Impaired links: their decisions depend on the seed alone."""
 
 import random
 
@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from sa_atp.basics.errors import UserError
-from sa_atp.net.switch_process.impair import REORDER_BY_US, Impairment, Line
+from sa_atp.net.switch_process.impair import REORDER_BY_US, Impairment, OneWayLink
 
 COUNT = 4000
 
 
 def carry(
     impairment: Impairment, seed: int = 1, batch: int = 50, every_us: int = 100
-) -> tuple[Line, list[tuple[int, int]]]:
-    """Numbered frames through a line. Returns: it, and (when, number) of what came out."""
-    line = Line(impairment, random.Random(seed))
+) -> tuple[OneWayLink, list[tuple[int, int]]]:
+    """Sends numbered frames through a link. Returns: the link, and (when, number) of arriving frames."""
+    line = OneWayLink(impairment, random.Random(seed))
     out: list[tuple[int, int]] = []
 
     def take(now: int) -> None:

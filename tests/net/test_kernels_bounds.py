@@ -26,7 +26,7 @@ QUESTIONS = 12  # that wait for answers
 
 
 def batch(rng: random.Random, made: np.random.Generator, bits: int) -> Guarded:
-    """Packets of any content; most of them nearly right, so that they get far. Args: bits: words of a bitmap."""
+    """Random packets; most are nearly right, so that they pass many checks. Args: bits: words of a bitmap."""
     rows, header = rng.randrange(1, ROWS), 3 + bits
     packets = Guarded((rows, header + LANES), np.uint32)
     packets.array[...] = made.integers(0, 2**32, packets.array.shape, np.uint32)
@@ -180,11 +180,11 @@ def test_contributions() -> None:
 
 
 def test_datagrams_of_any_size_beside_one_another() -> None:
-    """What a socket takes is what was sent, however the kernel coalesced it."""
+    """A socket receives the datagrams that were sent, however the kernel coalesced them."""
     rng = random.Random(3)
     sender, other, taker = UdpSocket(("127.0.0.1", 0)), UdpSocket(("127.0.0.1", 0)), UdpSocket(("127.0.0.1", 0))
     packed = PackedReceive(socket_kernels())
-    sender.use(socket_kernels())
+    sender.use_kernels(socket_kernels())
     room = Guarded(packed._room.size, np.uint8)
     packed._room = room.array
     try:

@@ -1,4 +1,4 @@
-"""Network namespaces: made, and refused in one line."""
+"""Network namespaces: a command runs in one, or one line says why not."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""A way whose MTU is lowered while a job runs: the kernel refuses what is too long, and that is what is reported."""
+"""A path whose MTU is lowered while a job runs: the kernel refuses longer packets, and every rank reports it."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Super-packets: what is cut, joined, and left alone; and over a veth pair, what the kernel makes of it."""
+"""Super-packets: cutting and joining, with arrays, and over a veth pair with the kernel."""
 
 import ctypes
 import json
@@ -24,7 +24,7 @@ def frames_of(count: int, payload_bytes: int, source: Endpoint = SOURCE, target:
 
 
 def packets_of(frames: np.ndarray, lengths: np.ndarray, *, join: bool = True) -> list[bytes]:
-    """What the kernel would be given."""
+    """The packets for the kernel."""
     made = offload.gather(frames, lengths, join=join)
     parts = [ctypes.string_at(int(b), int(s)) for b, s in zip(made.bases, made.sizes, strict=True)]
     assert sum(made.counts) == len(parts)
@@ -33,7 +33,7 @@ def packets_of(frames: np.ndarray, lengths: np.ndarray, *, join: bool = True) ->
 
 
 def cut(packets: list[bytes]) -> list[bytes]:
-    """The frames that packets from the kernel stand for."""
+    """The frames in packets from the kernel."""
     rows = np.zeros((len(packets), max(map(len, packets))), np.uint8)
     for row, packet in zip(rows, packets, strict=True):
         row[: len(packet)] = np.frombuffer(packet, np.uint8)
@@ -119,7 +119,7 @@ def test_the_last_segment_may_be_shorter() -> None:
 
 
 @pytest.mark.parametrize("change", [(1, 1), (VNET_BYTES + 23, 6), (VNET_BYTES + 14, 0x60)])
-def test_what_cannot_be_cut_is_no_frame(change: tuple[int, int]) -> None:
+def test_invalid_super_packets_hold_no_frames(change: tuple[int, int]) -> None:
     packet = bytearray(packets_of(frames_of(4, 100), np.full(4, 142))[0])
     packet[change[0]] = change[1]
     assert cut([bytes(packet), packets_of(frames_of(1, 9), np.array([51]))[0]]) == [frames_of(1, 9)[0, :51].tobytes()]
@@ -127,7 +127,7 @@ def test_what_cannot_be_cut_is_no_frame(change: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("payload", [b"", b"x", b"an odd number", b"an even number"])
 def test_checksums_that_hosts_left_out_are_completed(payload: bytes) -> None:
-    """TCP, whose checksum nobody may leave out."""
+    """TCP, too, whose checksum is mandatory."""
     segment = bytes.fromhex("1388 5341 00000001 00000002 5010 ffff 0000 0000") + payload
     pseudo = bytes([10, 0, 0, 1, 10, 0, 0, 2, 0, 6]) + len(segment).to_bytes(2)
     ip = bytes.fromhex("4500") + (20 + len(segment)).to_bytes(2) + bytes.fromhex("0000 4000 4006 0000") + pseudo[:8]

@@ -10,7 +10,7 @@ LUMP = 67_000  # a super-packet leaves as a whole, as soon as the one before it 
 
 
 class SlowLink:
-    """What a kernel would say of a socket whose packets leave at a pace, in lumps."""
+    """A socket's queue whose packets leave at a rate, in lumps."""
 
     def __init__(self, pace: float) -> None:
         self.pace = pace  # bytes in a microsecond
@@ -27,7 +27,7 @@ class SlowLink:
             bytes_ -= self.lumps[-1]
 
     def go_on(self, us: int) -> int:
-        """Returns: bytes that could have left and did not, because nothing was there."""
+        """Returns: bytes that could have left, but were not in the queue."""
         self._credit += us * self.pace
         while self.lumps and self._credit >= 0:
             self._credit -= self.lumps.pop(0)
@@ -66,7 +66,7 @@ def test_the_queue_stays_short_and_the_link_busy(mbps: int, most: int) -> None:
     assert wasted < 0.02 * could
 
 
-def test_what_goes_straight_out_is_not_held_back() -> None:
+def test_a_fast_link_is_not_paced() -> None:
     pacer = SendPacer()
     for now_us in range(0, 100_000, 100):
         assert pacer.budget_bytes(0, now_us) is None
@@ -87,7 +87,7 @@ def test_a_link_that_was_slow_once_is_not_taken_to_be_so_for_ever() -> None:
 
 
 def test_a_few_bytes_say_nothing_of_the_pace() -> None:
-    """Each is seen to have left when somebody looks, which is neither soon nor late by the link."""
+    """The sender sees that they have left only when it looks, whatever the link's rate is."""
     pacer = SendPacer()
     pacer.budget_bytes(0, 0)
     pacer.wrote(100, 100, 0)

@@ -1,4 +1,4 @@
-"""The compiled loop of a worker whose stream flows: paced and gathered as the plain loop does, and it lets others in."""
+"""The compiled loop of a worker whose stream flows: it paces and gathers like the plain loop, and lets other calls in."""
 
 import threading
 import time
@@ -38,10 +38,10 @@ LANES = 256
         max_size=60,
     )
 )
-def test_what_waits_in_this_host_is_as_much_as_the_plain_pacer_says(
+def test_the_compiled_pacer_agrees_with_the_plain_one(
     looks: list[tuple[int, int, int, int]],
 ) -> None:
-    """Each look: what is held, how much later, what is written then, and how much of that has left at once."""
+    """Each step: bytes held, time since the last step, bytes written, and bytes of them that leave at once."""
     pacer, numbers, reals = SendPacer(), np.zeros(k.L_ITEMS, np.int64), np.zeros(k.F_ITEMS)
     now = 1_000_000
     for held, later, count, gone in looks:
@@ -63,7 +63,7 @@ def test_what_waits_in_this_host_is_as_much_as_the_plain_pacer_says(
     st.integers(1, 1000),
 )
 def test_datagrams_gather_for_as_long_as_the_plain_loop_says(looks: list[tuple[int, int, int]], worth_it: int) -> None:
-    """Each look: how much later, how many packets, and how many may gather."""
+    """Each step: time since the last step, number of packets, and how many may gather."""
     now = 1_000_000
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(receive_coalescing, "now_us", lambda: now)
@@ -77,19 +77,19 @@ def test_datagrams_gather_for_as_long_as_the_plain_loop_says(looks: list[tuple[i
             assert reals[k.F_RECENT] == pytest.approx(plain.counted()[1])
 
 
-def test_what_kernels_have_as_constants_is_what_the_plain_loop_has() -> None:
+def test_constants_of_kernels_are_those_of_the_plain_loop() -> None:
     for name in ("AHEAD_US", "LEAST_BYTES", "MEASURED_US", "LATER_US", "SMOOTHING", "GROWTH"):
         assert getattr(k, name) == getattr(send_pacer, name), name
     assert (k.MEMORY_US, k.SOON) == (receive_coalescing.MEMORY_US, receive_coalescing.SOON)
 
 
 class Echo(threading.Thread):
-    """A switch for one worker: what comes goes back as its sum, a few at a time and a little later."""
+    """A switch for one worker: it returns packets as their sum, a few at a time and a little later."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
         self.socket = UdpSocket(HERE)
-        self.socket.use(socket_kernels())
+        self.socket.use_kernels(socket_kernels())
         self.over = False
 
     def run(self) -> None:
@@ -115,7 +115,7 @@ def echo() -> Iterator[Echo]:
 
 
 class Connection:
-    """A worker that is all of its job, as Communicator puts it together."""
+    """A job's only worker, assembled as in Communicator."""
 
     def __init__(self, switch: Echo) -> None:
         address = switch.socket.address
@@ -128,14 +128,14 @@ class Connection:
         size = size_of(Kind.DATA, LANES)
         self.worker.write_over(4 * segments(size))
         socket = UdpSocket(HERE)
-        socket.use(socket_kernels())
+        socket.use_kernels(socket_kernels())
         self.session = Session(self.worker)
         self.driver = Driver(self.worker, socket, self.session.serve)
         self.driver.steady = SteadyLoop(self.worker, socket, self.driver.woken_by, segments(size))
 
 
 def turns_of(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Collects how many turns each run has had."""
+    """Records the number of turns of each run."""
     turns: list[int] = []
     run = SteadyLoop.run
 
@@ -201,7 +201,7 @@ def test_calls_come_to_their_right_while_a_stream_flows(echo: Echo, monkeypatch:
 
 
 def summed(connection: Connection, values: Values) -> Values:
-    """The sum of these, after as long as it takes."""
+    """Waits for the sum of these values."""
     future: Future[Values] = Future()
     sum_ = connection.session.new_sum(values.size, future)
     now = now_us()

@@ -30,10 +30,10 @@ WAIT_S = 20.0
 
 
 class Switch:
-    """A loop that runs, four workers' sockets and the parameter server's."""
+    """A running loop, and the sockets of four workers and the parameter server."""
 
     def __init__(self, *, compiled: bool, cores: int = 1) -> None:
-        """Args: cores: and as many ports, which hosts are dealt to in turn."""
+        """Args: cores: number of cores and ports; hosts are distributed over the ports in turn."""
         self.device = Device(clock=lambda: 0, cpu_port=CPU_PORT, compiled=compiled, cache=cache_folder(), cores=cores)
         self.ports = [UdpPort((LOOPBACK, 0)) for _ in range(cores)]
         self.port = self.ports[0]
@@ -57,7 +57,7 @@ class Switch:
         self.sockets[rank].send([Burst(port.address, made.of(np.array(fragments)))])
 
     def received(self, rank: int, count: int) -> list[bytes]:
-        """Datagrams that arrive at a worker, at least so many."""
+        """At least `count` datagrams that arrive at a worker."""
         found: list[bytes] = []
         end = time.monotonic() + WAIT_S
         while len(found) < count and time.monotonic() < end:
@@ -91,7 +91,7 @@ def test_every_worker_gets_the_same_sums_compiled_and_in_python() -> None:
                 for rank in range(switch_traffic.WORKERS):
                     switch.contribute(rank, range(first, first + 40))
             seen.append([sorted(switch.received(rank, 80)) for rank in range(switch_traffic.WORKERS + 1)])
-        arrived, left, lost = switch.loop.counted()
+        arrived, left, lost = switch.loop.packet_counts()
         assert (arrived, left, lost) == (320, 400, 0)
     assert seen[0] == seen[1]
     assert [len(each) for each in seen[0]] == [80] * 5
@@ -117,12 +117,12 @@ def test_several_cores_make_the_same_sums_as_one(cores: int) -> None:
             assert pipeline is not None
             with pipeline.lock:
                 assert pipeline.counter("job_events")[:, 0].sum() == 2000 * switch_traffic.WORKERS
-        assert switch.loop.counted() == (8000, 10000, 0)
+        assert switch.loop.packet_counts() == (8000, 10000, 0)
     assert seen[0] == seen[1]
 
 
 def test_on_several_cores_tables_change_and_the_cpu_port_hears() -> None:
-    """Packets of every core's ports go where the table says; whoever changes it is let in, and all cores see it."""
+    """Packets of all cores' ports follow the table; a thread can change it meanwhile, and all cores see the change."""
     got: list[bytes] = []
     with running(compiled=True, cores=3) as switch:
         switch.install()
@@ -159,7 +159,7 @@ def test_packets_without_a_program_are_counted_and_dropped(compiled: bool) -> No
 
 @pytest.mark.parametrize("compiled", [True, False])
 def test_packets_for_the_cpu_port_reach_their_listeners(compiled: bool) -> None:
-    """The fragments of a job that nobody has admitted go to the route of its address, which is the CPU port's here."""
+    """Fragments of a job that is not admitted follow the route of their address, here to the CPU port."""
     got: list[bytes] = []
     with running(compiled=compiled) as switch:
         switch.install()
@@ -194,7 +194,7 @@ def test_the_control_plane_is_let_in_while_packets_arrive() -> None:
         end = time.monotonic() + WAIT_S
         commits = 0
         try:
-            while (commits < 20 or not switch.loop.counted()[0]) and time.monotonic() < end:
+            while (commits < 20 or not switch.loop.packet_counts()[0]) and time.monotonic() < end:
                 with switch.device.pipeline.lock:
                     switch.device.pipeline.commit(switch.device.pipeline.table("bridge"))
                 commits += 1
@@ -202,4 +202,4 @@ def test_the_control_plane_is_let_in_while_packets_arrive() -> None:
             stop.set()
             sender.join(WAIT_S)
     assert commits >= 20
-    assert switch.loop.counted()[0] > 0
+    assert switch.loop.packet_counts()[0] > 0

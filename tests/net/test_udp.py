@@ -1,4 +1,4 @@
-"""UDP sockets on loopback: bursts arrive whole and in order, whichever system calls carry them."""
+"""UDP sockets on loopback: bursts arrive whole and in order, with each kind of system call."""
 
 import json
 import select
@@ -18,7 +18,7 @@ HERE = ("127.0.0.1", 0)
 
 
 def collect(socket: UdpSocket, count: int) -> list[tuple[Address, bytes]]:
-    """So many datagrams, in order."""
+    """Receives `count` datagrams, in order."""
     found: list[tuple[Address, bytes]] = []
     while len(found) < count:
         assert select.select([socket], [], [], 10)[0], f"only {len(found)} of {count} came"
@@ -31,7 +31,7 @@ def collect(socket: UdpSocket, count: int) -> list[tuple[Address, bytes]]:
 @pytest.mark.parametrize("segments", [True, False])
 @pytest.mark.parametrize("size", [1, 20, 276, 1044, 1472])
 def test_a_burst_arrives_as_it_was_sent(segments: bool, size: int) -> None:
-    """Larger than one system call takes, with segmentation by the kernel and without."""
+    """A burst larger than one system call takes, with segmentation by the kernel and without."""
     sender, receiver = UdpSocket(HERE), UdpSocket(HERE)
     sender._segments = segments
     count = 3 * MAX_SEGMENTS + 7
@@ -72,7 +72,7 @@ def test_strided_rows_are_sent_as_they_look() -> None:
 
 
 def test_a_closed_port_does_not_stop_a_sender() -> None:
-    """The kernel reports it with a later call; whatever that call was for must not be lost by it."""
+    """The kernel reports it with a later call, whose own datagrams must not be lost."""
     sender, receiver, gone = UdpSocket(HERE), UdpSocket(HERE), UdpSocket(HERE)
     address = gone.address
     gone.close()
@@ -86,7 +86,7 @@ def test_a_closed_port_does_not_stop_a_sender() -> None:
 
 
 def refused(socket: UdpSocket, at_least: int) -> set[Address]:
-    """What is refused, as soon as something is."""
+    """Waits for refused addresses."""
     found: set[Address] = set()
     while len(found) < at_least:
         assert select.select([], [], [socket], 10)[2] or select.select([socket], [], [], 10)[0]
@@ -94,8 +94,8 @@ def refused(socket: UdpSocket, at_least: int) -> set[Address]:
     return found
 
 
-def test_addresses_that_nobody_has_any_more_are_reported() -> None:
-    """Only to those who want to know; nothing else is lost by it, whatever the kernel says with which call."""
+def test_closed_ports_are_reported() -> None:
+    """Only while reports are on; and no datagram is lost by the kernel's errors."""
     sender, receiver, first, second = UdpSocket(HERE), UdpSocket(HERE), UdpSocket(HERE), UdpSocket(HERE)
     gone = {first.address, second.address}
     first.close()
@@ -119,7 +119,7 @@ def test_addresses_that_nobody_has_any_more_are_reported() -> None:
 
 
 def test_a_child_that_was_forked_does_not_keep_a_socket_open() -> None:
-    """Else a worker of a DataLoader would hide that the process of its rank has ended."""
+    """Otherwise a worker of a DataLoader would hide that the process of its rank has ended."""
     sender = UdpSocket(HERE)
     sender.report_refusals(True)
     program = (
@@ -165,7 +165,7 @@ def test_an_address_that_is_taken_is_named() -> None:
 
 
 def test_control_messages_are_marked_as_signalling_and_data_is_not() -> None:
-    """DSCP CS5 (RFC 4594): networks that have a queue for it let it go first. All of it is ECN-capable."""
+    """DSCP CS5 (RFC 4594), which networks may prioritise. All packets are ECN-capable."""
     receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     receiver.bind(HERE)
     receiver.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
@@ -217,7 +217,7 @@ print(json.dumps({"took_us": took_us, "sent": sender.stats.sent, "lost": sender.
 @VETH
 @pytest.mark.parametrize("calls", ["segments", "vector"])
 def test_a_full_buffer_holds_a_sender_up_for_a_moment_only(calls: str) -> None:
-    """A connection's thread waited there for ever, and with it its timers and the word that the server is lost."""
+    """A connection's thread must not wait for ever, because its timers detect a lost server."""
     done = subprocess.run(
         [sys.executable, "-c", NOTHING_LEAVES, calls], capture_output=True, text=True, check=False, timeout=60
     )

@@ -1,4 +1,4 @@
-"""A short run of the fuzz (worker_fuzz.py): it comes to every end that a datagram may come to, and finds what is wrong."""
+"""A short run of the fuzz (worker_fuzz.py): it reaches every outcome of a datagram, and finds inserted faults."""
 
 from collections import Counter
 
@@ -28,7 +28,7 @@ def built(before: tuple[object, ...]) -> Built:
     return build(faults=True)
 
 
-def test_what_the_package_has_compiled_is_still_its_own(before: tuple[object, ...], built: Built) -> None:
+def test_the_fuzz_leaves_the_packages_functions_unchanged(before: tuple[object, ...], built: Built) -> None:
     assert all(one is other for one, other in zip(before, of_the_package(), strict=True))
 
 

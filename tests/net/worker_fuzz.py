@@ -32,11 +32,11 @@ ENDS = (
     "rules: fill, all", "rules: fill, a part, or nothing", "server: streams, none", "server: streams, one",
     "server: streams, several", "server: results kept", "sums that were complete",
 )  # fmt: skip
-"""What has to happen in a run that is to prove something."""
+"""Outcomes that a run must reach to be meaningful."""
 
 
 def fuzz(built: Built, datagrams: int, seed: int, seen: Counter[str]) -> None:
-    """So many datagrams, counted in `seen` with what became of them. Raises: any exception: what no datagram may do."""
+    """Processes datagrams, and counts their outcomes in `seen`. Raises: any exception, which no datagram may cause."""
     rng = random.Random(seed)
     least, steady.LEAST_MISSING = steady.LEAST_MISSING, 4
     try:
@@ -54,7 +54,7 @@ def fuzz(built: Built, datagrams: int, seed: int, seen: Counter[str]) -> None:
 
 
 def part(built: Built, datagrams: int, seed: int) -> tuple[Counter[str], str]:
-    """The same in a process of its own. Returns: what became of them, and what was wrong."""
+    """Runs `fuzz` in a child process. Returns: the outcomes, and what went wrong."""
     ours, theirs = os.pipe()
     child = os.fork()
     if child == 0:

@@ -1,4 +1,4 @@
-"""Messages as a kernel would give them, nearly right: packets of now, of which little is wrong, in any order and shape."""
+"""Messages like from the kernel, nearly right: current packets with few errors, in any order and shape."""
 
 import random
 from collections import Counter
@@ -29,7 +29,7 @@ SHAPES = ("cut", "tail", "segment", "control", "flags", "sender", "noise", "long
 
 @dataclass
 class Messages:
-    """What is to come, in the script's memory."""
+    """The next messages, in the script's memory."""
 
     script: AnyIntegers
     rng: random.Random
@@ -37,7 +37,7 @@ class Messages:
     kept: list[Any] = field(default_factory=list)
     count: int = 0
     what: str = RIGHT
-    """Those that come next, for `seen`."""
+    """The next messages, for `seen`."""
 
     def __post_init__(self) -> None:
         self._table = Guarded((MESSAGES, c.MESSAGE_ITEMS), np.int64)
@@ -56,7 +56,7 @@ class Messages:
         self, data: AnyIntegers, segment: int, sender: int, control: int = 24, length: int = 20, kind: int = c.COALESCED,
         flags: int = 0, counts: bool = True,
     ) -> None:  # fmt: skip
-        """One message. Args: segment, control, length, kind, flags: what the kernel says of it."""
+        """Adds a message. Args: segment, control, length, kind, flags: as reported by the kernel."""
         if self.is_full:
             return
         bytes_ = np.ascontiguousarray(data).reshape(-1)[:MOST_BYTES]
@@ -68,7 +68,7 @@ class Messages:
         self.seen[f"datagrams, {self.what}"] += count
 
     def error(self, number: int) -> None:
-        """A call that brings none. Args: number: an errno."""
+        """Adds a call that fails. Args: number: an errno."""
         if not self.is_full:
             self._row(0, -number, 0, 0, 0, 0, 0, 0)
 
@@ -78,7 +78,7 @@ class Messages:
         self.script[c.COUNT] = self.count
 
     def packets(self, packets: ByteRows, sender: int) -> int:
-        """Packets of one size as they are, in any number of messages. Returns: how many there was room for."""
+        """Adds packets of one size, in any number of messages. Returns: how many there was room for."""
         size, first = packets.shape[1], 0
         while first < len(packets) and not self.is_full:
             count = min(self.rng.choice((1, 3, 16, 64, 64)), MOST_BYTES // size, len(packets) - first)
@@ -88,7 +88,7 @@ class Messages:
         return first
 
     def wrong_shape(self, packets: ByteRows, sender: int) -> None:
-        """Packets in a message of which one to three things are not as the kernel would have them, or senders."""
+        """Adds packets in a message with one to three errors in the kernel's report, or wrong senders."""
         rng, size = self.rng, packets.shape[1]
         data: AnyIntegers = packets.reshape(-1)
         segment, control, length, kind, flags = size, 24, 20, c.COALESCED, 0
@@ -123,7 +123,7 @@ class Messages:
 
 
 def changed(packets: ByteRows, edges: list[int], rng: random.Random, seen: Counter[str]) -> ByteRows:
-    """Packets of which one to three things are wrong. Args: edges: sequence numbers at which something begins or ends."""
+    """Packets with one to three errors. Args: edges: sequence numbers at which something begins or ends."""
     made = packets.copy()
     head, rows = headers(made), len(made)
     for _ in range(rng.choice((1, 1, 1, 2, 3))):

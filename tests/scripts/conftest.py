@@ -31,7 +31,7 @@ exec {python} "$@"
 
 
 class Checkout:
-    """Files as in the repository, as few as the scripts need."""
+    """The files of the repository that the scripts need."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -48,7 +48,7 @@ class Checkout:
         )
 
     def environment(self, cases: Mapping[str, str] | None = None) -> None:
-        """Makes the environment. cases: shell patterns of arguments, and what happens instead."""
+        """Makes the environment. cases: shell patterns of arguments, and commands to run instead."""
         (self.venv / "bin").mkdir(parents=True, exist_ok=True)
         lines = "\n".join(f"    {pattern}) {action} ;;" for pattern, action in (cases or {}).items())
         python = self.venv / "bin" / "python"
@@ -68,7 +68,7 @@ class Checkout:
         )  # fmt: skip
 
     def setup(self, *extras: str, **options: Mapping[str, str]) -> "subprocess.CompletedProcess[str]":
-        """Only the setting up."""
+        """Runs the set-up alone."""
         script = self.root / "only-setup"
         script.write_text(
             f'#!/bin/bash\nset -u\nsource {shlex.quote(str(self.root))}/scripts/lib/setup.sh\nsetup "$@"\necho "$PYTHON"\n'
@@ -79,7 +79,7 @@ class Checkout:
 
 @pytest.fixture
 def checkout() -> Iterator[Checkout]:
-    """In a folder with a space in its name, that every user may enter."""
+    """A checkout in a folder with a space in its name, which every user may enter."""
     folder = Path(tempfile.mkdtemp(prefix="sa-atp scripts "))
     folder.chmod(0o755)
     try:

@@ -1,4 +1,4 @@
-"""docker-compose.yml and Dockerfile: sound as files, and what the containers run works as plain processes."""
+"""docker-compose.yml and Dockerfile: the files are valid, and the containers' commands work as plain processes."""
 
 import json
 import os
@@ -54,7 +54,7 @@ def test_services(compose: dict[str, Any]) -> None:
             assert not service.get("network_mode")
 
 
-def test_what_the_images_are_made_of(compose: dict[str, Any]) -> None:
+def test_contents_of_the_images(compose: dict[str, Any]) -> None:
     for stage, text in stages().items():
         assert "COPY . ." in text, stage
         [call] = re.findall(r"bash -c 'source (\S+) && (?:setup_mininet && )?setup ([\w ]+)'", text)

@@ -1,4 +1,4 @@
-"""scripts/p4c-tests on a small checkout: what it runs, how it calls what happens, and what it compares.
+"""scripts/p4c-tests on a small checkout: the tests it runs, their outcomes, and the comparison with the list.
 
 The compiler's place is taken by a script that copies committed programs; everything behind it is the real thing.
 """
@@ -24,7 +24,7 @@ V1MODEL = "#include <core.p4>\n#include <v1model.p4>\n"
 
 
 class Place:
-    """A copy of the script with a list of its own, and a checkout of p4c as far as the script looks at it."""
+    """A copy of the script with a list of its own, and the part of a p4c checkout that the script reads."""
 
     def __init__(self, root: Path) -> None:
         self.list = root / "tests" / "p4" / "p4c_outcomes.txt"
@@ -82,7 +82,7 @@ def test_the_list_is_written_and_then_compared(place: Place) -> None:
     assert (done.returncode, done.stderr) == (0, "")  # a test that is listed as wrong is no news
 
 
-def test_what_is_worse_than_the_list_fails(place: Place) -> None:
+def test_worse_outcomes_than_listed_fail(place: Place) -> None:
     place.list.write_text("router pass\nrouter-more refused  something\ngone pass\n")
     place.add("router-more", "packet 1 00\nno_packet\n")
     done = place.run()

@@ -1,4 +1,4 @@
-"""scripts/demo, scripts/test and .ci/run: what they run, say, and end with."""
+"""scripts/demo, scripts/test and .ci/run: the commands they run, their output and their exit statuses."""
 
 import subprocess
 import sys
@@ -35,7 +35,7 @@ def test_the_demo_takes_another_folder(checkout: Checkout) -> None:
 
 
 def test_the_demo_says_what_is_wrong_with_its_arguments(tmp_path: Path) -> None:
-    """The real thing, up to where the plan is read."""
+    """The real script, up to the reading of the plan."""
     done = subprocess.run(
         [ROOT / "scripts" / "demo", "--set", "run.steps=0", "--out", tmp_path / "out"],
         capture_output=True, text=True, timeout=600, check=False, env={"SA_ATP_VENV": sys.prefix, "PATH": "/usr/bin:/bin"},

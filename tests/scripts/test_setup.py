@@ -1,4 +1,4 @@
-"""scripts/lib/setup.sh: what sets up the environment for scripts/demo and scripts/test."""
+"""scripts/lib/setup.sh, which sets up the environment for scripts/demo and scripts/test."""
 
 import fcntl
 import os
@@ -52,8 +52,8 @@ def test_an_environment_that_has_everything_is_kept_and_remembered(checkout: Che
     assert [line.split()[1:] for line in stamp.read_text().splitlines()] == [list(EXTRAS)]
 
 
-def test_what_is_missing_is_installed_and_said(checkout: Checkout) -> None:
-    """The new requirement cannot be met without an index: pip's own words are shown, and one line says what they mean."""
+def test_missing_packages_are_installed_and_reported(checkout: Checkout) -> None:
+    """A new requirement cannot be met without an index: pip's output is shown, and one line explains it."""
     checkout.environment()
     file = checkout.root / "pyproject.toml"
     file.write_text(file.read_text().replace('"pytest>=8"', '"pytest>=8", "no-such-package-of-sa-atp==1"'))
@@ -76,11 +76,11 @@ def test_a_pip_that_lies_is_noticed(checkout: Checkout) -> None:
     done = checkout.setup("dev")
     assert done.returncode == 3
     assert "all is well" not in done.stderr
-    assert "[setup] pip has ended well, but the environment lacks: pytest>=1000 (it has " in done.stderr
+    assert "[setup] pip reported success, but the environment lacks: pytest>=1000 (it has " in done.stderr
 
 
 def builds(checkout: Checkout, *versions: str) -> dict[str, str]:
-    """Has pip look for PyTorch in a folder with these builds, and nowhere else."""
+    """Makes pip find these builds of PyTorch in a folder, and no others."""
     folder = checkout.root / "builds"
     folder.mkdir()
     for version in versions:
@@ -89,7 +89,7 @@ def builds(checkout: Checkout, *versions: str) -> dict[str, str]:
 
 
 def without_torch(checkout: Checkout, *statuses: int, says: str = "") -> None:
-    """An environment without PyTorch, whose `pip install` notes its arguments, says this, and ends with these statuses."""
+    """An environment without PyTorch, whose `pip install` records its arguments, and has this output and these statuses."""
     file = checkout.root / "pyproject.toml"
     file.write_text(file.read_text().replace("torch = []", 'torch = ["torch>=2.6,<3", "no-such-part==1"]'))
     log, script = checkout.root / "log", checkout.root / "pip"
@@ -128,7 +128,7 @@ def test_a_build_for_the_cpu_that_does_not_install_is_not_the_last(checkout: Che
 
 
 def test_without_a_build_for_the_cpu_it_says_what_comes_and_how_large_it_is(checkout: Checkout) -> None:
-    """Before pip begins; and large files are announced, each before it is fetched."""
+    """A line before pip begins, and one before each large file is fetched."""
     fetched = (
         "  Downloading https://index/torch-2.14.1-cp311-x.whl (554.6 MB)\nDownloading six-1.py3-none-any.whl (11 kB)"
     )
@@ -152,7 +152,7 @@ class Index(SimpleHTTPRequestHandler):
 
 
 def test_pytorchs_own_index_is_asked_where_pip_finds_no_build(tmp_path: Path) -> None:
-    """The real pip, and an index of our own in the place of PyTorch's."""
+    """The real pip, with the test's own index in place of PyTorch's."""
     page = tmp_path / "index" / "torch" / "index.html"
     page.parent.mkdir(parents=True)
     files = [f"torch-{version}-py3-none-any.whl" for version in ("2.13.0+cpu", "2.14.0+cpu", "2.14.0+cu130")]
@@ -197,7 +197,7 @@ def test_a_python_that_is_none(python: str, checkout: Checkout) -> None:
 
 
 def path_without(checkout: Checkout, *names: str) -> dict[str, str]:
-    """A PATH with what the scripts use, less some."""
+    """A PATH with the programs that the scripts use, without some of them."""
     folder = checkout.root / "bin"
     folder.mkdir()
     for name in (
@@ -276,7 +276,7 @@ def test_two_at_once_wait_for_each_other(checkout: Checkout) -> None:
     done = checkout.setup(*EXTRAS)
     timer.join()
     assert done.returncode == 0
-    assert done.stderr.startswith("[setup] another setup is at work here: waiting for it\n")
+    assert done.stderr.startswith("[setup] another setup is running here: waiting for it\n")
     assert time.monotonic() - before > 1.0
     # once everything is there, nobody waits for anybody
     with locked(checkout):
@@ -295,7 +295,7 @@ def locked(checkout: Checkout) -> Iterator[None]:
 
 @contextmanager
 def as_somebody_else(checkout: Checkout) -> Iterator[list[str]]:
-    """What to put before a command so that it may read the checkout, and not write it."""
+    """The prefix of a command that runs it as a user who may read the checkout, and not write it."""
     if os.geteuid() == 0:
         yield ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]
     else:
@@ -305,7 +305,7 @@ def as_somebody_else(checkout: Checkout) -> Iterator[list[str]]:
 
 
 def owners(folder: Path) -> dict[int, set[str]]:
-    """What is below a folder, by its owner."""
+    """The files below a folder, by owner."""
     found: dict[int, set[str]] = {}
     for path in folder.rglob("*"):
         found.setdefault(path.lstat().st_uid, set()).add(str(path.relative_to(folder)))
@@ -314,7 +314,7 @@ def owners(folder: Path) -> dict[int, set[str]]:
 
 @pytest.mark.needs("root")
 def test_root_leaves_nothing_of_its_own_in_somebody_elses_checkout(checkout: Checkout) -> None:
-    """The owner could neither use it nor remove it."""
+    """Otherwise the owner could neither use nor remove it."""
     checkout.environment({"'-m sa_atp run '*": 'mkdir -p "$6/logs"; touch "$6/run.json"; exit 5'})
     subprocess.run(["chown", "-R", "65534:65534", checkout.root], check=True)
     assert checkout.setup(*EXTRAS).returncode == 0

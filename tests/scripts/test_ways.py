@@ -1,4 +1,4 @@
-"""The ways in which scripts/test runs: as on a fresh machine, only what has a mark, all of them; and what they list."""
+"""The ways in which scripts/test runs: as on a fresh machine, only tests with a mark, all ways; and their lists."""
 
 import os
 import stat
@@ -43,7 +43,7 @@ def fresh(checkout: Checkout, place: Path, code: str, **variables: str) -> "subp
 
 @pytest.fixture
 def place(checkout: Checkout) -> Path:
-    """Where every user may look."""
+    """A folder that every user may read."""
     return checkout.root / "place"
 
 
@@ -90,7 +90,7 @@ def test_the_checkout_as_a_clone_would_have_it(repository: Checkout, place: Path
 def test_a_place_that_is_taken_or_closed(repository: Checkout, place: Path) -> None:
     place.mkdir()
     done = fresh(repository, place, "true")
-    assert (done.returncode, done.stderr) == (2, f"[setup] {place}: there is something already\n")
+    assert (done.returncode, done.stderr) == (2, f"[setup] {place} exists already: choose another folder\n")
     if os.geteuid() == 0:
         place.chmod(stat.S_IRWXU)
         done = fresh(repository, place / "in", "true")
@@ -129,7 +129,7 @@ MININET = ("mnexec", "ip", "tc", "ifconfig", "iperf3")
 
 @pytest.fixture
 def ways(checkout: Checkout) -> Checkout:
-    """A checkout with tests, whose other checks pass at once."""
+    """A checkout with tests, and other checks that pass at once."""
     checks = ("-m ruff ", "-m mypy", "scripts/generate --check", "scripts/compile --check", "scripts/tofino check")
     checkout.environment({f"'{check}'*": "exit 0" for check in checks})
     (checkout.root / "tests").mkdir()
@@ -140,7 +140,7 @@ def ways(checkout: Checkout) -> Checkout:
 
 
 def path_with(checkout: Checkout, *names: str) -> dict[str, str]:
-    """A PATH on which these programs are, too."""
+    """A PATH with these programs, too."""
     folder = checkout.root / "bin"
     folder.mkdir()
     for name in names:
@@ -175,7 +175,7 @@ def test_an_extra_that_is_left_out(ways: Checkout) -> None:
 
 
 def test_as_on_a_fresh_machine_there_is_no_shell(ways: Checkout) -> None:
-    """Whose old protobuf nobody has who installs the project: one way has that, the other the newest."""
+    """p4runtime-shell needs an old protobuf, which users do not have: one way has it, the other the newest."""
     assert ways.run("scripts/test", "--fresh").returncode == 0
     assert "shell" not in (ways.venv / ".sa-atp-installed").read_text()
 
@@ -235,7 +235,7 @@ def test_where_mininet_cannot_be_had_the_list_says_so(ways: Checkout) -> None:
 
 
 def results(path: Path, **cases: str) -> str:
-    """A JUnit file. Args: cases: by name, what is in the element; FILE is one that was skipped as a whole."""
+    """Writes a JUnit file. Args: cases: contents of each element by name; FILE is a file that was skipped as a whole."""
     text = ""
     for name, inner in cases.items():
         place, name = ("", "tests.test_x") if name == "FILE" else ("tests.test_x", name)

@@ -1,4 +1,4 @@
-"""The wheel: whole, and of use outside of a checkout."""
+"""The wheel is complete, and works outside of a checkout."""
 
 import os
 import re
@@ -24,7 +24,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment of a machine that has unpacked the wheel, and nothing else of the project."""
+    """The environment of a machine with the unpacked wheel, and nothing else of the project."""
     folder = tmp_path_factory.mktemp("installed")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
@@ -64,7 +64,7 @@ def test_programs_and_plans_are_found(installed: dict[str, str], tmp_path: Path)
         "print(artefacts.program(64).json_path)\n"
         "print(artefacts.plan_file(Path('topologies/demo.toml')))\n"
         "print(artefacts.plan_file(Path('demo')))\n"
-        "print(project.programs().ok, project.fresh(), project.generated())\n",
+        "print(project.programs().ok, project.artefacts_current(), project.generated())\n",
         installed,
         tmp_path,
     )
@@ -74,8 +74,8 @@ def test_programs_and_plans_are_found(installed: dict[str, str], tmp_path: Path)
     ]  # fmt: skip
 
 
-def test_what_is_missing_is_said_as_it_works_there(installed: dict[str, str], tmp_path: Path) -> None:
-    """No index has this project, and there is no checkout: what it depends on is named, as its metadata say."""
+def test_messages_about_missing_extras_work_for_a_wheel(installed: dict[str, str], tmp_path: Path) -> None:
+    """No index has this project, and there is no checkout, so messages name the dependencies, from the metadata."""
     said = python(
         "from sa_atp.basics import needs; print(needs.checkout(), needs.how_to_install('torch'))", installed, tmp_path
     )

@@ -58,7 +58,7 @@ def test_the_time_to_send_covers_the_part_that_had_not_left(
     monkeypatch.setattr("helpers.work._Sum.sent_share", share)
     crew = Crew(2, 4)
     crew.run([1_000, 1_000])
-    assert [host.helping.told(1)["sent_us"] for host in crew.hosts] == [told_us, told_us]
+    assert [host.helping.report(1)["sent_us"] for host in crew.hosts] == [told_us, told_us]
 
 
 def test_an_offer_made_ahead_is_repeated_when_the_answer_says() -> None:

@@ -1,4 +1,4 @@
-"""`sa-atp deploy --target tofino`: the part of the command that is Tofino's."""
+"""`sa-atp deploy --target tofino`."""
 
 import argparse
 import json
@@ -48,7 +48,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def refuse_options(options: argparse.Namespace) -> None:
-    """Raises: UserError: an option of Tofino with another target."""
+    """Raises: UserError: an option was given that only Tofino has."""
     for name in DEFAULTS:
         if getattr(options, name) is not None:
             flag = "--port" if name == "ports" else f"--{name.replace('_', '-')}"
@@ -119,7 +119,7 @@ def _push(client: "P4RuntimeClient", program: "TofinoProgram") -> None:
     try:
         client.push_pipeline(program.p4info(), program.device_config(), cookie=program.cookie)
     except ControlError as error:
-        # the words of each server for the packing of the other
+        # what each server answers to the other's packing
         if program.packing == "stratum" and isinstance(error, WrongDevice):
             raise WrongDevice(f"{error} and if this is bf_switchd with PI, use --packing pi") from None
         if program.packing == "pi" and "format for p4_device_config" in str(error):
@@ -141,7 +141,7 @@ def _write_ports(path: Path, ports: "Sequence[FrontPort]", program: "TofinoProgr
 
 
 def _verify(client: "P4RuntimeClient", program: "TofinoProgram") -> None:
-    """Servers that forget the configuration of the chip still know the cookie and the P4Info."""
+    """Reads the pipeline back. Some servers do not return the device configuration, but all return cookie and P4Info."""
     from sa_atp.switches.control.client import parse_p4info
 
     config = client.get_pipeline()

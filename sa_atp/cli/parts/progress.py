@@ -1,4 +1,4 @@
-"""Progress of a run on standard error: a bar on a terminal, a line a stage elsewhere."""
+"""Progress of a run on standard error: a bar on a terminal, elsewhere a line for each stage."""
 
 import contextlib
 import sys
@@ -16,7 +16,7 @@ LINE_EVERY_S = 5.0
 
 
 class TerminalProgress(Progress):
-    """Use as a context manager."""
+    """A context manager that shows the progress of a run."""
 
     def __init__(self, unit: str = "steps") -> None:
         """Args: unit: what is counted."""
@@ -42,7 +42,7 @@ class TerminalProgress(Progress):
             self._bar.stop()
 
     def __call__(self, stage: str) -> None:
-        with contextlib.suppress(OSError):  # a run does not end because nobody can read how far it is
+        with contextlib.suppress(OSError):  # a closed standard error does not end a run
             self._say(stage)
 
     def _say(self, stage: str) -> None:
@@ -55,7 +55,7 @@ class TerminalProgress(Progress):
             self._console.print(f"[{self._said - self._start:5.1f} s] {stage}", soft_wrap=True)
 
     def say(self, text: str) -> None:
-        """A line that stays, above the bar."""
+        """Prints a line that stays above the bar."""
         with contextlib.suppress(OSError):
             self._console.print(text)
 

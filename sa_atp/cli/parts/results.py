@@ -1,4 +1,4 @@
-"""What becomes of a run that is over: its folder, and what is said if that cannot be written."""
+"""Saves a finished run, elsewhere if its folder cannot be written."""
 
 import tempfile
 from dataclasses import dataclass, field
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Saved:
-    """Where a run is."""
+    """Where a run was saved."""
 
     folder: Path
     files: list[Path] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    """What could not be written, a line each."""
+    """A line for each thing that could not be written."""
 
 
 def save(result: "RunResult", folder: Path) -> Saved:
-    """Writes a run's report. Its data goes into a temporary folder where its own cannot be written any more."""
+    """Writes a run's report; if its folder cannot be written, the data goes into a temporary one."""
     from sa_atp.lab import report
 
     found = Saved(folder)

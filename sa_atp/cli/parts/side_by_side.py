@@ -1,6 +1,6 @@
-"""Runs in virtual time side by side: each policy of each repetition of each plan by itself.
+"""Runs plans in virtual time in parallel: each policy of each repetition is a task.
 
-Such a run is a function of its plan, so what comes of it is the same bytes as if all ran in a row.
+A run in virtual time is a function of its plan, so the results are the same bytes as those of sequential runs.
 """
 
 import sys
@@ -16,7 +16,7 @@ from sa_atp.lab.runs.records import RunResult
 
 
 def check(plan: Plan, jobs: int, scheduler: str | None) -> bool:
-    """Whether a plan is to run so. Raises: UserError: its backend cannot."""
+    """Returns: whether the user asked for parallel runs. Raises: UserError: the plan's backend is not virtual time."""
     if jobs < 1:
         raise UserError(f"--jobs {jobs}: expected at least 1")
     if jobs == 1 and not scheduler:
@@ -38,10 +38,10 @@ def run(
     jobs: int = 1,
     scheduler: str | None = None,
 ) -> Iterator[tuple[str, RunResult]]:
-    """Runs plans that have names, and gives each one's result as soon as all of it is there.
+    """Runs named plans, and yields each plan's result as soon as it is complete.
 
     Args:
-        path: of the plan file.
+        path: the plan file.
         logs: an existing folder.
         jobs, scheduler: see runs.points.run.
 
@@ -79,7 +79,7 @@ def run(
 
 
 def run_turn(arguments: dict[str, Any]) -> Any:
-    """Runs one policy once, where it is called; see points. Returns: what archive.encode makes of its result."""
+    """Runs one policy once, in the calling process. Returns: its result, encoded by `report.archive`."""
     from sa_atp.lab.backends import runner
     from sa_atp.lab.report import archive
 

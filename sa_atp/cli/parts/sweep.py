@@ -1,4 +1,4 @@
-"""Runs the points of a sweep one by one; those that a folder has already are not run again."""
+"""Runs the points of a sweep, except those that the folder already has."""
 
 import json
 import sys
@@ -30,11 +30,15 @@ def run(
     jobs: int = 1,
     scheduler: str | None = None,
 ) -> dict[str, Any]:
-    """Args:
-    replace: run points anew that the folder has of another plan.
+    """Runs a sweep.
+
+    Args:
+    replace: run points again that the folder has from another plan.
     jobs, scheduler: see points.run. More than one job, and a scheduler, are for runs in virtual time.
 
-    Returns: the numbers of the sweep, see report.sweep.table. Raises: UserError, MissingPartError, SaAtpError.
+    Returns: the numbers of the sweep, see report.sweep.table.
+
+    Raises: UserError, MissingPartError, SaAtpError.
     """
     from sa_atp.lab.backends import runner
     from sa_atp.lab.runs import run_folder
@@ -60,7 +64,7 @@ def _run_side_by_side(
     jobs: int,
     scheduler: str | None,
 ) -> None:
-    """Runs the points that `done` lacks, writes each down as soon as it is there, and adds it."""
+    """Runs the points that `done` lacks in parallel; writes each as soon as it is complete, and adds it to `done`."""
     from sa_atp.lab import report
 
     missing = {f"{plan.sweep.key} = {p.value} ({p.folder})": p for p in wanted if done[p.folder] is None}
@@ -104,7 +108,7 @@ def _run_points(
                 print(f"sa-atp: {error}", file=sys.stderr)
             took.append((point.plan, time.monotonic() - start))
         else:
-            progress(f"{plan.sweep.key} = {point.value}: was run before")
+            progress(f"{plan.sweep.key} = {point.value}: already run")
         results.append((point.value, result))
         numbers = sweep.table(plan, results)
         sweep.write(plan, numbers, folder)
@@ -119,7 +123,7 @@ def _run_points(
 
 
 class _Named(Progress):
-    """Puts the point before what a run tells."""
+    """Prefixes each progress message with the point."""
 
     def __init__(self, progress: Progress, name: str) -> None:
         self._progress = progress
@@ -133,7 +137,7 @@ class _Named(Progress):
 
 
 def _finished(folder: Path, point: Point, replace: bool) -> RunResult | None:
-    """The result of a point that has been run. Raises: UserError: it is not what is wanted, and is not to be replaced."""
+    """The result of a point, if the folder has it. Raises: UserError: it is of another plan, and `replace` is False."""
     from sa_atp.lab import report
 
     try:
@@ -145,7 +149,7 @@ def _finished(folder: Path, point: Point, replace: bool) -> RunResult | None:
 
 
 def finished_points(folder: Path) -> int:
-    """How many points of a sweep a folder has."""
+    """How many points of a sweep are finished."""
     return len(list((folder / "points").glob("*/run.json")))
 
 
@@ -154,7 +158,7 @@ def _minutes(seconds: float) -> str:
 
 
 def print_numbers(plan: Plan, numbers: dict[str, Any], folder: Path, console: Console | None = None) -> None:
-    """A row a point, a column a policy."""
+    """Prints a row for each point and a column for each policy."""
     from sa_atp.lab.report.sweep import QUANTITIES, label
 
     console = console or terminal.console()

@@ -33,8 +33,8 @@ from sa_atp.lab.runs.tasks import (
     straggler_pattern,
 )
 from sa_atp.net.communicator import Communicator, connect
+from sa_atp.net.garbage_collection import freeze_loaded_objects
 from sa_atp.net.loop.compiled import connection_kernels, socket_kernels
-from sa_atp.net.settling import settle
 from sa_atp.protocol.packets.control import Seated
 from sa_atp.steps.device import Device
 from sa_atp.steps.fingerprint import Fingerprint
@@ -183,7 +183,7 @@ def prepare(task: dict[str, Any]) -> dict[str, Any]:
         socket_kernels()
     if any(policies.find(policy).family is policies.Family.PEERS for policy in plan.run.policies):
         gloo.load()
-    settle()
+    freeze_loaded_objects()
     return {}
 
 

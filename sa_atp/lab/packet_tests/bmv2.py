@@ -16,7 +16,7 @@ from typing import Any
 from sa_atp.lab.runs import bmv2
 from sa_atp.lab.runs.bmv2 import START_TIMEOUT_S, CommandLine, free_port, start_arguments
 from sa_atp.lab.runs.processes import Group, Process, ProcessError
-from sa_atp.switches.embedded.stf.names import BoundEntry, Counter, Match, Names
+from sa_atp.switches.embedded.stf.names import BoundEntry, BoundMatch, CounterName, ProgramNames
 from sa_atp.switches.p4runtime.rpc import grpc
 
 PACKET_STREAM = "/p4.bm.DataplaneInterface/PacketStream"
@@ -26,7 +26,7 @@ LOWEST_PRECEDENCE = 1 << 30  # BMv2 takes the smaller priority first, tests give
 
 
 @contextlib.contextmanager
-def running(json_path: Path, names: Names) -> Iterator["Bmv2Target"]:
+def running(json_path: Path, names: ProgramNames) -> Iterator["Bmv2Target"]:
     """BMv2 with a program. Raises: MissingPartError, ProcessError."""
     with tempfile.TemporaryDirectory(prefix="sa_atp-bmv2-") as scratch:
         folder = Path(scratch)
@@ -51,7 +51,7 @@ def running(json_path: Path, names: Names) -> Iterator["Bmv2Target"]:
 
 
 class Bmv2Target:
-    def __init__(self, switch: Process, commands: CommandLine, channel: Any, names: Names) -> None:
+    def __init__(self, switch: Process, commands: CommandLine, channel: Any, names: ProgramNames) -> None:
         self._switch = switch
         self._commands = commands
         self._names = names
@@ -105,7 +105,7 @@ class Bmv2Target:
     def associate(self, group: int, node: int) -> None:
         self._commands.do(f"mc_node_associate {group} {node}")
 
-    def count(self, counter: Counter, cell: int) -> tuple[int, int]:
+    def count(self, counter: CounterName, cell: int) -> tuple[int, int]:
         answer = self._commands.do(f"counter_read {counter.name} {cell}")
         found = re.search(r"\((\d+) bytes, (\d+) packets\)", answer)
         if found is None:
@@ -117,7 +117,7 @@ class Bmv2Target:
         return answer if words[0].endswith(("_read", "_get", "_get_rates")) else ""
 
 
-def _match(match: Match) -> str:
+def _match(match: BoundMatch) -> str:
     """A key as the command line takes it."""
     if match.kind == "lpm":
         return f"0x{match.first:x}/{match.prefix_bits}"

@@ -15,11 +15,18 @@ import numpy as np
 from sa_atp.basics.arrays import ByteRows, Counts, Indices, Lengths
 from sa_atp.basics.errors import UserError
 from sa_atp.lab.packet_tests.tofino_model import ModelSwitch, running
-from sa_atp.switches.control.errors import Refused, RefusedError
+from sa_atp.switches.control.errors import RefusedUpdate, UpdateRefusedError
 from sa_atp.switches.control.tofino import TofinoProgram
 from sa_atp.switches.embedded.pipeline import ROW_BYTES, Packets
-from sa_atp.switches.p4runtime.entities import CounterEntry, Entity, MulticastGroup, TableEntry, Update, UpdateKind
-from sa_atp.switches.p4runtime.entities import Counts as Counted
+from sa_atp.switches.p4runtime.entities import (
+    CounterData,
+    CounterEntry,
+    Entity,
+    MulticastGroup,
+    TableEntry,
+    Update,
+    UpdateKind,
+)
 from sa_atp.switches.p4runtime.schema import Schema
 
 Key = tuple[object, ...]
@@ -83,8 +90,8 @@ class ModelForwarder:
             try:
                 self._write(update)
             except UserError as error:
-                refused = Refused(index=index, update=str(update), code="INVALID_ARGUMENT", reason=str(error))
-                raise RefusedError("the model", [refused], index + 1) from None
+                refused = RefusedUpdate(index=index, update=str(update), code="INVALID_ARGUMENT", reason=str(error))
+                raise UpdateRefusedError("the model", [refused], index + 1) from None
 
     def read(self, *queries: Entity) -> list[Entity]:
         return [entity for query in queries for entity in self._read(query)]
@@ -120,7 +127,7 @@ class ModelForwarder:
             return [group for group in self._groups.values() if query.group in (0, group.group)]
         if isinstance(query, CounterEntry) and query.index is not None:
             packets, octets = self._running().count(query.counter, query.index)
-            return [CounterEntry(counter=query.counter, index=query.index, counts=Counted(packets, octets))]
+            return [CounterEntry(counter=query.counter, index=query.index, counts=CounterData(packets, octets))]
         return []
 
     # --- the process --------------------------------------------------------------------------------------------------

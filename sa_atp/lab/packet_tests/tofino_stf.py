@@ -10,8 +10,7 @@ from sa_atp.basics.errors import UserError
 from sa_atp.lab.packet_tests import tofino_model
 from sa_atp.lab.packet_tests.tofino_model import ModelSwitch
 from sa_atp.switches.control.tofino import TofinoProgram
-from sa_atp.switches.embedded.stf.names import BoundEntry, Counter
-from sa_atp.switches.embedded.stf.names import Match as BoundMatch
+from sa_atp.switches.embedded.stf.names import BoundEntry, BoundMatch, CounterName
 from sa_atp.switches.p4runtime.entities import Exact, Lpm, Match, MulticastGroup, Replica, TableEntry, Ternary
 
 START_NS = 1_000_000_000
@@ -94,7 +93,7 @@ class ModelTarget:
 
     # --- the rest -----------------------------------------------------------------------------------------------------
 
-    def count(self, counter: Counter, cell: int) -> tuple[int, int]:
+    def count(self, counter: CounterName, cell: int) -> tuple[int, int]:
         return self._switch.count(counter.name, cell)
 
     def command(self, words: list[str]) -> str:

@@ -73,7 +73,7 @@ class SimWorker(Asking):
         return sum_
 
     def contribute(self, sum_: Sum, parts: Sequence[Values], bits: int, *, on_behalf: bool = False) -> None:
-        bits = self._session.checked(sum_, parts, bits, on_behalf=on_behalf)
+        bits = self._session.check_contribution(sum_, parts, bits, on_behalf=on_behalf)
         self._session.contribute(sum_, parts, bits, self.clock.now_us, on_behalf=on_behalf)
         self._serve_soon()
 

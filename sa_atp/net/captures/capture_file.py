@@ -1,7 +1,7 @@
-"""Capture files, pcap and pcapng, in batches: frames as they lie in the file, to be looked at many at once.
+"""Reads capture files (pcap, pcapng, also gzipped) in batches of frames.
 
-A file is read from its beginning to its end, once, and no more of it is held than one batch: pipes and files of any size
-will do, also such as gzip has written. (draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng)
+A file is read once, from beginning to end, and only one batch is in memory, so pipes and files of any size will do.
+(draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng)
 """
 
 import gzip
@@ -18,11 +18,11 @@ import numpy as np
 from sa_atp.basics.arrays import Indices, Lengths, Octets
 from sa_atp.basics.errors import UserError
 
-CHUNK = 1 << 20  # bytes that are read at once
-SLACK = 128  # zeros behind the frames of a batch, so that headers can be looked at before their lengths
-MOST_BYTES = 0xFFFF  # of a frame; what is beyond is passed over
+CHUNK = 1 << 20  # bytes of one read
+SLACK = 128  # zeros behind the frames of a batch, so that headers can be read before their lengths are checked
+MOST_BYTES = 0xFFFF  # of a frame; the rest is skipped
 _BEYOND = 4 * MOST_BYTES  # a frame that claims to be longer is a sign of a broken file
-_MOST_BLOCK = 16 << 20  # a block of a pcapng file that is longer is passed over
+_MOST_BLOCK = 16 << 20  # a longer block of a pcapng file is skipped
 
 # magic numbers of pcap as they lie in the file: (byte order, ticks a second)
 _PCAP = {
@@ -40,10 +40,10 @@ _TSRESOL = 9  # option of an interface: the resolution of its times
 
 @dataclass(slots=True)
 class Batch:
-    """Frames of one kind of link.
+    """Frames of one link type.
 
-    data: of all of them; starts, lengths: where each frame is in it, and how much of it was captured; ticks: for each the
-    time since 1970, in units of 1/ticks_a_second.
+    data: the bytes of all frames; starts, lengths: where each frame is in them, and how many bytes were captured; ticks:
+    each frame's time since 1970, in units of 1/ticks_a_second.
     """
 
     link_type: int
@@ -59,14 +59,14 @@ class Batch:
 
 
 class CaptureFile:
-    """One file. After `batches` has ended, `cut` says whether the file ends in the middle of something, or is corrupt."""
+    """A capture file. After `batches` has ended, `cut` says whether the file is truncated or corrupt."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.cut = False
 
     def batches(self) -> Iterator[Batch]:
-        """Raises: UserError: the file cannot be read, or is no capture."""
+        """Yields all frames. Raises: UserError: the file cannot be read, or is not a capture."""
         try:
             with self.path.open("rb") as file:
                 yield from self._read(file)
@@ -94,7 +94,7 @@ class CaptureFile:
                 return found
             raise self._no_capture("its first section header is broken")
         if magic not in _PCAP:
-            raise self._no_capture("it begins like something else" if magic or window.size else "it is empty")
+            raise self._no_capture("it begins with something else" if magic or window.size else "it is empty")
         if not (head := window.take(20)):
             raise self._no_capture("it ends within its header")
         order, ticks_a_second = _PCAP[magic]
@@ -105,11 +105,11 @@ class CaptureFile:
 
 
 class _Window:
-    """The part of a file that is looked at; it moves forwards."""
+    """The part of a file that is in memory; it moves forwards."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self.data = b""
-        self.at = 0  # in the data: what is before has been taken
+        self.at = 0  # position in the data up to which it has been taken
         self._file = file
         self._ended = False
         if self.fill(2) and self.data[:2] == _GZIP:
@@ -118,11 +118,11 @@ class _Window:
 
     @property
     def size(self) -> int:
-        """Bytes that are there."""
+        """Bytes that have been read and not taken."""
         return len(self.data) - self.at
 
     def fill(self, size: int) -> bool:
-        """Reads on until so many bytes are there, or the file ends: then False."""
+        """Reads until `size` bytes are there. Returns: False if the file ended before."""
         if self.size >= size:
             return True
         parts, have = [self.data[self.at :]], self.size
@@ -138,14 +138,14 @@ class _Window:
         return have >= size
 
     def take(self, size: int) -> bytes:
-        """The next bytes; empty if there are not so many."""
+        """Takes the next `size` bytes; empty if the file ended before."""
         if not self.fill(size):
             return b""
         self.at += size
         return self.data[self.at - size : self.at]
 
     def skip(self, size: int) -> bool:
-        """Passes over bytes without holding them. False: the file ended before."""
+        """Skips bytes without holding them. Returns: False if the file ended before."""
         while size > self.size:
             size -= self.size
             self.at = len(self.data)
@@ -156,7 +156,7 @@ class _Window:
 
 
 class _Joined:
-    """What has been read of a file, and then the rest: pipes cannot go back."""
+    """The bytes that were read of a file, followed by the rest: pipes cannot seek back."""
 
     def __init__(self, before: bytes, file: IO[bytes]) -> None:
         self._before = before
@@ -171,7 +171,7 @@ class _Joined:
 
 
 class _Reader(ABC):
-    """What both formats share: frames are gathered, and given away as a batch before the window moves."""
+    """A format's reader: gathers frames, and yields them as a batch before the window moves."""
 
     def __init__(self, window: _Window) -> None:
         self.window = window
@@ -184,10 +184,10 @@ class _Reader(ABC):
 
     @abstractmethod
     def batches(self) -> Iterator[Batch]:
-        """All frames from where the window is."""
+        """Yields all frames from the window's position on."""
 
     def flush(self) -> Iterator[Batch]:
-        """What has been gathered; its positions are those of the window."""
+        """Yields the gathered frames; their positions are those of the window."""
         if self._starts:
             window, first = self.window, self._starts[0]
             end = self._starts[-1] + self._lengths[-1]
@@ -229,7 +229,7 @@ class _Pcap(_Reader):
             kept = min(captured, MOST_BYTES)
             if window.fill(16 + kept) and captured == kept:
                 continue
-            # the file ends here, or the frame is longer than what is kept of it
+            # the file ends here, or the frame is longer than MOST_BYTES
             kept = min(kept, window.size - 16)
             self._starts, self._lengths = [window.at + 16], [kept]
             self._ticks = [seconds * scale + fraction]
@@ -244,7 +244,7 @@ class _PcapNg(_Reader):
         self._interfaces: list[tuple[int, int, int]] = []  # link type, longest frame, ticks a second
 
     def section(self) -> bool:
-        """Takes a section header, from behind its type on. Its interfaces are its own, and so is its byte order."""
+        """Takes a section header, after its type. Each section has its own interfaces and byte order."""
         window = self.window
         if not window.fill(8) or (order := _ORDERS.get(window.data[window.at + 4 : window.at + 8])) is None:
             return False
@@ -301,7 +301,7 @@ class _PcapNg(_Reader):
         yield from self.flush()
 
     def _size(self) -> int:
-        """Of the block that the window is at."""
+        """The size of the next block."""
         (size,) = struct.unpack_from(self._order + "I", self.window.data, self.window.at + 4)
         return min(int(size) + -int(size) % 4, _MOST_BLOCK)
 
@@ -321,7 +321,7 @@ class _PcapNg(_Reader):
         self._interfaces.append((link_type, longest, ticks))
 
     def _packet(self, kind: int, body: int, size: int) -> Iterator[Batch]:
-        """A block with a frame, which is gathered; before, what was gathered of another kind of link."""
+        """Gathers the frame of a block; if its link type is another one, yields what was gathered before."""
         data, interface, ticks = self.window.data, 0, 0
         try:
             if kind == _SIMPLE:  # it has no time, and belongs to the first interface

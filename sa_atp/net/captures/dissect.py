@@ -1,7 +1,7 @@
 """Captures as text: one line for each SA-ATP packet of a pcap or pcapng file.
 
-Headers are read and lanes are counted for a batch of packets at once. Scapy is only asked about packets that are wrapped in
-an unusual way (`dissect_layers.py`), and where somebody wants to see a packet's layers.
+Headers are read and lanes are counted for a batch of packets at once. Scapy parses only packets with unusual
+encapsulation (`dissect_layers.py`), and packets whose layers a program asks for.
 """
 
 from collections.abc import Iterator
@@ -23,32 +23,32 @@ from sa_atp.net.captures.packet_text import (
     contributions_of,
     control_text,
     flags_text,
-    looks_like_one,
+    looks_like_sa_atp,
 )
-from sa_atp.net.captures.unwrap import UNCLEAR, Datagrams, find_datagrams
+from sa_atp.net.captures.unwrap import UNCLEAR, CapturedDatagrams, find_datagrams
 from sa_atp.protocol.numbers.scaling import SUM_LIMIT
 from sa_atp.protocol.packets.header import HEADER, LANE, bitmaps, header_bytes, number_of
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, HEADER_BYTES, UDP_PORT
 
 
 @dataclass(slots=True)
-class Counts:
-    """What a capture held, when it has been read to its end."""
+class CaptureCounts:
+    """Numbers of packets in a capture; complete when it has been read to its end."""
 
     packets: int = 0
     """SA-ATP packets."""
     malformed: int = 0
-    """Packets on the SA-ATP port that are none."""
+    """Packets on the SA-ATP port that are not SA-ATP."""
     others: int = 0
     cut: bool = False
-    """The file ends in the middle of a packet, or is corrupt from there on."""
+    """Whether the file is truncated or corrupt."""
 
 
 @dataclass(slots=True)
-class Dissected:
+class DissectedPacket:
     """A packet of a capture: SA-ATP, or something else on its port.
 
-    time_s: since 1970. text: the line, from the addresses on. job: None if it is no SA-ATP.
+    time_s: since 1970. text: the line, from the addresses on. job: None if it is not SA-ATP.
     """
 
     time_s: float
@@ -58,28 +58,28 @@ class Dissected:
     index: int
 
     def line(self, origin_s: float) -> str:
-        """One line; times count from the origin."""
+        """The packet as one line; its time is relative to the origin."""
         return f"{self.time_s - origin_s:12.6f}  {self.text}"
 
     @property
     def packet(self) -> Any:
-        """Its layers, from the link on. Imports scapy."""
+        """The packet as scapy's layers, from the link layer on. Imports scapy."""
         from sa_atp.net.captures.dissect_layers import layers
 
         return layers(self.batch.frame(self.index), self.batch.link_type)
 
     @property
     def sa_atp(self) -> Any:
-        """The SaAtp layer; None if it is none. Imports scapy."""
+        """The packet's SaAtp layer, or None. Imports scapy."""
         from sa_atp.net.captures.dissect_layers import sa_atp_layer
 
         return None if self.job is None else sa_atp_layer(self.packet)
 
 
-def read(path: Path, counts: Counts) -> Iterator[Dissected]:
-    """The SA-ATP packets, and what else was on its port, in the order of the file; `counts` grows on the way.
+def read(path: Path, counts: CaptureCounts) -> Iterator[DissectedPacket]:
+    """Yields the SA-ATP packets and what else was on its port, in order; adds to `counts`.
 
-    Raises: UserError: the file cannot be read, or is no capture.
+    Raises: UserError: the file cannot be read, or is not a capture.
     """
     file = CaptureFile(path)
     for batch in file.batches():
@@ -87,12 +87,12 @@ def read(path: Path, counts: Counts) -> Iterator[Dissected]:
     counts.cut = file.cut
 
 
-def dissect(batch: Batch, counts: Counts) -> Iterator[Dissected]:
-    """The same for one batch."""
+def dissect(batch: Batch, counts: CaptureCounts) -> Iterator[DissectedPacket]:
+    """Yields the packets of one batch, like `read`."""
     found = find_datagrams(batch)
     lines = _describe(batch, found)
     counts.others += len(batch.starts) - len(lines)
-    unclear = np.flatnonzero(found.fates == UNCLEAR).tolist()
+    unclear = np.flatnonzero(found.outcomes == UNCLEAR).tolist()
     for index in sorted([*lines, *unclear]) if unclear else lines:
         line = lines.get(index)
         if line is None:
@@ -105,20 +105,20 @@ def dissect(batch: Batch, counts: Counts) -> Iterator[Dissected]:
         text, job = line
         counts.packets += job is not None
         counts.malformed += job is None
-        yield Dissected(batch.ticks[index] / batch.ticks_a_second, text, job, batch, index)
+        yield DissectedPacket(batch.ticks[index] / batch.ticks_a_second, text, job, batch, index)
 
 
-def _describe(batch: Batch, found: Datagrams) -> dict[int, tuple[str, int | None]]:
-    """Of each datagram that is SA-ATP or was sent to its port: the frame it is in -> (text, job)."""
+def _describe(batch: Batch, found: CapturedDatagrams) -> dict[int, tuple[str, int | None]]:
+    """(text, job) of each datagram that is SA-ATP or was sent to its port, by the number of its frame."""
     data, sizes = batch.data, found.sizes
     is_long = sizes >= HEADER_BYTES
     first = data[found.payloads]
     is_ours = (found.ports == UDP_PORT).any(axis=0)
     is_sound = is_long & np.where(
-        is_ours, IS_KNOWN[first], looks_like_one(first, sizes, data[found.payloads + HEADER_BYTES])
+        is_ours, IS_KNOWN[first], looks_like_sa_atp(first, sizes, data[found.payloads + HEADER_BYTES])
     )
     chosen = np.flatnonzero(is_sound | is_ours)
-    ends = _end_names(found.addresses[:, chosen], found.ports[:, chosen])
+    ends = _endpoints(found.addresses[:, chosen], found.ports[:, chosen])
     headers = data[found.payloads[chosen][:, None] + np.arange(HEADER_BYTES)].view(HEADER)[:, 0]
     contributions = contributions_of(first, found.claimed)
     long_enough = sizes >= contributions // 8 + HEADER_BYTES - CONTRIBUTION_BITS // 8
@@ -158,16 +158,16 @@ def _problem(first: int, size: int) -> str:
     return f"version {first >> 4}, kind {first & 15}"
 
 
-def _end_names(addresses: Numbers, ports: Numbers) -> list[list[str]]:
-    """Of sources and destinations, a row each: "10.0.0.1:5000"."""
+def _endpoints(addresses: Numbers, ports: Numbers) -> list[list[str]]:
+    """Sources and destinations as text, a row each: "10.0.0.1:5000"."""
     keys, where = np.unique(addresses << 16 | ports, return_inverse=True)
     names = [f"{k >> 40}.{k >> 32 & 255}.{k >> 24 & 255}.{k >> 16 & 255}:{k & 0xFFFF}" for k in keys.tolist()]
     sources, targets = where.reshape(2, -1)
     return [[names[i] for i in which.tolist()] for which in (sources, targets)]
 
 
-def _count_lanes(batch: Batch, found: Datagrams, numbers: Indices, contributions: Numbers) -> dict[int, str]:
-    """What is said of the lanes of these datagrams. Args: contributions: of all datagrams, see contributions_of."""
+def _count_lanes(batch: Batch, found: CapturedDatagrams, numbers: Indices, contributions: Numbers) -> dict[int, str]:
+    """A summary of the lanes of each of these datagrams. Args: contributions: of all datagrams, see contributions_of."""
     texts: dict[int, str] = {}
     headers = header_bytes() + (contributions - CONTRIBUTION_BITS) // 8
     counts = (found.sizes[numbers] - headers[numbers]) // LANE.itemsize

@@ -1,4 +1,4 @@
-"""Frames one by one, by their layers: what scapy can unwrap. Slow, for what is rare. Importing this imports scapy."""
+"""Dissects single frames with scapy: slow, for unusual encapsulations. Importing this imports scapy."""
 
 from typing import Any
 
@@ -10,26 +10,26 @@ from scapy.packet import Raw
 
 from sa_atp.basics.words import plural
 from sa_atp.net.captures.layer import SaAtp
-from sa_atp.net.captures.packet_text import control_text, flags_text, looks_like_one
+from sa_atp.net.captures.packet_text import control_text, flags_text, looks_like_sa_atp
 from sa_atp.protocol.numbers.scaling import SUM_LIMIT
 from sa_atp.protocol.packets.spec import HEADER_BYTES, UDP_PORT, Kind
 
 
 def layers(frame: bytes, link_type: int) -> Any:
-    """A frame as scapy sees it; bytes where it cannot."""
+    """A frame as scapy's layers, or as bytes if scapy cannot parse it."""
     try:
         return conf.l2types.num2layer[link_type](frame)
-    except Exception:  # it knows no such link, or has stumbled over the frame
+    except Exception:  # an unknown link type, or a frame that scapy fails on
         return Raw(frame)
 
 
 def sa_atp_layer(packet: Any) -> Any:
-    """The SaAtp layer of a packet that holds one, whatever its ports are."""
+    """The SaAtp layer of a packet, whatever its ports are; None if it has none."""
     return packet[SaAtp] if SaAtp in packet else SaAtp(bytes(packet[UDP].payload))
 
 
 def dissect_one(frame: bytes, link_type: int) -> tuple[str, int | None] | None:
-    """(text, job) as dissect.dissect has it; None: neither SA-ATP nor on its port."""
+    """(text, job) of a frame, as in `dissect.DissectedPacket`; None if it is neither SA-ATP nor on its port."""
     packet = layers(frame, link_type)
     if UDP not in packet or IP not in packet:
         return None
@@ -48,14 +48,14 @@ def dissect_one(frame: bytes, link_type: int) -> tuple[str, int | None] | None:
         if len(payload) < HEADER_BYTES:
             return None
         behind = payload[HEADER_BYTES : HEADER_BYTES + 1] or b"\0"
-        if not looks_like_one(*(np.array([value]) for value in (payload[0], len(payload), behind[0])))[0]:
+        if not looks_like_sa_atp(*(np.array([value]) for value in (payload[0], len(payload), behind[0])))[0]:
             return None
         found = SaAtp(payload)
     return ends + describe(found, packet[UDP]), int(found.job)
 
 
 def describe(packet: Any, udp: Any) -> str:
-    """Everything after the addresses."""
+    """The text of a packet after its addresses."""
     parts = [f"{Kind(packet.kind).name:<11}", f"job={packet.job}", f"epoch={packet.epoch}"]
     if packet.kind == Kind.CONTROL:
         parts.append(f"request={packet.seq}")

@@ -4,7 +4,7 @@
     from sa_atp.net.captures.layer import SaAtp
     IP(dst="10.0.0.9") / UDP(sport=5000, dport=21313) / SaAtp(kind="DATA", job=1, seq=7, bits_lo=1, lanes=range(64))
 
-The fields are those of protocol/packets/spec.py, so it cannot drift from what the switch parses. (protocol section 2)
+The fields come from protocol/packets/spec.py, like those of the switch's parser. (protocol section 2)
 """
 
 import struct
@@ -46,7 +46,7 @@ FLAG_NAMES = [_NAMES.get(1 << bit) or f"bit{bit}" for bit in range(8)]
 
 
 class LanesField(Field[list[int], list[int]]):
-    """All that is left of the packet, as int32 values, big-endian. A list: in a tuple scapy would see a range."""
+    """The rest of the packet, as big-endian int32 values. A list, because scapy takes a tuple for a range."""
 
     islist = 1
 
@@ -90,9 +90,9 @@ def _has_lanes(packet: Any) -> bool:
 
 
 class MoreBitsField(LanesField):
-    """The words of a wide build's bitmap behind the first one, of 64 bits each, as a list: none in other builds.
+    """The further 64-bit words of a wide build's bitmap, as a list: none in other builds.
 
-    How many there are a packet does not say: the build follows from its length.
+    Their number follows from the length of the packet, which is different in every build.
     """
 
     def i2len(self, packet: Any, value: Iterable[int]) -> int:
@@ -113,7 +113,7 @@ class MoreBitsField(LanesField):
 
 
 class SaAtp(Packet):
-    """The header, and the lanes where the kind has any; the body of a control message is the payload."""
+    """The SA-ATP header, and the lanes of kinds that have some; the body of a control message is the payload."""
 
     name = "SA-ATP"
     fields_desc = [  # noqa: RUF012  (scapy's way)
@@ -124,13 +124,13 @@ class SaAtp(Packet):
 
     @property
     def bits(self) -> int:
-        """The contribution bitmap, all bits that the build has."""
+        """The whole contribution bitmap."""
         more = sum(int(word) << 64 * (n + 1) for n, word in enumerate(self.more_bits))
         return more | int(self.bits_hi) << 32 | int(self.bits_lo)
 
     @property
     def is_sound(self) -> bool:
-        """Of this version of the protocol, and of a kind that it knows."""
+        """Whether version and kind are known."""
         return self.version == VERSION and self.kind in set(Kind)
 
     def mysummary(self) -> str:

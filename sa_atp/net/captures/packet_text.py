@@ -1,4 +1,4 @@
-"""What the lines of a capture have in common, however its packets were found: names, and how SA-ATP is recognised."""
+"""Packets as text: names of kinds and flags, and how SA-ATP is recognised. `dissect` and `dissect_layers` share it."""
 
 import numpy as np
 
@@ -29,9 +29,9 @@ _LANE_SIZES = [size_of(Kind.DATA, *build) for build in _BUILDS]
 _BARE_SIZES = [header_bytes(bits) for bits in sorted({bits for _, bits in _BUILDS})]
 
 
-def looks_like_one(first: AnyIntegers, sizes: Lengths, behind: AnyIntegers) -> Mask:
-    """Whether datagrams are SA-ATP whatever their ports are: a parameter server may have another, and switches answer in
-    its name.
+def looks_like_sa_atp(first: AnyIntegers, sizes: Lengths, behind: AnyIntegers) -> Mask:
+    """Whether datagrams look like SA-ATP, on any port: a parameter server may use another one, and switches answer in its
+    name.
 
     Args: first: their first bytes; sizes: of the datagrams; behind: the bytes that follow the headers.
     """
@@ -42,9 +42,9 @@ def looks_like_one(first: AnyIntegers, sizes: Lengths, behind: AnyIntegers) -> M
 
 
 def contributions_of(first: AnyIntegers, sizes: Lengths) -> Numbers:
-    """How many contributions the bitmaps of SA-ATP packets have bits for: the sizes of wide builds are their own.
+    """The number of bits in the bitmaps of SA-ATP packets, which follows from their sizes.
 
-    Args: first: their first bytes; sizes: of the datagrams, in full. Returns: 64 for what is of no build's size, too.
+    Args: first: their first bytes; sizes: of the whole datagrams. Returns: 64 where no build has packets of that size.
     """
     found = np.full(len(sizes), CONTRIBUTION_BITS, np.int64)
     for lanes, bits in WIDE_BUILDS:
@@ -54,14 +54,14 @@ def contributions_of(first: AnyIntegers, sizes: Lengths) -> Numbers:
 
 
 def flags_text(kind: int, flags: int) -> str:
-    """Flags by their names; four of a probe's, and of its answer's, are a number."""
+    """Flags by name; a probe and its answer have a question number in four of the bits."""
     if kind not in (Kind.PROBE, Kind.PROBE_REPLY):
         return f"flags={FLAG_TEXTS[flags]}"
     return f"question={question_number(flags)} flags={FLAG_TEXTS[flags & ~QUESTION_FLAGS]}"
 
 
 def control_text(body: bytes) -> str:
-    """A control message as it is shown: on one line, whatever is in it."""
-    text = body.decode("utf-8", "replace").rstrip(" ")  # with which requests are filled (protocol section 9.1)
+    """A control message on one line, whatever is in it."""
+    text = body.decode("utf-8", "replace").rstrip(" ")  # the padding of requests (protocol section 9.1)
     text = text if len(text) <= MAX_BODY else text[:MAX_BODY] + "..."
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

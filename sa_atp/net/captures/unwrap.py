@@ -1,7 +1,7 @@
-"""Where the UDP datagrams are in captured frames, for a batch of frames at once.
+"""Finds the UDP datagrams in captured frames, for a batch of frames at once.
 
-Only what is common is looked at here: Ethernet with up to two VLAN tags, Linux's cooked captures, bare IP; IPv4 without
-options. Of a frame that might hold a datagram in another way, this says that it is unclear.
+It parses only what is common: Ethernet with up to two VLAN tags, Linux's cooked captures, bare IP; IPv4 without options. A
+frame that might hold a datagram in another encapsulation is UNCLEAR.
 """
 
 from dataclasses import dataclass
@@ -17,21 +17,22 @@ IP_BYTES, UDP_BYTES = 20, 8
 _ETHERNET, _COOKED, _COOKED_2 = 1, 113, 276
 _BARE = (12, 101, 228)
 _IPV4, _IPV6, _VLAN = 0x0800, 0x86DD, (0x8100, 0x88A8)
-# of Ethernet: what may hold an IP packet further in, in a form that is not looked at here
+# Ethernet types that may hold an IP packet in a form that is not parsed here
 _NESTED = (0x8870, 0x88E7, *_VLAN)
-_SMALLEST_TYPE = 1501  # below it is a length, and LLC follows
-_ICMP, _IGMP, _TCP, _UDP, _ICMPV6 = 1, 2, 6, 17, 58  # protocols of IP; others may hold IP again
+_SMALLEST_TYPE = 1501  # smaller numbers are lengths, and LLC follows
+_ICMP, _IGMP, _TCP, _UDP, _ICMPV6 = 1, 2, 6, 17, 58  # IP protocols; all others may hold IP again
 
 
 @dataclass(slots=True)
-class Datagrams:
-    """fates: what each frame is. The others are of those that are datagrams, in their order:
+class CapturedDatagrams:
+    """The datagrams in a batch of frames.
 
-    rows: which frame; payloads: where in the batch's data its payload is; sizes: captured bytes of it; claimed: bytes that
-    it had by its UDP header; addresses: two rows, of sources and of destinations; ports: the same.
+    outcomes: for each frame OTHER, DATAGRAM or UNCLEAR. For each datagram, in order: rows: its frame; payloads: where its
+    payload begins in the batch's data; sizes: captured bytes of the payload; claimed: its size by the UDP header;
+    addresses, ports: two rows each, sources and destinations.
     """
 
-    fates: Octets
+    outcomes: Octets
     rows: Indices
     payloads: Indices
     sizes: Lengths
@@ -40,31 +41,31 @@ class Datagrams:
     ports: Numbers
 
 
-def find_datagrams(batch: Batch) -> Datagrams:
+def find_datagrams(batch: Batch) -> CapturedDatagrams:
     data, count = batch.data, len(batch.starts)
     network, kinds = _network_layer(batch)
     left = batch.lengths - (network - batch.starts)  # captured bytes from the IP header on
-    fates = np.full(count, OTHER, np.uint8)
-    fates[kinds == -1] = UNCLEAR
+    outcomes = np.full(count, OTHER, np.uint8)
+    outcomes[kinds == -1] = UNCLEAR
 
     six = np.flatnonzero(kinds == _IPV6)
     next_header = data[network[six] + 6]
-    fates[six[~np.isin(next_header, (_TCP, _UDP, _ICMPV6)) | (left[six] < 40)]] = UNCLEAR
+    outcomes[six[~np.isin(next_header, (_TCP, _UDP, _ICMPV6)) | (left[six] < 40)]] = UNCLEAR
 
     rows = np.flatnonzero(kinds == _IPV4)
     at = network[rows]
     protocol = data[at + 9]
     is_plain = (data[at] == 0x45) & (left[rows] >= IP_BYTES)
     is_first = be16(data, at + 6) & 0x1FFF == 0  # other fragments have no UDP header
-    fates[rows[~is_plain | is_first & ~np.isin(protocol, (_ICMP, _IGMP, _TCP))]] = UNCLEAR
+    outcomes[rows[~is_plain | is_first & ~np.isin(protocol, (_ICMP, _IGMP, _TCP))]] = UNCLEAR
     chosen = np.flatnonzero(is_plain & is_first & (protocol == _UDP) & (left[rows] >= IP_BYTES + UDP_BYTES))
     rows, at = rows[chosen], at[chosen]
     total, claimed = be16(data, at + 2), be16(data, at + IP_BYTES + 4)
     is_sound = (total >= IP_BYTES + UDP_BYTES) & (claimed >= UDP_BYTES)
     rows, at, total, claimed = rows[is_sound], at[is_sound], total[is_sound], claimed[is_sound]
-    fates[rows] = DATAGRAM
-    return Datagrams(
-        fates=fates,
+    outcomes[rows] = DATAGRAM
+    return CapturedDatagrams(
+        outcomes=outcomes,
         rows=rows,
         payloads=at + IP_BYTES + UDP_BYTES,
         sizes=np.minimum(np.minimum(left[rows], total) - IP_BYTES, claimed) - UDP_BYTES,
@@ -75,7 +76,7 @@ def find_datagrams(batch: Batch) -> Datagrams:
 
 
 def _network_layer(batch: Batch) -> tuple[Indices, Numbers]:
-    """Where what follows the link layer begins, and its type as Ethernet has it; -1: unclear."""
+    """Where the network layer begins, and its Ethernet type; -1: unclear."""
     data, starts, link = batch.data, batch.starts, batch.link_type
     if link in _BARE:
         version = data[starts] >> 4
@@ -94,12 +95,12 @@ def _network_layer(batch: Batch) -> tuple[Indices, Numbers]:
 
 
 def be16(data: Octets, at: Indices) -> Numbers:
-    """Big-endian numbers of 16 bits at these places."""
+    """The big-endian 16-bit numbers at these positions."""
     numbers: Numbers = data[at].astype(np.int64) << 8 | data[at + 1]
     return numbers
 
 
 def be32(data: Octets, at: Indices) -> Numbers:
-    """The same of 32 bits."""
+    """The big-endian 32-bit numbers at these positions."""
     numbers: Numbers = be16(data, at) << 16 | be16(data, at + 2)
     return numbers

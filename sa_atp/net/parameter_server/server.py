@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from sa_atp.net.clock import now_us
 from sa_atp.net.loop.compiled import socket_kernels, worker_kernels
 from sa_atp.net.loop.driver import LONGEST_PAUSE_US, Driver
-from sa_atp.net.parameter_server.admission import Installer
+from sa_atp.net.parameter_server.installer import Installer
 from sa_atp.net.sockets import mtu
 from sa_atp.net.sockets.udp import UdpSocket
 from sa_atp.protocol.packets.datagrams import Address
@@ -15,18 +15,18 @@ from sa_atp.protocol.server.server import ParameterServer
 from sa_atp.protocol.server.server_events import Admit, ServerSettings
 from sa_atp.switches.control.fabric import Keeper, SwitchPlace
 
-# copies of results that nobody has asked for wait for one another, so that workers have the processor
+# how long copies of results that no rank has asked for are gathered, so that workers have the processor
 WORTH_IT, ENOUGH_BYTES = 2, 1 << 20
-UNASKED_PAUSE_US = 30_000  # ... longer where nobody is likely to want an answer meanwhile
+UNASKED_PAUSE_US = 30_000  # ... while no rank is likely to ask
 
 
 class ServerProcess:
     def __init__(self, settings: ServerSettings, listen: Address, random_bits: Callable[[int], int]) -> None:
-        """Raises: UserError: the address cannot be had."""
+        """Raises: UserError: the address cannot be bound."""
         self.settings = settings
         self.server = ParameterServer(settings, random_bits, worker_kernels())
         socket = UdpSocket(listen)
-        socket.use(socket_kernels())
+        socket.use_kernels(socket_kernels())
         self.address = socket.address
         self.server.own_ip = self.address[0]
         size = size_of(Kind.RESULT, settings.lanes, settings.contribution_bits)
@@ -36,10 +36,10 @@ class ServerProcess:
         self._installer: Installer | None = None
 
     def use_switches(self, places: Sequence[SwitchPlace]) -> None:
-        """Brings switches up, and has jobs installed on them.
+        """Brings switches up, and from now on installs jobs on them.
 
-        Raises: UserError: there is no program of so many lanes for one; ControlError: one does not answer. The process is
-            over then.
+        Raises: UserError: a switch's target has no program with this number of lanes; ControlError: a switch does not
+            answer. The process cannot be used after that.
         """
         try:
             keepers = [
@@ -58,7 +58,7 @@ class ServerProcess:
         )
 
     def run(self) -> None:
-        """Until `stop` is called from another thread or a signal handler."""
+        """Serves until `stop` is called from another thread or a signal handler."""
         try:
             self._driver.run()
         finally:
@@ -66,7 +66,7 @@ class ServerProcess:
                 self._installer.close()
 
     def start(self) -> None:
-        """Runs in a thread of its own."""
+        """Serves in a new thread."""
         self._driver.start("sa-atp-ps")
 
     def stop(self) -> None:
@@ -74,7 +74,7 @@ class ServerProcess:
 
     def _take_events(self) -> None:
         self._driver.let_gather(UNASKED_PAUSE_US if self.server.is_unasked(now_us()) else LONGEST_PAUSE_US)
-        too_long = mtu.exceeded(self._driver.socket)
+        too_long = mtu.take_exceeded(self._driver.socket)
         if too_long is not None:
             self.server.path_narrowed(*too_long)
         while (event := self.server.next_event()) is not None:

@@ -1,1 +1,1 @@
-"""Sockets and interfaces: batches of datagrams, super-packets, ports of a switch, namespaces, the MTU of a path."""
+"""Sockets and interfaces: batches of datagrams, super-packets, ports of a switch, namespaces, MTUs."""

@@ -1,6 +1,6 @@
-"""Bursts by compiled code: what is in one call of Python's, and what of the kernel's, is decided by how large they are.
+"""Receives and sends bursts by compiled code: one call of Python's makes many system calls.
 
-Datagrams are taken so that those of one size and sender, coalesced or not, are one burst, without a copy.
+Consecutive datagrams of one size and sender, coalesced or not, become one burst, without a copy.
 """
 
 from typing import Any
@@ -11,10 +11,10 @@ from sa_atp.basics.arrays import AnyIntegers, ByteRows, Octets, Words
 from sa_atp.net.sockets.mmsg import address_of, socket_address
 from sa_atp.protocol.packets.datagrams import Address, Burst
 
-ROOM_BYTES = 1216 << 10  # what a look takes: a window of 1024 results, and what the largest message may need
-MESSAGES = 256  # of a look
+ROOM_BYTES = 1216 << 10  # of one receive: a window of 1024 results, and the largest message
+MESSAGES = 256  # of one receive
 ALL = (1 << 64) - 1
-NAMES_KEPT = 256  # addresses as the kernel wants them
+NAMES_KEPT = 256  # cached addresses, as struct sockaddr_in
 
 
 class PackedReceive:
@@ -26,7 +26,7 @@ class PackedReceive:
         self._found = np.zeros((MESSAGES, 4), np.int64)
 
     def receive(self, fd: int) -> tuple[list[Burst], bool]:
-        """What has arrived, up to a bound, and whether that was all. The arrays are valid until the next call."""
+        """Receives up to a bound. Returns: bursts, valid until the next call, and whether that was all."""
         count = self._receive(fd, self._room, self._header, self._vector, self._name, self._control, self._found)
         is_drained = count < 0
         if is_drained:
@@ -34,7 +34,7 @@ class PackedReceive:
         return self.bursts(0, count), is_drained
 
     def bursts(self, first: int, end: int, taken: int = 0) -> list[Burst]:
-        """What was found in rows first to end - 1. Args: taken: datagrams of the first that have been taken already."""
+        """The bursts in rows first to end - 1. Args: taken: datagrams of the first row that have been handled already."""
         bursts: list[Burst] = []
         for start, bytes_, size, sender in self._found[first:end].tolist():
             address = address_of(sender & ALL)
@@ -49,7 +49,7 @@ class PackedReceive:
         return bursts
 
     def lent(self) -> tuple[Octets, Words, Words, Words, Words, Words, AnyIntegers]:
-        """For compiled code that takes messages itself: the room, also as 32-bit words, and what else a kernel wants."""
+        """The arguments of socket_kernels.receive, for compiled code that calls it; the room also as 32-bit words."""
         return (
             self._room, self._room.view(np.uint32), self._header, self._vector, self._name, self._control, self._found,
         )  # fmt: skip
@@ -62,11 +62,11 @@ class SegmentedSend:
         self._names: dict[Address, Words] = {}
 
     def send(self, fd: int, address: Address, data: ByteRows, segments: int) -> int:
-        """Sends datagrams until the kernel refuses some. Args: segments: of one call. Returns: how many it took."""
+        """Sends datagrams until the kernel refuses one. Args: segments: of one call. Returns: how many it took."""
         return int(self._send(fd, data, 0, segments, *self.lent(address)))
 
     def lent(self, address: Address) -> tuple[Words, Words, Words, Words]:
-        """What socket_kernels.send wants beside the datagrams."""
+        """The arguments of socket_kernels.send beside the datagrams."""
         name = self._names.get(address)
         if name is None:
             if len(self._names) >= NAMES_KEPT:

@@ -1,7 +1,7 @@
-"""Features of a network interface, asked of the kernel and set there: what `ethtool --offload` does, by its ioctl.
+"""Reads and sets features of a network interface: what `ethtool --offload` does, by its ioctl.
 
-The names are the kernel's own (`tx-udp-segmentation`), of which one may stand for several (`tx-checksum-*`). Those that
-people know are in GROUPS, with the meaning that the program gives them.
+Names are the kernel's (`tx-udp-segmentation`), or patterns of them (`tx-checksum-*`). GROUPS has the short names of the
+program ethtool.
 """
 
 import ctypes
@@ -35,20 +35,20 @@ GROUPS = {
 
 
 def features(interface: str, via: socket.socket | None = None) -> dict[str, bool]:
-    """What an interface does, by the kernel's names. Args: via: see `set_features`. Raises: SaAtpError."""
+    """Which features of an interface are on, by the kernel's names. Args: via: see `set_features`. Raises: SaAtpError."""
     with _reached(via) as control:
         active, _ = _read(control, interface)
         return {name: name in active for name in _names(control, interface)}
 
 
 def set_features(interface: str, wanted: Mapping[str, bool], via: socket.socket | None = None) -> None:
-    """Switches features on and off. Those that the interface does not have, or cannot change, stay as they are.
+    """Switches features on and off, except those that the interface does not have or cannot change.
 
     Args:
-        wanted: by the kernel's names, patterns of them, or names of GROUPS; the last one counts.
+        wanted: by the kernel's names, patterns of them, or names of GROUPS; of several for a feature the last one counts.
         via: any socket of the network namespace that the interface is in (see `socket_in`); None: this process's.
 
-    Raises: SaAtpError: no such interface, no permission, or nothing here is called like that.
+    Raises: SaAtpError: no such interface, no permission, or no feature of that name.
     """
     with _reached(via) as control:
         names = _names(control, interface)
@@ -68,11 +68,11 @@ def set_features(interface: str, wanted: Mapping[str, bool], via: socket.socket 
 
 
 def socket_in(pid: int) -> socket.socket:
-    """A socket of the network namespace that a process is in; it stays there. Raises: SaAtpError."""
+    """Opens a socket in the network namespace of another process. Raises: SaAtpError."""
     found: list[socket.socket | OSError] = []
 
     def enter() -> None:
-        # a namespace is a thread's own: nobody else notices, and it goes with the thread
+        # only this thread enters the namespace, and it ends with the thread
         libc = ctypes.CDLL(None, use_errno=True)
         try:
             namespace = os.open(Path("/proc", str(pid), "ns", "net"), os.O_RDONLY | os.O_CLOEXEC)
@@ -106,7 +106,7 @@ def _reached(via: socket.socket | None) -> Iterator[socket.socket]:
 
 
 def _ask(control: socket.socket, interface: str, data: bytearray) -> bytearray:
-    """One request; the answer stands where the request stood. Raises: SaAtpError."""
+    """Sends one request. Returns: the answer, which the kernel writes over the request. Raises: SaAtpError."""
     name = interface.encode()
     if not 0 < len(name) <= INTERFACE_NAME_BYTES:
         raise SaAtpError(f"{interface!r}: an interface's name has 1 to {INTERFACE_NAME_BYTES} bytes")
@@ -121,7 +121,7 @@ def _ask(control: socket.socket, interface: str, data: bytearray) -> bytearray:
 
 
 def _names(control: socket.socket, interface: str) -> list[str]:
-    """Of all features that this kernel knows, by their numbers."""
+    """The names of all features that this kernel knows, in the order of their numbers."""
     counted = _ask(control, interface, bytearray(struct.pack("=IIQI", GET_STRING_COUNTS, 0, 1 << FEATURE_NAMES, 0)))
     (count,) = struct.unpack_from("=I", counted, 16)
     head = struct.pack("=III", GET_STRINGS, FEATURE_NAMES, count)
@@ -135,7 +135,7 @@ def _blocks(count: int) -> int:
 
 
 def _read(control: socket.socket, interface: str) -> tuple[set[str], set[str]]:
-    """Features that are on, and those that can be changed."""
+    """Reads which features are on, and which can be changed."""
     names = _names(control, interface)
     blocks = _blocks(len(names))
     told = _ask(control, interface, bytearray(struct.pack("=II", GET_FEATURES, blocks) + bytes(16 * blocks)))

@@ -1,6 +1,6 @@
 """sendmmsg(2) and recvmmsg(2) through ctypes: many datagrams or frames in one system call.
 
-The vectors live in NumPy arrays that are made once and only patched, so a batch costs no Python work per datagram.
+The vectors are NumPy arrays that are made once and then changed in place, so a batch costs no Python work per datagram.
 """
 
 import ctypes
@@ -44,8 +44,8 @@ CONTROL_BYTES = CONTROL.itemsize
 
 
 @dataclass(frozen=True, slots=True)
-class Datagrams:
-    """What `receive_datagrams` found, an item a row: its bytes, the size of each datagram in it, and its sender."""
+class ReceivedDatagrams:
+    """The result of `receive_datagrams`: for each row its bytes, the size of each datagram in it, and its sender."""
 
     lengths: Lengths
     segments: Lengths
@@ -66,7 +66,7 @@ class MessageVector:
         self._messages["iov"] = self._iov.ctypes.data + np.arange(capacity) * IOVEC.itemsize
         self._messages["iov_count"] = 1
         self._name = np.zeros(16, np.uint8)
-        self._names: ByteRows | None = None  # made by the first that wants them
+        self._names: ByteRows | None = None  # made by the first call that needs them
         self._controls = np.zeros((0, CONTROL_BYTES), np.uint8)
 
     def send(self, fd: int, data: ByteRows, lengths: Lengths | int, address: Address | None = None) -> int:
@@ -95,10 +95,10 @@ class MessageVector:
         lengths[self._messages["flags"][:count] & socket.MSG_TRUNC != 0] = -1
         return count, lengths
 
-    def receive_datagrams(self, fd: int, data: ByteRows) -> "Datagrams":
-        """Fills rows of uint8[capacity, row] with datagrams, and notes where they came from.
+    def receive_datagrams(self, fd: int, data: ByteRows) -> "ReceivedDatagrams":
+        """Fills rows of uint8[capacity, row] with datagrams.
 
-        A row may hold several of one sender, one behind the other, where the kernel has coalesced them (UDP_GRO).
+        A row may hold several datagrams of one sender, if the kernel has coalesced them (UDP_GRO).
 
         Raises: BlockingIOError if there is nothing, OSError.
         """
@@ -121,8 +121,8 @@ class MessageVector:
             & (control["kind"] == UDP_GRO)
         )
         segments[coalesced] = control["value"][coalesced]
-        # family, port and address: equal where the senders are
-        return Datagrams(lengths, segments, names[:count, :8].copy().view(np.uint64)[:, 0])
+        # family, port and address: equal for equal senders
+        return ReceivedDatagrams(lengths, segments, names[:count, :8].copy().view(np.uint64)[:, 0])
 
     def _call(self, function: Any, fd: int, data: ByteRows, lengths: Lengths | int, flags: int, *more: None) -> int:
         count = min(len(data), self.capacity)
@@ -132,7 +132,7 @@ class MessageVector:
 
 
 class GatherVector:
-    """Sends packets whose parts lie apart, through a socket that is bound to an interface."""
+    """Sends packets whose parts are scattered in memory, through a socket that is bound to an interface."""
 
     def __init__(self, capacity: int = 256) -> None:
         """Args: capacity: packets for one call."""
@@ -155,7 +155,7 @@ class GatherVector:
 
 
 def _done(result: int) -> int:
-    """What a call did. Raises: BlockingIOError, OSError."""
+    """The result of a call. Raises: BlockingIOError, OSError."""
     if result < 0:
         code = ctypes.get_errno()
         if code in (errno.EAGAIN, errno.ENOBUFS):
@@ -166,12 +166,12 @@ def _done(result: int) -> int:
 
 @lru_cache(maxsize=1024)
 def address_of(sender: int) -> Address:
-    """The address of a sender as Datagrams names it: the first half of its struct sockaddr_in."""
+    """The address of a sender in ReceivedDatagrams, which is the first half of its struct sockaddr_in."""
     _, port, ip = struct.unpack("!HH4s", sender.to_bytes(8, sys.byteorder))
     return socket.inet_ntoa(ip), port
 
 
 @lru_cache(maxsize=1024)
 def socket_address(address: Address) -> bytes:
-    """struct sockaddr_in."""
+    """An address as struct sockaddr_in."""
     return struct.pack("=H", socket.AF_INET) + struct.pack("!H4s8x", address[1], socket.inet_aton(address[0]))

@@ -1,6 +1,6 @@
-"""What this host's interfaces carry: the MTUs by which the number of lanes is chosen. (protocol section 7.1)
+"""MTUs of this host's interfaces and paths, by which the number of lanes is chosen. (protocol section 7.1)
 
-What lies between two interfaces the kernel does not know; whoever joins says what it knows of its own way.
+A host knows only its own end of a path, so each rank tells the parameter server its MTU when it joins.
 """
 
 import fcntl
@@ -19,7 +19,7 @@ ANY = "0.0.0.0"
 
 
 def of_interface(name: str) -> int:
-    """Raises: UserError: there is no such interface."""
+    """The MTU of an interface. Raises: UserError: there is no such interface."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         try:
             found = fcntl.ioctl(asked, SIOCGIFMTU, _IFREQ.pack(name.encode()[:15], 0))
@@ -29,7 +29,7 @@ def of_interface(name: str) -> int:
 
 
 def of_address(ip: str) -> int:
-    """Of the interface that has this IPv4 address; of the narrowest that is not loopback, where it means all of them."""
+    """The MTU of the interface with this IPv4 address; for 0.0.0.0 the smallest of all but loopback."""
     found = _by_address()
     if ip != ANY:
         return found.get(ip, MOST_MTU if ip.startswith("127.") else min(found.values(), default=MOST_MTU))
@@ -37,19 +37,19 @@ def of_address(ip: str) -> int:
 
 
 def of_path(to: Address) -> int:
-    """Of the way to an address, as far as this host knows it; MOST_MTU where it knows none."""
+    """The MTU of the path to an address, as far as this host knows it; MOST_MTU if it does not."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         try:
             asked.connect(to)
             return min(MOST_MTU, asked.getsockopt(socket.IPPROTO_IP, IP_MTU))
-        except OSError:  # nobody can be reached there: joining will say so
+        except OSError:  # there is no route: joining will report that
             return MOST_MTU
 
 
-def exceeded(socket: UdpSocket) -> tuple[Address, int, int] | None:
-    """Whether datagrams have not left because they are too long for the way; told once.
+def take_exceeded(socket: UdpSocket) -> tuple[Address, int, int] | None:
+    """Reports, once, datagrams that the kernel refused because they are longer than the path's MTU.
 
-    Returns: where to, how long they are as IP packets, and what the way carries, as far as this host knows it.
+    Returns: their receiver, their length as IP packets, and the path's MTU as far as this host knows it; None if none.
     """
     if socket.too_long is None:
         return None
@@ -66,5 +66,5 @@ def _by_address() -> dict[str, int]:
                 answer = fcntl.ioctl(asked, SIOCGIFADDR, struct.pack("16s24x", name.encode()))
                 found[socket.inet_ntoa(answer[20:24])] = of_interface(name)
             except (OSError, UserError):
-                continue  # it has no IPv4 address, or has gone
+                continue  # the interface has no IPv4 address, or is gone
     return found

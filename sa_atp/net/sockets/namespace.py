@@ -1,8 +1,8 @@
-"""A network namespace for this process and its children: interfaces of its own, gone with the last process in it.
+"""A network namespace for this process and its children, with interfaces of its own.
 
-`python -m sa_atp.net.sockets.namespace [COMMAND...]` runs a command in one. Status 3, and a line: the kernel refuses.
+`python -m sa_atp.net.sockets.namespace [COMMAND...]` runs a command in one. Status 3: the kernel refuses.
 
-Root may make one. Others may where the kernel lets them be root of a user namespace, with no rights outside of it.
+Root may make one; others may if the kernel lets them be root of a user namespace, with no rights outside of it.
 """
 
 import ctypes
@@ -16,7 +16,8 @@ CLONE_NEWNET, CLONE_NEWUSER = 0x40000000, 0x10000000
 
 
 def enter() -> None:
-    """Call it before there are threads (NumPy starts some): with them no user namespace can be made.
+    """Moves this process to a new network namespace. Call it before there are threads (NumPy starts some): a process
+    with threads cannot make a user namespace.
 
     Raises: MissingPartError: the kernel does not allow it.
     """
@@ -38,7 +39,7 @@ def enter() -> None:
 
 
 def inside(*command: str) -> list[str]:
-    """A command that runs another in a new namespace."""
+    """The command line that runs a command in a new namespace."""
     return [sys.executable, "-m", "sa_atp.net.sockets.namespace", *command]
 
 

@@ -1,13 +1,12 @@
-"""Super-packets of a packet socket: many datagrams of one flow that cross a link as one (PACKET_VNET_HDR).
+"""Super-packets of a packet socket: many datagrams of one flow that cross a link as one packet (PACKET_VNET_HDR).
 
-The kernel's price is for each packet that it handles, whatever is in it. A host that sends with UDP_SEGMENT leaves the
-cutting to the last interface, and a veth is never the last one, so what arrives at a switch is one packet with one header
-and up to 64 KB of payload. Here it becomes the frames that it stands for, before the program sees them, and what the
-program sends to one receiver becomes one packet again. The rate of an emulated link does not change: the kernel counts
-a super-packet with the headers that its segments would have.
+The kernel's cost is per packet, whatever its size. A host that sends with UDP_SEGMENT leaves segmentation to the last
+interface, and a veth never is the last one, so a switch receives one packet with one header and up to 64 KB of payload.
+This module cuts it into frames before the program sees them, and joins frames that the program sends to one receiver. The
+rate of an emulated link does not change: the kernel counts a super-packet with the headers that its segments would have.
 
-What is cut carries no UDP checksum (RFC 768 leaves it to the sender), and all segments have the identification of the
-packet that they were cut from: it has no meaning where fragmentation is forbidden (RFC 6864, section 4.1).
+Segments carry no UDP checksum (RFC 768 leaves it to the sender), and all have the identification of their super-packet: it
+has no meaning where fragmentation is forbidden (RFC 6864, section 4.1).
 """
 
 import socket
@@ -38,7 +37,7 @@ MOST_SEGMENTS = 64  # of a super-packet; UDP_MAX_SEGMENTS of older kernels
 MOST_BYTES = 65_000  # below the limit of an IPv4 packet
 LEAST_SEGMENTS = 2
 
-# Bytes of the headers that are equal in all frames of one super-packet: everything but identification and checksum.
+# Header bytes that are equal in all frames of one super-packet: all but identification and checksum.
 SAME = np.array([i for i in range(HEADERS_BYTES) if i not in (18, 19, 24, 25)])
 
 
@@ -46,9 +45,9 @@ SAME = np.array([i for i in range(HEADERS_BYTES) if i not in (18, 19, 24, 25)])
 
 
 def frames_in(packets: ByteRows, lengths: Lengths, most_bytes: int) -> Counts:
-    """How many frames each packet stands for; 0 for one that cannot be cut, or whose frames are too long.
+    """How many frames each packet holds; 0 for a packet that cannot be cut, or whose frames are too long.
 
-    Args: packets: each VNET and then the packet; lengths: -1 for one that is lost.
+    Args: packets: rows of a VNET header and a packet; lengths: -1 for a lost packet.
     """
     vnet = packets[:, :VNET_BYTES].view(VNET)[:, 0]
     counts = (lengths <= VNET_BYTES + most_bytes).astype(np.int64)
@@ -63,7 +62,7 @@ def frames_in(packets: ByteRows, lengths: Lengths, most_bytes: int) -> Counts:
 
 
 def cut(packets: ByteRows, lengths: Lengths, counts: Counts, out: ByteRows) -> Lengths:
-    """Writes the frames that packets stand for.
+    """Cuts packets into frames.
 
     Args:
         packets, lengths: as for `frames_in`, whose result is `counts`.
@@ -104,7 +103,7 @@ def cut(packets: ByteRows, lengths: Lengths, counts: Counts, out: ByteRows) -> L
 
 @lru_cache(maxsize=4096)
 def _segment_header(header: bytes, payload_bytes: int) -> Octets:
-    """Header of a segment with so much payload, from that of its super-packet: 42 bytes, read-only."""
+    """The 42-byte header of a segment, from that of its super-packet; read-only."""
     udp_bytes = UDP_BYTES + payload_bytes
     total = struct.pack("!H", IP_BYTES + udp_bytes)
     ip = header[IP_START:16] + total + header[18:24] + b"\0\0" + header[26:UDP_START]
@@ -116,9 +115,9 @@ def _segment_header(header: bytes, payload_bytes: int) -> Octets:
 
 
 def complete_checksums(frames: ByteRows, rows: Indices, lengths: Lengths, vnet: Headers) -> None:
-    """Computes checksums that a host has left to its interface (RFC 1071), as the wire would carry them.
+    """Computes checksums that a host has left to its interface (RFC 1071); their fields hold the pseudo-header's sum.
 
-    The field holds the sum of the pseudo-header already. Args: lengths, vnet: of these rows.
+    Args: lengths, vnet: of these rows.
     """
     starts, offsets = vnet["sum_start"].astype(np.int64), vnet["sum_offset"].astype(np.int64)
     fits = (starts + offsets + 2 <= lengths) & (lengths <= frames.shape[1])
@@ -128,7 +127,7 @@ def complete_checksums(frames: ByteRows, rows: Indices, lengths: Lengths, vnet: 
         covered = np.zeros((len(of_shape), (length - start + 1) // 2 * 2), np.uint8)
         covered[:, : length - start] = frames[of_shape, start:length]
         found = covered.view(">u2").sum(axis=1, dtype=np.uint64)
-        for _ in range(2):  # carries, and the carry that these may cause
+        for _ in range(2):  # adding carries may cause another carry
             found = (found & np.uint64(0xFFFF)) + (found >> np.uint64(16))
         found ^= np.uint64(0xFFFF)
         found[found == 0] = 0xFFFF  # zero would mean that there is none (RFC 768); to TCP both are the same
@@ -141,7 +140,7 @@ def complete_checksums(frames: ByteRows, rows: Indices, lengths: Lengths, vnet: 
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """Packets to send, each from parts that lie apart: its headers, and the payloads of its frames."""
+    """Packets to send, each gathered from parts: its headers, and the payloads of its frames."""
 
     bases: Words
     """Address of each part, in order."""
@@ -152,13 +151,13 @@ class Gathered:
     firsts: Indices
     """The first frame of each packet."""
     frames: Counts
-    """Frames that each packet stands for."""
+    """Frames in each packet."""
     heads: ByteRows
-    """What the first parts point to; must live for as long as they are used."""
+    """The memory of the first parts; must live as long as they are used."""
 
 
 def gather(frames: ByteRows, lengths: Lengths, *, join: bool) -> Gathered:
-    """Describes packets that carry frames, in order. Args: join: whether neighbours of one flow become one packet."""
+    """Packets that carry frames, in order. Args: join: whether consecutive frames of one flow become one packet."""
     n = len(frames)
     joinable = _continues(frames, lengths) if join else np.zeros(max(n - 1, 0), bool)
     firsts = np.concatenate([[0], np.flatnonzero(~joinable) + 1]) if n else np.zeros(0, np.int64)
@@ -169,7 +168,7 @@ def gather(frames: ByteRows, lengths: Lengths, *, join: bool) -> Gathered:
     heads = np.zeros((len(firsts), VNET_BYTES + HEADERS_BYTES), np.uint8)
     if many.any():
         heads[many] = super_headers(frames[firsts[many]], lengths[firsts[many]], counts[many])
-    # every frame is a part, and before each packet there is its head
+    # every frame is a part, and each packet's header comes before its first frame
     packet_of = np.repeat(np.arange(len(firsts)), counts)
     places = np.arange(n) + packet_of + 1
     skipped = np.where(many, HEADERS_BYTES, 0)[packet_of]
@@ -188,7 +187,7 @@ def _continues(frames: ByteRows, lengths: Lengths) -> Mask:
     head = frames[:, :HEADERS_BYTES]
     may_join = (
         (head[:, 12] == 0x08) & (head[:, 13] == 0x00) & (head[:, 14] == 0x45) & (head[:, 23] == socket.IPPROTO_UDP)
-        & (head[:, 20] == 0x40) & (head[:, 21] == 0)  # whole, and never to be cut in fragments
+        & (head[:, 20] == 0x40) & (head[:, 21] == 0)  # not fragmented, and never to be
         & (head[:, 40] == 0) & (head[:, 41] == 0)  # no checksum that would be lost
         & (lengths > HEADERS_BYTES)
         & ((head[:, 38].astype(np.int64) << 8 | head[:, 39]) == lengths - UDP_START)
@@ -199,7 +198,7 @@ def _continues(frames: ByteRows, lengths: Lengths) -> Mask:
 
 
 def _bounded(firsts: Indices, n: int, lengths: Lengths) -> Indices:
-    """Cuts runs of frames that are too long for one packet."""
+    """Splits runs of frames that are too long for one packet."""
     ends = np.append(firsts[1:], n)
     most = np.clip(MOST_BYTES // np.maximum(lengths[firsts] - HEADERS_BYTES, 1), 1, MOST_SEGMENTS)
     if (ends - firsts <= most).all():
@@ -208,7 +207,7 @@ def _bounded(firsts: Indices, n: int, lengths: Lengths) -> Indices:
 
 
 def super_headers(frames: ByteRows, lengths: Lengths, counts: Counts) -> ByteRows:
-    """What stands before the payload of super-packets: 52 bytes each. Args: the first frame of each, and how many."""
+    """The 52 bytes before the payload of each super-packet. Args: the first frame of each, and how many it has."""
     heads = np.zeros((len(frames), VNET_BYTES + HEADERS_BYTES), np.uint8)
     payload = lengths - HEADERS_BYTES
     vnet = heads[:, :VNET_BYTES].view(VNET)[:, 0]
@@ -223,7 +222,7 @@ def super_headers(frames: ByteRows, lengths: Lengths, counts: Counts) -> ByteRow
     words[:, 12] = 0
     words[:, 12] = ~_folded(words[:, 7:17].sum(axis=1, dtype=np.uint32))
     words[:, 19] = udp_bytes
-    # the kernel completes the checksum, should it have to cut the packet: it wants the sum of the pseudo-header
+    # the kernel completes the checksum if it has to cut the packet, and expects the pseudo-header's sum
     words[:, 20] = _folded(words[:, 13:17].sum(axis=1, dtype=np.uint32) + socket.IPPROTO_UDP + udp_bytes)
     packet[:] = words.view(np.uint8)
     return heads

@@ -1,4 +1,4 @@
-"""What a switch's ports are attached to: network interfaces, or UDP sockets.
+"""A switch's ports: network interfaces, or UDP sockets.
 
 A port takes and gives Ethernet frames in batches: uint8[n, row] and the length of each.
 """
@@ -29,11 +29,11 @@ SOL_PACKET = 263
 PACKET_ADD_MEMBERSHIP, PACKET_MR_PROMISC = 1, 1
 PACKET_VNET_HDR, PACKET_IGNORE_OUTGOING = 15, 23
 SIOCOUTQ = 0x5411
-# What a queued frame of ordinary size costs the socket: its data, and the kernel's bookkeeping around it; a larger one as
-# much more as it is larger. A super-packet has the bookkeeping once, and its data in pages of its own.
+# Bytes that a queued frame takes of the socket's buffer, with the kernel's bookkeeping; a larger frame takes more in
+# proportion. A super-packet has the bookkeeping once, and its data in pages of its own.
 QUEUED_FRAME_BYTES, ORDINARY_BYTES = 2304, 1514
 QUEUED_PACKET_BYTES = 3072
-RECEIVE_PACKETS = 64  # taken at once
+RECEIVE_PACKETS = 64  # of one receive
 RECEIVE_BYTES = 65_600  # of each: the largest IPv4 packet, with all headers before it
 NO_LENGTHS = np.zeros(0, np.int64)
 
@@ -41,6 +41,8 @@ Frames = tuple[ByteRows, Lengths]
 
 
 class Port(Protocol):
+    """A port of a switch; `waiting` is the number of frames in its queue."""
+
     def fileno(self) -> int: ...
     def receive(self) -> Frames | None: ...
     def send(self, frames: ByteRows, lengths: Lengths) -> None: ...
@@ -52,14 +54,14 @@ class Port(Protocol):
 class InterfacePort:
     """A network interface, through a packet socket. Needs CAP_NET_RAW.
 
-    Frames that belong together cross it as one packet where the kernel knows how, see `offload`.
+    Frames of one flow cross it as super-packets if the kernel supports that, see `offload`.
     """
 
     def __init__(self, interface: str, batch: int = 256, *, joins: bool = True) -> None:
         """Args:
         batch: packets to send in one call.
-        joins: whether what leaves may be joined to super-packets. Where the other end is no Linux network stack, switch
-            them off with `ethtool -K INTERFACE tx off`, or here.
+        joins: whether leaving frames may be joined to super-packets. If the other end is not a Linux network stack, switch
+            that off here, or with `ethtool -K INTERFACE tx off`.
 
         Raises: UserError: no such interface; MissingPartError: not allowed.
         """
@@ -80,10 +82,10 @@ class InterfacePort:
         self._socket.setsockopt(
             SOL_PACKET, PACKET_ADD_MEMBERSHIP, struct.pack("=iHH8s", index, PACKET_MR_PROMISC, 0, b"")
         )
-        # what the host itself sends there is not for the switch
+        # packets that the host itself sends through the interface are not for the switch
         self._socket.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
         for option in (33, 32):  # SO_RCVBUFFORCE, SO_SNDBUFFORCE
-            with contextlib.suppress(OSError):  # smaller buffers lose more under bursts, and nothing else
+            with contextlib.suppress(OSError):  # smaller buffers only lose more packets of bursts
                 self._socket.setsockopt(socket.SOL_SOCKET, option, 8 << 20)
         self.interface = interface
         self.oversized = 0
@@ -99,7 +101,7 @@ class InterfacePort:
         return self._socket.fileno()
 
     def receive(self) -> Frames | None:
-        """A batch of frames, valid until the next call; None if there are none."""
+        """Receives a batch of frames, valid until the next call; None if there are none."""
         if not len(self._packets):
             self._packets = np.empty((RECEIVE_PACKETS, RECEIVE_BYTES), np.uint8)
         lengths = self.fill(self._packets)
@@ -114,9 +116,9 @@ class InterfacePort:
         return self._rows[:total], offload.cut(packets, lengths, counts, self._rows[:total])
 
     def fill(self, packets: ByteRows) -> Lengths:
-        """Takes packets as the kernel has them, with the header that says what they stand for.
+        """Receives packets, each after its VNET header.
 
-        Args: packets: uint8[RECEIVE_PACKETS or more, RECEIVE_BYTES]. Returns: the length of each, -1 for one that is lost.
+        Args: packets: uint8[RECEIVE_PACKETS or more, RECEIVE_BYTES]. Returns: the length of each; -1 for a lost packet.
         """
         try:
             return self._in.receive(self.fileno(), packets[:RECEIVE_PACKETS])[1]
@@ -129,13 +131,13 @@ class InterfacePort:
             self.send(frames, lengths)
 
     def send_packets(self, packets: Gathered) -> bool:
-        """The same for frames that have been made to packets.
+        """Sends a batch of packets.
 
-        Returns: False if nothing was sent, because the kernel knows no super-packets: from now on this port makes none.
+        Returns: False if nothing was sent because the kernel knows no super-packets; the port then makes no more of them.
         """
         count = len(packets.counts)
         ends = np.cumsum(packets.counts)
-        # what waits is not told apart, so this is an average: of bytes that a frame costs the socket while it waits
+        # the socket reports only the bytes that wait, so the bytes of a waiting frame are an average
         frames = int(packets.frames.sum())
         size = float(packets.sizes.sum())
         alone = QUEUED_FRAME_BYTES + max(0.0, size / frames - ORDINARY_BYTES)
@@ -156,7 +158,7 @@ class InterfacePort:
         return True
 
     def waiting(self) -> int:
-        """Frames that wait in the interface's queue, as far as the socket knows."""
+        """An estimate of the frames that wait in the interface's queue."""
         queued = struct.unpack("=i", fcntl.ioctl(self._socket, SIOCOUTQ, b"\0" * 4))[0]
         return int(queued / self._frame_cost)
 
@@ -168,21 +170,21 @@ class InterfacePort:
 
 
 class UdpPort:
-    """A UDP socket that stands for a link to an IP network: no interface, no root.
+    """A UDP socket in place of a link to an IP network, for which neither an interface nor root is needed.
 
-    A datagram that arrives becomes a frame from its sender to the SA-ATP port. A frame that leaves becomes a datagram to
-    the address that the program wrote into it. So the program's addressing is what moves packets, as on a real network.
+    An arriving datagram becomes a frame from its sender to the SA-ATP port. A leaving frame becomes a datagram to the
+    address that the program wrote into it, so the program's addressing routes packets, as on a real network.
     """
 
     def __init__(self, address: Address, batch: int = 2048) -> None:
-        """Raises: UserError: the address cannot be had."""
+        """Raises: UserError: the address cannot be bound."""
         self._socket = UdpSocket(address)
         bound = self._socket.address
         self.me = Endpoint(mac_for(bound[0]), (bound[0], UDP_PORT))
         self.joins = True
         self.not_datagrams = 0
         self.oversized = 0
-        self.refused_in_loop = 0  # the compiled one, which calls the kernel itself
+        self.refused_in_loop = 0  # by the compiled loop, which calls the kernel itself
         self._rows = np.zeros((batch, ROW_BYTES), np.uint8)
 
     @property
@@ -198,7 +200,7 @@ class UdpPort:
         return self._socket.fileno()
 
     def frame_target(self) -> bytes:
-        """Where frames go that datagrams become: MAC address, IP address and UDP port."""
+        """The destination of frames that are made of datagrams: MAC address, IP address and UDP port."""
         return self.me.mac.to_bytes(6, "big") + socket.inet_aton(self.me.address[0]) + UDP_PORT.to_bytes(2, "big")
 
     def receive(self) -> Frames | None:
@@ -231,7 +233,7 @@ class UdpPort:
             frames, lengths = frames[good], lengths[good]
         if not len(frames):
             return
-        # Datagrams to one receiver go together, but in order: an answer that overtook a result would look like a loss.
+        # Datagrams to one receiver stay in order: an answer that overtook a result would look like a loss.
         receivers = flows(frames)
         bursts = []
         for receiver in np.unique(receivers):
@@ -244,7 +246,7 @@ class UdpPort:
         self._socket.send(bursts)
 
     def waiting(self) -> int:
-        return 0  # a datagram is at its receiver, or refused, when the call returns
+        return 0  # when `send` returns, a datagram is at its receiver, or refused
 
     def close(self) -> None:
         self._socket.close()
@@ -253,11 +255,11 @@ class UdpPort:
         return "udp {}:{}".format(*self.address)
 
 
-class Capture:
+class CaptureWriter:
     """Writes the frames of one port to a pcap file, both directions."""
 
     def __init__(self, path: Path) -> None:
-        """Raises: UserError."""
+        """Raises: UserError: the file cannot be written."""
         try:
             self._file = path.open("wb")
         except OSError as error:

@@ -1,4 +1,4 @@
-"""System calls in loops that are compiled: many datagrams for what one call of Python costs. See net/loop/compiled.py.
+"""System calls in compiled loops: many datagrams for the cost of one call of Python's. See net/loop/compiled.py.
 
 Compiled code calls the C library by name. Structures are arrays of words: struct msghdr as uint64[7], struct iovec as
 uint64[2] (64-bit Linux, little-endian: elsewhere this is not used).
@@ -16,8 +16,8 @@ errno_location = types.ExternalFunction("__errno_location", types.CPointer(types
 
 sendmsg = types.ExternalFunction("sendmsg", types.intp(types.int32, types.uintp, types.int32))
 
-# int64[...] for messages that came, one behind the other, of one sender and one size of datagram: where their bytes begin,
-# how many there are, the size of each datagram in them, and from whom, as the first half of struct sockaddr_in
+# a row of int64 for consecutive messages of one sender with datagrams of one size: where their bytes begin, how many there
+# are, the size of each datagram, and the sender, as the first half of struct sockaddr_in
 FOUND_START, FOUND_BYTES, FOUND_SEGMENT, FOUND_SENDER, FOUND_ITEMS = range(5)
 MOST_BYTES = 65_536  # of a message
 DONTWAIT = 0x40
@@ -25,14 +25,14 @@ INTERRUPTED, NOTHING, REFUSED = 4, 11, 111  # errno: EINTR, EAGAIN, ECONNREFUSED
 
 
 def receive(fd: int, room: Any, header: Any, vector: Any, name: Any, control: Any, found: Any) -> int:
-    """Takes what has arrived, one message behind the other, so that datagrams of one size and sender lie side by side.
+    """Receives messages into one buffer, so that consecutive datagrams of one size and sender are contiguous.
 
     Args:
-        room: uint8[...], filled as long as a message of any size has room. header, vector: see above.
-        name: uint64[2]. control: uint64[8]. found: int64[most messages, FOUND_ITEMS]: a row is what lies side by side, of
-            which only the last datagram may be shorter.
+        room: uint8[...], filled as long as the largest message fits. header, vector: see above.
+        name: uint64[2]. control: uint64[8]. found: int64[most messages, FOUND_ITEMS]: a row for contiguous datagrams, of
+            which only the last may be shorter.
 
-    Returns: how many rows; if nothing more is there, the complement of that, which is negative.
+    Returns: how many rows; if no message is left, the complement of that, which is negative.
     """
     count = 0
     messages = 0
@@ -53,7 +53,7 @@ def receive(fd: int, room: Any, header: Any, vector: Any, name: Any, control: An
         size = recvmsg(fd, header.ctypes.data, 0x40)
         if size < 0:
             problem = carray(errno_location(), (1,))[0]
-            if problem in (4, 111):  # interrupted; or an ICMP error of an earlier send, by which nothing is lost here
+            if problem in (4, 111):  # interrupted, or an ICMP error of an earlier send
                 continue
             return -1 - count
         if size == 0:
@@ -73,20 +73,20 @@ def receive(fd: int, room: Any, header: Any, vector: Any, name: Any, control: An
             found[count, 2] = segment
             found[count, 3] = np.int64(name[0])
             count += 1
-        # a shorter datagram ends what is of one size
+        # a shorter datagram ends a row
         end = at + size if size % segment == 0 else -1
         at = (at + size + 3) & ~3
     return count
 
 
 def send(fd: int, data: Any, first: int, segments: int, header: Any, vector: Any, name: Any, control: Any) -> int:
-    """Sends datagrams, so many in one segmented call.
+    """Sends datagrams with segmented calls.
 
     Args:
-        data: uint8[datagrams, size]. first: where to begin. segments: of one call.
+        data: uint8[datagrams, size]. first: the first to send. segments: datagrams of one call.
         header, vector: see above. name: uint64[2], struct sockaddr_in. control: uint64[3].
 
-    Returns: where it has stopped: at the end, or before what the kernel refuses at the moment.
+    Returns: the index of the first datagram that was not sent, because the kernel refuses it at the moment.
     """
     size = data.shape[1]
     header[0] = name.ctypes.data

@@ -1,8 +1,7 @@
-"""A UDP socket that takes and gives datagrams in bursts.
+"""A UDP socket that sends and receives datagrams in bursts, so that Python works per burst.
 
-Out: one system call sends a burst, segmented by the kernel (UDP_SEGMENT) or, where the route cannot do that, as a vector
-of messages (sendmmsg). In: one call brings a burst, coalesced by the kernel (UDP_GRO), or many datagrams (recvmmsg).
-Either way Python works per burst.
+One system call sends a burst, segmented by the kernel (UDP_SEGMENT) or, if the route cannot do that, as a vector of
+messages (sendmmsg). One call receives a burst coalesced by the kernel (UDP_GRO), or many datagrams (recvmmsg).
 """
 
 import array
@@ -34,28 +33,28 @@ SIOCOUTQ = 0x5411
 SO_SNDBUFFORCE = 32
 SO_RCVBUFFORCE = 33
 
-BUFFER_BYTES = 8 << 20  # asked of the kernel; without CAP_NET_ADMIN it gives what net.core.rmem_max allows
-QUEUED_BYTES = 2304  # that a datagram of ordinary size takes of it, with the kernel's bookkeeping
-FULL_WAIT_MS = 10  # for room in the kernel's buffer, before it is tried again
-FULL_US = 50_000  # for which a full buffer holds up its sender, who has timers: it may stay full, where nothing leaves
+BUFFER_BYTES = 8 << 20  # requested; without CAP_NET_ADMIN the kernel grants what net.core.rmem_max allows
+QUEUED_BYTES = 2304  # of the buffer that a datagram of ordinary size takes, with the kernel's bookkeeping
+FULL_WAIT_MS = 10  # between attempts while the kernel's buffer is full
+FULL_US = 50_000  # that a full buffer may block its sender, whose timers must run: a buffer may stay full
 MAX_SEGMENTS = 64  # UDP_MAX_SEGMENTS of older kernels
 MAX_SEND_BYTES = 65_000  # of one segmented send, below the limit of an IPv4 packet
 RECEIVE_BYTES = 65_536
-# Taken one by one, which is cheap where each message is a burst; what is left after so many is taken at once.
+# Messages received one by one, which is cheap if each is a burst; the rest is received in one call.
 RECEIVE_SINGLY = 4
 RECEIVE_MESSAGES = 64
 URGENT = [(socket.IPPROTO_IP, socket.IP_TOS, struct.pack("=i", CS5 << 2 | ECT0))]
 IP_MTU_DISCOVER, IP_PMTUDISC_PROBE = 10, 3  # "don't fragment" in every packet
 IP_RECVERR, MSG_ERRQUEUE = 11, 0x2000
-REPORTED = (socket.IPPROTO_IP, IP_RECVERR)  # level and kind of the control message with what an ICMP message says
-# struct sock_extended_err: errno, origin, type and code; then who has sent the ICMP message, as struct sockaddr_in
+REPORTED = (socket.IPPROTO_IP, IP_RECVERR)  # level and kind of the control message that reports an ICMP message
+# struct sock_extended_err: errno, origin, type and code; then the sender of the ICMP message, as struct sockaddr_in
 _EXTENDED_ERROR = struct.Struct("=IBBBxII2x2x4s8x")
-MOST_REFUSALS = 64  # that are looked at in a turn
+MOST_REFUSALS = 64  # read in a turn
 PORT_UNREACHABLE = (errno.ECONNREFUSED, 2, 3, 3)  # from ICMP (RFC 792)
 
 
 def segments(size: int) -> int:
-    """Datagrams of so many bytes that one segmented send takes."""
+    """How many datagrams of `size` bytes one segmented send takes."""
     return min(MAX_SEGMENTS, max(1, MAX_SEND_BYTES // size))
 
 
@@ -69,7 +68,7 @@ class SocketStats:
 
 class UdpSocket:
     def __init__(self, address: Address = ("0.0.0.0", 0)) -> None:
-        """Binds. Raises: UserError if the address cannot be had."""
+        """Binds. Raises: UserError: the address cannot be bound."""
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
             self.socket.bind(address)
@@ -79,24 +78,24 @@ class UdpSocket:
             raise UserError(f"cannot use UDP address {address[0]}:{address[1]}: {reason}") from None
         self.socket.setblocking(False)
         self._set(socket.IPPROTO_IP, socket.IP_TOS, ECT0)
-        # a switch cannot add up what arrives in fragments
+        # a switch cannot aggregate IP fragments
         self._set(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE)
         for forced, plain in ((SO_RCVBUFFORCE, socket.SO_RCVBUF), (SO_SNDBUFFORCE, socket.SO_SNDBUF)):
             if not self._set(socket.SOL_SOCKET, forced, BUFFER_BYTES):
                 self._set(socket.SOL_SOCKET, plain, BUFFER_BYTES)
         self._coalesces = self._set(SOL_UDP, UDP_GRO, 1)
-        self._segments = True  # until a route refuses
-        self._full_until_us: int | None = None  # how long this call to send waits; None: it has not waited yet
+        self._segments = True  # until a route refuses segmented sends
+        self._full_until_us: int | None = None  # when this call to `send` stops waiting; None: it has not waited yet
         self._vector = MessageVector()
         self._vector_in = MessageVector(RECEIVE_MESSAGES)
         self._rows = np.empty((RECEIVE_SINGLY + RECEIVE_MESSAGES, RECEIVE_BYTES), np.uint8)
         self._packed: PackedReceive | None = None
         self._segmented: SegmentedSend | None = None
         self._count = array.array("i", [0])
-        self.is_drained = True  # whether the last look took all that was there
+        self.is_drained = True  # whether the last receive took all that was there
         self.reports_refusals = False
         self.too_long: tuple[Address, int] | None = None
-        """Where datagrams of so many bytes did not leave for: the way there does not carry them."""
+        """Receiver and size of datagrams that the kernel refused because the path's MTU is smaller; None: none."""
         self.stats = SocketStats()
         _open_sockets.add(self)
 
@@ -116,7 +115,7 @@ class UdpSocket:
         return self.socket.fileno()
 
     def most_gathered(self, size: int = 0) -> int:
-        """How many datagrams of so many bytes may wait here: half of what there is room for, if each comes by itself."""
+        """How many datagrams of `size` bytes may wait in the receive buffer: half of its room, if none are coalesced."""
         each = max(QUEUED_BYTES, 2 * size)
         return max(1, self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // (2 * each))
 
@@ -124,18 +123,18 @@ class UdpSocket:
         self.socket.close()
 
     def unsent_bytes(self) -> int:
-        """What has been sent and has not left this host, in the kernel's reckoning."""
+        """Bytes that have been sent and have not left this host, as the kernel counts them."""
         fcntl.ioctl(self.socket, SIOCOUTQ, self._count)
         return self._count[0]
 
-    def use(self, kernels: Any) -> None:
-        """From now on takes and gives bursts by compiled code, see net/sockets/socket_kernels.py."""
+    def use_kernels(self, kernels: Any) -> None:
+        """From now on receives and sends bursts by compiled code, see net/sockets/socket_kernels.py."""
         self._packed = PackedReceive(kernels)
         self._segmented = SegmentedSend(kernels)
         self._rows = self._rows[:0]
 
     def compiled(self) -> tuple[PackedReceive, SegmentedSend] | None:
-        """What takes and gives bursts here by compiled code; None: that is not used, or a route refuses segmented sends."""
+        """The compiled code of this socket; None: it is not used, or a route refuses segmented sends."""
         if self._packed is None or self._segmented is None or not self._segments:
             return None
         return self._packed, self._segmented
@@ -143,7 +142,7 @@ class UdpSocket:
     # --- in -----------------------------------------------------------------------------------------------------------
 
     def receive(self) -> list[Burst]:
-        """What has arrived, up to a bound; empty if nothing has. The arrays are valid until the next call."""
+        """Receives what has arrived, up to a bound; the arrays are valid until the next call."""
         if self._packed is not None:
             found, self.is_drained = self._packed.receive(self.fileno())
             self.stats.received += sum(map(len, found))
@@ -156,7 +155,7 @@ class UdpSocket:
                 self.is_drained = True
                 return bursts
             except ConnectionError:
-                continue  # an ICMP error of an earlier send; nothing is lost by it here
+                continue  # an ICMP error of an earlier send
             size = next(
                 (_NUMBER.unpack_from(data)[0] for level, kind, data in control if (level, kind) == COALESCED), 0
             )
@@ -164,7 +163,7 @@ class UdpSocket:
         return [*bursts, *self._receive_many()]
 
     def _receive_many(self) -> list[Burst]:
-        """The same where there is more than a few messages: in one call."""
+        """Receives many messages in one call."""
         while True:
             try:
                 found = self._vector_in.receive_datagrams(self.fileno(), self._rows[RECEIVE_SINGLY:])
@@ -190,7 +189,7 @@ class UdpSocket:
         return bursts
 
     def _split(self, address: Address, data: Octets, size: int) -> list[Burst]:
-        """Datagrams of one size that the kernel has coalesced; the last one may be shorter."""
+        """Bursts of datagrams that the kernel has coalesced: all have one size, but the last one may be shorter."""
         if not len(data):
             return []
         whole, rest = divmod(len(data), size)
@@ -201,24 +200,21 @@ class UdpSocket:
     # --- refusals -----------------------------------------------------------------------------------------------------
 
     def report_refusals(self, wanted: bool) -> None:
-        """Says whether `refused` is to find out what hosts refuse from now on.
-
-        Only while somebody wants to know: meanwhile the kernel also reports packets that its own queues have dropped.
-        """
+        """Turns `refused` on or off. While it is on, the kernel also reports packets that its own queues drop."""
         if wanted != self.reports_refusals:
             self.reports_refusals = wanted
             self._set(socket.IPPROTO_IP, IP_RECVERR, int(wanted))
 
     def refused(self) -> set[Address]:
-        """Addresses to which something was sent, and whose host has answered that nobody has that port. (RFC 1122, 3.2.2.1)
+        """Takes the addresses whose hosts have answered that the port is unreachable. (RFC 1122, section 3.2.2.1)
 
-        What a router or a firewall in between says is left out: it does not know what goes on in the host.
+        ICMP messages of routers and firewalls are ignored: they know nothing about the host's ports.
         """
         found: set[Address] = set()
         for _ in range(MOST_REFUSALS if self.reports_refusals else 0):
             try:
                 _, control, _, address = self.socket.recvmsg(1, 256, MSG_ERRQUEUE)
-            except OSError:  # there is no more
+            except OSError:  # no more reports
                 break
             for level, kind, data in control:
                 if (level, kind) == REPORTED and len(data) >= _EXTENDED_ERROR.size:
@@ -230,14 +226,12 @@ class UdpSocket:
     # --- out ----------------------------------------------------------------------------------------------------------
 
     def send(self, bursts: Sequence[Burst]) -> None:
-        """Sends everything, waiting a moment where the kernel's buffer is full.
+        """Sends bursts; waits for at most FULL_US while the kernel's buffer is full.
 
-        What it refuses, or has no room for when FULL_US have passed, is counted and lost.
+        Datagrams that the kernel refuses, or has no room for after that time, are counted and lost.
         """
         self._full_until_us = None
-        if (
-            self.reports_refusals
-        ):  # an error that is reported, and belongs to an earlier datagram, must not cost this one
+        if self.reports_refusals:  # a reported error of an earlier datagram must not cost this one
             self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         for burst in bursts:
             data = np.ascontiguousarray(burst.data)
@@ -266,7 +260,7 @@ class UdpSocket:
                 self.stats.send_errors += len(data)
                 return
             except ConnectionError:
-                continue  # the error belongs to an earlier datagram: this one has not been sent yet
+                continue  # an error of an earlier datagram: this one has not been sent yet
             except OSError as error:
                 if self._segments and len(data) > 1 and error.errno in (errno.EIO, errno.EINVAL, errno.ENOPROTOOPT):
                     self._segments = False
@@ -279,7 +273,7 @@ class UdpSocket:
             data = data[taken:]
 
     def _wait_for_room(self) -> bool:
-        """False: it has taken too long."""
+        """Waits for room in the kernel's buffer. Returns: False if this call to `send` has waited too long."""
         now = now_us()
         if self._full_until_us is None:
             self._full_until_us = now + FULL_US
@@ -299,8 +293,8 @@ _open_sockets: "weakref.WeakSet[UdpSocket]" = weakref.WeakSet()
 
 
 def _close_in_child() -> None:
-    """A connection stays with the process that has made it. Were its socket open in a child as well, such as a worker of a
-    DataLoader, nobody could see that the process has ended as long as the child lives.
+    """Closes sockets in a forked child, such as a DataLoader's worker: while it kept them open, no peer could see that the
+    process which owns the connection has ended.
     """
     for each in list(_open_sockets):
         each.close()

@@ -1,1 +1,1 @@
-"""The embedded switch as a process: its ports' compiled loop, and faults that it can be asked for."""
+"""The embedded switch as a process: its compiled loop over ports, and impairments of its links."""

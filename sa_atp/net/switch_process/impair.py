@@ -1,7 +1,6 @@
-"""Links that are worse than the machine's: delay, jitter, loss, duplication and reordering at a switch's ports.
+"""Impairs links at a switch's ports: delay, jitter, loss, duplication and reordering, also on kernels without netem.
 
-Kernels without netem cannot do this; a switch that is a program can. The same seed gives the same decisions for the same
-sequence of packets.
+The same seed gives the same decisions for the same sequence of packets.
 """
 
 import heapq
@@ -15,16 +14,16 @@ from sa_atp.basics.errors import UserError
 from sa_atp.net.clock import now_us
 from sa_atp.net.sockets.ports import Frames, Port
 
-REORDER_BY_US = 2_000  # how far a packet may be held back: later ones overtake it
+REORDER_BY_US = 2_000  # how long a packet may be held back, so that later ones overtake it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Impairment:
-    """What one direction of a link does to packets. Fractions are 0 to 1."""
+    """The impairment of one direction of a link. Fractions are 0 to 1."""
 
     delay_us: int = 0
     jitter_us: int = 0
-    """Extra delay, uniform; packets do not overtake one another because of it."""
+    """The largest extra delay, uniformly drawn; it does not reorder packets."""
     loss: float = 0.0
     duplicate: float = 0.0
     reorder: float = 0.0
@@ -32,7 +31,7 @@ class Impairment:
 
     @classmethod
     def parse(cls, text: str) -> "Impairment":
-        """From "delay_us=1000,loss=0.01". Raises: UserError."""
+        """Parses text like "delay_us=1000,loss=0.01". Raises: UserError."""
         kinds = {f.name: int if f.name.endswith("_us") else float for f in fields(cls)}
         found: dict[str, float] = {}
         for item in text.split(","):
@@ -53,15 +52,15 @@ class Impairment:
 
 
 @dataclass(slots=True)
-class LineStats:
+class OneWayLinkStats:
     carried: int = 0
     lost: int = 0
     duplicated: int = 0
     reordered: int = 0
 
 
-class Line:
-    """One direction of a link: packets go in, and come out when they have arrived."""
+class OneWayLink:
+    """One direction of an impaired link: `put` sends packets, `take` receives those that have arrived."""
 
     def __init__(self, impairment: Impairment, rng: random.Random) -> None:
         self._impairment = impairment
@@ -69,15 +68,15 @@ class Line:
         self._waiting: list[tuple[int, int, ByteRows, Lengths]] = []  # (when, order, frames, lengths)
         self._order = 0
         self._last_us = 0  # arrival of the last packet that was not held back
-        self.stats = LineStats()
+        self.stats = OneWayLinkStats()
 
     @property
     def due_us(self) -> int | None:
-        """When the next packet comes out; None: nothing is on its way."""
+        """When the next packet arrives; None: the link is empty."""
         return self._waiting[0][0] if self._waiting else None
 
     def put(self, frames: ByteRows, lengths: Lengths, now: int) -> None:
-        """Takes frames, uint8[n, row], and copies what it keeps."""
+        """Sends frames, uint8[n, row], which are copied."""
         i, rng = self._impairment, self._rng
         if i.loss:
             kept = rng.random(len(frames)) >= i.loss
@@ -110,7 +109,7 @@ class Line:
         heapq.heappush(self._waiting, (when, self._order, frames, lengths))
 
     def take(self, now: int) -> Frames | None:
-        """What has arrived by now, in order; None: nothing."""
+        """Takes the frames that have arrived by now, in order; None if there are none."""
         found: list[tuple[ByteRows, Lengths]] = []
         while self._waiting and self._waiting[0][0] <= now:
             _, _, frames, lengths = heapq.heappop(self._waiting)
@@ -123,14 +122,14 @@ class Line:
 
 
 class ImpairedPort:
-    """A port behind a bad link."""
+    """A port with an impaired link."""
 
     def __init__(self, port: Port, *, arrivals: Impairment | None, departures: Impairment | None, seed: int) -> None:
-        """Args: None: that direction is as good as the port."""
+        """Args: arrivals, departures: impairment of each direction; None: none."""
         self._port = port
         rng = random.Random(seed)
-        self.arrivals = Line(arrivals, rng) if arrivals is not None else None
-        self.departures = Line(departures, rng) if departures is not None else None
+        self.arrivals = OneWayLink(arrivals, rng) if arrivals is not None else None
+        self.departures = OneWayLink(departures, rng) if departures is not None else None
 
     @property
     def due_us(self) -> int | None:
@@ -145,7 +144,7 @@ class ImpairedPort:
 
     @property
     def lost(self) -> int:
-        """Packets that the bad link has lost so far."""
+        """Packets that the link has lost so far."""
         return sum(line.stats.lost for line in (self.arrivals, self.departures) if line is not None)
 
     def fileno(self) -> int:
@@ -168,7 +167,7 @@ class ImpairedPort:
         self.flush()
 
     def flush(self) -> None:
-        """Lets go what has crossed the link by now."""
+        """Sends the frames that have crossed the link by now."""
         if self.departures is not None:
             found = self.departures.take(now_us())
             if found is not None:

@@ -1,4 +1,4 @@
-"""The embedded target as a process: ports, the loop between them, and P4Runtime beside it."""
+"""The loop of the embedded switch's process, which moves frames between ports through the pipeline."""
 
 import selectors
 import threading
@@ -13,7 +13,7 @@ from sa_atp.basics.folders import make_folder
 from sa_atp.net import drops
 from sa_atp.net.clock import now_us
 from sa_atp.net.drops import Drops
-from sa_atp.net.sockets.ports import Capture, InterfacePort, Port, UdpPort
+from sa_atp.net.sockets.ports import CaptureWriter, InterfacePort, Port, UdpPort
 from sa_atp.net.switch_process.datapath.loop import CompiledLoop
 from sa_atp.net.switch_process.impair import ImpairedPort
 from sa_atp.switches.embedded.device import Device
@@ -25,8 +25,8 @@ LONGEST_WAIT_S = 0.2
 class SwitchLoop:
     """Moves frames from ports through a device's pipeline to ports, a batch at a time.
 
-    In compiled code (`datapath`), unless somebody wants to see single frames: a link that is made worse, captures, or a
-    program that runs as plain Python. Then each batch goes through NumPy arrays here.
+    It runs as compiled code (`datapath`), unless single frames must be seen: with impaired links, captures, or a program
+    that runs as plain Python. Then each batch goes through NumPy arrays.
     """
 
     def __init__(
@@ -40,24 +40,24 @@ class SwitchLoop:
     ) -> None:
         """Args:
         captures: folder for a pcap file of each port; default: none are written.
-        say: is told once of each kind of packets that are dropped and what to do about it, when that begins.
-        packet_ins_dropped: by P4Runtime, so far.
+        say: called with a warning when the first packet of each cause is dropped.
+        packet_ins_dropped: the number of packet-ins that the P4Runtime server has dropped so far.
         """
         self.device = device
         self.ports = dict(ports)
         self.packets_in = 0
         self.packets_out = 0
-        self.to_nowhere = 0  # packets for ports that are not attached
+        self.unattached = 0  # packets for ports that are not attached
         self._say = say
         self._said: set[tuple[str, str]] = set()
         self._packet_ins_dropped = packet_ins_dropped
         self._impaired = {number: port for number, port in self.ports.items() if isinstance(port, ImpairedPort)}
-        # epoll counts milliseconds; delays of links are finer
+        # select, because epoll counts milliseconds and delays of links are finer
         self._selector: selectors.BaseSelector = (
             selectors.SelectSelector() if self._impaired else selectors.DefaultSelector()
         )
         self._stop = False
-        self._captures: dict[int, Capture] = {}
+        self._captures: dict[int, CaptureWriter] = {}
         # Programs measure time from when the switch started.
         self._started_us = now_us()
         self._depths = np.zeros(PORTS, np.int64)
@@ -66,7 +66,7 @@ class SwitchLoop:
             self._selector.register(port, selectors.EVENT_READ, number)
             if captures is not None:
                 make_folder(captures)
-                self._captures[number] = Capture(captures / f"port{number}.pcap")
+                self._captures[number] = CaptureWriter(captures / f"port{number}.pcap")
         plain = {n: port for n, port in self.ports.items() if isinstance(port, InterfacePort | UdpPort)}
         self._compiled = (
             CompiledLoop(device, plain, self._started_us)
@@ -80,7 +80,7 @@ class SwitchLoop:
         return now_us() - self._started_us
 
     def run(self) -> None:
-        """Until `stop` is called from another thread or a signal handler."""
+        """Moves packets until `stop` is called from another thread or a signal handler."""
         while not self._stop:
             self.turn(LONGEST_WAIT_S)
             self._tell_drops()
@@ -91,7 +91,7 @@ class SwitchLoop:
             self._compiled.wake()
 
     def turn(self, longest_s: float) -> None:
-        """Waits for packets, and takes what all ports have through the pipeline at once."""
+        """Waits for packets, and passes the packets of all ports through the pipeline at once."""
         if self._compiled is not None:
             self._compiled.turn(longest_s)
             return
@@ -120,12 +120,12 @@ class SwitchLoop:
         return longest_s if due is None else min(longest_s, max(0.0, (due - now_us()) / 1e6))
 
     def _overdue(self) -> set[int]:
-        """Ports at which packets have arrived that were on their way."""
+        """Impaired ports whose links have packets that have arrived by now."""
         now = now_us()
         return {number for number, port in self._impaired.items() if (due := port.due_us) is not None and due <= now}
 
     def send(self, out: Packets) -> None:
-        """Hands packets to their ports, each port's in order."""
+        """Sends packets to their ports, each port's in order."""
         with self._sending:
             self._send(out)
 
@@ -134,7 +134,7 @@ class SwitchLoop:
             rows = np.flatnonzero(out.ports == number)
             port = self.ports.get(number)
             if port is None:
-                self.to_nowhere += len(rows)
+                self.unattached += len(rows)
                 continue
             data, lengths = out.data[rows], out.lengths[rows]
             self._capture(number, data, lengths)
@@ -145,14 +145,14 @@ class SwitchLoop:
         if number in self._captures:
             self._captures[number].write(data, lengths, time.time_ns() // 1000)
 
-    def counted(self) -> tuple[int, int, int]:
-        """Packets that arrived, left, and were for ports that are not attached."""
-        found = self._compiled.counted() if self._compiled is not None else (0, 0, 0)
-        return found[0] + self.packets_in, found[1] + self.packets_out, found[2] + self.to_nowhere
+    def packet_counts(self) -> tuple[int, int, int]:
+        """Packets that arrived, left, and were for unattached ports; also updates the counters of the ports."""
+        found = self._compiled.packet_counts() if self._compiled is not None else (0, 0, 0)
+        return found[0] + self.packets_in, found[1] + self.packets_out, found[2] + self.unattached
 
     def drops(self) -> list[Drops]:
-        """What has been dropped so far, by port and cause; packets for ports that are not attached are in `counted`."""
-        self.counted()
+        """Packets dropped so far, by port and cause; those for unattached ports are in `packet_counts`."""
+        self.packet_counts()
         found = [
             *drops.of_ports(self.ports),
             *drops.of_switch(
@@ -165,8 +165,8 @@ class SwitchLoop:
 
     def _tell_drops(self) -> None:
         for each in self.drops() if self._say is not None else ():
-            if each.mend and (each.where, each.what) not in self._said:
-                self._said.add((each.where, each.what))
+            if each.remedy and (each.where, each.description) not in self._said:
+                self._said.add((each.where, each.description))
                 assert self._say is not None
                 self._say(each.warning())
 

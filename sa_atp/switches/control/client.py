@@ -15,8 +15,15 @@ from typing import Any
 from google.protobuf import text_format
 
 from sa_atp.basics.errors import UserError
-from sa_atp.switches.control.connection import Connection, NotFound, RefusedWrite, Stream
-from sa_atp.switches.control.errors import ControlError, NoPipeline, NotPrimary, NotSupported, Refused, RefusedError
+from sa_atp.switches.control.connection import GrpcConnection, NotFound, RefusedWrite, StreamChannel
+from sa_atp.switches.control.errors import (
+    ControlError,
+    NoPipeline,
+    NotPrimary,
+    NotSupported,
+    RefusedUpdate,
+    UpdateRefusedError,
+)
 from sa_atp.switches.p4runtime import bytestrings, codec
 from sa_atp.switches.p4runtime.entities import Entity, MulticastGroup, RegisterEntry, Update, UpdateKind
 from sa_atp.switches.p4runtime.errors import Code, Refusal
@@ -24,13 +31,13 @@ from sa_atp.switches.p4runtime.messages import p4info_pb2, p4runtime_pb2
 from sa_atp.switches.p4runtime.rpc import check_address
 from sa_atp.switches.p4runtime.schema import Schema, from_p4info
 
-UPDATES_A_WRITE = 500  # keeps a batch far below a server's default limit of 4 MiB
+UPDATES_A_WRITE = 500  # keeps a write far below gRPC's default limit of 4 MiB
 PUSH_TIMEOUT_S = 120.0  # a target may compile the program before it answers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PipelineConfig:
-    """What a switch runs. p4info: a `p4.config.v1.P4Info`; cookie: None where the pipeline was pushed without."""
+    """The pipeline of a switch. p4info: a `p4.config.v1.P4Info`; cookie: None if it was pushed without one."""
 
     p4info: Any
     device_config: bytes
@@ -39,14 +46,14 @@ class PipelineConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PacketIn:
-    """A packet from the program to its controller. metadata: by the names of the P4Info."""
+    """A packet from the program to its controller. metadata: values by their names in the P4Info."""
 
     payload: bytes
     metadata: Mapping[str, int]
 
 
 class P4RuntimeClient:
-    """A connection, and a `Writer`. Use it as a context manager, or call `open` and `close`."""
+    """A client of one switch, which is a `Writer`. Use it as a context manager, or call `open` and `close`."""
 
     def __init__(
         self,
@@ -60,11 +67,11 @@ class P4RuntimeClient:
         """Args:
         address: HOST:PORT of the server.
         device_id: 0 is the default of BMv2 and of the embedded target.
-        election_id: of all clients that are connected, the one with the largest may write.
-        read_only: do not ask to be primary; `write` and `push_pipeline` fail.
+        election_id: the connected client with the largest one may write.
+        read_only: whether not to ask to be primary; `write` and `push_pipeline` then fail.
         timeout_s: how long to wait for the connection, and for each answer.
 
-        Raises: UserError: one of them is none.
+        Raises: UserError: an argument is out of range.
         """
         if not 0 < election_id < 1 << 128:
             raise UserError(f"election id {election_id}: expected 1 to 2**128 - 1")
@@ -79,8 +86,8 @@ class P4RuntimeClient:
         self.timeout_s = timeout_s
         self._where = f"switch {device_id} at {address}"
         self._schema: Schema | None = None
-        self._connection: Connection | None = None
-        self._stream: Stream | None = None
+        self._connection: GrpcConnection | None = None
+        self._stream: StreamChannel | None = None
 
     # --- connection ---------------------------------------------------------------------------------------------------
 
@@ -89,7 +96,7 @@ class P4RuntimeClient:
 
         Raises: Unreachable, WrongDevice, NotPrimary.
         """
-        self._connection = Connection(self.address, self.device_id, self.timeout_s)
+        self._connection = GrpcConnection(self.address, self.device_id, self.timeout_s)
         try:
             self._connection.wait_for_server()
             if not self.read_only:
@@ -100,7 +107,7 @@ class P4RuntimeClient:
         return self
 
     def close(self) -> None:
-        """Ends the connection; nothing that the switch holds changes."""
+        """Ends the connection; the switch keeps its state."""
         if self._stream is not None:
             self._stream.close(self.timeout_s)
             self._stream = None
@@ -114,7 +121,7 @@ class P4RuntimeClient:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _arbitrate(self, connection: Connection) -> None:
+    def _arbitrate(self, connection: GrpcConnection) -> None:
         self._stream = connection.stream()
         request = p4runtime_pb2.StreamMessageRequest()
         request.arbitration.device_id = self.device_id
@@ -122,7 +129,7 @@ class P4RuntimeClient:
         self._stream.send(request)
         try:
             answer = self._stream.next("arbitration", "arbitration", self.timeout_s)
-        except NotPrimary as error:  # the id is taken
+        except NotPrimary as error:  # another client has this id
             raise NotPrimary(f"{error} (this client's election id is {self.election_id})") from None
         if answer.status.code != Code.OK:
             raise NotPrimary(
@@ -132,7 +139,7 @@ class P4RuntimeClient:
 
     @property
     def is_primary(self) -> bool:
-        """False once another client with a larger election id came, and while not connected."""
+        """Whether this client is primary: False after a client with a larger election id came, or while not connected."""
         return self._stream is not None and self._stream.primary.is_set()
 
     def wait_until_primary(self, timeout_s: float | None = None) -> None:
@@ -142,16 +149,16 @@ class P4RuntimeClient:
             raise NotPrimary(f"{self._where}: election id {self.election_id} is not primary after {wait_s:g} s")
 
     def api_version(self) -> str:
-        """The version of P4Runtime that the server speaks."""
+        """The server's version of P4Runtime."""
         answer = self._connected().call("Capabilities", p4runtime_pb2.CapabilitiesRequest(), "capabilities")
         return str(answer.p4runtime_api_version)
 
-    def _connected(self) -> Connection:
+    def _connected(self) -> GrpcConnection:
         if self._connection is None:
             raise ControlError(f"{self._where}: not connected: use the client in a `with` statement")
         return self._connection
 
-    def _streaming(self) -> Stream:
+    def _streaming(self) -> StreamChannel:
         self._connected()
         if self._stream is None:
             raise NotPrimary(f"{self._where}: a read-only client has no packets and is never primary")
@@ -168,15 +175,15 @@ class P4RuntimeClient:
         cookie: int | None = None,
         timeout_s: float = PUSH_TIMEOUT_S,
     ) -> None:
-        """Gives the switch a program.
+        """Pushes a program to the switch.
 
         Args:
             p4info: a `p4.config.v1.P4Info`, or its text form.
-            device_config: what the target runs; BMv2 JSON for BMv2 and the embedded target.
+            device_config: the compiled program; BMv2 JSON for BMv2 and the embedded target.
             action: VERIFY, VERIFY_AND_SAVE, VERIFY_AND_COMMIT, COMMIT or RECONCILE_AND_COMMIT.
             cookie: a number that `get_pipeline` returns.
 
-        Raises: ControlError: the switch does not take the program, and why.
+        Raises: ControlError: the switch refuses the program.
         """
         request = p4runtime_pb2.SetForwardingPipelineConfigRequest(device_id=self.device_id)
         if action not in request.Action.keys()[1:]:
@@ -192,7 +199,7 @@ class P4RuntimeClient:
         self._connected().call("SetForwardingPipelineConfig", request, "pushing the pipeline", timeout_s)
 
     def get_pipeline(self) -> PipelineConfig:
-        """Raises: NoPipeline: nothing has been pushed yet."""
+        """Reads the pipeline. Raises: NoPipeline: nothing has been pushed yet."""
         config = self._get_pipeline("ALL")
         return PipelineConfig(
             p4info=config.p4info,
@@ -201,7 +208,7 @@ class P4RuntimeClient:
         )
 
     def cookie(self) -> int | None:
-        """The number that the running program was pushed with; None: without one, or there is no program."""
+        """Reads the cookie of the running program; None if it has none, or there is no program."""
         try:
             config = self._get_pipeline("COOKIE_ONLY")
         except NoPipeline:
@@ -210,7 +217,7 @@ class P4RuntimeClient:
 
     @property
     def schema(self) -> Schema:
-        """What the switch's program offers; asked for once after each push.
+        """The schema of the switch's program; read once after each push.
 
         Raises: NoPipeline: nothing has been pushed yet.
         """
@@ -222,21 +229,21 @@ class P4RuntimeClient:
         request = p4runtime_pb2.GetForwardingPipelineConfigRequest(device_id=self.device_id)
         request.response_type = request.ResponseType.Value(what)
         config = self._connected().call("GetForwardingPipelineConfig", request, "reading the pipeline").config
-        if what != "COOKIE_ONLY" and not config.HasField("p4info"):  # what some servers answer before the first push
+        if what != "COOKIE_ONLY" and not config.HasField("p4info"):  # the answer of some servers before the first push
             raise NoPipeline(f"{self._where}: no program has been pushed to this switch")
         return config
 
     # --- entities -----------------------------------------------------------------------------------------------------
 
     def write(self, updates: Iterable[Update]) -> None:
-        """Carries out updates in order, in batches; one that is refused does not stop the others.
+        """Carries out updates in order, in batches; a refused update does not stop the others.
 
         Raises:
-            RefusedError: at least one was refused: `refused` says which and why.
+            UpdateRefusedError: at least one was refused: `refused` lists them with reasons.
             NotPrimary, NotSupported, Unreachable, NoPipeline.
         """
         updates = list(updates)
-        refused: list[Refused] = []
+        refused: list[RefusedUpdate] = []
         for first in range(0, len(updates), UPDATES_A_WRITE):
             request = p4runtime_pb2.WriteRequest(device_id=self.device_id)
             _set_election_id(request, self.election_id)
@@ -254,7 +261,7 @@ class P4RuntimeClient:
         if refused and all(each.code == Code.UNIMPLEMENTED.name for each in refused):
             raise NotSupported(f"{self._where}: {refused[0]}")
         if refused:
-            raise RefusedError(self._where, sorted(refused, key=lambda each: each.index), len(updates))
+            raise UpdateRefusedError(self._where, sorted(refused, key=lambda each: each.index), len(updates))
 
     def insert(self, *entities: Entity) -> None:
         self.write(Update(UpdateKind.INSERT, entity) for entity in entities)
@@ -266,14 +273,14 @@ class P4RuntimeClient:
         self.write(Update(UpdateKind.DELETE, entity) for entity in entities)
 
     def read(self, *queries: Entity) -> list[Entity]:
-        """What is there, for entities whose defaults ask for everything. What does not exist is left out.
+        """Reads entities; a field at its default matches everything. Entities that do not exist are left out.
 
-        Raises: NotSupported, RefusedError, Unreachable, NoPipeline.
+        Raises: NotSupported, UpdateRefusedError, Unreachable, NoPipeline.
         """
         groups = [q for q in queries if isinstance(q, MulticastGroup) and q.group]
         others = [q for q in queries if q not in groups]
         found = self._read(others) if others else []
-        for group in groups:  # one that does not exist is an error to servers, and would spoil the whole request
+        for group in groups:  # one by one: a server fails the whole request for a group that does not exist
             try:
                 found += self._read([group])
             except NotFound:
@@ -281,8 +288,8 @@ class P4RuntimeClient:
         return found
 
     def has_registers(self) -> bool:
-        """Whether the target lets registers be read: the embedded target does, BMv2 does not."""
-        numbers = [r.name for r in self.schema.registers if r.bits]  # others hold pairs, which are not decoded
+        """Whether registers can be read: on the embedded target they can, on BMv2 they cannot."""
+        numbers = [r.name for r in self.schema.registers if r.bits]  # registers of pairs are not decoded
         if not numbers:
             return False
         try:
@@ -297,8 +304,8 @@ class P4RuntimeClient:
             try:
                 request.entities.append(codec.encode(query, self.schema))
             except Refusal as refusal:
-                refused = Refused(index=0, update=f"READ {query}", code=refusal.code.name, reason=str(refusal))
-                raise RefusedError(self._where, [refused], 1) from None
+                refused = RefusedUpdate(index=0, update=f"READ {query}", code=refusal.code.name, reason=str(refusal))
+                raise UpdateRefusedError(self._where, [refused], 1) from None
         doing = f"reading {queries[0]}" + (f" and {len(queries) - 1} more" if len(queries) > 1 else "")
         return [codec.decode(entity, self.schema) for entity in self._connected().entities(request, doing)]
 
@@ -316,7 +323,7 @@ class P4RuntimeClient:
         self._streaming().send(request)
 
     def packet_in(self, timeout_s: float | None = None) -> PacketIn:
-        """The next packet that the program sent. Raises: Unreachable: none came in time (default: `timeout_s`)."""
+        """Waits for the next packet from the program. Raises: Unreachable: none came in time (default: `timeout_s`)."""
         message = self._streaming().next("packet", "packet-in", self.timeout_s if timeout_s is None else timeout_s)
         names = {f.id: f.name for f in self.schema.packet_in}
         return PacketIn(
@@ -325,13 +332,13 @@ class P4RuntimeClient:
         )
 
     def stream_error(self, timeout_s: float | None = None) -> str:
-        """The next complaint of the server about a packet-out. Raises: Unreachable: there is none."""
+        """Waits for the server's next error about a packet-out. Raises: Unreachable: none came in time."""
         wait_s = self.timeout_s if timeout_s is None else timeout_s
         return str(self._streaming().next("error", "stream error", wait_s).message)
 
 
 def parse_p4info(text: str) -> Any:
-    """A `p4.config.v1.P4Info` from its text form. Raises: UserError: not a P4Info, with the line."""
+    """Parses a `p4.config.v1.P4Info` in text form. Raises: UserError: it is none; the message has the line."""
     try:
         return text_format.Parse(text, p4info_pb2.P4Info(), allow_unknown_field=True)
     except text_format.ParseError as error:
@@ -342,6 +349,6 @@ def _set_election_id(message: Any, election_id: int) -> None:
     message.election_id.high, message.election_id.low = election_id >> 64, election_id & ((1 << 64) - 1)
 
 
-def _refused(index: int, update: Update, code: int, reason: str) -> Refused:
+def _refused(index: int, update: Update, code: int, reason: str) -> RefusedUpdate:
     name = Code(code).name if code in Code.__members__.values() else f"code {code}"
-    return Refused(index=index, update=str(update), code=name, reason=reason)
+    return RefusedUpdate(index=index, update=str(update), code=name, reason=reason)

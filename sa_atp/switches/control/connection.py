@@ -1,6 +1,6 @@
-"""gRPC towards a switch: the channel, the stream, and failures as exceptions of one line.
+"""A client's gRPC: the channel, the stream channel, and failures as exceptions with one line.
 
-With the server of the embedded target, the only module that knows gRPC.
+Only this module and the server of the embedded target use gRPC.
 """
 
 import queue
@@ -25,19 +25,19 @@ _Code = grpc.StatusCode
 
 
 class NotFound(ControlError):
-    """One entity that was asked for does not exist."""
+    """A requested entity does not exist."""
 
 
 class RefusedWrite(ControlError):
-    """Some updates of a write were refused. details: for each its index, canonical code and reason."""
+    """Some updates of a write were refused. details: index, canonical code and reason of each."""
 
     def __init__(self, message: str, details: list[tuple[int, int, str]]) -> None:
         super().__init__(message)
         self.details = details
 
 
-class Connection:
-    """A channel to one server, about one device."""
+class GrpcConnection:
+    """A gRPC channel to one server, for one device."""
 
     def __init__(self, address: str, device_id: int, timeout_s: float) -> None:
         self.where = f"switch {device_id} at {address}"
@@ -46,8 +46,8 @@ class Connection:
         self._channel = grpc.insecure_channel(
             address,
             options=[
-                ("grpc.enable_http_proxy", 0),  # a switch is never behind the proxy of a user's browser
-                ("grpc.initial_reconnect_backoff_ms", 100),  # a switch that is just starting
+                ("grpc.enable_http_proxy", 0),  # the user's web proxy does not lead to switches
+                ("grpc.initial_reconnect_backoff_ms", 100),  # the switch may be starting
                 ("grpc.max_reconnect_backoff_ms", 1000),
                 ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
                 ("grpc.max_send_message_length", MOST_MESSAGE_BYTES),
@@ -59,9 +59,9 @@ class Connection:
         self._channel.close()
 
     def wait_for_server(self) -> None:
-        """Raises: Unreachable: nobody answered in `timeout_s`."""
+        """Waits until the server answers. Raises: Unreachable: it did not in `timeout_s`."""
         try:
-            # any answer will do, so also that of a server which is too old to have this call
+            # any answer will do, also an error of a server that is too old for this call
             self._stub.Capabilities(p4runtime_pb2.CapabilitiesRequest(), timeout=self.timeout_s, wait_for_ready=True)
         except grpc.RpcError as error:
             if error.code() is not _Code.UNIMPLEMENTED:
@@ -70,22 +70,22 @@ class Connection:
                 ) from None
 
     def call(self, rpc: str, request: Any, doing: str, timeout_s: float | None = None) -> Any:
-        """The answer of an RPC; `doing` says in messages what it was for. Raises: ControlError."""
+        """Makes an RPC. Args: doing: its purpose, for messages. Returns: the answer. Raises: ControlError."""
         try:
             return getattr(self._stub, rpc)(request, timeout=self.timeout_s if timeout_s is None else timeout_s)
         except grpc.RpcError as error:
             raise self.failure(error, doing) from None
 
     def entities(self, request: Any, doing: str) -> list[Any]:
-        """All entities that a read returns. Raises: ControlError."""
+        """Makes a read. Returns: all entities of the answer. Raises: ControlError."""
         try:
             return [entity for part in self._stub.Read(request, timeout=self.timeout_s) for entity in part.entities]
         except grpc.RpcError as error:
             raise self.failure(error, doing) from None
 
-    def stream(self) -> "Stream":
+    def stream(self) -> "StreamChannel":
         """Opens the stream channel."""
-        return Stream(self, self._stub)
+        return StreamChannel(self, self._stub)
 
     def failure(self, error: Any, doing: str) -> ControlError:
         """The exception for a failed RPC."""
@@ -93,7 +93,7 @@ class Connection:
         message = f"{self.where}: {doing}: {reason}"
         if code is _Code.UNKNOWN and (details := _write_details(error)):
             return RefusedWrite(message, details)
-        if code is _Code.UNKNOWN and "assign device" in reason:  # BMv2's word for another device id than its own
+        if code is _Code.UNKNOWN and "assign device" in reason:  # BMv2's message for a device id that is not its own
             return WrongDevice(f"{message}; is that the device id that it was started with?")
         if code is _Code.DEADLINE_EXCEEDED:
             return Unreachable(f"{self.where}: {doing}: no answer in time")
@@ -113,14 +113,14 @@ class Connection:
         return ControlError(f"{self.where}: {doing}: {code.name}: {reason}")
 
 
-class Stream:
-    """The stream channel: what the server sends is sorted into queues by a thread of its own.
+class StreamChannel:
+    """The stream channel of P4Runtime: a thread sorts the server's messages into queues.
 
-    In each queue the last item is the exception that ended the stream, where one did.
+    If an exception ends the stream, it is the last item of each queue.
     """
 
-    def __init__(self, connection: Connection, stub: Any) -> None:
-        self.primary = threading.Event()  # set while the server calls this client primary
+    def __init__(self, connection: GrpcConnection, stub: Any) -> None:
+        self.primary = threading.Event()  # set while this client is primary
         self._connection = connection
         self._outgoing: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._arrived: dict[str, queue.SimpleQueue[Any]] = {
@@ -134,7 +134,7 @@ class Stream:
         self._outgoing.put(message)
 
     def next(self, kind: str, doing: str, timeout_s: float) -> Any:
-        """The next message of a kind: "arbitration", "packet" or "error".
+        """Waits for the next message of a kind: "arbitration", "packet" or "error".
 
         Raises: Unreachable: none came in time; ControlError: the server ended the stream.
         """
@@ -147,7 +147,7 @@ class Stream:
         return message
 
     def close(self, timeout_s: float) -> None:
-        """Ends the stream from this side, so that the server has forgotten the client once this returns."""
+        """Ends the stream, and waits until the server has ended it, too, so that it has forgotten this client."""
         self._outgoing.put(None)
         self._reader.join(timeout_s)
         if self._reader.is_alive():
@@ -171,7 +171,7 @@ class Stream:
 
 
 def _write_details(error: Any) -> list[tuple[int, int, str]]:
-    """For each refused update of a write (index, canonical code, reason). (P4Runtime, section 11.3)"""
+    """(index, canonical code, reason) of each refused update of a write. (P4Runtime, section 11.3)"""
     for key, value in error.trailing_metadata() or ():
         if key == "grpc-status-details-bin":
             status = status_pb2.Status.FromString(value)

@@ -1,4 +1,4 @@
-"""What can go wrong between a controller and a switch; each message is one line that says what and where."""
+"""Errors between a controller and a switch; each message is one line that says what and where."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,11 +7,11 @@ from sa_atp.basics.errors import SaAtpError
 
 
 class ControlError(SaAtpError):
-    """Base of everything here."""
+    """Base of all errors of the control plane."""
 
 
 class Unreachable(ControlError):
-    """No P4Runtime server answers at the address, or it went away, or did not answer in time."""
+    """The P4Runtime server does not answer, or is gone."""
 
 
 class NotPrimary(ControlError):
@@ -27,12 +27,12 @@ class NoPipeline(ControlError):
 
 
 class NotSupported(ControlError):
-    """The target does not implement it (registers, on BMv2)."""
+    """The target does not implement the request (for example registers, on BMv2)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Refused:
-    """One refused update: what it was, the server's code by name, and its reason."""
+class RefusedUpdate:
+    """A refused update: its text, the server's code by name, and the reason."""
 
     index: int
     update: str
@@ -43,10 +43,10 @@ class Refused:
         return f"{self.update}: {self.code}{': ' if self.reason else ''}{self.reason}"
 
 
-class RefusedError(ControlError):
+class UpdateRefusedError(ControlError):
     """The switch refused at least one update of a write, or a whole request."""
 
-    def __init__(self, where: str, refused: Sequence[Refused], total: int) -> None:
+    def __init__(self, where: str, refused: Sequence[RefusedUpdate], total: int) -> None:
         first = str(refused[0]) if refused else "no reason given"
         counted = f"{len(refused)} of {total} updates refused; the first: " if total > 1 else ""
         super().__init__(f"{where}: {counted}{first}")

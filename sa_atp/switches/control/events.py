@@ -1,4 +1,4 @@
-"""What the switch counts for each job: the numbers of p4src/core/admission.p4 (a test compares them)."""
+"""The switch's counters of each job, numbered as in p4src/core/admission.p4 (a test compares them)."""
 
 from enum import IntEnum
 
@@ -27,5 +27,5 @@ class Event(IntEnum):
 
 
 def cell(job: int, event: Event) -> int:
-    """Index into the counter `job_events`."""
+    """The index of a job's event in the counter `job_events`."""
     return job * EVENTS_A_JOB + event

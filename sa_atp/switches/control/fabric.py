@@ -1,10 +1,10 @@
-"""The switches of a network, as a control plane knows them: where hosts are, and how each is kept as it should be.
+"""The switches of a network: where hosts are attached, and a `Keeper` for each.
 
     leaf ──┐
     leaf ──┴── root ── parameter server
 
-A `Keeper` brings one switch up: program, routes, jobs. It looks at it now and then, and does so again after a restart,
-which it recognises by the program's cookie: a switch that has just started has another one, or none.
+A `Keeper` brings one switch up: program, routes, jobs. It checks the switch regularly, and brings it up again after a
+restart, which it recognises by the program's cookie: a switch that has just started has another one, or none.
 """
 
 import ipaddress
@@ -35,7 +35,7 @@ Target = Literal["v1model", "tofino", "tofino2"]
 
 
 def mac_text(ip: str) -> str:
-    """The MAC address of a host with this IP address, as the project's own networks give them out."""
+    """The MAC address that the project's own networks give to the host with this IP address."""
     mac = mac_for(ip)
     return ":".join(f"{mac >> shift & 255:02x}" for shift in range(40, -8, -8))
 
@@ -45,18 +45,18 @@ class Attachment:
     """How hosts are attached to a switch."""
 
     default_port: int
-    """Switch port behind which every host is that `ports` does not name: at a leaf, the port towards the root."""
+    """Switch port of all hosts that are not in `ports`: at a leaf, the port towards the root."""
     ports: Mapping[str, int] = field(default_factory=dict)
     """Switch port by IP address."""
     macs: Mapping[str, str] = field(default_factory=dict)
-    """MAC address by IP address, of hosts that were not given one by the project's own networks."""
+    """MAC address by IP address, of hosts with other addresses than `mac_text`."""
     level: Level = "root"
     leaf_ports: frozenset[int] = frozenset()
     """At a root: the ports behind which another switch aggregates."""
     ttl_ticks: int = 100
-    """How long an incomplete sum may be idle before another fragment may take its slot, about a millisecond each."""
+    """How long an incomplete sum may be idle before another fragment may take its slot, in ticks of about 1 ms."""
     loop_port: int | None = None
-    """A Tofino's recirculation port, by which its own copies of results come back; None: the switch needs none."""
+    """A Tofino's recirculation port, by which its own copies of results come back; None on other switches."""
 
     def member(self, address: Address, rank: int = -1) -> Member:
         ip, udp_port = address
@@ -65,7 +65,7 @@ class Attachment:
         return Member(ip=ip, udp_port=udp_port, mac=mac, switch_port=port, rank=rank)
 
     def spec(self, job: Admit, server: Address) -> JobSpec | None:
-        """What the tables of this switch must say about a job; None if none of its workers is below it.
+        """The job as this switch must have it; None if none of its workers is below the switch.
 
         Args: server: the parameter server's address as packets carry it.
         """
@@ -93,7 +93,7 @@ class Attachment:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SwitchPlace:
-    """One switch of a network: how to reach it, and what is where."""
+    """One switch of a network: its address, program and attached hosts."""
 
     grpc: str
     device_id: int = 0
@@ -101,15 +101,15 @@ class SwitchPlace:
     routes: Mapping[str, int] = field(default_factory=dict)
     """Port by IP address or network, for everything that is not aggregated."""
     mark_above: int | None = None
-    """Packets (on a Tofino: cells of its buffer) that may wait at a port before others are marked as congested; None: as
-    the program has it."""
+    """Length of a port's queue, in packets (on a Tofino: buffer cells), above which packets are marked as congested; None:
+    the program's default."""
     target: Target = "v1model"
-    """What the switch is: v1model is the embedded target or BMv2."""
+    """Kind of switch: v1model is the embedded target or BMv2."""
     packing: tofino.Packing = "stratum"
     """The form in which the server of a Tofino takes the program."""
 
-    def program(self, lanes: int, contributions: int = CONTRIBUTION_BITS) -> "Program":
-        """What runs on it. Raises: UserError: there is no such build."""
+    def program(self, lanes: int, contributions: int = CONTRIBUTION_BITS) -> "SwitchProgram":
+        """The build that the switch shall run. Raises: UserError: there is no such build."""
         if self.target == "v1model":
             return artefacts.program(lanes, contributions)
         if contributions != CONTRIBUTION_BITS:
@@ -117,20 +117,20 @@ class SwitchPlace:
         return tofino.from_folder(artefacts.tofino_folder(self.target, lanes), self.packing)
 
 
-def build_of(places: Sequence[SwitchPlace], mtu: int, contributions: int | None = None) -> tuple[int, int]:
-    """How many lanes, and contributions, suit these switches and a parameter server on a link with this MTU.
+def choose_build(places: Sequence[SwitchPlace], mtu: int, contributions: int | None = None) -> tuple[int, int]:
+    """Chooses numbers of lanes and contributions for these switches and a parameter server on a link with this MTU.
 
-    What one of them runs was chosen by who knows its links, and goes for all.
+    If a switch runs a build already, it is the one for all.
 
-    Args: contributions: how many there shall be at least; None: nobody said.
-    Raises: ControlError: one does not answer; UserError: they run several builds, or one with fewer contributions.
+    Args: contributions: least number; None: not specified.
+    Raises: ControlError: a switch does not answer; UserError: they run several builds, or one with fewer contributions.
     """
     running = {build: place.grpc for place in places if (build := _running(place)) is not None}
     if len(running) > 1:
         raise UserError(
-            "the switches run builds that do not go together: "
+            "the switches run different builds: "
             + ", ".join(f"{lanes} lanes, {bits} contributions at {at}" for (lanes, bits), at in sorted(running.items()))
-            + "; --lanes says which all shall run"
+            + "; choose one for all with --lanes"
         )
     for (lanes, bits), grpc in running.items():
         if contributions is not None and bits < contributions:
@@ -144,7 +144,7 @@ def build_of(places: Sequence[SwitchPlace], mtu: int, contributions: int | None 
 
 
 def _running(place: SwitchPlace) -> tuple[int, int] | None:
-    """Lanes and contributions of the build that a switch runs, or must; None: nothing of ours. Raises: ControlError."""
+    """Lanes and contributions of the build that a switch runs, or must run; None: none yet. Raises: ControlError."""
     if place.target != "v1model":
         return artefacts.lanes_of(artefacts.tofino_folder(place.target)), CONTRIBUTION_BITS
     client = P4RuntimeClient(place.grpc, place.device_id).open()
@@ -156,8 +156,8 @@ def _running(place: SwitchPlace) -> tuple[int, int] | None:
     return next((build for build, path in builds if artefacts.from_folder(path, to_run=False).cookie == cookie), None)
 
 
-class Program(Protocol):
-    """A compiled program, for whatever target."""
+class SwitchProgram(Protocol):
+    """A compiled program for any target."""
 
     def p4info(self) -> str: ...
     def device_config(self) -> bytes: ...
@@ -166,14 +166,14 @@ class Program(Protocol):
 
 
 def load_places(path: Path) -> list[SwitchPlace]:
-    """Reads a file of switches: what `sa-atp ps --switches` takes.
+    """Reads a file of switches, as for `sa-atp ps --switches`.
 
         {"switches": [{"grpc": "127.0.0.1:9559", "device_id": 0, "level": "leaf", "uplink_port": 9,
                        "hosts": {"10.0.0.1": 1, "10.0.0.2": 2}},
                       {"grpc": "127.0.0.1:9560", "level": "root", "leaf_ports": [1],
                        "hosts": {"10.0.0.1": 1, "10.0.0.2": 1, "10.0.255.1": 2}}]}
 
-    Raises: UserError: names the file and the key.
+    Raises: UserError: the message names the file and the key.
     """
     found = read_json(path)
     if not isinstance(found, dict) or not isinstance(found.get("switches"), list) or not found["switches"]:
@@ -185,7 +185,7 @@ def load_places(path: Path) -> list[SwitchPlace]:
 
 
 def levels(places: list[SwitchPlace]) -> int:
-    """Switches that aggregate on the way from a worker, at most."""
+    """How many switches aggregate between a worker and the parameter server, at most."""
     return 2 if any(place.attachment.level == "leaf" for place in places) else 1
 
 
@@ -259,9 +259,9 @@ def _place(source: Any, where: str) -> SwitchPlace:
 
 
 class Keeper:
-    """Keeps one switch as it should be. Its calls block; use it from one thread."""
+    """Keeps one switch supplied with its program, routes and jobs. Its calls block; use it from one thread."""
 
-    def __init__(self, place: SwitchPlace, program: Program) -> None:
+    def __init__(self, place: SwitchPlace, program: SwitchProgram) -> None:
         self.place = place
         self._program = program
         self._client: P4RuntimeClient | None = None
@@ -278,10 +278,10 @@ class Keeper:
     def bring_up(self) -> Problems:
         """Connects; pushes the program unless it runs already; sets routes and jobs.
 
-        Returns: why a job could not be put back, by its number. `check` tries these again; the others are served.
+        Returns: why a job could not be restored, by its number. `check` tries these again; the others are served.
         Raises: ControlError, UserError.
         """
-        self._let_go()
+        self._disconnect()
         client = P4RuntimeClient(self.place.grpc, self.place.device_id).open()
         self._client = client
         if client.cookie() != self._program.cookie:
@@ -297,11 +297,11 @@ class Keeper:
         self._missing = set(self._jobs)
         return self._write()
 
-    def carry_out(self, installed: Sequence[Admit], removed: Collection[int], server: Address) -> Problems:
-        """Makes the switch serve jobs, and forget others, all at once.
+    def apply_jobs(self, installed: Sequence[Admit], removed: Collection[int], server: Address) -> Problems:
+        """Installs and removes jobs, all at once.
 
         Args: removed: numbers of jobs. server: the parameter server's address as packets carry it.
-        Returns: why a job could not be installed, or not removed; by its number.
+        Returns: problems, by the number of the job.
         """
         for number in removed:
             if self._jobs.pop(number, None) is not None:
@@ -318,12 +318,12 @@ class Keeper:
             if spec is not None:
                 self._jobs[job.number] = spec
                 wanted.append(job.number)
-            elif self._jobs.pop(job.number, None) is not None:  # it was served here before
+            elif self._jobs.pop(job.number, None) is not None:  # the switch had it before
                 self._over.add(job.number)
                 self._missing.discard(job.number)
         try:
             return problems | self._write(wanted)
-        except ControlError as error:  # it may have taken a part of it
+        except ControlError as error:  # a part may have been written
             return problems | dict.fromkeys([*wanted, *self._over], error)
 
     def _write(self, numbers: Iterable[int] = ()) -> Problems:
@@ -346,36 +346,37 @@ class Keeper:
         return problems
 
     def check(self) -> str | None:
-        """Looks whether the switch still has what it should have, and puts it back if not.
+        """Checks that the switch has its program and jobs, and restores them if not.
 
-        Returns: what was done, or what is wrong, in one sentence; None: all is well.
+        Returns: what was done, or what is wrong, in one sentence; None if nothing was.
         """
         try:
             if self._client is not None and self._client.is_primary and self._client.cookie() == self._program.cookie:
-                return self._not_served(self._write())  # removes and puts back what it could not before
+                self._write(())  # removes jobs that could not be removed before
+                return None
         except ControlError:
             pass  # the switch is gone: perhaps it is back
         try:
-            problems = self.bring_up()
-        except SaAtpError as error:
-            self._let_go()
+            self.bring_up()
+        except SaAtpError as error:  # unreachable, or another controller's job has a slot or group
+            self._disconnect()
             return str(error)
         served = plural(len(self._jobs) - len(self._missing), "job")
-        done = f"{self.where} had restarted: put back its program, {plural(len(self.place.routes), 'route')}, {served}"
+        done = f"{self.where} had restarted: restored its program, {plural(len(self.place.routes), 'route')}, {served}"
         return "; ".join(filter(None, (done, self._not_served(problems))))
 
     def _not_served(self, problems: Problems) -> str | None:
         """Names the jobs that the switch should have, and cannot."""
         missing = [
-            f"job {number} is not put back: {problems[number]}" for number in sorted(self._missing & set(problems))
+            f"job {number} is not restored: {problems[number]}" for number in sorted(self._missing & set(problems))
         ]
         return "; ".join(missing) or None
 
     def close(self) -> None:
-        """Ends the connection; what the switch holds stays."""
-        self._let_go()
+        """Ends the connection; the switch keeps its state."""
+        self._disconnect()
 
-    def _let_go(self) -> None:
+    def _disconnect(self) -> None:
         self._tables = None
         if self._client is not None:
             self._client.timeout_s = CHECK_TIMEOUT_S

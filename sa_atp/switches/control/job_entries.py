@@ -1,4 +1,4 @@
-"""What the tables of the P4 program hold for a job.
+"""Makes the table entries and multicast group of a job.
 
     table      key                        for a job
     job        job, epoch, slot & mask,   two entries: one for the contributions that are summed here, one for all others.
@@ -31,7 +31,7 @@ _WITHIN, _BEYOND = 2, 1
 
 
 def group(spec: JobSpec) -> MulticastGroup:
-    """Who gets a copy of a result: the receivers, at the last level the parameter server, on a Tofino the switch itself."""
+    """The receivers of a result: members, at the last level the parameter server, on a Tofino also the switch itself."""
     replicas = {Replica(member.switch_port, member.rank + 1) for member in spec.copied_to}
     if spec.level == "root":
         replicas.add(Replica(spec.parameter_server.switch_port, PARAMETER_SERVER_COPY))
@@ -42,7 +42,7 @@ def group(spec: JobSpec) -> MulticastGroup:
 
 @dataclass(frozen=True, slots=True)
 class BitmapWords:
-    """How a program calls the words of a bitmap: fields and parameters NAME_hi and NAME_lo, or NAME_0, NAME_1, ..."""
+    """The names of a bitmap's words in a program: fields and parameters NAME_hi and NAME_lo, or NAME_0, NAME_1, ..."""
 
     names: tuple[str, ...]
     """hi and lo, or 0 (the lowest contributions), 1, ..., in the program's order."""
@@ -51,22 +51,22 @@ class BitmapWords:
 
     @classmethod
     def of(cls, schema: Schema) -> "BitmapWords":
-        """Those of a switch's program."""
+        """The words of a switch's program."""
         keys = [m for m in schema.table("job").match if m.name.startswith("bits_")]
         return cls(tuple(m.name.removeprefix("bits_") for m in keys), keys[0].bits)
 
     @property
     def contributions(self) -> int:
-        """How many a bitmap has bits for."""
+        """Number of bits of a bitmap."""
         return self.width * len(self.names)
 
     @property
     def all(self) -> int:
-        """The bitmap in which all are."""
+        """The bitmap with all bits set."""
         return (1 << self.contributions) - 1
 
     def split(self, what: str, bits: int) -> dict[str, int]:
-        """A bitmap by the names of its words. Args: what: what the fields or parameters begin with."""
+        """A bitmap as words, by name. Args: what: the first part of the names of the fields or parameters."""
         mask = (1 << self.width) - 1
         return {f"{what}_{name}": bits >> self.width * _significance(name) & mask for name in self.names}
 
@@ -76,12 +76,12 @@ class BitmapWords:
 
 
 def _significance(name: str) -> int:
-    """Which word of a bitmap a name is of, from the lowest on."""
+    """The position of a word in the bitmap, by its name; 0 is the lowest."""
     return {"lo": 0, "hi": 1}[name] if name in ("lo", "hi") else int(name)
 
 
 HALVES = BitmapWords(("hi", "lo"), 32)
-"""Of programs with 64 contributions."""
+"""The words of programs with 64 contributions."""
 
 
 def entries(spec: JobSpec, words: BitmapWords = HALVES) -> list[TableEntry]:
@@ -90,7 +90,9 @@ def entries(spec: JobSpec, words: BitmapWords = HALVES) -> list[TableEntry]:
 
 
 def _jobs(spec: JobSpec, words: BitmapWords) -> list[TableEntry]:
-    """What is summed here has no bits beyond the fan-in and, at a leaf, is not sent on behalf of another worker."""
+    """Entries of the table `job`. A switch sums contributions with no bits beyond its fan-in and, at a leaf, not sent on
+    behalf of another worker.
+    """
     beyond = words.split("bits", ~spec.fan_in & words.all)
     within = {name: Ternary(0, mask) for name, mask in beyond.items()} | {"on_behalf": Ternary(0, 1)}
     if spec.level == "root":
@@ -120,10 +122,12 @@ def _job(spec: JobSpec, words: BitmapWords, priority: int, conditions: dict[str,
 
 
 def _members(spec: JobSpec) -> list[TableEntry]:
-    """Workers may contribute; the parameter server, and what comes from above, may also have a result copied."""
+    """Entries of the table `member`: workers may contribute; the parameter server, and the level above, may also have a
+    result copied.
+    """
     server, uplink = spec.parameter_server, spec.uplink
     fans_out = {(server.switch_port, *server.address), (uplink.switch_port, *uplink.address)}
-    if spec.level == "leaf":  # results that the level above copies come through the uplink in the server's name
+    if spec.level == "leaf":  # results from the level above come through the uplink in the server's name
         fans_out.add((uplink.switch_port, *server.address))
     admitted = {(m.switch_port, *m.address): 0 for m in spec.members} | dict.fromkeys(sorted(fans_out), 1)
     return [
@@ -140,8 +144,8 @@ def _members(spec: JobSpec) -> list[TableEntry]:
 def _uplinks(spec: JobSpec) -> list[TableEntry]:
     port = {"port": spec.uplink.switch_port}
     addresses = _from_to(spec.members[0], spec.uplink)
-    # What leaves the last switch is for the parameter server, whatever address workers send to; what leaves a leaf keeps
-    # its sender, to whom the root answers.
+    # Packets from the last switch go to the parameter server, whatever address workers send to; packets from a leaf keep
+    # their sender, to whom the root answers.
     passed = ("to_port", port) if spec.level == "leaf" else ("in_the_name_of", {**port, **addresses})
     return [
         TableEntry(
@@ -154,7 +158,7 @@ def _uplinks(spec: JobSpec) -> list[TableEntry]:
 def _addresses(spec: JobSpec) -> list[TableEntry]:
     someone, server = spec.members[0], spec.parameter_server
     found = [_address(spec.job, PARAMETER_SERVER_COPY, someone, server)]
-    # a copy for a leaf goes to the port that switches listen to, so that the leaf takes it up and copies it on
+    # a copy for a leaf goes to the switches' own UDP port, so that the leaf handles it, and copies it to its members
     receivers = [
         dataclasses.replace(m, udp_port=wire.UDP_PORT) if m.switch_port in spec.leaf_ports else m for m in spec.members
     ]
@@ -181,13 +185,13 @@ def _from_to(sender: Member, receiver: Member) -> dict[str, int]:
     }
 
 
-# --- of single entries ------------------------------------------------------------------------------------------------
+# --- single entries ---------------------------------------------------------------------------------------------------
 
 Key = tuple[str, tuple[tuple[str, object], ...], int]
 
 
 def key_of(entry: TableEntry) -> Key:
-    """What names an entry: a table holds at most one of a key."""
+    """The identity of an entry: a table holds at most one entry of a key."""
     return (entry.table, tuple(sorted(entry.match.items(), key=lambda item: item[0])), entry.priority)
 
 
@@ -197,7 +201,7 @@ def same_effect(one: TableEntry, other: TableEntry) -> bool:
 
 
 def number_in(entry: TableEntry, field: str) -> int:
-    """The value that an exact field of an entry's key has."""
+    """The value of an exact field in an entry's key."""
     match = entry.match[field]
     assert isinstance(match, Exact)
     return match.value

@@ -1,6 +1,7 @@
-"""A job as a switch has it, from its table entries: the way back from job_entries.
+"""Recognises a job in a switch's table entries: the inverse of job_entries.
 
-A switch may have been written to by anybody, or only in part. So what is found is compared with what the job would need.
+Other controllers may have written to the switch, or a write may be incomplete, so the entries are compared with those that
+the job would need.
 """
 
 import dataclasses
@@ -27,9 +28,9 @@ from sa_atp.switches.p4runtime.entities import Exact, MulticastGroup, TableEntry
 
 @dataclass(frozen=True, kw_only=True)
 class InstalledJob:
-    """A job as a switch has it.
+    """A job on a switch.
 
-    spec: None where what is there is no whole job; `problems` then says what is wrong, one sentence each.
+    spec: None if its entries are no complete job; `problems` then has a sentence for each thing that is wrong.
     """
 
     job: int
@@ -40,7 +41,7 @@ class InstalledJob:
 def reconstruct(
     job: int, present: Sequence[TableEntry], groups: dict[int, MulticastGroup], words: BitmapWords
 ) -> InstalledJob:
-    """Args: present: all entries of the job; groups: the switch's multicast groups."""
+    """The job that entries describe. Args: present: all entries of the job; groups: the switch's multicast groups."""
     try:
         spec = _spec(job, present, groups, words)
     except (_Incomplete, UserError) as error:
@@ -60,7 +61,7 @@ def reconstruct(
 
 
 class _Incomplete(Exception):
-    """What is missing for a whole job."""
+    """A part of a job is missing; the message names it."""
 
 
 def _spec(job: int, present: Sequence[TableEntry], groups: dict[int, MulticastGroup], words: BitmapWords) -> JobSpec:
@@ -133,7 +134,7 @@ def _place_of(entry: TableEntry, admitted: dict[tuple[int, int, int], int]) -> t
 
 
 def _server_port(present: Sequence[TableEntry], server: TableEntry, up_port: int) -> int:
-    """Port of the parameter server at a leaf: the uplink's, unless its packets are admitted from another one too."""
+    """Port of the parameter server at a leaf: the uplink's, unless its packets are admitted from another port, too."""
     ports = {
         number_in(e, "port")
         for e in present

@@ -1,7 +1,6 @@
-"""What a switch holds for jobs, as its only writer knows it: read once, and kept in step with what is written.
+"""A switch's entries of jobs, read once and then kept up to date by their only writer.
 
-Any number of jobs are installed or removed in a few writes, and nothing is read again for that. What each job is made of
-is in job_entries.
+Any number of jobs are installed or removed in a few writes, without reading again. job_entries makes the entries of each.
 """
 
 from collections import defaultdict
@@ -9,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from sa_atp.basics.errors import SaAtpError, UserError
 from sa_atp.protocol.packets import spec as wire
-from sa_atp.switches.control.errors import Refused, RefusedError
+from sa_atp.switches.control.errors import RefusedUpdate, UpdateRefusedError
 from sa_atp.switches.control.job_entries import (
     JOB_TABLES,
     BitmapWords,
@@ -26,15 +25,15 @@ from sa_atp.switches.control.writer import Writer
 from sa_atp.switches.p4runtime.entities import MulticastGroup, TableEntry, Update, UpdateKind
 
 Problems = dict[int, SaAtpError]
-"""Why a job could not be installed, or not removed; by its number."""
-_Order = tuple[int, Update]  # of which job
+"""Why jobs could not be installed or removed, by their numbers."""
+_Order = tuple[int, Update]  # number of the job, and an update for it
 
 
 class JobTables:
     """The job tables and multicast groups of one switch."""
 
     def __init__(self, writer: Writer) -> None:
-        """Reads what is there. Raises: ControlError: the switch could not be asked."""
+        """Reads the entries. Raises: ControlError: the switch does not answer."""
         self._writer = writer
         self._words = BitmapWords.of(writer.schema)
         self._slots = slots_of_switch(writer)
@@ -46,18 +45,18 @@ class JobTables:
             elif isinstance(entity, MulticastGroup):
                 self._groups[entity.group] = entity
         self.written = 0
-        """How many updates the switch has taken from here."""
+        """How many updates the switch has carried out."""
 
     def install(self, specs: Iterable[JobSpec], *, share_slots: bool = False) -> Problems:
-        """Makes the switch serve jobs, whatever it held for those before; only differences are written.
+        """Installs jobs, or changes those that are there; only differences are written.
 
-        The entry that admits packets of a job comes last, so that none is taken before there is a way for its result. After
-        a problem, installing again finishes the work.
+        The entry that admits packets of a job is written last, so that its results can leave as soon as packets arrive.
+        After a problem, installing again finishes the work.
 
-        Args: share_slots: let jobs have slots of others. That is safe, and slower for both: fragments that find their slot
-            taken are summed by the parameter server.
+        Args: share_slots: whether jobs may share slots. That is safe, and slower for both: the parameter server sums
+            fragments that find their slot taken.
 
-        Raises: ControlError: the switch could not be asked; what it has taken until then is not known.
+        Raises: ControlError: the switch does not answer; a part may have been written.
         """
         problems: Problems = {}
         taken = {number: list(_places(present.values())) for number, present in self._present.items()}
@@ -88,7 +87,7 @@ class JobTables:
         return problems
 
     def remove(self, numbers: Iterable[int]) -> Problems:
-        """Makes the switch forget jobs: packets of them are stale from then on.
+        """Removes jobs: their packets are stale from then on.
 
         Raises: ControlError: as for `install`.
         """
@@ -138,26 +137,26 @@ class JobTables:
         ]
 
     def _write(self, problems: Problems, *batches: Sequence[_Order]) -> None:
-        """One write a batch: within one, the order is the server's to choose. A job with a problem is in no later batch."""
+        """Makes a write for each batch; the server chooses the order within one. A problem of a job ends its updates."""
         for batch in batches:
             orders = [order for order in batch if order[0] not in problems]
             if not orders:
                 continue
             try:
                 self._writer.write([update for _, update in orders])
-                refused: dict[int, Refused] = {}
-            except RefusedError as error:
+                refused: dict[int, RefusedUpdate] = {}
+            except UpdateRefusedError as error:
                 refused = {each.index: each for each in error.refused}
                 for number in {orders[index][0] for index in refused}:
                     mine = [index for index, (other, _) in enumerate(orders) if other == number]
                     theirs = [refused[index] for index in mine if index in refused]
-                    problems[number] = RefusedError(error.where, theirs, len(mine))
+                    problems[number] = UpdateRefusedError(error.where, theirs, len(mine))
             for index, (number, update) in enumerate(orders):
                 if index not in refused:
                     self._took(number, update)
 
     def _took(self, number: int, update: Update) -> None:
-        """The switch has taken an update of a job."""
+        """Notes that the switch has carried out an update of a job."""
         self.written += 1
         entity, is_gone = update.entity, update.kind is UpdateKind.DELETE
         if isinstance(entity, TableEntry):
@@ -174,7 +173,7 @@ class JobTables:
 
 
 def slots_of_switch(writer: Writer) -> int:
-    """How many slots its program has: the cells of the smallest array of the slots' state."""
+    """How many slots a switch's program has: the size of the smallest array of the slots' state."""
     arrays = [register.size for register in writer.schema.registers if register.alias.endswith("slot_live")]
     return min(arrays, default=wire.SLOTS)
 
@@ -184,7 +183,7 @@ def _of(number: int, updates: Iterable[Update]) -> list[_Order]:
 
 
 def _admits(update: Update) -> bool:
-    """Whether it is about an entry that lets packets of a job in."""
+    """Whether an update is about an entry that admits packets of a job."""
     return isinstance(update.entity, TableEntry) and update.entity.table == "job"
 
 
@@ -193,7 +192,7 @@ def _joins(present: Iterable[TableEntry]) -> Iterator[TableEntry]:
 
 
 def _places(present: Iterable[TableEntry]) -> Iterator[tuple[int, int, int]]:
-    """Group, first slot and number of slots of each entry that lets packets in."""
+    """Group, first slot and number of slots of each entry that admits packets."""
     return ((entry.params["group"], *slots_of(entry)) for entry in _joins(present))
 
 
@@ -202,5 +201,5 @@ def _groups_of(present: Iterable[TableEntry]) -> set[int]:
 
 
 def _bare(entry: TableEntry) -> TableEntry:
-    """What names an entry to be deleted."""
+    """An entry with its key alone, as a delete has it."""
     return TableEntry(table=entry.table, match=entry.match, priority=entry.priority)

@@ -1,7 +1,6 @@
-"""Aggregation jobs on a switch: put there, taken away, read back, and what it has counted for each.
+"""Installs, removes and reads aggregation jobs on a switch, and reads their counters.
 
-What a job is made of is in job_entries; how many are installed at once is in job_tables; how one is recognised, in
-job_reading.
+job_entries makes the entries of a job, job_tables installs many jobs at once, and job_reading recognises a job in entries.
 """
 
 from sa_atp.basics.errors import UserError
@@ -12,16 +11,16 @@ from sa_atp.switches.control.job_reading import InstalledJob, reconstruct
 from sa_atp.switches.control.job_tables import JobTables, slots_of_switch
 from sa_atp.switches.control.jobspec import JobSpec
 from sa_atp.switches.control.writer import Writer
-from sa_atp.switches.p4runtime.entities import CounterEntry, Counts, MulticastGroup, TableEntry, Update, UpdateKind
+from sa_atp.switches.p4runtime.entities import CounterData, CounterEntry, MulticastGroup, TableEntry, Update, UpdateKind
 
 
 def install(writer: Writer, spec: JobSpec, *, share_slots: bool = False) -> int:
-    """Makes a switch serve a job, see JobTables.install. Returns: how many updates were written.
+    """Installs a job, see `JobTables.install`. Returns: how many updates were written.
 
     Raises:
-        UserError: the program's bitmaps are narrower than the fan-in; another job has the multicast group, or (unless they
-            may be shared) a slot that the job wants.
-        RefusedError: the switch refused something; other `ControlError`s: it could not be asked.
+        UserError: the program's bitmaps are narrower than the fan-in; another job has the multicast group, or (unless slots
+            may be shared) a slot of the job.
+        RefusedError: the switch refused something; other `ControlError`s: it does not answer.
     """
     tables = JobTables(writer)
     for problem in tables.install([spec], share_slots=share_slots).values():
@@ -30,7 +29,7 @@ def install(writer: Writer, spec: JobSpec, *, share_slots: bool = False) -> int:
 
 
 def remove(writer: Writer, job: int) -> int:
-    """Makes a switch forget a job, see JobTables.remove. Returns: how many updates were written. Raises: ControlError."""
+    """Removes a job, see `JobTables.remove`. Returns: how many updates were written. Raises: ControlError."""
     tables = JobTables(writer)
     for problem in tables.remove([job]).values():
         raise problem
@@ -40,7 +39,7 @@ def remove(writer: Writer, job: int) -> int:
 def free_slots(writer: Writer, count: int) -> int:
     """The first base at which a job may have `count` slots, a power of two.
 
-    Raises: UserError: there is no room for so many beside the jobs that are there.
+    Raises: UserError: the present jobs leave no such range free.
     """
     taken = [slots_of(e) for e in _read_tables(writer) if e.table == "job"]
     slots = slots_of_switch(writer)
@@ -48,15 +47,15 @@ def free_slots(writer: Writer, count: int) -> int:
         if all(other >= base + count or other + size <= base for other, size in taken):
             return base
     raise UserError(
-        f"there are no {count} slots in a row left of {slots}: {plural(len(taken), 'job has', 'jobs have')} some"
+        f"no range of {count} slots is free: the switch has {slots}, and {plural(len(taken), 'job has', 'jobs have')} some"
     )
 
 
-# --- what is there ----------------------------------------------------------------------------------------------------
+# --- reading ----------------------------------------------------------------------------------------------------------
 
 
 def read_jobs(writer: Writer) -> list[InstalledJob]:
-    """The jobs that a switch holds, whole or not, by number."""
+    """The jobs of a switch, complete or not, in the order of their numbers."""
     tables = _read_tables(writer)
     words = BitmapWords.of(writer.schema)
     groups = {g.group: g for g in writer.read(MulticastGroup()) if isinstance(g, MulticastGroup)}
@@ -66,12 +65,12 @@ def read_jobs(writer: Writer) -> list[InstalledJob]:
     ]
 
 
-def counters(writer: Writer, job: int) -> dict[Event, Counts]:
-    """What the switch has counted for a job since its pipeline was pushed, or since `reset_counters`."""
+def counters(writer: Writer, job: int) -> dict[Event, CounterData]:
+    """The counters of a job since the pipeline was pushed, or since `reset_counters`."""
     indices = {cell(job, event): event for event in Event}
     found = writer.read(*(CounterEntry(counter=COUNTER, index=index) for index in indices))
     return {
-        indices[entry.index]: entry.counts or Counts()
+        indices[entry.index]: entry.counts or CounterData()
         for entry in found
         if isinstance(entry, CounterEntry) and entry.index in indices
     }
@@ -79,7 +78,7 @@ def counters(writer: Writer, job: int) -> dict[Event, Counts]:
 
 def reset_counters(writer: Writer, job: int) -> None:
     writer.write(
-        Update(UpdateKind.MODIFY, CounterEntry(counter=COUNTER, index=cell(job, event), counts=Counts(0, 0)))
+        Update(UpdateKind.MODIFY, CounterEntry(counter=COUNTER, index=cell(job, event), counts=CounterData(0, 0)))
         for event in Event
     )
 

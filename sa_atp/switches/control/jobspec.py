@@ -1,6 +1,6 @@
-"""What a switch has to know of an aggregation job: who takes part, in which slots, and what makes a sum complete.
+"""The description of an aggregation job for a switch: its members, slots, and the bits that make a sum complete.
 
-Validated once, when it is made. `to_json` and `from_json` are the form in which the command line prints and reads it.
+It is validated when it is made. The command line prints and reads it in the form of `to_json` and `from_json`.
 """
 
 import dataclasses
@@ -17,23 +17,23 @@ Level = Literal["root", "leaf"]
 NO_RANK = -1
 MOST_RANK = 998  # copy numbers 1 to 999 are ranks 0 to 998
 DROP_PORT = 511
-_MOST_SLOTS = 1 << 16  # that a packet can name; how many there are, the switch says when a job is installed
+_MOST_SLOTS = 1 << 16  # that a packet can address; a switch's own number is checked when a job is installed
 
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
-    """A host as a switch sees it."""
+    """A host that is attached to a switch."""
 
     ip: str
     """IPv4 address"""
     udp_port: int
-    """where it sends from, and expects results"""
+    """the port that it sends from, and receives results at"""
     mac: str
-    """of its interface, "02:00:00:00:00:01" """
+    """MAC address of its interface, "02:00:00:00:00:01" """
     switch_port: int
-    """the port of this switch behind which it is"""
+    """the port of this switch that leads to it"""
     rank: int = NO_RANK
-    """the worker's number within the job; -1 for a host that is no worker"""
+    """the worker's rank in the job; -1 for a host that is not a worker"""
 
     def __post_init__(self) -> None:
         try:
@@ -85,16 +85,16 @@ class JobSpec:
     level: Level
     """"root": complete sums go down to the members; "leaf": they go up"""
     members: tuple[Member, ...]
-    """the workers whose packets arrive here from below"""
+    """the workers below this switch"""
     parameter_server: Member
     uplink: Member
-    """next level: at a root the parameter server. At a leaf its switch_port leads to the spine, and its address is
-    where partial sums shall arrive in the end, so again that of the parameter server: a switch has none"""
+    """the next level: at a root the parameter server. At a leaf its switch_port leads to the spine, and its address is the
+    parameter server's, because a switch has no address"""
     leaf_ports: tuple[int, ...] = ()
-    """at a root: the ports behind which another switch aggregates. A result goes there once; that switch copies it on"""
+    """at a root: the ports that lead to another aggregating switch. It gets one copy of a result, and makes further ones"""
     loop_port: int | None = None
-    """the port by which the switch's own copy of a result comes back to it: a Tofino's recirculation port. None where the
-    program needs none (protocol section 4.9)"""
+    """a Tofino's recirculation port, by which its own copy of a result comes back. None for other programs (protocol
+    section 4.9)"""
 
     def __post_init__(self) -> None:
         _check("job", self.job, 1, spec.JOBS - 1)
@@ -124,7 +124,7 @@ class JobSpec:
             _check("leaf_ports", port, 0, DROP_PORT - 1)
         if self.leaf_ports and self.level == "leaf":
             raise UserError(f"job {self.job}: leaf_ports {list(self.leaf_ports)}: only a root has leaves below it")
-        # those without a worker of the job do not matter
+        # ports without a worker of the job do not matter
         present = {m.switch_port for m in self.members}
         object.__setattr__(self, "leaf_ports", tuple(sorted(present.intersection(self.leaf_ports))))
 
@@ -145,17 +145,17 @@ class JobSpec:
 
     @property
     def slot_mask(self) -> int:
-        """What of a slot's number is the same for all slots of the job."""
+        """The bits of a slot's number that are the same for all slots of the job."""
         return 0xFFFF & ~(self.slot_count - 1)
 
     @property
     def copied_to(self) -> tuple[Member, ...]:
-        """The members that a result is copied to: of those below a leaf the first one."""
+        """The members that get a copy of a result: of those below each leaf the first one."""
         first = {m.switch_port: m.rank for m in reversed(self.members)}
         return tuple(m for m in self.members if m.switch_port not in self.leaf_ports or m.rank == first[m.switch_port])
 
     def to_json(self) -> dict[str, Any]:
-        """Numbers, strings and lists only; the fan-in as text, because JSON readers round numbers of 64 bits."""
+        """A dict of numbers, strings and lists; the fan-in is text, because JSON readers round numbers of 64 bits."""
         found = dataclasses.asdict(self)
         found["fan_in"] = f"0x{self.fan_in:x}"
         found["members"] = [dataclasses.asdict(m) for m in self.members]
@@ -164,7 +164,7 @@ class JobSpec:
 
 
 def from_json(source: Mapping[str, Any]) -> JobSpec:
-    """The inverse of `JobSpec.to_json`. Raises: UserError: names the key."""
+    """The inverse of `JobSpec.to_json`. Raises: UserError: the message names the key."""
     values = dict(_keys(source, JobSpec, "job"))
     if isinstance(values["fan_in"], str):
         try:
@@ -191,7 +191,7 @@ def _member(source: Any, where: str) -> Member:
 
 
 def check_mac(name: str, value: Any) -> None:
-    """Raises: UserError: it is no MAC address."""
+    """Raises: UserError: the value is not a MAC address."""
     if not isinstance(value, str) or not re.fullmatch(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}", value):
         raise UserError(f"{name} {value!r}: expected six bytes like 02:00:00:00:00:01")
 

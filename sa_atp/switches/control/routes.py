@@ -1,4 +1,4 @@
-"""Where ordinary traffic goes: the table `bridge`, which the control messages of a job also need."""
+"""Routes of ordinary traffic, also of a job's control messages: entries of the table `bridge`."""
 
 import ipaddress
 
@@ -8,20 +8,20 @@ from sa_atp.switches.p4runtime.entities import Lpm, TableEntry, Update, UpdateKi
 
 TABLE = "bridge"
 PORT_BITS = 9
-"""Of a port, on v1model as on TNA."""
+"""Bits of a port number, on v1model and TNA."""
 
 
 def check(prefix: str, port: int) -> None:
-    """Before anything is written. Raises: UserError: no switch would take this route."""
+    """Checks a route without writing it. Raises: UserError: it is not valid."""
     if not 0 <= port < 1 << PORT_BITS:
         raise UserError(f"route {prefix}: port {port}: expected 0 to {(1 << PORT_BITS) - 1}")
     _entry(prefix, port)
 
 
 def add(writer: Writer, prefix: str, port: int) -> bool:
-    """Sends packets for an address ("10.0.0.1") or a network ("10.0.0.0/24") to a port.
+    """Adds a route for an address ("10.0.0.1") or a network ("10.0.0.0/24") to a port.
 
-    Returns: False where the switch did so already.
+    Returns: False if the switch had it already.
     """
     entry = _entry(prefix, port)
     present = {str(_network(e)): e.params.get("port") for e in _read(writer)}
@@ -33,7 +33,7 @@ def add(writer: Writer, prefix: str, port: int) -> bool:
 
 
 def remove(writer: Writer, prefix: str) -> bool:
-    """Returns: False where there was no such route."""
+    """Removes a route. Returns: False if there was none."""
     entry = _entry(prefix, 0)
     if _network(entry) not in {_network(e) for e in _read(writer)}:
         return False
@@ -42,7 +42,7 @@ def remove(writer: Writer, prefix: str) -> bool:
 
 
 def read(writer: Writer) -> dict[str, int]:
-    """Port by network, as "10.0.0.1/32"."""
+    """Reads all routes: port by network, such as "10.0.0.1/32"."""
     return {str(_network(e)): e.params["port"] for e in _read(writer) if e.action == "to_port"}
 
 

@@ -3,8 +3,8 @@
     pi        bf_switchd with PI: three fields, each with its length before it, as 32 bits with the low byte first
     stratum   stratum_bfrt: the protobuf message BfPipelineConfig
 
-A program is a folder: what p4c's Tofino back end wrote, or one of p4src/compiled, where the large files are
-compressed and `origin.json` says what they hold. Pure: no connection.
+A program is a folder: the output of p4c's Tofino back end, or one of p4src/compiled, where the large files are compressed
+and `origin.json` has their digests. Pure: no connection.
 """
 
 import hashlib
@@ -24,20 +24,20 @@ Chip = Literal["tofino", "tofino2"]
 Packing = Literal["stratum", "pi"]
 CHIPS: tuple[Chip, ...] = get_args(Chip)
 PACKINGS: tuple[Packing, ...] = get_args(Packing)
-PIPES = 4  # a program is loaded into all of them; a chip with fewer takes no notice of the others
+PIPES = 4  # a program is loaded into all of them; a chip with fewer ignores the others
 MODELS: Mapping[str, Chip] = {"tofino-model": "tofino", "tofino2-model": "tofino2"}
-"""Names of the targets that are the vendor's model of a chip."""
+"""The chip of each target that is the vendor's software model."""
 STAGES = {"tofino": 12, "tofino2": 20}
 LOOP_PORTS: Mapping[Chip, int] = {"tofino": 68, "tofino2": 6}
-"""The recirculation port that the program knows (p4src/tna/target.p4; a test compares them)."""
+"""The recirculation port of each chip in the program (p4src/tna/target.p4; a test compares them)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TofinoProgram:
     """A program for one kind of Tofino.
 
-    name: of the program, by which the driver knows it; pipe: of the pipeline profile; lanes: values a packet, None
-    where the folder does not say; bfrt, context: JSON for the driver; binary: the chip's configuration.
+    name: the program's name for the driver; pipe: name of the pipeline profile; lanes: values in a packet, None if the
+    folder does not say; bfrt, context: JSON for the driver; binary: the chip's configuration.
     """
 
     folder: Path
@@ -63,7 +63,7 @@ class TofinoProgram:
 
     @property
     def cookie(self) -> int:
-        """Names the program to P4Runtime: the same bytes, the same number."""
+        """A number that identifies the program to P4Runtime: a digest of its bytes."""
         return int.from_bytes(hashlib.sha256(self.device_config()).digest()[:8], "big")
 
 
@@ -71,14 +71,14 @@ class TofinoProgram:
 
 
 def pack_pi(name: str, binary: bytes, context: bytes) -> bytes:
-    """For bf_switchd with PI."""
+    """The p4_device_config for bf_switchd with PI."""
     return b"".join(struct.pack("<I", len(part)) + part for part in (name.encode(), binary, context))
 
 
 def pack_stratum(name: str, bfrt: bytes, pipe: str, context: bytes, binary: bytes, pipes: Sequence[int]) -> bytes:
-    """For stratum_bfrt: a `stratum.hal.barefoot.BfPipelineConfig` with one profile.
+    """The p4_device_config for stratum_bfrt: a `stratum.hal.barefoot.BfPipelineConfig` with one profile.
 
-    In protobuf's wire format, by hand: two messages of bytes and strings are not worth another package.
+    It is encoded by hand: two messages of bytes and strings are not worth another package.
     """
     scope = _field(4, bytes(pipes))  # packed, each below 128
     profile = _field(1, pipe.encode()) + _field(2, context) + _field(3, binary) + scope
@@ -86,7 +86,7 @@ def pack_stratum(name: str, bfrt: bytes, pipe: str, context: bytes, binary: byte
 
 
 def _field(number: int, content: bytes) -> bytes:
-    """A field that carries its length."""
+    """A length-delimited field in protobuf's wire format."""
     return bytes([number << 3 | 2]) + _varint(len(content)) + content
 
 
@@ -102,10 +102,10 @@ def _varint(value: int) -> bytes:
 
 
 def from_folder(folder: Path, packing: Packing = "stratum") -> TofinoProgram:
-    """Raises: UserError: a file is missing or damaged, or the files are not of one program."""
+    """Reads a program. Raises: UserError: a file is missing or damaged, or the files are not of one program."""
     if not folder.is_dir():
         raise UserError(f"{folder}: there is no such folder")
-    artefacts.tell_age(folder)
+    artefacts.check_age(folder)
     origin = _origin(folder)
     binary_name = next((name for name in ("tofino.bin", "tofino2.bin") if _find(folder, name)), "tofino.bin")
     parts = {name: _read(folder, name, origin) for name in ("bfrt.json", "context.json", binary_name)}
@@ -139,7 +139,7 @@ def from_folder(folder: Path, packing: Packing = "stratum") -> TofinoProgram:
 
 
 def binary_header(binary: bytes, path: Path) -> dict[str, Any]:
-    """What the first block of a tofino.bin says of it. Raises: UserError: it is no such file."""
+    """The first block of a tofino.bin, which describes it. Raises: UserError: the file is not a tofino.bin."""
     try:
         if binary[:4] != b"\0\0\0H":
             raise ValueError("it does not begin with a header")
@@ -149,12 +149,12 @@ def binary_header(binary: bytes, path: Path) -> dict[str, Any]:
 
 
 def header_bytes(binary: bytes) -> int:
-    """How long that block is; what follows it depends on the program alone."""
+    """The length of the first block; the rest depends on the program alone."""
     return 4 + int(struct.unpack_from("<I", binary, 4)[0])
 
 
 def _bson(data: bytes) -> dict[str, Any]:
-    """A flat BSON document of numbers and strings."""
+    """Decodes a flat BSON document of numbers and strings."""
     (size,) = struct.unpack_from("<i", data)
     if not 5 <= size <= len(data):
         raise ValueError("its header is cut off")
@@ -185,7 +185,7 @@ def _origin(folder: Path) -> dict[str, Any]:
 
 
 def _places(folder: Path, name: str) -> Iterator[Path]:
-    """Where a file may be: beside the others, or where the compiler puts it; as it is, or compressed."""
+    """Paths where a file may be: beside the others, or where the compiler puts it; plain, or compressed."""
     for place in (folder, folder / "pipe"):
         yield place / name
         yield place / f"{name}.xz"
@@ -220,7 +220,7 @@ def _json(content: bytes, path: Path) -> dict[str, Any]:
 
 
 def _names(folder: Path, context: dict[str, Any]) -> tuple[str, str]:
-    """Of the program and its pipeline: from the .conf that the compiler wrote, else from the context."""
+    """Names of the program and its pipeline: from the compiler's .conf, or else from the context."""
     for path in sorted(folder.glob("*.conf")):
         try:
             program = _json(path.read_bytes(), path)["p4_devices"][0]["p4_programs"][0]
@@ -238,7 +238,7 @@ def _p4info(folder: Path) -> str:
 
 
 def _check_tables(folder: Path, p4info: str, bfrt: dict[str, Any]) -> None:
-    """The driver finds a table of the P4Info by its name."""
+    """Checks that the driver's JSON has every table of the P4Info, which it finds by name. Raises: UserError."""
     from sa_atp.switches.control.client import parse_p4info
 
     known = {str(table["name"]).partition(".")[2] for table in bfrt.get("tables", ())}

@@ -1,10 +1,10 @@
-"""Ports of a Tofino switch. P4Runtime has no message for them, so this writes what the switch's software reads.
+"""Ports of a Tofino switch. P4Runtime has no message to set them up, so this writes files for the switch's software.
 
     Stratum      the chassis configuration that stratum_bfrt is started with (--chassis_config_file)
     bf_switchd   commands for its shell (bfshell -f FILE)
 
-A port has two names: its number in the chip, which tables and groups use, and its place at the front, connector and
-lane ("1/0"). Which belongs to which depends on the switch; `pm show` in bfshell lists both. Pure: no connection.
+A port has two names: its number in the chip, which tables and groups use, and its place on the front panel, connector and
+lane ("1/0"). The mapping depends on the switch; `pm show` in bfshell lists it. Pure: no connection.
 """
 
 import re
@@ -32,7 +32,7 @@ class FrontPort:
 
 
 def parse(text: str) -> FrontPort:
-    """From PORT=CONNECTOR/LANE:SPEED[:FEC], as "132=1/0:100G:rs". Raises: UserError: says what would be accepted."""
+    """Parses PORT=CONNECTOR/LANE:SPEED[:FEC], such as "132=1/0:100G:rs". Raises: UserError."""
     found = _FORM.fullmatch(text)
     if found is None:
         raise UserError(f"--port {text}: expected PORT=CONNECTOR/LANE:SPEED, like 132=1/0:100G or 132=1/0:100G:rs")
@@ -50,7 +50,7 @@ def parse(text: str) -> FrontPort:
 
 
 def parse_all(texts: Sequence[str]) -> tuple[FrontPort, ...]:
-    """Raises: UserError: two of them are the same port, or have the same place."""
+    """Parses several ports. Raises: UserError: two have the same number or place."""
     ports = tuple(parse(text) for text in texts)
     for what, names in (
         ("port {}", [p.port for p in ports]),
@@ -81,7 +81,7 @@ def chassis_config(ports: Sequence[FrontPort], chip: Chip, device_id: int) -> st
 
 
 def shell_commands(ports: Sequence[FrontPort]) -> str:
-    """For `bfshell -f`: adds the ports and turns them on."""
+    """Commands for `bfshell -f` that add the ports and turn them on."""
     out = ["ucli", "pm"]
     for p in ports:
         place = f"{p.connector}/{p.lane}"

@@ -1,15 +1,15 @@
-"""The few calls that jobs and routes need of a switch, over P4Runtime or in this process.
+"""Access to a switch's tables for jobs and routes, over P4Runtime or in this process.
 
-`P4RuntimeClient` is one `Writer`; `LocalWriter` another, on a pipeline of the embedded target without server or
-protobuf, for the simulator and for local runs.
+`P4RuntimeClient` is one `Writer`. `LocalWriter` is another one, for a pipeline of the embedded target in this process,
+without server or protobuf, in the simulator and in local runs.
 """
 
 from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
 
-from sa_atp.switches.control.errors import Refused, RefusedError
-from sa_atp.switches.embedded.p4runtime.forwarding import Forwarding
-from sa_atp.switches.embedded.p4runtime.program_schema import from_program
+from sa_atp.switches.control.errors import RefusedUpdate, UpdateRefusedError
+from sa_atp.switches.embedded.p4runtime_server.forwarding import Forwarding
+from sa_atp.switches.embedded.p4runtime_server.program_schema import from_program
 from sa_atp.switches.embedded.pipeline import Pipeline
 from sa_atp.switches.p4runtime.entities import Entity, Update
 from sa_atp.switches.p4runtime.errors import Code, Refusal
@@ -22,20 +22,20 @@ class Writer(Protocol):
 
     @property
     def schema(self) -> Schema:
-        """What the program of the switch offers."""
+        """The schema of the switch's program."""
 
     def write(self, updates: Iterable[Update]) -> None:
-        """Carries out updates in order; one that is refused does not stop the others.
+        """Carries out updates in order; a refused update does not stop the others.
 
-        Raises: RefusedError: at least one was refused; ControlError: the switch could not be asked.
+        Raises: UpdateRefusedError: at least one was refused; ControlError: the switch does not answer.
         """
 
     def read(self, *queries: Entity) -> list[Entity]:
-        """What is there, for entities whose defaults ask for everything. What does not exist is left out."""
+        """Reads entities; a field at its default matches everything. Entities that do not exist are left out."""
 
 
 class LocalWriter:
-    """Straight onto a pipeline in this process."""
+    """Writes to a pipeline in this process."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._forwarding = Forwarding(pipeline, from_program(pipeline.program))
@@ -48,12 +48,12 @@ class LocalWriter:
         updates = list(updates)
         outcomes = self._forwarding.write(updates)
         refused = [
-            Refused(index=i, update=str(updates[i]), code=outcome.code.name, reason=str(outcome))
+            RefusedUpdate(index=i, update=str(updates[i]), code=outcome.code.name, reason=str(outcome))
             for i, outcome in enumerate(outcomes)
             if outcome is not None
         ]
         if refused:
-            raise RefusedError("switch", refused, len(updates))
+            raise UpdateRefusedError("switch", refused, len(updates))
 
     def read(self, *queries: Entity) -> list[Entity]:
         found: list[Entity] = []
@@ -62,9 +62,9 @@ class LocalWriter:
                 found += self._forwarding.read(query)
             except Refusal as refusal:
                 if refusal.code is not Code.NOT_FOUND:
-                    raise RefusedError(
+                    raise UpdateRefusedError(
                         "switch",
-                        [Refused(index=0, update=f"READ {query}", code=refusal.code.name, reason=str(refusal))],
+                        [RefusedUpdate(index=0, update=f"READ {query}", code=refusal.code.name, reason=str(refusal))],
                         1,
                     ) from None
         return found

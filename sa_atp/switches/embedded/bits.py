@@ -1,15 +1,15 @@
-"""The machine operations that translated programs are written in, twice: compiled (numba) and plain Python.
+"""The machine operations of translated programs, in two versions: compiled (numba) and plain Python.
 
-A translated program calls these by name and never touches a buffer otherwise, so the same source runs in both ways:
-compiled for speed, and plain for stepping through it in a debugger. Values are unsigned 64-bit words (`u64`), or signed
-ones (`i64`) where the P4 type is signed; the two never meet in one operation, because numba would make floats of them.
+A translated program calls these by name and never touches a buffer otherwise, so the same source runs compiled, for speed,
+and plain, to step through it in a debugger. Values are unsigned 64-bit words (`u64`), or signed ones (`i64`) if the P4 type
+is signed; an operation never mixes them, because numba would make floats of them.
 
-Buffers are uint8[bytes]; offsets count bytes; multi-byte values are big-endian, as on the wire. Nothing here looks whether
-an offset is within its buffer: the translated program compares with the length of the packet, and whoever calls it sees
-to it that the packet, and room for what comes out, are there.
+Buffers are uint8[bytes]; offsets count bytes; multi-byte values are big-endian, as on the wire. No operation checks that an
+offset is within its buffer: the translated program compares offsets with the length of the packet, and its caller provides
+the packet, and room for the output.
 
-`process` takes one argument, a frame: the words of the objects that it works on (compiled), or a list of these objects
-(plain); see `frame.py`.
+`process` takes one argument, a call frame: words that describe the objects it works on (compiled), or a list of these
+objects (plain); see `call_frame.py`.
 """
 
 from collections.abc import Callable
@@ -23,11 +23,11 @@ ARRAYS = {
     for name, code in (("u8", "u1"), ("u16", "u2"), ("u32", "u4"), ("u64", "u8"), ("i32", "i4"), ("i64", "i8"))
     for dimensions in (1, 2)
 }
-"""Operations that take an array out of a frame."""
+"""Operations that take an array out of a call frame."""
 
 
 def plain_function(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What stands for the compiler where nothing is compiled."""
+    """Stands in for the compiler in plain code: returns the function."""
     return function
 
 
@@ -145,7 +145,7 @@ def once_per_type(jit: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def compiled() -> dict[str, Callable[..., Any]]:
-    """The same operations for numba. Imported late: a program that never runs a switch does not pay for it."""
+    """The operations for numba, which is imported here, so that programs without a switch do not load it."""
     import numba
     from llvmlite import ir
     from numba import types
@@ -340,5 +340,5 @@ def compiled() -> dict[str, Callable[..., Any]]:
         "constant": np.uint64,
         "address_in": frame_word,
         "compiled": numba.njit(nogil=True, error_model="numpy", cache=True),
-        "inner": jit,  # called by compiled functions only
+        "inner": jit,  # for functions that only compiled functions call
     }

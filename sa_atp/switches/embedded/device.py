@@ -1,12 +1,11 @@
-"""What a switch process is, apart from its sockets: the pipeline that may be replaced while packets arrive, and the
-CPU port.
+"""A switch without its sockets: a pipeline that may be replaced while packets arrive, and the CPU port.
 
     I/O loop ──process()──> pipeline ──> packets for ports   ──> returned to the I/O loop
                                │
     P4Runtime ─packet_out()────┤  └────> packets for the CPU port ──> packet-in listeners
-                               └───────> what a packet-out causes ──> emit()
+                               └───────> packets caused by a packet-out ──> emit()
 
-No socket and no clock: packets and the time are arguments, or come from what the owner passed in.
+No socket and no clock: packets and the time are arguments, or come from the owner's `clock`.
 """
 
 import threading
@@ -41,12 +40,12 @@ class Device:
     ) -> None:
         """Args:
         clock: the time in microseconds, for packets that the control plane sends; the I/O loop passes its own.
-        device_id: what P4Runtime calls this switch (BMv2's default is 0 too).
+        device_id: the switch's id in P4Runtime (0 is BMv2's default, too).
         cpu_port: port number through which the program exchanges packets with the control plane; default: none.
         compiled, cache: see `Pipeline`.
         cores: how many may run the pipeline at the same time.
 
-        Raises: UserError: the CPU port is no port number.
+        Raises: UserError: the CPU port is not a port number.
         """
         if cpu_port is not None and not 0 < cpu_port < PORTS - 1:
             raise UserError(f"CPU port {cpu_port}: expected 1 to {PORTS - 2} ({PORTS - 1} means drop)")
@@ -58,8 +57,8 @@ class Device:
         self.cache = cache
         self.cores = cores
         self.clock = clock
-        self.emit: Callable[[Packets], None] | None = None  # what a packet-out sends to ports; None: it is lost
-        self.changed: Callable[[], None] | None = None  # called when there is another pipeline
+        self.emit: Callable[[Packets], None] | None = None  # takes packets caused by a packet-out; None: they are lost
+        self.changed: Callable[[], None] | None = None  # called when the pipeline has been replaced
         self.dropped_without_pipeline = 0  # packets
         self.punts_lost = 0  # packets for the CPU port that were not taken in time
         self._pipeline: Pipeline | None = None
@@ -70,24 +69,24 @@ class Device:
 
     @property
     def pipeline(self) -> Pipeline | None:
-        """The pipeline that packets run through now; None until one is installed."""
+        """The installed pipeline; None until there is one."""
         return self._pipeline
 
     def prepare(self, device_config: bytes) -> Pipeline:
-        """Makes a pipeline ready without using it. Compiling takes seconds, unless the code is in the cache.
+        """Makes a pipeline without installing it. Compiling takes seconds, unless the code is in the cache.
 
         Args: device_config: BMv2 JSON.
 
         Raises: PipelineError, Unsupported: see `program.load`.
         """
         pipeline = Pipeline.from_config(device_config, compiled=self.compiled, cache=self.cache, shared=self.cores > 1)
-        # numba compiles at the first call: that is now, and not when the first packet waits for it
+        # numba compiles at the first call: make it now, and not when the first packet arrives
         none = np.zeros(0, np.int64)
         pipeline.process(np.zeros((0, ROW_BYTES), np.uint8), none, none, 0)
         return pipeline
 
     def commit(self, pipeline: Pipeline) -> None:
-        """Lets packets run through what `prepare` returned. A batch that is under way ends in the old pipeline."""
+        """Installs a pipeline that `prepare` returned. A batch that has begun ends in the old pipeline."""
         if not isinstance(pipeline, Pipeline):
             raise TypeError("commit takes what prepare returned")
         self._pipeline = pipeline
@@ -110,10 +109,10 @@ class Device:
         now_us: int,
         depths: Counts | None = None,
     ) -> Packets:
-        """Runs packets that arrived through the pipeline; see `Pipeline.process` for the arguments.
+        """Runs arriving packets through the pipeline; see `Pipeline.process` for the arguments.
 
-        Packets for the CPU port go to the packet-in listeners, the others are returned: valid until the next call,
-        whatever the control plane sends in between.
+        Packets for the CPU port go to the packet-in listeners. The others are returned, and valid until the next call,
+        also if the control plane sends packets in between.
         """
         pipeline = self._pipeline
         if pipeline is None:
@@ -122,9 +121,9 @@ class Device:
         return self._without_cpu_port(pipeline.process(data, lengths, ports, now_us, depths))
 
     def packet_out(self, packet: bytes) -> None:
-        """Runs a packet from the CPU port through the pipeline; `emit` gets what comes out.
+        """Runs a packet from the CPU port through the pipeline, and gives the packets that leave to `emit`.
 
-        Args: packet: starts with the program's header of packets from the controller, where it has one.
+        Args: packet: begins with the program's header of packets from the controller, if it has one.
 
         Raises: UserError: there is no CPU port, or no pipeline.
         """
@@ -136,23 +135,23 @@ class Device:
         data = np.zeros((1, max(ROW_BYTES, len(packet))), np.uint8)
         data[0, : len(packet)] = np.frombuffer(packet, np.uint8)
         with pipeline.lock:
-            pipeline.let_go_of_output()  # the I/O loop may still be sending from the old buffers
+            pipeline.detach_output()  # the I/O loop may still be sending from the old buffers
             out = pipeline.process(data, np.array([len(packet)]), np.array([self.cpu_port]), self.clock())
-            pipeline.let_go_of_output()
+            pipeline.detach_output()
         out = self._without_cpu_port(out)
         emit = self.emit
         if len(out) and emit is not None:
             emit(out)
 
     def packet_in(self, packet: bytes) -> None:
-        """Gives a packet that the program sends to the CPU port to the listeners."""
+        """Gives a packet for the CPU port to the listeners."""
         for listener in self._listeners:
             listener(packet)
 
     def add_packet_in_listener(self, listener: PacketInListener) -> None:
         """Calls `listener` with each packet that the program sends to the CPU port.
 
-        It runs in the thread that brought the packet, so it must not block.
+        The thread that processes packets calls it, so it must not block.
         """
         with self._lock:
             self._listeners = (*self._listeners, listener)
@@ -175,6 +174,6 @@ class Device:
 
 
 def nothing() -> Packets:
-    """No packets at all."""
+    """An empty batch of packets."""
     none = np.zeros(0, np.int64)
     return Packets(np.zeros((0, ROW_BYTES), np.uint8), none, none, none)

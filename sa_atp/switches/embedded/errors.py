@@ -1,10 +1,10 @@
-"""What can go wrong with a pipeline, said so that the user knows what to change."""
+"""Errors of a pipeline; each message says what the user has to change."""
 
 from sa_atp.basics.errors import UserError
 
 
 class PipelineError(UserError):
-    """The compiled program cannot be loaded; the message names the construct and where it stands."""
+    """The compiled program cannot be loaded; the message names the construct and its place."""
 
 
 class Unsupported(PipelineError):

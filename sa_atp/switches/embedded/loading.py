@@ -1,7 +1,7 @@
 """Reads BMv2 JSON, as p4c writes it, into a Program.
 
-Only what the translator executes gets through. Everything else is refused here by name, so that a program either runs
-as BMv2 would run it or does not load.
+It refuses by name every construct that the translator does not support, so a program either runs as on BMv2 or does not
+load.
 
 Source: behavioral-model, docs/JSON_format.md (format versions 2.18 and later).
 """
@@ -115,9 +115,9 @@ class _Loader:
                 raise Unsupported(what, item["name"])
 
     def _with_elements(self, node: Any) -> Any:
-        """A piece of JSON with `stack[expression].field` as one operand, "element", which names the field.
+        """A piece of JSON in which `stack[expression].field` is one operand of type "element", which names the field.
 
-        The JSON has it as an access to the field with a number, of a stack that is dereferenced.
+        BMv2 JSON has it as an access by field number to a dereferenced stack.
         """
         if isinstance(node, list):
             return [self._with_elements(child) for child in node]
@@ -245,7 +245,7 @@ class _Loader:
             if bits > WORD_BITS and table["match_type"] == "range":
                 raise Unsupported(f"a key of {bits} bits beside a range ({WORD_BITS} at most)", where)
             if k["match_type"] == "lpm" and bits % 8:
-                # BMv2 counts a prefix from the first bit of the first byte, which then is no bit of the field
+                # BMv2 counts a prefix from the first bit of the first byte, which is then not a bit of the field
                 raise Unsupported(f"a longest prefix of {bits} bits (whole bytes only)", where)
             key.append(
                 KeyField(
@@ -278,7 +278,7 @@ class _Loader:
             next_hit=hit,
             default_action=default["action_id"],
             default_data=(
-                tuple(number(d) for d in default["action_data"])  # constants of the program, with signs
+                tuple(number(d) for d in default["action_data"])  # the program's constants, which may be negative
                 if default_const and not key
                 else self._action_data(default, f"{where}: default action")
             ),
@@ -291,7 +291,7 @@ class _Loader:
     def _const_entries(
         self, entries: Sequence[Mapping[str, Any]], key: Sequence[KeyField], where: str
     ) -> tuple[ConstEntry, ...]:
-        """In order; like BMv2 it takes no entry twice."""
+        """The const entries of a table, in order; as on BMv2 no two may have the same match."""
         found: dict[tuple[Any, int], ConstEntry] = {}
         for i, entry in enumerate(entries, 1):
             made = self._const_entry(entry, key, f"{where}: entry {i}")
@@ -308,7 +308,7 @@ class _Loader:
         )
 
     def _action_data(self, entry: Mapping[str, Any], where: str) -> tuple[int, ...]:
-        """Parameters as a table holds them: without a sign, as they come from a control plane."""
+        """Parameters as in a table: unsigned, as from a control plane."""
         data = tuple(number(d) for d in entry["action_data"])
         for (name, bits), value in zip(self.actions[entry["action_id"]].parameters, data, strict=True):
             if not 0 <= value < 1 << bits:
@@ -323,7 +323,7 @@ class _Loader:
         return Register(name=register["name"], size=register["size"], bits=register["bitwidth"])
 
     def _calculation(self, calculation: Mapping[str, Any]) -> Calculation:
-        # the "custom" ones are the ordinary ones until somebody sets another polynomial, which no interface here can
+        # "custom" algorithms are the ordinary ones, as no control plane here can set another polynomial
         algorithm = calculation["algo"].removesuffix("_custom")
         if algorithm not in ("csum16", "crc16", "crc32", "identity", "xor16"):
             raise Unsupported(f"hash algorithm {calculation['algo']}", calculation["name"])
@@ -356,7 +356,7 @@ class _Loader:
 
 
 def _const_match(part: Mapping[str, Any], key: KeyField, where: str) -> tuple[int, int]:
-    """(value, mask), or (low, high) of a range. As in BMv2, bits of the value that do not count are no part of it."""
+    """(value, mask), or (low, high) of a range. As on BMv2, bits of the value outside the mask are cleared."""
     full = (1 << key.bits) - 1
 
     def fitting(name: str) -> int:

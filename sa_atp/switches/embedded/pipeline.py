@@ -1,7 +1,7 @@
-"""A loaded program with its state: packets in, packets out, and what the control plane may see and set.
+"""A loaded program with its state: processes packets, and gives the control plane access to the state.
 
-In process, without a port or a clock: the time is an argument, and whoever calls decides where packets come from and
-go. `device.py` gives it sockets, `sim` a simulated network.
+It has no ports and no clock: packets and time are arguments. A switch process connects it to sockets, and the simulator to
+a simulated network.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,36 +12,36 @@ from typing import Any
 import numpy as np
 
 from sa_atp.basics.arrays import AnyIntegers, ByteRows, Cells, Counts, Indices, Lengths, Words
-from sa_atp.switches.embedded import kept_programs
+from sa_atp.switches.embedded import program_cache
+from sa_atp.switches.embedded.block_locks import new_locks
+from sa_atp.switches.embedded.call_frame import PLACES, CallFrame
+from sa_atp.switches.embedded.code_cache import address_of, program_function
 from sa_atp.switches.embedded.errors import EntryError
-from sa_atp.switches.embedded.frame import PLACES, Frame
-from sa_atp.switches.embedded.holding import nobody_holds
-from sa_atp.switches.embedded.kept_code import address_of, program_function
 from sa_atp.switches.embedded.loading import load
 from sa_atp.switches.embedded.program import Program, Table
 from sa_atp.switches.embedded.tables import Entry, TableState, by_name
 from sa_atp.switches.embedded.translate import Translation, translate
+from sa_atp.switches.embedded.translate.deparsing import HEAD_BYTES
 from sa_atp.switches.embedded.translate.expressions import FIXED_ARGUMENTS, FRAME_WORDS
-from sa_atp.switches.embedded.translate.packets import HEAD_BYTES
 from sa_atp.switches.embedded.turn_lock import TurnLock
 
 PORTS = 512  # 9-bit port numbers; 511 means drop
-ROW_BYTES = 9280  # room for a packet, with what headers may add: a frame of links with an MTU of 9216
+ROW_BYTES = 9280  # room for a frame of a link with an MTU of 9216, and for headers that the program adds
 NOTHING_WAITS = np.zeros(PORTS, np.int64)
 FIRST, LAST, NOW, PACKETS, LENGTHS, IN_PORTS, DEPTHS = (
     PLACES[name] for name in ("first", "last", "now", "packets", "lengths", "ports", "depths")
 )
 NO_BYTES = np.zeros(0, np.uint8)
-NOBODY = np.zeros(0, np.int64)
-COUNTED = ("counter", "entries")  # arguments of which each core has its own, where several run the program
+NO_LOCKS = np.zeros(0, np.int64)
+COUNTED = ("counter", "entries")  # arguments that each core has for itself, if several run the program
 
 
 @dataclass(frozen=True, slots=True)
 class Packets:
-    """Packets as the pipeline takes and gives them.
+    """A batch of packets, the pipeline's input or output.
 
-    data: uint8[n, row]; row i holds a packet in its first lengths[i] bytes, starting with the Ethernet header.
-    lengths, ports: int64[n]. sources: for packets that come out, the row of the packet that caused each.
+    data: uint8[n, row]; row i has a packet in its first lengths[i] bytes, starting with the Ethernet header.
+    lengths, ports: int64[n]. sources: in an output, the row of the input packet that caused each.
     """
 
     data: ByteRows
@@ -69,40 +69,40 @@ class Pipeline:
         shared: bool = False,
     ) -> None:
         """Args:
-        program: a loaded program (see `program.load`).
-        compiled: run through numba; False runs the same source as plain Python, to step through it.
-        cache: folder for compiled code, kept between runs; default: none, compiled code dies with the process.
-        translation: of the program, where it has been made already.
-        shared: several cores may `run` it at the same time, each with a frame of its own (see `holding`).
+        program: a loaded program (see `loading.load`).
+        compiled: whether numba compiles it; False runs the same source as plain Python, to step through it.
+        cache: folder for compiled code; default: compiled code is not kept.
+        translation: that of the program, if it has been made already.
+        shared: whether several cores may `run` it at the same time, each with its own call frame (see `block_locks`).
 
-        Raises: Unsupported, naming what the target does not execute.
+        Raises: Unsupported: the program uses a construct that the target does not support; the message names it.
         """
         self.program = program
         self.translation = translation or translate(program, shared=shared)
         self.lock = TurnLock()  # held while packets are processed and while the state is changed
         self._compiled = compiled
         self._process = program_function(self.translation, compiled=compiled, cache=cache)
-        # the head of a packet is written as a whole, however short the packet is
+        # the head of a packet is written completely, also if the packet is shorter
         self.most_added = max(self.translation.layout.header_room + 8, HEAD_BYTES)
         self.tables = {t.name: TableState(program, t, self.translation.layout.tables[t.name]) for t in program.tables()}
         self.registers = {a.name: a.zeros() for a in self.translation.layout.arrays}
         self.counters = {c.name: np.zeros((c.size, 2), np.uint64) for c in program.counters}
         self.groups: dict[int, tuple[tuple[int, int], ...]] = {}  # group: (port, copy) of each replica
-        self._holds = nobody_holds() if self.translation.shared else NOBODY
+        self._holds = new_locks() if self.translation.shared else NO_LOCKS
         self._frame = self.new_frame()
         self._frame.array(PLACES["heads_in"], NO_BYTES)
         self._frame.array(PLACES["heads"], NO_BYTES)
         self._frame.array(PLACES["kept"], NO_BYTES)
         self._data: ByteRows | None = None
-        self._pointed_to = -1  # the row that the frame has as the first for what comes out
+        self._pointed_to = -1  # the first output row in the call frame
         self._starts = self._no_heads = np.zeros(0, np.int64)
-        self.let_go_of_output()
-        self.version = 1  # of what `bring_up_to_date` puts into frames
+        self.detach_output()
+        self.version = 1  # of the state that `bring_up_to_date` puts into call frames
         self._group_arrays()
 
     @classmethod
     def from_file(cls, path: Path, *, compiled: bool = True, cache: Path | None = None) -> "Pipeline":
-        """Raises: PipelineError, Unsupported: see `loading.load`."""
+        """Loads a program from its BMv2 JSON. Raises: PipelineError, Unsupported: see `loading.load`."""
         if cache is None or not path.is_file():
             return cls(load(path), compiled=compiled, cache=cache)
         return cls.from_config(path.read_bytes(), compiled=compiled, cache=cache)
@@ -111,8 +111,8 @@ class Pipeline:
     def from_config(
         cls, config: bytes, *, compiled: bool = True, cache: Path | None = None, shared: bool = False
     ) -> "Pipeline":
-        """Args: config: BMv2 JSON. What is worked out of it is kept in the cache, too. Raises: see `from_file`."""
-        program, translation = kept_programs.loaded(config, cache, shared=shared)
+        """Loads a program; its translation is cached, too. Args: config: BMv2 JSON. Raises: see `from_file`."""
+        program, translation = program_cache.loaded(config, cache, shared=shared)
         return cls(program, compiled=compiled, cache=cache, translation=translation)
 
     # --- packets ------------------------------------------------------------------------------------------------------
@@ -129,11 +129,11 @@ class Pipeline:
 
         Args:
             data: uint8[n, row], C-contiguous; bytes of a row beyond its length are ignored.
-            lengths, ports: of each packet, and where it came in.
-            now_us: the time that the program sees, in microseconds.
-            depths: int64[512], packets that wait at each port, as the program sees them; default: none.
+            lengths, ports: length and ingress port of each packet.
+            now_us: the time for the program, in microseconds.
+            depths: int64[512], the length of each port's queue, for the program; default: all are empty.
 
-        Returns: the packets that come out, in order, valid until the next call.
+        Returns: the packets that leave, in order, valid until the next call.
         """
         count, row_bytes = data.shape
         frame = self._frame
@@ -168,22 +168,22 @@ class Pipeline:
                 self._out_sources[:made_all],
             )
 
-    def run(self, frame: Frame) -> None:
-        """Calls the program. Hold `lock`; the frame must be up to date, and its buffers as `Frame` says.
+    def run(self, frame: CallFrame) -> None:
+        """Calls the program. The caller holds `lock`; the call frame is up to date.
 
-        Of a shared program threads may call this at the same time, each with its own frame; one holds `lock` for all.
+        Threads may run a shared program at the same time, each with its own frame, while one of them holds `lock` for all.
         """
         self._process(frame.handle)
 
-    def new_frame(self) -> Frame:
-        """A frame for this program, without the fixed arguments. Has what cores do not share: scratch, and counters."""
-        frame = Frame(len(FIXED_ARGUMENTS) + len(self.translation.arguments), compiled=self._compiled)
+    def new_frame(self) -> CallFrame:
+        """A call frame for this program, without the fixed arguments. It has its own scratch memory and counters."""
+        frame = CallFrame(len(FIXED_ARGUMENTS) + len(self.translation.arguments), compiled=self._compiled)
         for name, (count, signed) in self.translation.layout.vectors.items():
             frame.own["vector", name] = np.zeros(count, np.int32 if signed else np.uint32)
         return frame
 
-    def bring_up_to_date(self, frame: Frame) -> None:
-        """Puts tables, registers, counters and groups into a frame, if they have changed. Hold `lock`."""
+    def bring_up_to_date(self, frame: CallFrame) -> None:
+        """Updates the tables, registers, counters and groups in a call frame. The caller holds `lock`."""
         if frame.version == self.version:
             return
         frame.version = self.version
@@ -199,8 +199,8 @@ class Pipeline:
         frame.number(PLACES["most_copies"], self.most_copies)
         frame.number(PLACES["most_added"], self.most_added)
 
-    def add_counts(self, frame: Frame) -> None:
-        """Adds what a core has counted to the counters. Hold `lock`, after packets and before anything changes."""
+    def add_counts(self, frame: CallFrame) -> None:
+        """Adds the counts in a call frame to the counters. The caller holds `lock`, and has changed nothing since `run`."""
         for (kind, name), counted in frame.own.items():
             if kind in COUNTED:
                 self._argument(kind, name)[:] += counted
@@ -208,11 +208,11 @@ class Pipeline:
 
     @property
     def address(self) -> int:
-        """Where the compiled program is, for compiled callers: int64 (*)(int64 address of the frame's words)."""
+        """The address of the compiled program, for compiled callers: int64 (*)(int64 address of the frame's words)."""
         return address_of(self._process)
 
-    def let_go_of_output(self) -> None:
-        """Makes the next call use new buffers, so that what the last one returned stays as it is."""
+    def detach_output(self) -> None:
+        """Makes the next call use new buffers, so that the last output stays valid."""
         self._out = np.zeros((0, 0), np.uint8)
         self._pointed_to = -1
         self._out_lengths = self._out_ports = self._out_sources = np.zeros(0, np.int64)
@@ -220,14 +220,14 @@ class Pipeline:
     def process_one(
         self, packet: bytes, port: int, now_us: int, depths: Counts | None = None
     ) -> list[tuple[int, bytes]]:
-        """One packet; returns (port, packet) of each that comes out."""
+        """Processes one packet. Returns: (port, packet) of each packet that leaves."""
         data = np.zeros((1, max(ROW_BYTES, len(packet))), np.uint8)
         data[0, : len(packet)] = np.frombuffer(packet, np.uint8)
         out = self.process(data, np.array([len(packet)]), np.array([port]), now_us, depths)
         return [(int(out.ports[i]), out.packet(i)) for i in range(len(out))]
 
     def _reserve(self, count: int, room: int) -> None:
-        """Makes space for `count` packets that come out, keeping what is there."""
+        """Makes space for `count` output packets, keeping those that are there."""
         if self._out.shape[0] >= count and self._out.shape[1] >= room:
             return
         old = self._out.shape
@@ -243,7 +243,7 @@ class Pipeline:
         self._out_lengths, self._out_ports, self._out_sources = columns
 
     def _lay_rows(self, count: int, row_bytes: int) -> None:
-        """Says that packets lie in rows."""
+        """Describes input packets that are in rows."""
         if len(self._starts) < count or (count > 1 and self._starts[1] != row_bytes):
             self._starts = np.arange(max(count, 64)) * row_bytes
             self._no_heads = np.full(len(self._starts), -1)
@@ -251,7 +251,7 @@ class Pipeline:
             self._frame.array(PLACES["head_of"], self._no_heads)
 
     def _point_to_output(self, first: int) -> None:
-        """Where packets go that come out: rows from this one on."""
+        """Sets the rows for output packets: those from this one on."""
         frame = self._frame
         if self._pointed_to == first:
             return
@@ -279,7 +279,7 @@ class Pipeline:
     # --- control plane ------------------------------------------------------------------------------------------------
 
     def table(self, name: str) -> TableState:
-        """A table by its full name, or by its last part where that is unambiguous."""
+        """A table by its full name, or by its last part if that is unambiguous."""
         return self.tables[_resolve("table", name, self.tables)]
 
     def insert(
@@ -311,7 +311,7 @@ class Pipeline:
             self.version += 1
 
     def set_group(self, group: int, replicas: Sequence[tuple[int, int]]) -> None:
-        """Defines a multicast group. replicas: (port, copy); the copy is what the program sees as egress_rid."""
+        """Defines a multicast group. replicas: (port, copy); the program sees the copy as egress_rid."""
         if not 0 < group < 1 << 16:
             raise EntryError(f"multicast group {group}: expected 1 to 65535")
         for port, copy in replicas:
@@ -345,7 +345,7 @@ class Pipeline:
         self.version += 1
 
     def register(self, name: str) -> Cells:
-        """The cells of a register: a view, so writing it changes the state. Hold `lock` while packets may run."""
+        """The cells of a register: a view, so writing it changes the state. Hold `lock` if packets may be processed."""
         place = self.translation.layout.registers[_resolve("register", name, self.translation.layout.registers)]
         array = self.registers[place.array]
         return array if place.column is None else array[:, place.column]
@@ -355,7 +355,7 @@ class Pipeline:
         return self.counters[_resolve("counter", name, self.counters)]
 
     def reset(self) -> None:
-        """Back to the state after loading, as after a power cycle."""
+        """Restores the state after loading, as after a power cycle."""
         with self.lock:
             for state in self.tables.values():
                 state.clear()
@@ -375,5 +375,5 @@ def _resolve(what: str, name: str, known: Mapping[str, Any]) -> str:
 
 
 def is_hidden(table: Table) -> bool:
-    """True for tables that the compiler made for bare statements."""
+    """Whether the compiler made a table, for a bare statement of the program."""
     return not table.key and table.default_const

@@ -1,6 +1,6 @@
-"""A compiled program as typed data: headers, parser, tables and actions, with their references resolved.
+"""A compiled program as typed data: headers, parser, tables and actions, with references resolved.
 
-It follows BMv2 JSON (behavioral-model, docs/JSON_format.md); `loading` makes it from there.
+It has the structure of BMv2 JSON (behavioral-model, docs/JSON_format.md), from which `loading` makes it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,30 +9,30 @@ from typing import Any
 
 from sa_atp.switches.embedded.errors import PipelineError
 
-# An expression of the JSON, kept as it is: {"type": ..., "value": ...}. The translator walks it once.
+# An expression of the JSON, unchanged: {"type": ..., "value": ...}. The translator walks it once.
 Expression = Mapping[str, Any]
 
-VECTOR_MIN_FIELDS = 16  # a packet header of at least so many equal 32-bit fields is kept as an array, not as variables
+VECTOR_MIN_FIELDS = 16  # a packet header with as many equal 32-bit fields is translated to an array, not to variables
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Field:
     name: str
-    bits: int  # 0 for a varbit, whose length comes with the packet
+    bits: int  # 0 for a varbit, whose length is known only with the packet
     signed: bool
-    offset_bits: int  # from the start of its header, without a varbit before it
+    offset_bits: int  # from the start of its header; a varbit before it does not count
     is_varbit: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Header:
-    """One header instance, or one struct of metadata."""
+    """A header instance, or a struct of metadata."""
 
     name: str
     fields: tuple[Field, ...]
     metadata: bool
     index: Mapping[str, Field]
-    most_bytes: int  # with its varbit; without one its size
+    most_bytes: int  # its size, with the longest varbit
 
     @property
     def varbit(self) -> Field | None:
@@ -44,12 +44,12 @@ class Header:
 
     @property
     def size_bytes(self) -> int:
-        """Without a varbit."""
+        """Its size without a varbit."""
         return self.size_bits // 8
 
     @property
     def is_vector(self) -> bool:
-        """A header of many equal 32-bit fields, such as the lanes: worth a loop instead of a statement a field."""
+        """Whether it has many equal 32-bit fields, such as lanes: then a loop handles them, not a statement for each."""
         return (
             not self.metadata
             and len(self.fields) >= VECTOR_MIN_FIELDS
@@ -95,7 +95,7 @@ class KeyField:
 
     @property
     def needs_priority(self) -> bool:
-        """True where several entries of equal precision may match."""
+        """Whether entries need a priority, because several may match a packet equally well."""
         return self.match_type in ("ternary", "range", "optional")
 
 
@@ -116,7 +116,7 @@ class Table:
     max_size: int
     action_ids: tuple[int, ...]
     next_by_action: Mapping[int, str | None]
-    next_hit: tuple[str | None, str | None] | None  # (hit, miss), where the program asks `.hit`
+    next_hit: tuple[str | None, str | None] | None  # (hit, miss), if the program uses `.hit`
     default_action: int
     default_data: tuple[int, ...]
     default_const: bool
@@ -198,7 +198,7 @@ class Program:
         yield from self.egress.tables.values()
 
     def siblings(self, header: str) -> tuple[str, ...]:
-        """What a header makes invalid when it becomes valid: the others of its union."""
+        """The other headers of a header's union, which become invalid when it becomes valid."""
         members = next((names for names in self.unions.values() if header in names), ())
         return tuple(name for name in members if name != header)
 
@@ -215,11 +215,11 @@ WORD_BITS = 64
 
 
 def words_of(bits: int) -> list[tuple[int, int]]:
-    """A number of so many bits in words, the highest first: (its lowest bit, its bits) of each."""
+    """The words of a number, the highest first: lowest bit and number of bits of each."""
     lows = range((max(bits, 1) - 1) // WORD_BITS * WORD_BITS, -1, -WORD_BITS)
     return [(low, min(bits - low, WORD_BITS)) for low in lows]
 
 
 def number(text: str) -> int:
-    """A hexstr of the JSON; p4c writes negative constants as '-0x01'."""
+    """Parses a hexstr of the JSON; p4c writes negative constants as '-0x01'."""
     return int(text, 16)

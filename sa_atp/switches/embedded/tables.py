@@ -1,4 +1,4 @@
-"""Entries of a table, and the array form in which translated code looks them up."""
+"""Entries of a table, and the array in which translated code looks them up."""
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,17 +18,17 @@ MASK64 = (1 << 64) - 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """One entry.
+    """An entry of a table.
 
-    match: for each key field (value, mask), or (low, high) where the field matches by range.
-    priority: larger wins (P4Runtime); only where a field is ternary, range or optional.
+    match: for each key field (value, mask), or (low, high) for a range.
+    priority: the larger wins (P4Runtime); only if a field is ternary, range or optional.
     """
 
     match: tuple[tuple[int, int], ...]
     action: int
     data: tuple[int, ...]
     priority: int = 0
-    number: int = field(default=0, compare=False)  # its place among the direct counters
+    number: int = field(default=0, compare=False)  # index of its direct counter
 
     @property
     def identity(self) -> tuple[tuple[tuple[int, int], ...], int]:
@@ -36,9 +36,9 @@ class Entry:
 
 
 class TableState:
-    """The entries of one table and their array form, rebuilt when they change.
+    """The entries of a table and their array, which is rebuilt when they change.
 
-    The array is replaced, never changed in place, so that a batch that is under way sees one consistent table.
+    The array is replaced and never changed in place, so that a batch sees one consistent table.
     """
 
     def __init__(self, program: Program, table: Table, layout: TableLayout) -> None:
@@ -96,7 +96,7 @@ class TableState:
         self.default = (self.table.default_action, self.table.default_data)
 
     def clear(self) -> None:
-        """Forgets all entries that the control plane made."""
+        """Removes all entries of the control plane."""
         if self.table.const_entries is None:
             self.entries.clear()
             self._free = list(range(1, self.table.max_size + 1))
@@ -131,7 +131,7 @@ class TableState:
                     raise EntryError(f"table {self.table.name}: {key.name}: the range {first}..{second} is empty")
             elif first & ~key.mask:
                 raise EntryError(
-                    f"table {self.table.name}: {key.name}: 0x{first:x} never matches: only 0x{key.mask:x} is looked at"
+                    f"table {self.table.name}: {key.name}: 0x{first:x} never matches: the key's mask is 0x{key.mask:x}"
                 )
             elif first & ~second:
                 raise EntryError(f"table {self.table.name}: {key.name}: the value has bits outside its mask")
@@ -152,14 +152,14 @@ class TableState:
     # --- array form ---------------------------------------------------------------------------------------------------
 
     def ordered(self) -> list[Entry]:
-        """Entries in order of precedence; among equal priorities BMv2 takes the lowest handle, here the number."""
+        """Entries in order of precedence; of equal priorities BMv2 prefers the lowest handle, here the number."""
         if any(k.needs_priority for k in self.table.key):
             return sorted(self.entries.values(), key=lambda e: (-e.priority, e.number))
         # longest prefix first; for exact tables all are equal
         return sorted(self.entries.values(), key=lambda e: -sum(mask.bit_count() for _, mask in e.match))
 
     def rebuild(self) -> None:
-        """Lays the entries out anew (see TableLayout for the columns)."""
+        """Makes the array of the entries (see TableLayout for its columns)."""
         kind = self.layout.kind
         if kind == "exact":
             self.rows = self._hash_table()
@@ -211,7 +211,7 @@ class TableState:
         return rows
 
     def _direct_index(self, ordered: Iterable[Entry]) -> Words:
-        """For every value of the narrow key, the row that answers."""
+        """For every value of a narrow key, the row of the matching entry."""
         bits = sum(k.bits for k in self.table.key)
         values = np.arange(1 << bits, dtype=np.uint64)
         index = np.zeros(1 << bits, np.uint64)
@@ -224,7 +224,7 @@ class TableState:
 
 
 def by_name(actions: Mapping[int, Action], table: Table, name: str) -> int:
-    """Number of a table's action; the compiler keeps one copy of an action for each table that uses it."""
+    """Number of a table's action: the compiler keeps a copy of an action for each table that uses it."""
     for i in {*table.action_ids, table.default_action}:
         if actions[i].name == name or actions[i].name.rsplit(".", 1)[-1] == name:
             return i

@@ -1,4 +1,4 @@
-"""A lock whose busiest user lets others go first."""
+"""A lock that tells its holder how many threads wait for it."""
 
 import threading
 from collections.abc import Callable
@@ -6,17 +6,17 @@ from types import TracebackType
 
 
 class TurnLock:
-    """An RLock that knows how many wait for it.
+    """An RLock that counts the threads that wait for it.
 
-    A loop that takes it again as soon as it has let it go would keep everybody else out: a lock in Python goes to whoever
-    asks first, and that is the one who runs.
+    A loop that releases a lock of Python and takes it again at once would starve all other threads, because the running
+    thread gets it. With the count, the loop can pause for them.
     """
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._count = threading.Lock()
         self.waiting = 0
-        self.wake: Callable[[], None] | None = None  # called by who has to wait; the holder may set it
+        self.wake: Callable[[], None] | None = None  # called by a thread that has to wait; the holder may set it
 
     def __enter__(self) -> None:
         if self._lock.acquire(blocking=False):

@@ -1,4 +1,4 @@
-"""The calls of the service P4Runtime, by gRPC: for a client, and for a server."""
+"""The gRPC service P4Runtime: a client's stub, and a server's registration."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ _KINDS = {(False, False): "unary_unary", (False, True): "unary_stream", (True, T
 
 
 class Stub:
-    """A client's side: each call is an attribute."""
+    """A client's stub: each call of the service is an attribute."""
 
     def __init__(self, channel: Any) -> None:
         for name, asked, answered, *streams in methods():
@@ -28,7 +28,7 @@ class Stub:
 
 
 def add_servicer(servicer: Any, server: Any) -> None:
-    """A server's side: calls that an object has as methods of the same names are answered; the others are unimplemented."""
+    """Registers an object with a server: its methods answer the calls of their names; others are UNIMPLEMENTED."""
     handlers = {
         name: getattr(grpc, f"{_KINDS[streams[0], streams[1]]}_rpc_method_handler")(
             getattr(servicer, name),

@@ -1,7 +1,7 @@
 """Entities to P4Runtime messages and back, by a schema. Pure: no connection, no switch.
 
-`decode` holds to the letter of section 9.1.1 where a message can say one thing in two ways (a field that matches
-everything must be left out); whether the entity makes sense for the program is for `forwarding` to judge.
+`decode` accepts only the canonical form of section 9.1.1 (a field that matches everything must be left out). `forwarding`
+checks whether an entity makes sense for the program.
 """
 
 from collections.abc import Iterable
@@ -9,8 +9,8 @@ from typing import Any
 
 from sa_atp.switches.p4runtime import bytestrings
 from sa_atp.switches.p4runtime.entities import (
+    CounterData,
     CounterEntry,
-    Counts,
     DirectCounterEntry,
     Entity,
     Exact,
@@ -37,7 +37,7 @@ def encode(entity: Entity, schema: Schema) -> Any:
     """A `p4.v1.Entity`. Raises: Refusal: the schema lacks a name, or a match is of another kind than its field."""
     message = p4runtime_pb2.Entity()
     if isinstance(entity, TableEntry):
-        message.table_entry.SetInParent()  # an entry that asks for everything has no field set
+        message.table_entry.SetInParent()  # an entry that matches everything has no field set
         _encode_table_entry(entity, schema, message.table_entry)
     elif isinstance(entity, DirectCounterEntry):
         message.direct_counter_entry.table_entry.SetInParent()
@@ -122,7 +122,7 @@ def _bytes(value: int, where: str) -> bytes:
     return bytestrings.encode(value)
 
 
-def _encode_counts(counts: Counts | None, message: Any) -> None:
+def _encode_counts(counts: CounterData | None, message: Any) -> None:
     if counts is not None:
         message.packet_count = counts.packets or 0
         message.byte_count = counts.bytes or 0
@@ -147,8 +147,8 @@ def _encode_register(entity: RegisterEntry, schema: Schema, message: Any) -> Non
 def decode(message: Any, schema: Schema) -> Entity:
     """An entity from a `p4.v1.Entity`; names in it are aliases.
 
-    Raises: Refusal: UNIMPLEMENTED for kinds of entity that no part of this project handles; INVALID_ARGUMENT or
-        OUT_OF_RANGE for what the schema does not allow.
+    Raises: Refusal: UNIMPLEMENTED for kinds of entity that the project does not use; INVALID_ARGUMENT or OUT_OF_RANGE for
+        values that the schema does not allow.
     """
     kind = message.WhichOneof("entity")
     if kind == "table_entry":
@@ -177,7 +177,7 @@ def decode(message: Any, schema: Schema) -> Entity:
         if part.WhichOneof("type") == "clone_session_entry":
             raise Refusal(Code.UNIMPLEMENTED, "clone sessions are not supported")
         if part.WhichOneof("type") != "multicast_group_entry":
-            raise Refusal(Code.INVALID_ARGUMENT, "packet replication engine entry: it says neither group nor session")
+            raise Refusal(Code.INVALID_ARGUMENT, "packet replication engine entry: it has neither group nor session")
         return _decode_group(part.multicast_group_entry)
     if kind is None:
         raise Refusal(Code.INVALID_ARGUMENT, "the entity is empty")
@@ -198,7 +198,7 @@ def _decode_table_entry(message: Any, schema: Schema) -> TableEntry:
             is_default=message.is_default_action,
             metadata=message.metadata,
             controller_metadata=message.controller_metadata,
-            counts=Counts() if message.HasField("counter_data") else None,
+            counts=CounterData() if message.HasField("counter_data") else None,
         )
     table = schema.table(message.table_id)
     action, params = "", dict[str, int]()
@@ -246,7 +246,7 @@ def _decode_match(messages: Iterable[Any], table: TableInfo) -> dict[str, Match]
         if kind != field.kind:
             raise Refusal(Code.INVALID_ARGUMENT, f"{where} matches by {field.kind}, not by {kind or 'nothing'}")
         if not field.bits:
-            raise Refusal(Code.UNIMPLEMENTED, f"{where}: keys that are no plain numbers are not supported")
+            raise Refusal(Code.UNIMPLEMENTED, f"{where}: keys that are not plain numbers are not supported")
         found[field.name] = _decode_field(message, field, where)
     return found
 
@@ -297,13 +297,13 @@ def _decode_action(message: Any, table: TableInfo, schema: Schema) -> tuple[str,
         if info.name in params:
             raise Refusal(Code.INVALID_ARGUMENT, f"action {action.alias}: {info.name} is given twice")
         if not info.bits:
-            raise Refusal(Code.UNIMPLEMENTED, f"action {action.alias}: {info.name} is no plain number")
+            raise Refusal(Code.UNIMPLEMENTED, f"action {action.alias}: {info.name} is not a plain number")
         params[info.name] = bytestrings.decode(param.value, info.bits, f"action {action.alias}: {info.name}")
     return action.alias, params
 
 
-def _decode_counts(message: Any, info: CounterInfo | None) -> Counts:
-    return Counts(
+def _decode_counts(message: Any, info: CounterInfo | None) -> CounterData:
+    return CounterData(
         packets=message.packet_count if info is None or info.counts_packets else None,
         bytes=message.byte_count if info is None or info.counts_bytes else None,
     )
@@ -328,7 +328,7 @@ def _decode_register(message: Any, schema: Schema) -> RegisterEntry:
 def _decode_cell(data: Any, info: RegisterInfo) -> int:
     kind = data.WhichOneof("data")
     if not info.bits or kind not in ("bitstring", None):
-        raise Refusal(Code.UNIMPLEMENTED, f"register {info.alias}: {kind or 'its type'} is no plain number")
+        raise Refusal(Code.UNIMPLEMENTED, f"register {info.alias}: {kind or 'its type'} is not a plain number")
     read = bytestrings.decode_signed if info.signed else bytestrings.decode
     return read(data.bitstring, info.bits, f"register {info.alias}")
 

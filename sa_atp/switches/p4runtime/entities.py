@@ -1,8 +1,8 @@
-"""What a control plane says about a switch, by name and in numbers.
+"""The entities of P4Runtime: table entries, counters, registers and multicast groups, with names instead of ids.
 
-The same classes are written, read, and used to ask: a field left at its default asks for everything (a `CounterEntry`
-without an index is all cells of the counter). Names may be full ("SwitchIngress.dispatch.bridge") or any unambiguous
-end of that ("bridge"); what is read carries the P4Info's aliases.
+The same classes serve writes, reads and queries: in a query a field at its default matches everything (a `CounterEntry`
+without an index is all cells of the counter). Names may be full ("SwitchIngress.dispatch.bridge") or any unambiguous end of
+that ("bridge"); entities that are read have the P4Info's aliases.
 """
 
 from collections.abc import Mapping
@@ -42,8 +42,8 @@ Match = Exact | Lpm | Ternary | Range | Optional
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
-    """packets, bytes: None where the counter does not count that."""
+class CounterData:
+    """The value of a counter's cell. packets, bytes: None if the counter does not count them."""
 
     packets: int | None = None
     bytes: int | None = None
@@ -54,9 +54,9 @@ class TableEntry:
     """An entry of a table, or its default action.
 
     match: fields left out match everything. An exact field cannot be left out.
-    priority: the larger wins; only, and always, where a field is ternary, range or optional.
-    action: "" asks for any; in a changed default entry it means the program's own default.
-    counts: of the entry's direct counter; asking with one set makes a read return it.
+    priority: the larger wins; required if a field is ternary, range or optional, and else not allowed.
+    action: in a query, "" matches any; in a changed default entry it means the program's own default.
+    counts: the entry's direct counter; a query that sets it makes a read return it.
     """
 
     table: str = ""
@@ -65,9 +65,9 @@ class TableEntry:
     params: Mapping[str, int] = field(default_factory=dict)
     priority: int = 0
     is_default: bool = False
-    metadata: bytes = b""  # the controller's, kept and returned
+    metadata: bytes = b""  # any bytes of the controller, kept and returned
     controller_metadata: int = 0  # the same, as a number (deprecated in P4Runtime)
-    counts: Counts | None = None
+    counts: CounterData | None = None
 
     def __str__(self) -> str:
         if self.is_default:
@@ -79,10 +79,10 @@ class TableEntry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DirectCounterEntry:
-    """The direct counter of a table's entry; without a match: of all entries of the table."""
+    """The direct counter of a table entry; without a match, those of all entries of the table."""
 
     entry: TableEntry
-    counts: Counts | None = None
+    counts: CounterData | None = None
 
     def __str__(self) -> str:
         return f"counter of {self.entry}"
@@ -90,11 +90,11 @@ class DirectCounterEntry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CounterEntry:
-    """A cell of a counter, or all (index None)."""
+    """A cell of a counter, or all cells (index None)."""
 
     counter: str = ""
     index: int | None = None
-    counts: Counts | None = None
+    counts: CounterData | None = None
 
     def __str__(self) -> str:
         return f"{self.counter or 'all counters'}[{'all' if self.index is None else self.index}]"
@@ -102,7 +102,7 @@ class CounterEntry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RegisterEntry:
-    """A cell of a register, or all (index None)."""
+    """A cell of a register, or all cells (index None)."""
 
     register: str = ""
     index: int | None = None
@@ -122,7 +122,7 @@ class Replica:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MulticastGroup:
-    """A multicast group; group 0 asks for all. Replicas are a set: two with the same values cannot be."""
+    """A multicast group; in a query, group 0 matches all. Replicas are a set: no two are equal."""
 
     group: int = 0
     replicas: frozenset[Replica] = frozenset()

@@ -1,4 +1,4 @@
-"""Refusals as P4Runtime says them: a canonical code and a sentence."""
+"""Refusals of P4Runtime requests: a canonical code and a sentence."""
 
 from enum import IntEnum
 
@@ -6,7 +6,7 @@ from sa_atp.basics.errors import UserError
 
 
 class Code(IntEnum):
-    """Canonical codes (google/rpc/code.proto), as far as P4Runtime uses them."""
+    """The canonical codes (google/rpc/code.proto) that P4Runtime uses."""
 
     OK = 0
     UNKNOWN = 2
@@ -32,7 +32,7 @@ class Refusal(UserError):
 class WriteRefusal(Refusal):
     """A write of which at least one update was refused; the others have been carried out. (section 11.3)
 
-    outcomes: for each update, in order, None or why it was refused.
+    outcomes: for each update, in order, None or the reason of its refusal.
     """
 
     def __init__(self, outcomes: list[Refusal | None]) -> None:

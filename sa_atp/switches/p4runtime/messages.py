@@ -1,11 +1,11 @@
-"""P4Runtime's messages, as classes of whatever protobuf is installed: any from 3.20 on.
+"""P4Runtime's message classes, for any version of protobuf from 3.20 on.
 
-The package `p4runtime` on PyPI holds Python that an old compiler of protobuf wrote, which protobuf 4 and newer refuse to
-import. The descriptions of the messages in it do not age: `p4runtime.binpb` has those of p4runtime 1.4.1 as a
-FileDescriptorSet, written by tests/switches/p4runtime/descriptors.py, and protobuf makes the classes when this is imported.
+The package `p4runtime` on PyPI has Python code from an old protobuf compiler, which protobuf 4 and newer refuse to import.
+Message descriptors work with every version: `p4runtime.binpb` has those of p4runtime 1.4.1 as a FileDescriptorSet, written
+by tests/switches/p4runtime/descriptors.py, and protobuf makes the classes when this module is imported.
 
-They are in a descriptor pool of their own, so the process may import `p4.v1.p4runtime_pb2`, too. Each namespace has the
-message classes of one file, and is called as the generated module would be.
+The classes are in a descriptor pool of their own, so the process may import `p4.v1.p4runtime_pb2`, too. Each namespace has
+the classes of one file, and the name of the module that protobuf would generate.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,12 +17,12 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 _FILES = descriptor_pb2.FileDescriptorSet.FromString(Path(__file__).with_name("p4runtime.binpb").read_bytes())
 _POOL = descriptor_pool.DescriptorPool()
-for _file in _FILES.file:  # each stands after those that it imports
+for _file in _FILES.file:  # each comes after those that it imports
     _POOL.AddSerializedFile(_file.SerializeToString())
 
 
 def class_maker(pool: Any) -> Callable[[Any], Any]:
-    """What makes the class of a message from its descriptor in a pool, with the protobuf that is installed."""
+    """The function of the installed protobuf that makes a message class from its descriptor in a pool."""
     # protobuf 4.22 has the first, protobuf 5 no longer the second
     found: Callable[[Any], Any] | None = getattr(message_factory, "GetMessageClass", None)
     return found or message_factory.MessageFactory(pool).GetPrototype
@@ -46,7 +46,7 @@ SERVICE = "p4.v1.P4Runtime"
 
 
 def methods() -> Iterator[tuple[str, Any, Any, bool, bool]]:
-    """Each call of the service: its name, the classes of its request and answer, and whether each of them is a stream."""
+    """Name, request class, answer class, and whether request and answer are streams, for each call of the service."""
     [service] = [service for file in _FILES.file for service in file.service]
     for method in service.method:
         asked, answered = (

@@ -1,6 +1,6 @@
-"""gRPC, imported so that it writes nothing to standard error: what fails comes as an exception, and messages say it.
+"""Imports gRPC without its log on standard error: failures are exceptions, whose messages are enough.
 
-Who sets GRPC_VERBOSITY gets its log. It is read once, when gRPC is imported, and is not left behind for children.
+A user who sets GRPC_VERBOSITY gets the log. gRPC reads it once, when it is imported; it is not left for child processes.
 """
 
 import os
@@ -20,7 +20,7 @@ __all__ = ["check_address", "grpc"]
 
 
 def check_address(text: str, *, lowest_port: int = 1) -> str:
-    """HOST:PORT, [IPV6]:PORT or unix:PATH as it is: gRPC would take port 99999 for another one. Raises: UserError."""
+    """Checks HOST:PORT, [IPV6]:PORT or unix:PATH, as gRPC would wrap port 99999. Returns: it. Raises: UserError."""
     match = re.fullmatch(r"(?:[^:/\[\]\s]+|\[[0-9a-fA-F:.%]+\]):(\d{1,5})", text)
     if not text.startswith("unix:") and (match is None or not lowest_port <= int(match[1]) <= 65535):
         raise UserError(f"P4Runtime address {text!r}: expected HOST:PORT, for example 127.0.0.1:9559")

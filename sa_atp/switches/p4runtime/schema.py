@@ -1,7 +1,7 @@
-"""What a program offers to a control plane: tables, actions, counters, registers, with their widths and names.
+"""The schema of a program for its control plane: tables, actions, counters, registers, with widths and names.
 
-A schema comes from a P4Info (then it has ids) or, on the embedded target, from the compiled program (then it has none, and
-works without protobuf); see `embedded.p4runtime.program_schema`.
+A schema comes from a P4Info, with ids, or, on the embedded target, from the compiled program, without ids and without
+protobuf; see `embedded.p4runtime_server.program_schema`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ class ActionInfo:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ActionUse:
-    """An action of a table, and where it may be used: in entries, as default action, or both."""
+    """An action of a table, and whether it may be used in entries, as default action, or both."""
 
     action: ActionInfo
     in_entries: bool
@@ -101,7 +101,7 @@ class Schema:
     _found: dict[tuple[str | int, ...], Any] = field(default_factory=dict, compare=False, repr=False)
 
     def table(self, key: str | int) -> TableInfo:
-        """Raises: Refusal: no table has that id, or that name."""
+        """A table by id or name. Raises: Refusal: there is none."""
         return self._find("table", key, self.tables)
 
     def action(self, key: str | int) -> ActionInfo:
@@ -148,7 +148,7 @@ class Schema:
 
 
 def match_field(table: TableInfo, name: str) -> FieldInfo:
-    """A key field by its name, or by the end of it ("dst" for "hdr.ipv4.dst") where that is unambiguous."""
+    """A key field by its name, or by an unambiguous end of it ("dst" for "hdr.ipv4.dst")."""
     found = [f for f in table.match if f.name == name] or [f for f in table.match if f.name.endswith("." + name)]
     if len(found) != 1:
         known = ", ".join(f.name for f in table.match) or "no key"
@@ -168,7 +168,7 @@ def _say(key: str | int) -> str:
 
 
 def from_p4info(p4info: Any) -> Schema:
-    """Args: p4info: a `p4.config.v1.P4Info`."""
+    """The schema of a `p4.config.v1.P4Info`."""
     actions = {
         a.preamble.id: ActionInfo(
             id=a.preamble.id,

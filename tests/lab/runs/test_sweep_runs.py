@@ -40,7 +40,7 @@ def test_a_sweep_goes_on_where_it_stopped(tmp_path: Path) -> None:
 
     second = run(plan, out)
     assert second.returncode == 0, second.stderr
-    assert "straggler.slowdown = 1.0: was run before" in second.stderr
+    assert "straggler.slowdown = 1.0: already run" in second.stderr
     assert (out / "points" / "0-1.0" / "run.json").stat().st_mtime_ns == before
     found: dict[str, Any] = json.loads(second.stdout)
     assert [point["value"] for point in found["points"]] == [1.0, 3.0]
@@ -78,7 +78,7 @@ def test_points_side_by_side(tmp_path: Path) -> None:
     numbers = [json.loads((tmp_path / name / "sweep.json").read_text())["points"] for name in ("alone", "beside")]
     assert numbers[0] == numbers[1]
     again = run(plan, tmp_path / "beside", "--jobs", "2")
-    assert again.stderr.count("was run before") == 3
+    assert again.stderr.count("already run") == 3
     assert json.loads(again.stdout)["points"] == json.loads(beside.stdout)["points"]
 
 

@@ -1,4 +1,4 @@
-"""Switches to control: the embedded target in this process, and BMv2 where it is installed."""
+"""Switches for the tests: the embedded target in this process, and BMv2 if it is installed."""
 
 import socket
 import subprocess
@@ -11,7 +11,7 @@ from helpers.needs import BMV2
 
 from sa_atp.basics import needs
 from sa_atp.switches.embedded.device import Device
-from sa_atp.switches.embedded.p4runtime.server import P4RuntimeServer
+from sa_atp.switches.embedded.p4runtime_server.server import P4RuntimeServer
 
 P4 = Path(__file__).resolve().parents[2] / "p4"
 DEVICE_ID = 3
@@ -60,7 +60,7 @@ def bmv2(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Switch]:
 
 @pytest.fixture(params=["embedded", pytest.param("bmv2", marks=BMV2)])
 def switch(request: pytest.FixtureRequest) -> Switch:
-    """Each target; one switch for the tests of a module, so the next test replaces what one left."""
+    """Each target; the tests of a module share one switch, so each replaces the state that another left."""
     found: Switch = request.getfixturevalue(request.param)
     return found
 

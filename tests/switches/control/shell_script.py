@@ -1,4 +1,4 @@
-"""What a user types into p4runtime-shell; run in a process of its own (the module has one client, and may exit).
+"""Commands of a user of p4runtime-shell; run in a process of its own (the module has one client, and may exit).
 
 python shell_script.py HOST:PORT DEVICE_ID FOLDER_OF_P4: prints one JSON object with what the switch answered.
 """
@@ -69,7 +69,7 @@ def groups_and_counters() -> dict[str, Any]:
 
 
 def packets() -> dict[str, Any]:
-    """To the CPU port and so back again, with its first bytes taken for the header of packets in."""
+    """A packet-out to the CPU port comes back as a packet-in, whose header is the packet's first bytes."""
     arriving = sh.PacketIn()
     out = sh.PacketOut(bytes.fromhex("960088b5") + bytes(range(20)), egress_port="255")
     out.send()

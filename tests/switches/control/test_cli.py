@@ -25,7 +25,7 @@ MEMBERS = (
 
 
 def command(*words: str) -> int:
-    """These two commands alone, without what turns errors into exit statuses."""
+    """Runs these two commands alone, so that errors stay exceptions."""
     parser = argparse.ArgumentParser()
     subparsers = parser.add_subparsers(required=True)
     deploy.add(subparsers)
@@ -36,7 +36,7 @@ def command(*words: str) -> int:
 
 @pytest.fixture
 def run(switch: Switch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command against the switch; returns what it prints."""
+    """Runs a command against the switch. Returns: its output."""
     where = ("--grpc", switch.address, "--device-id", str(switch.device_id), "--timeout", str(START_S))
 
     def typed(*words: str) -> str:
@@ -132,21 +132,25 @@ def test_jobs_that_are_not_there(run: Run, switch: Switch, capsys: pytest.Captur
         (("deploy", "--target", "tofino", "--route", "10.0.0.1=512"), UserError, "port 512: expected 0 to 511"),
         (("job", "add", "3"), UserError, "expected --file SPEC.json, or a job number with --member and --ps"),
         (("job", "add", "3", "--member", "1", "--ps", "x"), UserError, "--member 1: expected RANK=IP:UDP_PORT,MAC"),
-        (("job", "add", "3", "--member", "x=1", "--ps", "x"), UserError, "--member: 'x' is no number: expected RANK="),
+        (
+            ("job", "add", "3", "--member", "x=1", "--ps", "x"),
+            UserError,
+            "--member: 'x' is not a number: expected RANK=",
+        ),
         (("job", "add", "3", "--member", "1=1", "--ps", "x"), UserError, "like 10.0.0.1:21313,02:00:00:00:00:01,1"),
         (
             ("job", "add", "3", *MEMBERS, "--slots", "x"),
             UserError,
-            r"--slots: 'x' is no number: expected \[BASE:\]COUNT",
+            r"--slots: 'x' is not a number: expected \[BASE:\]COUNT",
         ),
         (("job", "add", "3", *MEMBERS, "--slots", "3"), UserError, "slot_count 3: expected a power of two"),
-        (("job", "add", "3", *MEMBERS, "--fan-in", "x"), UserError, "--fan-in: 'x' is no number"),
+        (("job", "add", "3", *MEMBERS, "--fan-in", "x"), UserError, "--fan-in: 'x' is not a number"),
         (("job", "add", "--file", "/nowhere.json"), UserError, r"/nowhere\.json: No such file or directory"),
         (("job", "list", "--election-id", "0"), UserError, "election id 0"),
         (("job", "list", "--timeout", "0.1"), SaAtpError, "no P4Runtime server answers at 127.0.0.1:"),
     ],
 )
-def test_what_goes_wrong_before_a_switch_is_asked(words: tuple[str, ...], error: type[Any], message: str) -> None:
+def test_errors_before_a_switch_is_contacted(words: tuple[str, ...], error: type[Any], message: str) -> None:
     with pytest.raises(error, match=message):
         command(*words, *(() if words[0] == "deploy" else ("--grpc", f"127.0.0.1:{free_port()}")))
 

@@ -1,4 +1,4 @@
-"""The client against both targets: the same calls, and the same outcomes but where this file says otherwise."""
+"""The client with both targets: the same calls have the same outcomes, except where this file says otherwise."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,13 +12,13 @@ from sa_atp.switches.control.errors import (
     NoPipeline,
     NotPrimary,
     NotSupported,
-    RefusedError,
     Unreachable,
+    UpdateRefusedError,
     WrongDevice,
 )
 from sa_atp.switches.p4runtime.entities import (
+    CounterData,
     CounterEntry,
-    Counts,
     DirectCounterEntry,
     Exact,
     Lpm,
@@ -53,7 +53,7 @@ FILTER = TableEntry(
 
 @pytest.fixture
 def client(switch: Switch, program_files: Files) -> Iterator[P4RuntimeClient]:
-    """The primary client of a switch that has just been given router.p4."""
+    """The primary client of a switch to which router.p4 has just been pushed."""
     with P4RuntimeClient(switch.address, switch.device_id, timeout_s=START_S) as connected:
         connected.push_pipeline(*program_files["router"], cookie=1 << 63)
         yield connected
@@ -141,7 +141,7 @@ def test_both_refuse_the_same(
     client: P4RuntimeClient, switch: Switch, kind: int, entity: Any, code: str, of_bmv2: str
 ) -> None:
     client.insert(ROUTE)
-    with pytest.raises(RefusedError) as caught:
+    with pytest.raises(UpdateRefusedError) as caught:
         client.write([Update(UpdateKind(kind), entity)])
     expected = of_bmv2 if switch.kind == "bmv2" and of_bmv2 else code
     assert [(r.index, r.code) for r in caught.value.refused] == [(0, expected)]
@@ -151,7 +151,7 @@ def test_both_refuse_the_same(
 
 def test_a_batch_goes_on_after_a_refusal(client: P4RuntimeClient) -> None:
     others = [TableEntry(table="route", match={"dst": Lpm(i << 24, 8)}, action="drop") for i in range(1, 4)]
-    with pytest.raises(RefusedError, match="2 of 6 updates refused") as caught:
+    with pytest.raises(UpdateRefusedError, match="2 of 6 updates refused") as caught:
         client.insert(TableEntry(table="nowhere", action="drop"), others[0], ROUTE, ROUTE, *others[1:])
     assert [(r.index, r.code) for r in caught.value.refused] == [(0, "INVALID_ARGUMENT"), (3, "ALREADY_EXISTS")]
     assert len(client.read(TableEntry(table="route"))) == 4
@@ -159,7 +159,7 @@ def test_a_batch_goes_on_after_a_refusal(client: P4RuntimeClient) -> None:
 
 def test_long_writes_are_cut_in_batches(client: P4RuntimeClient) -> None:
     copies = [TableEntry(table="copies", match={"copy": Exact(i)}, action="NoAction") for i in range(1001)]
-    with pytest.raises(RefusedError) as caught:
+    with pytest.raises(UpdateRefusedError) as caught:
         client.insert(*copies, copies[0])
     assert [(r.index, r.code) for r in caught.value.refused] == [(1001, "ALREADY_EXISTS")]
     assert len(client.read(TableEntry(table="copies"))) == 1001
@@ -179,20 +179,20 @@ def test_multicast_groups(client: P4RuntimeClient) -> None:
 
 def test_counters(client: P4RuntimeClient) -> None:
     client.insert(ROUTE)
-    client.modify(CounterEntry(counter="arrived", index=4, counts=Counts(10, 20)))
+    client.modify(CounterEntry(counter="arrived", index=4, counts=CounterData(10, 20)))
     assert client.read(CounterEntry(counter="arrived", index=4), CounterEntry(counter="by_class", index=1)) == [
-        CounterEntry(counter="arrived", index=4, counts=Counts(10, 20)),
-        CounterEntry(counter="by_class", index=1, counts=Counts(0, None)),
+        CounterEntry(counter="arrived", index=4, counts=CounterData(10, 20)),
+        CounterEntry(counter="by_class", index=1, counts=CounterData(0, None)),
     ]
     assert len(client.read(CounterEntry(counter="by_class"))) == 256
     key = TableEntry(table="route", match=ROUTE.match)
-    client.modify(DirectCounterEntry(entry=key, counts=Counts(5, 6)))
+    client.modify(DirectCounterEntry(entry=key, counts=CounterData(5, 6)))
     assert client.read(DirectCounterEntry(entry=TableEntry(table="route"))) == [
-        DirectCounterEntry(entry=key, counts=Counts(5, 6))
+        DirectCounterEntry(entry=key, counts=CounterData(5, 6))
     ]
-    (entry,) = client.read(TableEntry(table="route", counts=Counts()))
+    (entry,) = client.read(TableEntry(table="route", counts=CounterData()))
     assert isinstance(entry, TableEntry)
-    assert entry.counts == Counts(5, 6)
+    assert entry.counts == CounterData(5, 6)
 
 
 def test_registers_are_a_capability(client: P4RuntimeClient, switch: Switch) -> None:
@@ -222,7 +222,7 @@ def test_a_larger_election_id_takes_over_until_it_leaves(client: P4RuntimeClient
 
 
 def test_packets_to_and_from_the_program(switch: Switch, program_files: Files) -> None:
-    """A packet-out to the CPU port comes back as a packet-in, its first bytes taken for the header."""
+    """A packet-out to the CPU port comes back as a packet-in, whose header is the packet's first bytes."""
     with P4RuntimeClient(switch.address, switch.device_id, timeout_s=START_S) as client:
         client.push_pipeline(*program_files["punt"])
         client.packet_out(bytes.fromhex("9600 88b5") + bytes(range(20)), egress_port=255)
@@ -244,7 +244,7 @@ def test_another_device_id(switch: Switch, program_files: Files) -> None:
 
 
 def test_no_pipeline_yet(switch: Switch) -> None:
-    """BMv2 takes any device id and has no pipeline for it; the embedded target knows its own only."""
+    """BMv2 accepts any device id, and has no pipeline for it; the embedded target accepts only its own."""
     expected = NoPipeline if switch.kind == "bmv2" else WrongDevice
     with P4RuntimeClient(switch.address, 10, read_only=True, timeout_s=START_S) as client:
         for call in (client.get_pipeline, lambda: client.schema, lambda: client.read(TableEntry())):
@@ -255,7 +255,7 @@ def test_no_pipeline_yet(switch: Switch) -> None:
 # --- without a switch -------------------------------------------------------------------------------------------------
 
 
-def test_a_parameter_server_that_does_not_answer() -> None:
+def test_no_server_answers() -> None:
     address = f"127.0.0.1:{free_port()}"
     with pytest.raises(Unreachable, match=rf"no P4Runtime server answers at {address} \(waited 0.2 s\)"):
         P4RuntimeClient(address, timeout_s=0.2).open()

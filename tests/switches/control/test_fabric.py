@@ -1,4 +1,4 @@
-"""How switches are described, kept as they should be, and told about jobs."""
+"""Descriptions of switches, and keeping switches supplied with programs, routes and jobs."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ from sa_atp.switches.control import fabric
 from sa_atp.switches.control.fabric import Keeper, SwitchPlace
 from sa_atp.switches.control.job_tables import Problems
 from sa_atp.switches.embedded.device import Device
-from sa_atp.switches.embedded.p4runtime.server import P4RuntimeServer
+from sa_atp.switches.embedded.p4runtime_server.server import P4RuntimeServer
 
 ONE = {"grpc": "127.0.0.1:9559"}
 
@@ -49,17 +49,17 @@ def test_a_tofino_gets_its_own_program_and_port(tmp_path: Path) -> None:
     assert load(tmp_path).program(64).cookie == artefacts.program(64).cookie
 
 
-def test_what_a_switch_runs_goes_for_all(tmp_path: Path) -> None:
-    """Also a build with a wide bitmap, which nobody would choose by the links."""
+def test_the_build_on_one_switch_is_used_for_all(tmp_path: Path) -> None:
+    """Also a build with a wide bitmap, which the links would not suggest."""
     device = Device(clock=lambda: 0, compiled=False)
     with P4RuntimeServer(device, "127.0.0.1:0") as server:
         places = [load(tmp_path, grpc=server.address, device_id=device.device_id)]
-        assert fabric.build_of(places, 1500) == (256, 64)
+        assert fabric.choose_build(places, 1500) == (256, 64)
         wide = artefacts.program(256, 512)
         server.push(wide.p4info(), wide.device_config(), wide.cookie)
-        assert fabric.build_of(places, 65536) == fabric.build_of(places, 1500, 65) == (256, 512)
+        assert fabric.choose_build(places, 65536) == fabric.choose_build(places, 1500, 65) == (256, 512)
         with pytest.raises(UserError, match=r"--contributions 513: .* runs a build for 512"):
-            fabric.build_of(places, 1500, 513)
+            fabric.choose_build(places, 1500, 513)
 
 
 def test_macs_of_real_hosts(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_bad_places(tmp_path: Path, keys: dict[str, Any], message: str) -> None:
 
 
 class Stubborn(Keeper):
-    """A switch at which something goes wrong once: whatever a dependency may raise."""
+    """A switch whose calls raise an arbitrary exception once."""
 
     def __init__(self, problem: Exception) -> None:
         super().__init__(SwitchPlace(grpc="nowhere", attachment=fabric.Attachment(default_port=1)), artefacts.program())
@@ -102,7 +102,7 @@ class Stubborn(Keeper):
 
 
 def test_a_switch_that_cannot_be_put_back_is_only_reported() -> None:
-    """Somebody else's job may have what ours needs: then there is something to say, and the next look comes."""
+    """Another controller's job may have a slot or group of ours: the check reports it, and the next check comes."""
     keeper = Stubborn(UserError("job 5: group 5 belongs to job 4: choose another one"))
     assert keeper.check() == "job 5: group 5 belongs to job 4: choose another one"
     assert "had restarted" in str(keeper.check())

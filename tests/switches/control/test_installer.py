@@ -1,4 +1,4 @@
-"""How the parameter server's decisions about jobs come to the switches, and how these are looked after meanwhile."""
+"""Installing the parameter server's jobs on switches, and checking the switches meanwhile."""
 
 import threading
 import time
@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 
 from sa_atp.basics.errors import UserError
-from sa_atp.net.parameter_server.admission import Installer
+from sa_atp.net.parameter_server.installer import Installer
 from sa_atp.protocol.packets.contributions import ContributionMap
 from sa_atp.protocol.server.server_events import Admit, Retire
 from sa_atp.switches import artefacts
 from sa_atp.switches.control import fabric, jobs
 from sa_atp.switches.control.client import P4RuntimeClient
-from sa_atp.switches.control.errors import NoPipeline, Refused, RefusedError
+from sa_atp.switches.control.errors import NoPipeline, RefusedUpdate, UpdateRefusedError
 from sa_atp.switches.control.fabric import Keeper, SwitchPlace
 from sa_atp.switches.control.job_tables import JobTables, Problems
 from sa_atp.switches.control.writer import LocalWriter
 from sa_atp.switches.embedded.device import Device
 from sa_atp.switches.embedded.loading import load
-from sa_atp.switches.embedded.p4runtime.server import P4RuntimeServer
+from sa_atp.switches.embedded.p4runtime_server.server import P4RuntimeServer
 from sa_atp.switches.embedded.pipeline import Pipeline
 from sa_atp.switches.p4runtime.entities import Entity, Exact, TableEntry, Update
 
@@ -45,7 +45,7 @@ def admission(number: int, epoch: int = 1, slot_base: int = 0) -> Admit:
 
 @dataclass
 class Outcomes:
-    """What an installer tells of jobs."""
+    """The installer's reports about jobs."""
 
     told: list[tuple[int, str]] = field(default_factory=list)
     changed: threading.Condition = field(default_factory=threading.Condition)
@@ -72,7 +72,7 @@ def outcomes() -> Outcomes:
 
 
 class Held(Keeper):
-    """A switch that does not answer until it is let; what it is asked is written down."""
+    """A switch that does not answer until the test allows it, and records its requests."""
 
     def __init__(self, problem: Exception | None = None) -> None:
         super().__init__(SwitchPlace(grpc="nowhere", attachment=ATTACHMENT), artefacts.program())
@@ -83,7 +83,7 @@ class Held(Keeper):
     def check(self) -> str | None:
         return None
 
-    def carry_out(self, installed: Sequence[Admit], removed: Collection[int], server: Any) -> Problems:
+    def apply_jobs(self, installed: Sequence[Admit], removed: Collection[int], server: Any) -> Problems:
         self.calls.append(([job.number for job in installed], list(removed)))
         self.asked.release()
         assert self.may_go_on.wait(TIMEOUT_S)
@@ -109,8 +109,8 @@ def test_after_a_problem_the_next_job_is_served(problem: Exception, outcomes: Ou
     assert outcomes.told[1] == (2, "admitted")
 
 
-def test_what_is_over_is_not_installed_and_the_rest_is_at_once(outcomes: Outcomes) -> None:
-    """While a switch is busy: jobs whose ranks have gone, one of them come back, and those that wait."""
+def test_finished_jobs_are_not_installed_and_waiting_ones_are_at_once(outcomes: Outcomes) -> None:
+    """Events while a switch is busy: finished jobs, one of them restarted, and jobs that wait."""
     keeper = Held()
     installer = outcomes.installer(keeper)
     installer.submit(admission(1))
@@ -129,7 +129,7 @@ def test_what_is_over_is_not_installed_and_the_rest_is_at_once(outcomes: Outcome
 
 
 def test_a_switch_that_does_not_answer_keeps_no_other_waiting(outcomes: Outcomes) -> None:
-    """A job is there when all switches know it; each of them hears of it at once."""
+    """A job is installed when all switches have it; each gets it at once."""
     slow, quick = Held(), Held()
     quick.may_go_on.set()
     installer = outcomes.installer(slow, quick)
@@ -167,7 +167,7 @@ def installed_at(address: str) -> set[int]:
 
 
 def test_a_job_that_cannot_start_does_not_keep_a_switch_from_being_put_back(outcomes: Outcomes) -> None:
-    """Its ranks ask five times a second, so there is always something else to do."""
+    """Its ranks ask five times a second, so the queue is never empty."""
     with P4RuntimeServer(Device(clock=lambda: 0, compiled=False), "127.0.0.1:0") as first:
         address, keeper = first.address, keeper_of(first.address)
         keeper.bring_up()
@@ -203,7 +203,7 @@ def test_a_job_that_cannot_start_does_not_keep_a_switch_from_being_put_back(outc
 def test_a_job_that_makes_no_sense_is_none_of_the_others_concern(switch: P4RuntimeServer) -> None:
     keeper = keeper_of(switch.address)
     keeper.bring_up()
-    problems = keeper.carry_out([admission(1), admission(2, epoch=256), admission(3)], [], SERVER)
+    problems = keeper.apply_jobs([admission(1), admission(2, epoch=256), admission(3)], [], SERVER)
     assert {number: str(problem) for number, problem in problems.items()} == {2: "epoch 256: expected 0 to 255"}
     assert installed_at(switch.address) == {1, 3}
     keeper.close()
@@ -218,17 +218,17 @@ def test_many_jobs_are_read_for_once_and_written_at_once(switch: P4RuntimeServer
     for name in ("read", "write"):
         plain = getattr(client, name)
         setattr(client, name, lambda *args, name=name, plain=plain: (requests.update([name]), plain(*args))[1])
-    assert keeper.carry_out([admission(number) for number in range(1, 41)], [], SERVER) == {}
+    assert keeper.apply_jobs([admission(number) for number in range(1, 41)], [], SERVER) == {}
     assert requests == {"read": 1, "write": 2}
     assert installed_at(switch.address) == set(range(1, 41))
-    assert keeper.carry_out([admission(50), admission(7, epoch=2)], range(1, 31), SERVER) == {}
+    assert keeper.apply_jobs([admission(50), admission(7, epoch=2)], range(1, 31), SERVER) == {}
     assert requests == {"read": 1, "write": 6}
     assert installed_at(switch.address) == {7, *range(31, 41), 50}
     keeper.close()
 
 
 class Full(LocalWriter):
-    """A switch that has no room for the addresses of one job."""
+    """A switch without room for the addresses of one job."""
 
     def __init__(self, number: int) -> None:
         super().__init__(Pipeline(load(artefacts.program().json_path), compiled=False))
@@ -239,8 +239,10 @@ class Full(LocalWriter):
         full = [i for i, update in enumerate(updates) if self._is_too_much(update.entity)]
         super().write(update for i, update in enumerate(updates) if i not in full)
         if full:
-            refused = [Refused(index=i, update=str(updates[i]), code="RESOURCE_EXHAUSTED", reason="full") for i in full]
-            raise RefusedError("switch", refused, len(updates))
+            refused = [
+                RefusedUpdate(index=i, update=str(updates[i]), code="RESOURCE_EXHAUSTED", reason="full") for i in full
+            ]
+            raise UpdateRefusedError("switch", refused, len(updates))
 
     def _is_too_much(self, entity: Entity) -> bool:
         return (
@@ -268,9 +270,9 @@ def test_a_job_that_a_switch_refuses_is_none_of_the_others_concern() -> None:
 def test_a_job_that_could_not_be_removed_is_removed_later(switch: P4RuntimeServer) -> None:
     keeper = keeper_of(switch.address)
     keeper.bring_up()
-    assert keeper.carry_out([admission(1), admission(2)], [], SERVER) == {}
+    assert keeper.apply_jobs([admission(1), admission(2)], [], SERVER) == {}
     keeper.close()
-    problems = keeper.carry_out([], [1], SERVER)
+    problems = keeper.apply_jobs([], [1], SERVER)
     assert str(problems[1]) == f"switch 0 at {switch.address}: not connected"
     assert "had restarted" in str(keeper.check())
     assert installed_at(switch.address) == {2}
@@ -290,9 +292,9 @@ def test_a_job_that_cannot_be_put_back_is_none_of_the_others_concern(switch: P4R
         assert tables.remove([2]) == {}
         assert tables.install([replace(spec, group=2)]) == {}
 
-    why = "job 2 is not put back: job 2: group 2 belongs to job 9: choose another one"
+    why = "job 2 is not restored: job 2: group 2 belongs to job 9: choose another one"
     assert (
-        keeper.check() == f"switch 0 at {switch.address} had restarted: put back its program, 0 routes, 2 jobs; {why}"
+        keeper.check() == f"switch 0 at {switch.address} had restarted: restored its program, 0 routes, 2 jobs; {why}"
     )
     assert installed_at(switch.address) == {1, 3, 9}
     assert keeper.carry_out([admission(4)], [], SERVER).keys() == {2}

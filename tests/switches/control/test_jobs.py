@@ -17,14 +17,14 @@ from sa_atp.protocol.packets import spec
 from sa_atp.switches import artefacts
 from sa_atp.switches.control import events, job_entries, jobs, jobspec, routes
 from sa_atp.switches.control.client import P4RuntimeClient
-from sa_atp.switches.control.errors import RefusedError
+from sa_atp.switches.control.errors import UpdateRefusedError
 from sa_atp.switches.control.jobspec import JobSpec, Member
 from sa_atp.switches.control.writer import LocalWriter, Writer
 from sa_atp.switches.embedded.loading import load
 from sa_atp.switches.embedded.pipeline import PORTS, Pipeline
 from sa_atp.switches.p4runtime.entities import (
+    CounterData,
     CounterEntry,
-    Counts,
     Exact,
     MulticastGroup,
     Replica,
@@ -180,20 +180,20 @@ def test_jobs_do_not_share_slots_or_groups(writer: Writer) -> None:
     assert everything(writer) == before
     assert jobs.free_slots(writer, 256) == 0
     assert jobs.free_slots(writer, 512) == 512
-    with pytest.raises(UserError, match="no 4096 slots in a row left of 4096"):
+    with pytest.raises(UserError, match="no range of 4096 slots is free: the switch has 4096"):
         jobs.free_slots(writer, 4096)
 
 
 def test_counters_are_read_by_name(writer: Writer) -> None:
     writer.write(
-        [Update(UpdateKind.MODIFY, CounterEntry(counter="job_events", index=3 * 32 + 8, counts=Counts(5, 700)))]
+        [Update(UpdateKind.MODIFY, CounterEntry(counter="job_events", index=3 * 32 + 8, counts=CounterData(5, 700)))]
     )
     found = jobs.counters(writer, 3)
     assert found.keys() == set(events.Event)
-    assert found[events.Event.COLLISION] == Counts(5, 700)
-    assert found[events.Event.ADDED] == jobs.counters(writer, 4)[events.Event.COLLISION] == Counts(0, 0)
+    assert found[events.Event.COLLISION] == CounterData(5, 700)
+    assert found[events.Event.ADDED] == jobs.counters(writer, 4)[events.Event.COLLISION] == CounterData(0, 0)
     jobs.reset_counters(writer, 3)
-    assert jobs.counters(writer, 3)[events.Event.COLLISION] == Counts(0, 0)
+    assert jobs.counters(writer, 3)[events.Event.COLLISION] == CounterData(0, 0)
 
 
 def test_routes(writer: Writer) -> None:
@@ -210,11 +210,11 @@ def test_routes(writer: Writer) -> None:
         routes.add(writer, "10.0.0.1/24", 1)
 
 
-def test_what_is_refused_has_the_same_exception_everywhere(writer: Writer) -> None:
-    with pytest.raises(RefusedError) as caught:
+def test_a_refusal_is_the_same_exception_on_every_target(writer: Writer) -> None:
+    with pytest.raises(UpdateRefusedError) as caught:
         routes.add(writer, "10.0.0.1", 512)
     assert caught.value.refused[0].code in ("OUT_OF_RANGE", "INVALID_ARGUMENT")
-    with pytest.raises(RefusedError, match="there is no table nowhere"):
+    with pytest.raises(UpdateRefusedError, match="there is no table nowhere"):
         writer.read(TableEntry(table="nowhere"))
 
 
@@ -257,11 +257,11 @@ def test_slots_that_the_switch_does_not_have(local: tuple[LocalWriter, Pipeline]
     with pytest.raises(UserError, match="job 3: slots 4096 to 4351: the switch has 4096"):
         jobs.install(writer, dataclasses.replace(FLAT, slot_base=4096))
     assert installed(writer) == []
-    with pytest.raises(UserError, match="there are no 8192 slots in a row left of 4096"):
+    with pytest.raises(UserError, match="no range of 8192 slots is free: the switch has 4096"):
         jobs.free_slots(writer, 8192)
 
 
-def test_what_was_changed_behind_a_jobs_back_is_a_problem(local: tuple[LocalWriter, Pipeline]) -> None:
+def test_foreign_changes_of_a_jobs_entries_are_problems(local: tuple[LocalWriter, Pipeline]) -> None:
     writer, _ = local
     jobs.install(writer, FLAT)
     stranger = TableEntry(
@@ -346,7 +346,7 @@ def udp_checksum(frame: bytes) -> int:
 
 
 def test_a_mark_leaves_no_wrong_checksum(local: tuple[LocalWriter, Pipeline]) -> None:
-    """What is bridged has its host's checksum, and the receiving kernel drops what does not fit it, without a word."""
+    """A bridged packet keeps its host's checksum, and the receiver's kernel silently drops packets with a wrong one."""
     writer, pipeline = local
     routes.add(writer, SERVER.ip, 9)
     packet = bytearray(contribution(0, kind=spec.Kind.CONTROL))

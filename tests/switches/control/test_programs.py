@@ -1,4 +1,4 @@
-"""The test programs' compiled forms are made from the sources beside them."""
+"""The compiled test programs were made from the sources beside them."""
 
 import importlib.util
 from types import ModuleType

@@ -1,4 +1,4 @@
-"""Copies of a multicast packet: where they go is decided when ingress ends, and each begins egress as ingress left it.
+"""Copies of a multicast packet: ingress decides their ports, and each begins egress with the state after ingress.
 
 So what comes of a group is what comes of each of its replicas alone, whatever egress does; BMv2's simple_switch gives each
 copy its own headers and metadata. There is no compiler here for a program of each kind: the tests give the compiled form
@@ -25,7 +25,7 @@ from sa_atp.basics.folders import cache_folder
 from sa_atp.switches.embedded.pipeline import Pipeline
 from sa_atp.switches.embedded.stf import grammar, runner
 from sa_atp.switches.embedded.stf.embedded import EmbeddedTarget
-from sa_atp.switches.embedded.stf.names import Names
+from sa_atp.switches.embedded.stf.names import ProgramNames
 
 LAYERS = json.loads((Path(__file__).resolve().parents[2] / "p4" / "layers.json").read_text())
 GROUP = 7
@@ -183,13 +183,13 @@ EVERYTHING = [
 
 @pytest.mark.parametrize(("compiled", "drops"), [(False, True), (False, False), (True, True)])
 def test_nothing_of_one_copy_is_left_for_the_next(compiled: bool, drops: bool) -> None:
-    """The first copy changes everything that it can; the others say what they see."""
+    """The first copy changes all state; the others report the state that they see."""
     pipeline = pipeline_of(program(EVERYTHING if drops else EVERYTHING[1:], []), compiled=compiled)
     assert as_each_alone(pipeline, [(1, 1), (2, 2), (3, 1), (4, 3)]) == (2 * len(PACKETS) if drops else 0)
 
 
 def test_a_group_of_one_is_sent_as_if_by_port() -> None:
-    """What unicast looks like to egress: an instance that is none, and no replica's number."""
+    """Unicast in egress: instance type normal, and no replica number."""
     made = program([], [assign(("order", "what"), field(STANDARD, "instance_type"))])
     assert [packet[0] for _, packet in copies_of(pipeline_of(made), PACKETS[0], [(4, 0)])] == [5]
     for action in made["actions"]:
@@ -204,7 +204,7 @@ def test_a_group_of_one_is_sent_as_if_by_port() -> None:
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["plain", "compiled"])
 def test_packets_are_not_sent_back_where_they_came_from(tmp_path: Path, compiled: bool) -> None:
-    """In the words of a packet test, as `sa-atp stf` runs it: egress drops the copy for the port of arrival.
+    """As a packet test, as for `sa-atp stf`: egress drops the copy for the ingress port.
 
     The source: if (standard.egress_port == standard.ingress_port) mark_to_drop(standard).
     """
@@ -222,7 +222,7 @@ def test_packets_are_not_sent_back_where_they_came_from(tmp_path: Path, compiled
     pipeline = Pipeline.from_file(
         tmp_path / "flood.json", compiled=compiled, cache=cache_folder() if compiled else None
     )
-    names = Names.from_file(tmp_path / "flood.json")
+    names = ProgramNames.from_file(tmp_path / "flood.json")
     result = runner.run(grammar.read(tmp_path / "flood.stf"), names, EmbeddedTarget(pipeline))
     assert result.expected == 6
     assert result.passed, "\n".join(f"{f.line}: {f.message}\n{f.picture}" for f in result.failures)

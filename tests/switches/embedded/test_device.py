@@ -68,7 +68,7 @@ def test_without_a_cpu_port_its_number_is_a_port_like_any_other() -> None:
     assert [port for port, _ in run(punting(cpu_port=None), FRAME)] == [CPU_PORT]
 
 
-def test_what_a_packet_out_causes_is_emitted() -> None:
+def test_packets_caused_by_a_packet_out_are_emitted() -> None:
     made = punting()
     emitted: list[tuple[int, bytes]] = []
     made.packet_out(b"\x00\x07" + FRAME)  # nobody listens: it is lost
@@ -114,7 +114,7 @@ def test_the_cpu_port_is_a_port(port: int) -> None:
 
 
 def test_swapping_and_packet_outs_while_packets_run() -> None:
-    """Every batch comes out whole and of one pipeline, whatever other threads do."""
+    """Every batch is complete and of one pipeline, whatever other threads do."""
     made = punting()
     config = (P4 / "punt.json").read_bytes()
     heard: list[bytes] = []
@@ -144,7 +144,7 @@ def test_swapping_and_packet_outs_while_packets_run() -> None:
 
 
 def test_few_long_frames_after_many_short_ones() -> None:
-    """The room for what comes out grows in one direction at a time; a switch has it from the beginning."""
+    """Output buffers grow in one dimension at a time; a switch has large ones from the beginning."""
     pipeline = Pipeline.from_file(P4 / "punt.json", compiled=False)
     pipeline.insert("by_type", [(0x0800, 0xFFFF)], "send", [9])
     short = FRAME[:12] + b"\x08\x00" + b"short"

@@ -77,7 +77,7 @@ def signed(value: int, width: int) -> int:
 
 
 def exact(tree: Node, values: dict[str, int]) -> int:
-    """BMv2: nothing is cut but where an operation says so."""
+    """BMv2's arithmetic: values are truncated only where an operation says so."""
     if tree["type"] == "field":
         return values[tree["value"][1]]
     if tree["type"] == "hexstr":
@@ -111,7 +111,7 @@ def translated(tree: Node, values: dict[str, int], width: int, is_signed: bool) 
 
 @settings(max_examples=600)
 @given(st.recursive(leaves, trees, max_leaves=5), st.data())
-def test_what_is_stored_is_what_bmv2_stores(tree: Node, draw: st.DataObject) -> None:
+def test_stored_values_are_those_of_bmv2(tree: Node, draw: st.DataObject) -> None:
     values = {
         name: draw.draw(
             st.integers(-(1 << (width - 1)), (1 << (width - 1)) - 1) if is_signed else st.integers(0, (1 << width) - 1)

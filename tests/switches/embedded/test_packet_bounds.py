@@ -1,4 +1,4 @@
-"""Translated programs look at nothing but the packet: what lies behind it is no part of it.
+"""Translated programs read no byte behind the packet.
 
 Every packet of the packet tests, cut short anywhere and with bytes changed, goes through its program twice: as plain Python
 whose operations look at every index, and compiled, in memory that ends with the packet and with the room for what comes
@@ -22,15 +22,15 @@ from net.guarded import Guarded
 
 from sa_atp.basics.folders import cache_folder
 from sa_atp.switches import artefacts
+from sa_atp.switches.embedded.call_frame import PLACES
+from sa_atp.switches.embedded.code_cache import functions
 from sa_atp.switches.embedded.errors import Unsupported
-from sa_atp.switches.embedded.frame import PLACES
-from sa_atp.switches.embedded.kept_code import functions
 from sa_atp.switches.embedded.pipeline import NOTHING_WAITS, PORTS, Pipeline
 from sa_atp.switches.embedded.stf import grammar, runner
 from sa_atp.switches.embedded.stf.embedded import EmbeddedTarget
-from sa_atp.switches.embedded.stf.names import Names
+from sa_atp.switches.embedded.stf.names import ProgramNames
 from sa_atp.switches.embedded.translate import checksums
-from sa_atp.switches.embedded.translate.packets import HEAD_BYTES, HEAD_ROW
+from sa_atp.switches.embedded.translate.deparsing import HEAD_BYTES, HEAD_ROW
 
 P4 = Path(__file__).resolve().parents[2] / "p4"
 LAYERS = json.loads((P4 / "layers.json").read_text())
@@ -39,7 +39,7 @@ MOST_COPIES = 16
 
 
 class Bounded:
-    """A pipeline's program over memory that has not a byte more than it may touch."""
+    """A pipeline's program with memory that ends where the packet and its output room end."""
 
     def __init__(self, pipeline: Pipeline, *, compiled: bool) -> None:
         self.pipeline = pipeline
@@ -62,7 +62,7 @@ class Bounded:
         self.depths = np.append(NOTHING_WAITS, -1)[:PORTS]
 
     def __call__(self, packet: bytes, port: int, *, apart: bool) -> list[tuple[int, bytes]]:
-        """What comes out. Args: apart: heads are kept apart, as the loop between ports wants it."""
+        """Processes packets. Args: apart: whether heads are stored apart, as for the loop between ports."""
         frame, pipeline, copies = self.frame, self.pipeline, self.pipeline.most_copies
         assert copies <= MOST_COPIES
         pipeline.bring_up_to_date(frame)
@@ -96,7 +96,7 @@ class Bounded:
 
 
 class Bounds(EmbeddedTarget):
-    """A target that takes every packet of a test through bounded memory, in all lengths and with bytes changed."""
+    """A target that processes every packet of a test in bounded memory, truncated to all lengths and with changed bytes."""
 
     def __init__(self, pipeline: Pipeline, *, compiled: bool, tries: int) -> None:
         super().__init__(pipeline)
@@ -127,10 +127,10 @@ class Bounds(EmbeddedTarget):
 
 
 def through(json_path: Path, stf: Path, *, compiled: bool, tries: int = 64) -> int:
-    """Runs a packet test within bounds. Returns: how many packets that were."""
+    """Runs a packet test within bounds. Returns: the number of packets."""
     pipeline = Pipeline.from_file(json_path, compiled=compiled, cache=cache_folder() if compiled else None)
     target = Bounds(pipeline, compiled=compiled, tries=tries)
-    runner.run(grammar.read(stf), Names.from_file(json_path), target)
+    runner.run(grammar.read(stf), ProgramNames.from_file(json_path), target)
     return target.sent
 
 
@@ -187,7 +187,7 @@ packets = st.builds(bytes.__add__, orders, st.lists(st.integers(0, 8) | st.integ
 @settings(max_examples=300)
 @given(st.sampled_from(AHEAD), packets, st.binary(min_size=16, max_size=16))
 def test_a_key_ahead_is_a_field_that_was_set_from_there(where: tuple[int, int], packet: bytes, behind: bytes) -> None:
-    """Also at the end of the packet, where both are the error PacketTooShort, whatever lies behind it."""
+    """Also at the end of the packet, where both raise PacketTooShort, whatever lies behind it."""
     data = np.frombuffer(packet + behind, np.uint8).reshape(1, -1)
     out = BY_KEY[where].process(data, np.array([len(packet)]), np.array([1]), 0)
     assert [(1, out.packet(i)) for i in range(len(out))] == BY_FIELD[where].process_one(packet, 1, 0)

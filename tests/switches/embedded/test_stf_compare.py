@@ -1,4 +1,4 @@
-"""Expected against received: where the first difference is, and how it is shown."""
+"""Comparing expected and received packets: the first difference, and its picture."""
 
 from collections.abc import Sequence
 

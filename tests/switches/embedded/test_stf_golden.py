@@ -21,7 +21,7 @@ from sa_atp.switches.embedded.loading import load
 from sa_atp.switches.embedded.pipeline import Pipeline
 from sa_atp.switches.embedded.stf import grammar, runner
 from sa_atp.switches.embedded.stf.embedded import EmbeddedTarget
-from sa_atp.switches.embedded.stf.names import Names
+from sa_atp.switches.embedded.stf.names import ProgramNames
 
 FILES = sorted(FOLDER.glob("*.stf"))
 
@@ -47,7 +47,7 @@ def pipeline_of(pipeline: Pipeline) -> Callable[[Build], Pipeline]:
     return find
 
 
-def passes(file: Path, target: runner.Target, names: Names) -> None:
+def passes(file: Path, target: runner.Target, names: ProgramNames) -> None:
     result = runner.run(grammar.read(file), names, target)
     assert not result.notes
     assert result.expected >= 3
@@ -57,7 +57,7 @@ def passes(file: Path, target: runner.Target, names: Names) -> None:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_embedded_target(file: Path, pipeline_of: Callable[[Build], Pipeline]) -> None:
     build = build_of(file)
-    passes(file, EmbeddedTarget(pipeline_of(build)), Names.from_file(artefacts.program(*build).json_path))
+    passes(file, EmbeddedTarget(pipeline_of(build)), ProgramNames.from_file(artefacts.program(*build).json_path))
 
 
 TICK_US = 1024
@@ -75,32 +75,34 @@ CLOCKS_US = {
 @pytest.mark.parametrize("clock", CLOCKS_US)
 @pytest.mark.parametrize("vector", ["aggregate", "collisions", "evictions", "lapses", "resends"])
 def test_embedded_target_at_several_clocks(vector: str, clock: str, pipeline: Pipeline) -> None:
-    """With most clocks they change over within the vector."""
+    """With most of these start times, the clock wraps within the vector."""
     target = EmbeddedTarget(pipeline, CLOCKS_US[clock])
-    passes(FOLDER / f"{vector}.stf", target, Names.from_file(artefacts.program().json_path))
+    passes(FOLDER / f"{vector}.stf", target, ProgramNames.from_file(artefacts.program().json_path))
 
 
 @BMV2_STF
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_bmv2(file: Path) -> None:
     program = artefacts.program(*build_of(file)).json_path
-    names = Names.from_file(program)
+    names = ProgramNames.from_file(program)
     with bmv2_stf.running(program, names) as switch:
         passes(file, switch, names)
 
 
 def test_the_plain_form_of_the_program_agrees() -> None:
-    """What a debugger steps through is what runs."""
+    """Plain Python, as for a debugger, passes the same vectors."""
     program = artefacts.program().json_path
     passes(
-        FOLDER / "saturation.stf", EmbeddedTarget(Pipeline.from_file(program, compiled=False)), Names.from_file(program)
+        FOLDER / "saturation.stf",
+        EmbeddedTarget(Pipeline.from_file(program, compiled=False)),
+        ProgramNames.from_file(program),
     )
 
 
 def test_a_wrong_vector_does_not_pass(pipeline: Pipeline) -> None:
-    """Every lane, address and flag is looked at: a change of any expected digit is found."""
+    """Every lane, address and flag is compared: a change of any expected digit fails."""
     text = (FOLDER / "saturation.stf").read_text()
-    names = Names.from_file(artefacts.program().json_path)
+    names = ProgramNames.from_file(artefacts.program().json_path)
     line = next(i for i, line in enumerate(text.splitlines()) if line.startswith("expect"))
     digits = [i for i, c in enumerate(text.splitlines()[line]) if c in "0123456789abcdef" and i > len("expect 1 ")]
     for at in digits[::7]:

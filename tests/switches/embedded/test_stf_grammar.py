@@ -1,4 +1,4 @@
-"""STF text: what each statement becomes, and what is said about a line that is none."""
+"""STF text: parsing each statement, and messages about wrong lines."""
 
 from pathlib import Path
 
@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sa_atp.switches.embedded.stf.grammar import (
+    ActionCall,
     Add,
-    Call,
     CheckCounter,
     Direct,
     Expect,
@@ -18,7 +18,7 @@ from sa_atp.switches.embedded.stf.grammar import (
     SetDefault,
     Statement,
     StfError,
-    Value,
+    StfValue,
     Wait,
     parse,
     read,
@@ -47,8 +47,8 @@ def one(line: str) -> Statement:
         (
             "add tab1 dst:0xa1 act(port:2, vlan:0b11) = A",
             Add(
-                line=1, table="tab1", priority=None, match=(("dst", Value("0xa1")),),
-                call=Call("act", (("port", Value("2")), ("vlan", Value("0b11")))), label="A",
+                line=1, table="tab1", priority=None, match=(("dst", StfValue("0xa1")),),
+                call=ActionCall("act", (("port", StfValue("2")), ("vlan", StfValue("0b11")))), label="A",
             ),
         ),
         (
@@ -56,14 +56,14 @@ def one(line: str) -> Statement:
             Add(
                 line=1, table="ingress.t", priority=503,
                 match=(
-                    ("extra[0].h", Value("0x25**")), ("hdr.f$valid$", Value("1")),
-                    ("lpm", Value("0x0a000000", "prefix", "8")), ("r", Value("1", "range", "9")),
-                    ("m", Value("0x10", "mask", "240")),
+                    ("extra[0].h", StfValue("0x25**")), ("hdr.f$valid$", StfValue("1")),
+                    ("lpm", StfValue("0x0a000000", "prefix", "8")), ("r", StfValue("1", "range", "9")),
+                    ("m", StfValue("0x10", "mask", "240")),
                 ),
-                call=Call("x.act", ()), label=None,
+                call=ActionCall("x.act", ()), label=None,
             ),
         ),
-        ("setdefault t drop()", SetDefault(line=1, table="t", call=Call("drop", ()))),
+        ("setdefault t drop()", SetDefault(line=1, table="t", call=ActionCall("drop", ()))),
         (
             "check_counter c(3)",
             CheckCounter(line=1, counter="c", index=3, unit="packets", comparison="==", number=0),

@@ -1,4 +1,4 @@
-"""What a test's names and values mean in a compiled program."""
+"""Resolving a test's names and values in a compiled program."""
 
 import json
 from pathlib import Path
@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from sa_atp.basics.errors import UserError
 from sa_atp.switches.embedded.errors import PipelineError
 from sa_atp.switches.embedded.stf.grammar import Add, SetDefault, parse
-from sa_atp.switches.embedded.stf.names import BoundEntry, Counter, Match, Names
+from sa_atp.switches.embedded.stf.names import BoundEntry, BoundMatch, CounterName, ProgramNames
 
 ROUTER = Path(__file__).resolve().parents[2] / "p4" / "router.json"
-NAMES = Names.from_file(ROUTER)
+NAMES = ProgramNames.from_file(ROUTER)
 FULL32 = 0xFFFFFFFF
 
 
-def entry(line: str, names: Names = NAMES) -> BoundEntry:
+def entry(line: str, names: ProgramNames = NAMES) -> BoundEntry:
     (statement,) = parse(line).statements
     assert isinstance(statement, Add)
     return names.entry(statement)
@@ -27,15 +27,15 @@ def entry(line: str, names: Names = NAMES) -> BoundEntry:
 @pytest.mark.parametrize(
     ("value", "match"),
     [
-        ("0x0a000000/8", Match("lpm", 0x0A000000, 0xFF000000, 8)),
-        ("0x0a0002**", Match("lpm", 0x0A000200, 0xFFFFFF00, 24)),
-        ("0x0a000201", Match("lpm", 0x0A000201, FULL32, 32)),
-        ("167772673/24", Match("lpm", 0x0A000200, 0xFFFFFF00, 24)),  # what is beyond the prefix is cut
-        ("0/0", Match("lpm", 0, 0, 0)),
-        ("0x0a000000&&&0xff000000", Match("lpm", 0x0A000000, 0xFF000000, 8)),
+        ("0x0a000000/8", BoundMatch("lpm", 0x0A000000, 0xFF000000, 8)),
+        ("0x0a0002**", BoundMatch("lpm", 0x0A000200, 0xFFFFFF00, 24)),
+        ("0x0a000201", BoundMatch("lpm", 0x0A000201, FULL32, 32)),
+        ("167772673/24", BoundMatch("lpm", 0x0A000200, 0xFFFFFF00, 24)),  # what is beyond the prefix is cut
+        ("0/0", BoundMatch("lpm", 0, 0, 0)),
+        ("0x0a000000&&&0xff000000", BoundMatch("lpm", 0x0A000000, 0xFF000000, 8)),
     ],
 )
-def test_lpm(value: str, match: Match) -> None:
+def test_lpm(value: str, match: BoundMatch) -> None:
     assert entry(f"add route dst:{value} drop()") == BoundEntry(
         table="RouterIngress.route", match=(match,), action="RouterIngress.drop", data=(), priority=None
     )
@@ -44,36 +44,36 @@ def test_lpm(value: str, match: Match) -> None:
 @pytest.mark.parametrize(
     ("value", "match"),
     [
-        ("0xc0******", Match("ternary", 0xC0000000, 0xFF000000)),
-        ("0x**01", Match("ternary", 1, 0xFF)),  # digits that are not written do not matter either
-        ("0x01", Match("ternary", 1, FULL32)),
-        ("1", Match("ternary", 1, FULL32)),
-        ("0b1**1", Match("ternary", 0b1001, 0b1001)),
-        ("0x12&&&0x10", Match("ternary", 0x10, 0x10)),
-        ("0xc0000200/24", Match("ternary", 0xC0000200, 0xFFFFFF00)),
+        ("0xc0******", BoundMatch("ternary", 0xC0000000, 0xFF000000)),
+        ("0x**01", BoundMatch("ternary", 1, 0xFF)),  # digits that are not written do not matter either
+        ("0x01", BoundMatch("ternary", 1, FULL32)),
+        ("1", BoundMatch("ternary", 1, FULL32)),
+        ("0b1**1", BoundMatch("ternary", 0b1001, 0b1001)),
+        ("0x12&&&0x10", BoundMatch("ternary", 0x10, 0x10)),
+        ("0xc0000200/24", BoundMatch("ternary", 0xC0000200, 0xFFFFFF00)),
     ],
 )
-def test_ternary(value: str, match: Match) -> None:
+def test_ternary(value: str, match: BoundMatch) -> None:
     found = entry(f"add filter 7 src:{value} protocol:1->6 set_class(class:3)")
-    assert found.match == (match, Match("range", 1, 6), Match("ternary", 0, 0))  # the port was left out
+    assert found.match == (match, BoundMatch("range", 1, 6), BoundMatch("ternary", 0, 0))  # the port was left out
     assert (found.priority, found.data) == (7, (3,))
 
 
 def test_keys_that_are_left_out_and_single_values_of_a_range() -> None:
-    assert entry("add filter 7 protocol:9 drop()").match[1] == Match("range", 9, 9)
+    assert entry("add filter 7 protocol:9 drop()").match[1] == BoundMatch("range", 9, 9)
     assert entry("add filter 7 drop()").match == (
-        Match("ternary", 0, 0),
-        Match("range", 0, 255),
-        Match("ternary", 0, 0),
+        BoundMatch("ternary", 0, 0),
+        BoundMatch("range", 0, 255),
+        BoundMatch("ternary", 0, 0),
     )
-    assert entry("add copies NoAction()").match == (Match("exact", 0, 0xFFFF),)
+    assert entry("add copies NoAction()").match == (BoundMatch("exact", 0, 0xFFFF),)
 
 
 def test_names_by_their_ends() -> None:
     for table in ("route", "RouterIngress.route", "Ingress.route"):
         assert entry(f"add {table} dst:1 RouterIngress.drop()").table == "RouterIngress.route"
-    assert NAMES.counter("by_class") == Counter("RouterIngress.by_class", "")
-    assert NAMES.counter("routed") == Counter("RouterIngress.routed", "RouterIngress.route")
+    assert NAMES.counter("by_class") == CounterName("RouterIngress.by_class", "")
+    assert NAMES.counter("routed") == CounterName("RouterIngress.routed", "RouterIngress.route")
     assert NAMES.register("balance") == "RouterIngress.balance"
     (statement,) = parse("setdefault route forward(port:1, next_hop:2)").statements
     assert isinstance(statement, SetDefault)
@@ -116,14 +116,14 @@ def test_programs_that_are_none(tmp_path: Path) -> None:
         if text is not None:
             path.write_text(text)
         with pytest.raises(PipelineError, match=str(path)):
-            Names.from_file(path)
+            ProgramNames.from_file(path)
     damaged: dict[str, Any] = json.loads(ROUTER.read_text())
     del damaged["pipelines"][0]["tables"][1]["action_ids"]
     with pytest.raises(PipelineError, match="damaged"):
-        Names.from_source(damaged)
+        ProgramNames.from_source(damaged)
 
 
 @given(st.integers(0, FULL32), st.integers(0, FULL32))
 def test_masks_in_binary_digits(value: int, mask: int) -> None:
     digits = "".join(str(value >> i & 1) if mask >> i & 1 else "*" for i in range(31, -1, -1))
-    assert entry(f"add filter 1 src:0b{digits} drop()").match[0] == Match("ternary", value & mask, mask)
+    assert entry(f"add filter 1 src:0b{digits} drop()").match[0] == BoundMatch("ternary", value & mask, mask)

@@ -1,4 +1,4 @@
-"""`sa-atp stf` as a user runs it, and what a test may ask of a target."""
+"""`sa-atp stf` as a user runs it, and each statement on a target."""
 
 import json
 import os
@@ -15,12 +15,12 @@ from sa_atp.switches.embedded.pipeline import Pipeline
 from sa_atp.switches.embedded.stf import grammar, runner
 from sa_atp.switches.embedded.stf.embedded import EmbeddedTarget
 from sa_atp.switches.embedded.stf.grammar import StfError
-from sa_atp.switches.embedded.stf.names import Names
+from sa_atp.switches.embedded.stf.names import ProgramNames
 from sa_atp.switches.p4runtime.messages import class_maker
 
 P4 = Path(__file__).resolve().parents[2] / "p4"
 ROUTER = P4 / "router.json"
-NAMES = Names.from_file(ROUTER)
+NAMES = ProgramNames.from_file(ROUTER)
 FRAME = "020000000001 0200000000f1 0800 4500 0018 0000 0000 40 11 add2 c0000202 0a000101 deadbeef"
 ROUTED = "020000000009 020000000001 0800 4500 0018 0000 0000 3f 11 aed2 c0000202 0a000101 deadbeef"
 ROUTE = "add route dst:0x0a000100/24 forward(next_hop:0x020000000009, port:3)"
@@ -31,7 +31,7 @@ def router() -> Pipeline:
     return Pipeline.from_file(ROUTER, compiled=False)
 
 
-def run(router: Pipeline, *lines: str) -> runner.Result:
+def run(router: Pipeline, *lines: str) -> runner.StfResult:
     return runner.run(grammar.parse("\n".join(lines)), NAMES, EmbeddedTarget(router))
 
 
@@ -91,7 +91,7 @@ def test_a_failure_shows_both_packets(tmp_path: Path, target: list[str]) -> None
         ("check_counter arrived($A) packets == 1", "no entry has this label"),
     ],
 )
-def test_what_cannot_be_carried_out_is_an_error_with_file_and_line(
+def test_impossible_statements_are_errors_with_file_and_line(
     tmp_path: Path, target: list[str], line: str, message: str
 ) -> None:
     test = tmp_path / "bad.stf"
@@ -129,7 +129,7 @@ def test_order_counts_for_each_port(router: Pipeline) -> None:
 def test_unexpected_packets_and_ports_that_are_not_named(router: Pipeline) -> None:
     result = run(router, ROUTE, f"packet 1 {FRAME}")
     assert result.passed  # as in p4c's runner, where port 3 would not exist
-    assert result.notes == ("port 3, which the test does not name, let out 1 packet",)
+    assert result.notes == ("port 3, which the test does not name, sent 1 packet",)
     result = run(router, ROUTE, f"packet 1 {FRAME}", f"packet 3 {FRAME}")
     assert [f.message for f in result.failures] == ["port 3: a packet came out that the test does not expect"] * 2
     assert [f.line for f in result.failures] == [2, 3]
@@ -213,7 +213,7 @@ def test_refusals_name_the_line(router: Pipeline, lines: list[str], message: str
 
 @pytest.mark.parametrize(("port", "octets"), [(0, 0), (1, 1), (127, 127), (128, 128), (510, 9000)])
 def test_packet_messages_are_protobuf(port: int, octets: int) -> None:
-    """Against protobuf itself, with a message of the same fields."""
+    """Compared with protobuf itself, with a message of the same fields."""
     packet = bytes(i % 256 for i in range(octets))
     from google.protobuf import descriptor_pb2, descriptor_pool
 

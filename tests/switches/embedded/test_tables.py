@@ -1,4 +1,4 @@
-"""Entries that a program brings along, and the order of those that are added."""
+"""Const entries of a program, and the order of added entries."""
 
 import copy
 import json
@@ -122,7 +122,7 @@ def test_bits_that_do_not_count_are_no_part_of_a_constant_entry() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_bmv2_would_not_load_or_read_in_another_way(
+def test_tables_that_bmv2_would_refuse_or_read_differently(
     change: Callable[[dict[str, dict[str, Any]]], None], message: str
 ) -> None:
     with pytest.raises(PipelineError, match=re.escape(message)):
@@ -130,7 +130,7 @@ def test_what_bmv2_would_not_load_or_read_in_another_way(
 
 
 def test_a_table_with_constant_entries_has_room_for_them_whatever_it_says() -> None:
-    """Their counters lie by number, so room for fewer would be an access beyond the end."""
+    """Counters are indexed by the entry's number, so fewer cells would be accessed beyond their end."""
     many = [entry(ternary(f"0x{i:02x}", "0xff"), ANY, action=SET_CLASS, priority=i + 1) for i in range(8)]
 
     def change(tables: dict[str, dict[str, Any]]) -> None:
@@ -142,7 +142,7 @@ def test_a_table_with_constant_entries_has_room_for_them_whatever_it_says() -> N
 
 
 def test_among_equal_priorities_the_lowest_handle_wins() -> None:
-    """BMv2 gives a new entry the lowest handle that is free, and takes the lowest that matches."""
+    """BMv2 gives a new entry the lowest free handle, and prefers the lowest matching handle."""
     pipeline = Pipeline(load(ROUTER), compiled=False)
     state = pipeline.table("filter")
 

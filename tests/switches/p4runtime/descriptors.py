@@ -1,4 +1,4 @@
-"""The descriptions of P4Runtime's messages, as the package `p4runtime` and protobuf have them.
+"""The descriptors of P4Runtime's messages, from the package `p4runtime` and protobuf.
 
 python -m tests.switches.p4runtime.descriptors           writes sa_atp/switches/p4runtime/p4runtime.binpb
 python -m tests.switches.p4runtime.descriptors --check   fails if it is not what would be written

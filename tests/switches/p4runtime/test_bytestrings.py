@@ -1,4 +1,4 @@
-"""Numbers as P4Runtime writes them."""
+"""P4Runtime's encoding of numbers."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Names and entities that a program has, and those that it has not."""
+"""Names and entities that a program has, and those that it does not have."""
 
 from pathlib import Path
 
@@ -31,6 +31,6 @@ def test_names_may_be_any_unambiguous_end() -> None:
         (RegisterEntry(register="last_source", index=0, value=-1), "-1 is negative"),
     ],
 )
-def test_what_cannot_be_said_in_messages(entity: TableEntry | RegisterEntry, message: str) -> None:
+def test_entities_that_messages_cannot_express(entity: TableEntry | RegisterEntry, message: str) -> None:
     with pytest.raises(Refusal, match=message):
         codec.encode(entity, ROUTER)

@@ -1,4 +1,4 @@
-"""Messages from their descriptions: those of the package `p4runtime`, with any protobuf, and only where they are used."""
+"""Message classes from descriptors: equal to those of the package `p4runtime`, and imported only if needed."""
 
 import os
 import subprocess
@@ -61,8 +61,8 @@ def test_a_message_within_a_message_survives(variables: dict[str, str]) -> None:
     assert python("-c", code, **variables) == "no 3 0802120c120a1208080322040a020a00\n"
 
 
-def test_who_trains_has_no_protobuf() -> None:
-    """Its versions, and how it is told to work, are a matter of switches and their controllers."""
+def test_training_does_not_import_protobuf() -> None:
+    """The version of protobuf, and its implementation, concern only switches and controllers."""
     code = (
         "import sys, os, sa_atp.net.communicator, sa_atp.lab.backends.worker, sa_atp.lab.parameters.client\n"
         "try: import sa_atp.ddp\n"
@@ -73,7 +73,7 @@ def test_who_trains_has_no_protobuf() -> None:
     assert python("-c", code) == "set()\n"
 
 
-def test_who_speaks_p4runtime_leaves_protobuf_as_it_is() -> None:
-    parts = "sa_atp.switches.control.client, sa_atp.switches.embedded.p4runtime.server"
+def test_p4runtime_does_not_change_protobuf_for_the_process() -> None:
+    parts = "sa_atp.switches.control.client, sa_atp.switches.embedded.p4runtime_server.server"
     code = f"import os, {parts}; print({VARIABLE!r} in os.environ)"
     assert python("-c", code) == "False\n"

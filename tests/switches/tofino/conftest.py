@@ -19,7 +19,7 @@ Serve = Callable[..., TofinoServer]
 
 
 def bson(fields: dict[str, str | int]) -> bytes:
-    """As the assembler writes the head of a tofino.bin."""
+    """The head of a tofino.bin, like the assembler's."""
     body = b""
     for name, value in fields.items():
         if isinstance(value, int):
@@ -36,7 +36,7 @@ def binary(target: str = "tofino", program: str = "sa_atp") -> bytes:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
-    """Makes a folder as p4c's Tofino back end leaves it, small, with the P4Info of the program for BMv2."""
+    """Makes a small folder like the output of p4c's Tofino back end, with the P4Info of the program for BMv2."""
 
     def make(target: str = "tofino", program: str = "sa_atp") -> Path:
         made = tmp_path / f"{program}.{target}"

@@ -1,4 +1,4 @@
-"""A P4Runtime server like those of Tofino switches, in this process, that looks at every message it gets.
+"""A P4Runtime server like those of Tofino switches, in this process, that checks every message.
 
 No Tofino is at hand; this is what stands in for one. Its rules are those of the servers' sources: stratum_bfrt
 (p4_service.cc, bf_pipeline_utils.cc, bfrt_table_manager.cc) and PI's (device_mgr.cpp, as built for bf_switchd). It shares
@@ -58,7 +58,7 @@ BfPipelineConfig = _bf_pipeline_config()
 
 @dataclasses.dataclass(frozen=True)
 class Loaded:
-    """A pipeline that the chip has taken. scope: pipes; None where the packing does not say."""
+    """A pipeline that the chip has accepted. scope: pipes; None if the packing does not say."""
 
     name: str
     bfrt: bytes | None

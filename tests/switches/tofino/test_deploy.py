@@ -71,7 +71,7 @@ def test_result_as_json(typed: Typed, folder: Folder, serve: Serve) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_jobs_members_and_groups(typed: Typed, folder: Folder, serve: Serve, kind: Kind) -> None:
-    """What the control plane writes for a job is what the server accepts, reads back, and forgets again."""
+    """The server accepts a job's entries, returns them, and removes them again."""
     server = serve(kind=kind)
     assert typed(*deploy(server, folder()))[0] == 0
     hosts = [Member(ip=f"10.0.0.{i}", udp_port=5000 + i, mac=f"02:00:00:00:00:{i:02x}", switch_port=128 + 4 * i, rank=i)
@@ -137,7 +137,7 @@ def test_wrong_device_id(typed: Typed, folder: Folder, serve: Serve, kind: Kind)
 
 
 def test_program_for_another_chip(typed: Typed, folder: Folder, serve: Serve) -> None:
-    """Noticed before anything is sent, where --chip tells; else the server says that it cannot load it."""
+    """Noticed before anything is sent, if --chip is given; otherwise the server refuses to load it."""
     server = serve(chip="tofino")
     made = folder("tofino2")
     status, err = complaint(typed(*deploy(server, made)))
@@ -212,7 +212,7 @@ def test_a_connection_that_is_lost(typed: Typed, folder: Folder, serve: Serve, r
     assert "the server is gone" in err
 
 
-def test_a_parameter_server_that_does_not_answer(typed: Typed, folder: Folder, serve: Serve) -> None:
+def test_no_server_answers(typed: Typed, folder: Folder, serve: Serve) -> None:
     server = serve()
     server.stop()
     status, err = complaint(typed(*deploy(server, folder(), "--timeout", "0.5")))

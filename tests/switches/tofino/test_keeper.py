@@ -1,4 +1,4 @@
-"""What `sa-atp ps` does with a Tofino: its own program, jobs with own copies of results, and a look now and then."""
+"""Keeping a Tofino supplied, as `sa-atp ps` does: its program, jobs with its own copies of results, and checks."""
 
 from sa_atp.protocol.packets.contributions import ContributionMap
 from sa_atp.protocol.server.server_events import Admit
@@ -39,7 +39,7 @@ def test_a_switch_is_brought_up_and_kept(serve: Serve) -> None:
     keeper.bring_up()
     assert server.loaded is not None
     assert server.loaded.name == "sa_atp"
-    assert keeper.carry_out([JOB], [], ("10.0.0.9", 21313)) == {}
+    assert keeper.apply_jobs([JOB], [], ("10.0.0.9", 21313)) == {}
     replicas = {(r.egress_port, r.instance) for r in server.groups[7].replicas}
     assert replicas == {(128, 1), (132, 2), (136, 1000), (68, OWN_COPY)}
     assert keeper.check() is None
@@ -47,9 +47,9 @@ def test_a_switch_is_brought_up_and_kept(serve: Serve) -> None:
     held, server.config = server.config.p4_device_config, None  # as after a restart
     server.entries.clear()
     server.groups.clear()
-    assert "had restarted: put back its program, 2 routes, 1 job" in str(keeper.check())
+    assert "had restarted: restored its program, 2 routes, 1 job" in str(keeper.check())
     assert server.config.p4_device_config == held
     assert set(server.groups) == {7}
-    assert keeper.carry_out([], [7], ("10.0.0.9", 21313)) == {}
+    assert keeper.apply_jobs([], [7], ("10.0.0.9", 21313)) == {}
     assert set(server.groups) == set()
     keeper.close()

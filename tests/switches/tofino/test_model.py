@@ -12,7 +12,7 @@ from sa_atp.lab.packet_tests import tofino_model, tofino_stf
 from sa_atp.switches import artefacts
 from sa_atp.switches.control import tofino
 from sa_atp.switches.embedded.stf import grammar, runner
-from sa_atp.switches.embedded.stf.names import Names
+from sa_atp.switches.embedded.stf.names import ProgramNames
 
 PROGRAMS = {"tofino-model": 32, "tofino2-model": 64}
 VECTORS = {name: stf_files(lanes, tofino.LOOP_PORTS[tofino.MODELS[name]]) for name, lanes in PROGRAMS.items()}
@@ -37,7 +37,7 @@ EACH_MODEL = pytest.mark.parametrize("model", [on_model(name) for name in PROGRA
 def passes(model: str, vector: str, clock_ns: int) -> None:
     program = tofino.from_folder(artefacts.tofino_folder(tofino.MODELS[model], PROGRAMS[model]))
     with tofino_stf.running(program, clock_ns) as target:
-        result = runner.run(grammar.parse(VECTORS[model][vector]), Names.from_schema(target.schema), target)
+        result = runner.run(grammar.parse(VECTORS[model][vector]), ProgramNames.from_schema(target.schema), target)
     assert not result.notes
     assert result.expected >= 3
     assert result.passed, "\n".join(f"{f.line}: {f.message}\n{f.picture}" for f in result.failures)
@@ -79,8 +79,8 @@ def test_a_job_has_the_sums_of_the_embedded_target(model: str, tmp_path: Path) -
     assert records[0] == records[1]
 
 
-def test_what_cannot_be_run_on_the_model_is_refused(tmp_path: Path) -> None:
-    """Whether it is there or not."""
+def test_plans_that_the_model_cannot_run_are_refused(tmp_path: Path) -> None:
+    """Whether the model is installed or not."""
     test = tmp_path / "empty.stf"
     test.write_text("")
     other = artefacts.tofino_folder("tofino2")

@@ -1,4 +1,4 @@
-"""What the model's harness is told, and what is made of its answers.
+"""Commands to the model's harness, and the interpretation of its answers.
 
 In its place is a program that speaks as it does, and lets each packet out where it came in. What the model itself makes of
 what it is told is tested in test_model.py, on machines that have it.
@@ -17,7 +17,7 @@ from sa_atp.lab.packet_tests.tofino_sim import ModelForwarder
 from sa_atp.lab.runs.processes import ProcessError
 from sa_atp.switches import artefacts
 from sa_atp.switches.control import jobs, routes, tofino
-from sa_atp.switches.control.errors import RefusedError
+from sa_atp.switches.control.errors import UpdateRefusedError
 from sa_atp.switches.control.jobspec import JobSpec, Member
 from sa_atp.switches.p4runtime.entities import MulticastGroup, TableEntry, Update, UpdateKind
 
@@ -60,7 +60,7 @@ def program() -> tofino.TofinoProgram:
 
 @pytest.fixture
 def heard(tmp_path: Path) -> Heard:
-    """What the harness was told since it was asked for the last time, but for marks."""
+    """The commands since the last call, without marks."""
     taken = 0
 
     def new() -> list[str]:
@@ -108,7 +108,7 @@ def test_packets_and_time(switch: ModelSwitch, heard: Heard) -> None:
 
 
 def test_tables_are_filled_in_its_words(forwarder: ModelForwarder, heard: Heard) -> None:
-    """A ternary entry's place is its priority, the larger one the later place; what a key leaves open is *."""
+    """A ternary entry's position follows from its priority, a larger one later; open bits of a key are *."""
     routes.add(forwarder, "10.0.0.0/24", 5)
     routes.add(forwarder, "10.0.0.7", 6)
     jobs.install(forwarder, JOB)
@@ -128,8 +128,8 @@ def test_tables_are_filled_in_its_words(forwarder: ModelForwarder, heard: Heard)
     assert [each.spec for each in jobs.read_jobs(forwarder)] == [JOB]
 
 
-def test_it_starts_anew_with_what_is_left(forwarder: ModelForwarder, heard: Heard) -> None:
-    """It cannot remove an entry."""
+def test_removing_entries_restarts_the_model_with_the_others(forwarder: ModelForwarder, heard: Heard) -> None:
+    """The harness cannot remove an entry."""
     routes.add(forwarder, "10.0.0.1", 5)
     jobs.install(forwarder, JOB)
     jobs.remove(forwarder, 7)
@@ -139,7 +139,7 @@ def test_it_starts_anew_with_what_is_left(forwarder: ModelForwarder, heard: Hear
         ["add", "SwitchIngress.dispatch.bridge"]
     ]
     for entity in (TableEntry(table="bridge"), MulticastGroup(group=5)):
-        with pytest.raises(RefusedError, match="there is no"):
+        with pytest.raises(UpdateRefusedError, match="there is no"):
             forwarder.write([Update(UpdateKind.DELETE, entity)])
 
 

@@ -41,7 +41,7 @@ def test_pi_comes_apart_again(name: str, context: bytes, content: bytes) -> None
 
 
 @pytest.mark.parametrize("chip", ["tofino", "tofino2"])
-def test_what_the_compiler_wrote(folder: Folder, chip: str) -> None:
+def test_reading_the_compilers_output(folder: Folder, chip: str) -> None:
     made = folder(chip)
     program = tofino.from_folder(made)
     assert (program.name, program.pipe, program.chip, program.lanes) == ("sa_atp", "pipe", chip, None)
@@ -58,7 +58,7 @@ def test_what_the_compiler_wrote(folder: Folder, chip: str) -> None:
 
 
 def test_as_the_repository_keeps_it(folder: Folder) -> None:
-    """Compressed, in one folder, with checksums of what is inside."""
+    """Committed programs: compressed, in one folder, with checksums of the contents."""
     made = folder()
     whole = tofino.from_folder(made)
     files = {}

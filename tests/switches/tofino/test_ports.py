@@ -24,7 +24,7 @@ def test_a_port() -> None:
         ("1=1/0:100G:fire", "error correction fire: expected one of none, rs, auto"),
     ],
 )
-def test_what_is_no_port(text: str, complaint: str) -> None:
+def test_invalid_ports(text: str, complaint: str) -> None:
     with pytest.raises(UserError, match=complaint):
         tofino_ports.parse(text)
 

@@ -35,8 +35,8 @@ def test_a_committed_program_fits_its_chip(program: tofino.TofinoProgram) -> Non
     assert tofino.binary_header(program.binary, program.folder)["program_name"] == "sa_atp"
 
 
-def test_it_has_the_same_tables_as_the_program_for_software_targets(program: tofino.TofinoProgram) -> None:
-    """So that the same control plane serves both."""
+def test_the_tofino_program_has_the_tables_of_the_v1model_program(program: tofino.TofinoProgram) -> None:
+    """The same control plane serves both."""
 
     def shape(text: str) -> dict[str, object]:
         info = parse_p4info(text)
@@ -69,7 +69,7 @@ def test_the_entries_of_a_job_fit_its_tables(program: tofino.TofinoProgram) -> N
     }
 
 
-def test_what_belongs_to_one_target_only_is_little() -> None:
+def test_little_code_belongs_to_one_target_only() -> None:
     done = subprocess.run([ROOT / "scripts" / "tofino", "lines"], capture_output=True, text=True, check=True)
     share = re.search(r"^one target only: ([\d.]+) %$", done.stdout, re.MULTILINE)
     assert share is not None

@@ -43,7 +43,7 @@ def pipeline() -> Pipeline:
 
 
 class Wires:
-    """What ptf is to a test, over a pipeline in this process."""
+    """The part of ptf that tests use, for a pipeline in this process."""
 
     def __init__(self, pipeline: Pipeline, parameters: dict[str, str]) -> None:
         self.pipeline, self.parameters = pipeline, parameters
@@ -115,7 +115,7 @@ def imported(name: str, folder: Path) -> types.ModuleType:
 def vectors(
     folder: Path, pipeline: Pipeline, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[Any, Wires]]:
-    """The module of the runner, in a ptf of our own, and what that moves."""
+    """The module of the runner in the test's own ptf, and its packets."""
     server = serve(kind="stratum", chip="tofino")
     wires = Wires(pipeline, {"grpc": server.address, "device_id": str(server.device_id)})
     for name, module in wires.modules().items():
@@ -154,9 +154,7 @@ def test_the_packets_are_the_bytes_of_the_vector(name: str, folder: Path, vector
 
 
 @pytest.mark.parametrize("name", EACH)
-def test_it_passes_where_the_program_is_the_embedded_target(
-    name: str, folder: Path, vectors: tuple[Any, Wires]
-) -> None:
+def test_exported_vectors_pass_on_the_embedded_target(name: str, folder: Path, vectors: tuple[Any, Wires]) -> None:
     _, wires = vectors
     kind = only_class(imported(f"test_{name}", folder))
     assert bool(kind.skip) == (name in exporter.SKIPPED)

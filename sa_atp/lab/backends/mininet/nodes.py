@@ -24,7 +24,7 @@ from sa_atp.lab.backends.mininet.cgroups import CpuGroup
 from sa_atp.lab.backends.mininet.parts import BMV2
 from sa_atp.lab.runs.processes import Process, Waiting
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS
-from sa_atp.switches.control.connection import Connection
+from sa_atp.switches.control.connection import GrpcConnection
 from sa_atp.switches.control.errors import Unreachable
 
 READY_TIMEOUT_S = 120.0  # the first start of the embedded target compiles the program
@@ -198,7 +198,7 @@ class Bmv2Switch(P4Switch):
         deadline = time.monotonic() + timeout_s
         while True:
             self.process.check()
-            connection = Connection(self.grpc, self.device_id, ASK_EVERY_S)
+            connection = GrpcConnection(self.grpc, self.device_id, ASK_EVERY_S)
             try:
                 connection.wait_for_server()
                 return

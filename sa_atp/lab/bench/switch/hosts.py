@@ -17,8 +17,8 @@ from sa_atp.protocol.packets.frames import HEADERS_BYTES
 from sa_atp.protocol.packets.header import first_byte
 from sa_atp.protocol.packets.spec import Kind
 from sa_atp.switches.embedded import bits
-from sa_atp.switches.embedded.frame import Frame
-from sa_atp.switches.embedded.kept_code import digest_of, functions
+from sa_atp.switches.embedded.call_frame import CallFrame
+from sa_atp.switches.embedded.code_cache import digest_of, functions
 from sa_atp.switches.embedded.translate.expressions import FRAME_WORDS
 
 PLACES = 9
@@ -41,7 +41,7 @@ class Hosts:
         """Args: ends: an interface a worker; result_bytes: of a frame with a result, which is as long as a contribution."""
         self._ends = list(ends)
         self._size = result_bytes - HEADERS_BYTES
-        self._frame = Frame(PLACES, compiled=True)
+        self._frame = CallFrame(PLACES, compiled=True)
         rows = np.zeros(ROWS * ROW_BYTES, np.uint8)
         self._parts = np.zeros(ROWS, IOVEC)
         self._parts["base"] = rows.ctypes.data + np.arange(ROWS) * ROW_BYTES

@@ -16,7 +16,7 @@ from sa_atp.protocol.packets.frames import HEADERS_BYTES
 from sa_atp.switches import artefacts
 from sa_atp.switches.control import jobs
 from sa_atp.switches.control.writer import LocalWriter
-from sa_atp.switches.embedded.frame import PLACES
+from sa_atp.switches.embedded.call_frame import PLACES
 from sa_atp.switches.embedded.pipeline import PORTS, Packets, Pipeline
 
 ROOM = 64  # for what the program adds to a packet

@@ -1,16 +1,16 @@
 """The switch's loop as compiled code: from the kernel's buffers through the pipeline to the kernel's buffers.
 
-    state           the memory that it works on, and what its numbers mean
-    arriving        messages of the kernel ──> frames where they lie
+    state           the memory of the loop, and the meaning of its numbers
+    arriving        messages of the kernel ──> frames, without a copy
     super_packets   one head for many frames
-    leaving         what the pipeline makes ──> messages to the kernel
+    leaving         packets of the pipeline ──> messages to the kernel
     turn            both, with the pipeline between them
-    system          calls of the C library, as compiled code makes them
-    code            all of these, compiled
-    core            what one core has of it
-    loop            what Python sees of it
+    system          calls of the C library by compiled code
+    code            the compiled functions of these modules
+    core            the part of the loop that one core runs
+    loop            the loop's interface for Python
 
-`arriving`, `super_packets`, `leaving` and `turn` are one namespace: they are executed together, compiled or plain (see
-`kept_code`), and call each other and the operations of `embedded.bits` by name. Plain, with operations that look at every
-index, is how their tests run them.
+`arriving`, `super_packets`, `leaving` and `turn` share one namespace: they are executed together, compiled or plain (see
+`embedded.code_cache`), and call each other and the operations of `embedded.bits` by name. Their tests run them plain, with
+operations that check every index.
 """

@@ -1,8 +1,8 @@
-"""Messages of the kernel, and the frames in them, which stay where they lie.
+"""Receives messages of the kernel, and finds the frames in them, without a copy.
 
-A row of a UDP port is datagrams of one size from one sender, one behind the other (UDP_GRO): each becomes a frame when its
-turn comes, by a head that is written before it, over the end of the datagram that has been handled. A row of an interface
-is a struct virtio_net_hdr and a packet; one that stands for many (see `offload`) is cut in the same way.
+A row of a UDP port holds consecutive datagrams of one size and sender (UDP_GRO). Each becomes a frame in its turn, by a
+head that is written before it, over the end of the datagram before, which has been handled. A row of an interface holds a
+struct virtio_net_hdr and a packet; a super-packet (see `offload`) is cut in the same way.
 """
 
 from typing import TYPE_CHECKING
@@ -39,7 +39,7 @@ from sa_atp.net.switch_process.datapath.state import (
     ROW_BYTES,
     SENT,
 )
-from sa_atp.switches.embedded.translate.packets import HEAD_BYTES, HEAD_ROW
+from sa_atp.switches.embedded.translate.deparsing import HEAD_BYTES, HEAD_ROW
 
 if TYPE_CHECKING:
     from sa_atp.net.switch_process.datapath.operations import (
@@ -62,12 +62,12 @@ if TYPE_CHECKING:
     )
 
 VNET_BYTES = 10
-NEEDS_CHECKSUM, UDP_SEGMENTS = 1, 5  # in its first two bytes
+NEEDS_CHECKSUM, UDP_SEGMENTS = 1, 5  # in the first two bytes of the VNET header
 TRUNCATED = 0x20  # MSG_TRUNC
 SOL_UDP, UDP_GRO = 17, 104
 UDP_PORT = 21313
 ROOM = ROW_BYTES - ROW_AT - 64  # for a message
-CONNECTION_ERRORS = (32, 103, 104, 111)  # EPIPE and so on: ICMP errors of datagrams that were sent before
+CONNECTION_ERRORS = (32, 103, 104, 111)  # EPIPE and so on: ICMP errors of earlier datagrams
 
 
 @inner
@@ -106,7 +106,7 @@ def folded(total: int) -> int:
 
 @inner
 def sum_of(buffer: Octets, start: int, end: int) -> int:
-    """Sum of the 16-bit words of some bytes; an odd last one is filled with zeros. Not more than 64 KB."""
+    """The sum of the 16-bit words of at most 64 KB; an odd last byte is padded with a zero."""
     total = i64(0)
     at = start
     while at + 4 <= end:
@@ -123,7 +123,7 @@ def sum_of(buffer: Octets, start: int, end: int) -> int:
 
 @inner
 def take_rows(s: int, slot: int, first: int, most: int) -> int:
-    """Fills at most so many rows from the `first` on with what a port has. Returns: how many."""
+    """Receives messages of a port into at most `most` rows, from the `first` on. Returns: how many."""
     in_messages = array_i64_1(s, IN_MESSAGES)
     in_parts = array_i64_1(s, IN_PARTS)
     in_slots = array_i64_1(s, IN_SLOTS)
@@ -155,7 +155,7 @@ def take_rows(s: int, slot: int, first: int, most: int) -> int:
 
 @inner
 def coalesced_bytes(s: int, row: int) -> int:
-    """Size of the datagrams in a row, as the kernel says; 0: it has not said."""
+    """The size of the datagrams in a row, as the kernel reports it; 0: it has not."""
     in_controls = array_u8_1(s, IN_CONTROLS)
     in_messages = array_i64_1(s, IN_MESSAGES)
     length = min(in_messages[row * MESSAGE_WORDS + CONTROL_LENGTH], CONTROL_ROW)
@@ -169,7 +169,7 @@ def coalesced_bytes(s: int, row: int) -> int:
 
 @inner
 def write_head(heads: Octets, at: int, payload_bytes: int) -> None:
-    """Completes the head of a frame for a payload of this size: lengths and checksums."""
+    """Writes lengths and checksums into the head of a frame, for a payload of this size."""
     put16(heads, at + 16, 28 + payload_bytes)
     put16(heads, at + 24, 0)
     put16(heads, at + 24, 0xFFFF ^ folded(sum_of(heads, at + 14, at + 34)))
@@ -179,13 +179,13 @@ def write_head(heads: Octets, at: int, payload_bytes: int) -> None:
 
 @inner
 def udp_head(heads: Octets, at: int, names: Octets, name: int, mine: Octets, me: int) -> None:
-    """Everything else of the head of a frame that was a datagram from `name` to one of our ports."""
+    """Writes the rest of the head of a frame that was a datagram from `name` to a UDP port of the switch."""
     store2(heads, at, load2(mine, me))
     store4(heads, at + 2, load4(mine, me + 2))
     store2(heads, at + 6, u64(0x0200))
     store4(heads, at + 8, load4(names, name + 4))
     store4(heads, at + 12, u64(0x08004502))  # IPv4 without options, ECT(0)
-    store4(heads, at + 18, u64(0x00004000))  # never to be cut in fragments
+    store4(heads, at + 18, u64(0x00004000))  # don't fragment
     store2(heads, at + 22, u64(0x4011))  # TTL 64, UDP
     store4(heads, at + 26, load4(names, name + 4))
     store4(heads, at + 30, load4(mine, me + 6))
@@ -201,7 +201,7 @@ def is_plain_udp(buffer: Octets, at: int) -> bool:
 
 @inner
 def complete_checksum(rows: Octets, at: int, length: int, start: int, offset: int) -> None:
-    """Computes a checksum that a host has left to its interface: the field holds the sum of the pseudo-header."""
+    """Computes a checksum that a host has left to its interface; its field holds the pseudo-header's sum."""
     if start + offset + 2 > length:
         return
     found = 0xFFFF ^ folded(sum_of(rows, at + start, at + length))
@@ -211,14 +211,14 @@ def complete_checksum(rows: Octets, at: int, length: int, start: int, offset: in
 
 @inner
 def find_frames(s: int, row: int, taken: int, done: int, count: int, most_bytes: int) -> tuple[int, int, int]:
-    """Describes the frames of rows, as far as there is room.
+    """Lists the frames of rows, as far as there is room.
 
     Args:
-        row: to begin with; taken: rows that there are.
-        done: frames of the first row that have been described.
-        count: frames that have been described; most_bytes: longer ones are dropped.
+        row: the first row; taken: number of rows.
+        done: frames of the first row that have been listed before.
+        count: frames in the list; most_bytes: longer frames are dropped.
 
-    Returns: the row to go on with, frames of it that are described, and how many there are now.
+    Returns: the row to go on with, its frames that have been listed, and the number of frames in the list.
     """
     in_head_of = array_i64_1(s, IN_HEAD_OF)
     in_heads = array_u8_1(s, IN_HEADS)

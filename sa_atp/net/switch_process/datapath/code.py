@@ -1,4 +1,4 @@
-"""The loop's compiled functions: made, or loaded from the cache."""
+"""Compiles the loop's functions, or loads them from the cache."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -7,29 +7,29 @@ from typing import Any, cast
 
 from sa_atp.net.switch_process.datapath import state, system
 from sa_atp.switches.embedded import bits
-from sa_atp.switches.embedded.cached import has_code
-from sa_atp.switches.embedded.kept_code import digest_of, functions
-from sa_atp.switches.embedded.translate import packets
+from sa_atp.switches.embedded.cache_status import has_code
+from sa_atp.switches.embedded.code_cache import digest_of, functions
+from sa_atp.switches.embedded.translate import deparsing
 
 SOURCES = tuple(Path(__file__).with_name(f"{name}.py") for name in ("arriving", "super_packets", "leaving", "turn"))
 
 
 def sources() -> list[tuple[str, str]]:
-    """File name and text of each."""
+    """File name and text of each source of the loop."""
     return [(path.name, path.read_text()) for path in SOURCES]
 
 
 @lru_cache(maxsize=2)
 def compiled(cache: Path | None) -> dict[str, Any]:
-    """The functions of the sources, which numba compiles when they are called. Args: cache: see `Pipeline`."""
+    """The functions of the sources; numba compiles each at its first call. Args: cache: see `Pipeline`."""
     operations = bits.compiled()
     texts = sources()
-    name = "sa_atp_datapath_" + digest_of(*(text for _, text in texts), *map(_text, (system, state, packets)))
+    name = "sa_atp_datapath_" + digest_of(*(text for _, text in texts), *map(_text, (system, state, deparsing)))
     return functions(name, texts, {**operations, **system.calls(operations)}, cache)
 
 
 def ready(cache: Path | None) -> Callable[..., int]:
-    """`run_turn`, compiled, or loaded from the cache."""
+    """Compiles `run_turn`, or loads it from the cache."""
     from numba import int64
 
     function: Any = compiled(cache)["run_turn"]

@@ -1,4 +1,4 @@
-"""What one core has of the compiled loop: memory for packets, a frame for the program, and the ports that it takes from."""
+"""One core of the compiled loop: memory for packets, the program's frame, and the ports that it serves."""
 
 import contextlib
 import os
@@ -8,16 +8,16 @@ from sa_atp.basics.arrays import AnyIntegers
 from sa_atp.net.sockets.ports import QUEUED_FRAME_BYTES, InterfacePort, UdpPort
 from sa_atp.net.switch_process.datapath import state
 from sa_atp.net.switch_process.datapath.code import ready
+from sa_atp.switches.embedded.call_frame import PLACES, CallFrame
 from sa_atp.switches.embedded.device import Device
-from sa_atp.switches.embedded.frame import PLACES, Frame
 from sa_atp.switches.embedded.pipeline import ROW_BYTES, Pipeline
-from sa_atp.switches.embedded.translate.packets import HEAD_BYTES
+from sa_atp.switches.embedded.translate.deparsing import HEAD_BYTES
 
-MOST_SEGMENTS = 1 << 16  # as many as `leaving` wants
+MOST_SEGMENTS = 1 << 16  # no limit but that of `leaving`
 
 
-def fill_frame(frame: Frame, memory: Mapping[int, AnyIntegers]) -> None:
-    """Everything of a pipeline's frame that is the loop's, and not the program's."""
+def fill_frame(frame: CallFrame, memory: Mapping[int, AnyIntegers]) -> None:
+    """Fills the part of a pipeline's frame that belongs to the loop, and not to the program."""
     for name, place in {
         "packets": state.IN_ROWS, "starts": state.IN_STARTS, "lengths": state.IN_LENGTHS, "ports": state.IN_PORTS,
         "heads_in": state.IN_HEADS, "head_of": state.IN_HEAD_OF, "depths": state.DEPTHS, "kept": state.KEPT,
@@ -30,7 +30,7 @@ def fill_frame(frame: Frame, memory: Mapping[int, AnyIntegers]) -> None:
 
 
 class Core:
-    """Takes packets from its ports, and sends to all. One thread at a time calls it; `wake` may come from any."""
+    """Receives packets from its own ports, and sends to all. One thread at a time calls it; any may call `wake`."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Core:
         mine: Collection[int],
         started_us: int,
     ) -> None:
-        """Compiles, or loads what is in the cache. Args: mine: port numbers to take packets from."""
+        """Compiles, or loads code from the cache. Args: mine: numbers of the ports to receive from."""
         self._device = device
         self._started_us = started_us
         self._of = list(ports.values())
@@ -57,8 +57,8 @@ class Core:
         }
         self._memory[state.PORT_COSTS][:] = QUEUED_FRAME_BYTES * state.COST_UNITS
         self._totals = self._memory[state.TOTALS]
-        self._state = Frame(state.PLACES, compiled=True)
-        self._frame: Frame | None = None
+        self._state = CallFrame(state.PLACES, compiled=True)
+        self._frame: CallFrame | None = None
         self._pipeline: Pipeline | None = None
         self._program = 0
         state.point_at_rows(self._memory)
@@ -68,19 +68,19 @@ class Core:
         self._run_turn = ready(device.cache)
 
     def listen(self) -> None:
-        """From here on, whoever calls `wake` ends the next `move`."""
+        """Forgets earlier calls of `wake`: a later one ends the next `move`."""
         self._totals[state.ATTENTION] = 0
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._event)
 
     def wake(self) -> None:
-        """Makes what is under way end after its batch. From any thread."""
+        """Makes a running `move` end after its batch. Called from any thread."""
         self._totals[state.ATTENTION] = 1
-        with contextlib.suppress(OSError):  # it has been closed
+        with contextlib.suppress(OSError):  # the core is closed
             os.eventfd_write(self._event, 1)
 
     def prepare(self, pipeline: Pipeline) -> None:
-        """Makes the frame show what the pipeline is now. Hold its lock."""
+        """Brings the frame up to date with the pipeline. The caller holds the pipeline's lock."""
         if pipeline is not self._pipeline:
             self._pipeline, self._program = pipeline, pipeline.address
             self._frame = pipeline.new_frame()
@@ -96,9 +96,9 @@ class Core:
                 fill_frame(frame, self._memory)
 
     def move(self, longest_s: float) -> int:
-        """Waits for packets and moves them, for so long, or until somebody wakes it or there is something for Python.
+        """Waits for packets and moves them, until the time is over, `wake` is called, or Python has something to handle.
 
-        Hold the lock of the pipeline that was prepared, if one was. Returns: how many came.
+        The caller holds the lock of the prepared pipeline, if there is one. Returns: how many packets arrived.
         """
         frame = 0 if self._frame is None else self._frame.address  # without a program packets are dropped
         cpu_port = -1 if self._device.cpu_port is None else self._device.cpu_port
@@ -108,7 +108,7 @@ class Core:
         )
 
     def tell_counts(self) -> None:
-        """Adds to the pipeline's counters what packets were counted here. Hold its lock."""
+        """Adds this core's counts to the pipeline's counters. The caller holds the pipeline's lock."""
         if self._pipeline is not None and self._frame is not None:
             self._pipeline.add_counts(self._frame)
 
@@ -117,7 +117,7 @@ class Core:
         state.fill(self._state, self._memory)
 
     def hand_over(self) -> None:
-        """Gives packets for the CPU port to who listens, and says what was dropped."""
+        """Gives packets for the CPU port to the device, and adds to its numbers of dropped packets."""
         self._device.dropped_without_pipeline += int(self._totals[state.WITHOUT_PIPELINE])
         self._totals[state.WITHOUT_PIPELINE] = 0
         self._device.punts_lost += int(self._totals[state.PUNTS_LOST])
@@ -137,8 +137,8 @@ class Core:
         event, self._event = self._event, -1
         os.close(event)
 
-    def counted(self) -> tuple[int, int, int]:
-        """Packets that arrived, left, and were for no port. Brings the ports' own counters up to date."""
+    def packet_counts(self) -> tuple[int, int, int]:
+        """Packets that arrived, left, and were for unattached ports; also updates the counters of the ports."""
         for slot, port in enumerate(self._of):
             found = self._memory[state.PORT_COUNTERS][slot].tolist()
             port.oversized += found[state.OVERSIZED]
@@ -149,4 +149,4 @@ class Core:
                 port.refused += found[state.REFUSED]
         self._memory[state.PORT_COUNTERS][:] = 0
         totals = self._totals.tolist()
-        return totals[state.PACKETS_IN], totals[state.PACKETS_OUT], totals[state.TO_NOWHERE]
+        return totals[state.PACKETS_IN], totals[state.PACKETS_OUT], totals[state.UNATTACHED]

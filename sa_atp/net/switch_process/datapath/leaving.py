@@ -1,8 +1,8 @@
-"""What comes out of the pipeline, as messages to the kernel.
+"""Sends the packets that leave the pipeline, as messages to the kernel.
 
-Packets of one flow (a port, and the receiver's address) go together, in order: an answer that overtook a result would look
-like a loss. Neighbours of one size become one message, whose parts are heads, and bodies where the pipeline left them: a
-body that many receivers get is there once.
+Packets of one flow (a port, and the receiver's address) stay in order: an answer that overtook a result would look like a
+loss. Consecutive packets of one size become one message, whose parts are heads, and bodies where the pipeline left them: a
+body for many receivers exists once.
 """
 
 from typing import TYPE_CHECKING
@@ -57,10 +57,10 @@ from sa_atp.net.switch_process.datapath.state import (
     PUNTS_LOST,
     REFUSED,
     SCRATCH,
-    TO_NOWHERE,
     TOTALS,
+    UNATTACHED,
 )
-from sa_atp.switches.embedded.translate.packets import HEAD_AT, HEAD_BYTES, HEAD_ROW
+from sa_atp.switches.embedded.translate.deparsing import HEAD_AT, HEAD_BYTES, HEAD_ROW
 
 if TYPE_CHECKING:
     from sa_atp.net.switch_process.datapath.arriving import be16, is_plain_udp, put_le16
@@ -95,7 +95,7 @@ NO_SEGMENTS = (5, 22, 92)  # EIO, EINVAL, ENOPROTOOPT: the kernel or the route c
 
 @inner
 def punt(s: int, k: int) -> None:
-    """Keeps a packet for Python."""
+    """Keeps a packet for the CPU port, until Python takes it."""
     out_bytes = array_u8_1(s, OUT_BYTES)
     out_heads = array_u8_1(s, OUT_HEADS)
     out_lengths = array_i64_1(s, OUT_LENGTHS)
@@ -117,7 +117,7 @@ def punt(s: int, k: int) -> None:
 
 @inner
 def sort_out(s: int, count: int, cpu_port: int) -> int:
-    """Chains packets of each flow, and the flows of each port. Returns: how many flows."""
+    """Makes a list of the packets of each flow, and of the flows of each port. Returns: how many flows."""
     flow_firsts = array_i64_1(s, FLOW_FIRSTS)
     flow_keys = array_i64_1(s, FLOW_KEYS)
     flow_lasts = array_i64_1(s, FLOW_LASTS)
@@ -143,7 +143,7 @@ def sort_out(s: int, count: int, cpu_port: int) -> int:
             continue
         slot = port_slots[number]
         if slot < 0:
-            totals[TO_NOWHERE] += 1
+            totals[UNATTACHED] += 1
             continue
         at = k * HEAD_ROW + HEAD_AT
         length = out_lengths[k]
@@ -195,7 +195,7 @@ def sort_out(s: int, count: int, cpu_port: int) -> int:
 def make_messages(s: int, slot: int, flow: int, k: int) -> tuple[int, int, int]:
     """Makes as many messages for a port as there is room for, from packet k of a flow on.
 
-    Returns: messages, and the flow and the packet to go on with; flow -1: these were all.
+    Returns: the number of messages, and the flow and packet to go on with; flow -1: none is left.
     """
     flow_firsts = array_i64_1(s, FLOW_FIRSTS)
     message_counts = array_i64_1(s, MESSAGE_COUNTS)
@@ -237,7 +237,7 @@ def make_messages(s: int, slot: int, flow: int, k: int) -> tuple[int, int, int]:
             while k >= 0 and count < most and out_lengths[k] == length:
                 if not is_udp and not (same_head(out_heads, head, k * HEAD_ROW + HEAD_AT) and may_join(s, k)):
                     break
-                if out_starts[k] == end:  # right behind the last one
+                if out_starts[k] == end:  # contiguous with the last one
                     out_parts[2 * used - 1] += payload
                 else:
                     out_parts[2 * used] = address_in(s, OUT_BYTES) + out_starts[k]
@@ -283,7 +283,7 @@ def make_messages(s: int, slot: int, flow: int, k: int) -> tuple[int, int, int]:
 
 @inner
 def flow_of(s: int, slot: int, k: int) -> int:
-    """The flow of a packet, which is at this port."""
+    """The flow of a packet that leaves by this port."""
     flow_firsts = array_i64_1(s, FLOW_FIRSTS)
     next_flow_of = array_i64_1(s, NEXT_FLOW_OF)
     next_packet = array_i64_1(s, NEXT_PACKET)
@@ -301,7 +301,7 @@ def flow_of(s: int, slot: int, k: int) -> int:
 
 @inner
 def note_cost(s: int, slot: int, made: int) -> None:
-    """What a waiting frame costs the socket, as an average: what waits is not told apart."""
+    """Updates the average bytes that a waiting frame takes of the socket's buffer: the kernel reports only all bytes."""
     message_counts = array_i64_1(s, MESSAGE_COUNTS)
     message_packets = array_i64_1(s, MESSAGE_PACKETS)
     out_lengths = array_i64_1(s, OUT_LENGTHS)
@@ -318,7 +318,7 @@ def note_cost(s: int, slot: int, made: int) -> None:
 
 @inner
 def send_port(s: int, slot: int) -> None:
-    """Sends what there is for a port. What its queue does not take is lost, as on any switch."""
+    """Sends all packets for a port; those that its queue does not take are lost, as on any switch."""
     flow_firsts = array_i64_1(s, FLOW_FIRSTS)
     message_counts = array_i64_1(s, MESSAGE_COUNTS)
     message_packets = array_i64_1(s, MESSAGE_PACKETS)
@@ -361,7 +361,7 @@ def send_port(s: int, slot: int) -> None:
                     wait_until_writable(port_fds[slot], address_in(s, SCRATCH), FULL_WAIT_MS)
                     continue
             elif is_udp and code in (32, 103, 104, 111) and retries < 16:
-                retries += 1  # the error belongs to an earlier datagram: this one has not been sent yet
+                retries += 1  # an error of an earlier datagram: this one has not been sent
                 continue
             elif message_counts[m] > 1 and code in NO_SEGMENTS and (is_udp or port_proved[slot] == 0):
                 port_joins[slot] = FEWER_SEGMENTS if message_counts[m] > FEWER_SEGMENTS else 0
@@ -384,7 +384,7 @@ def send_port(s: int, slot: int) -> None:
 
 @inner
 def send_all(s: int, count: int, cpu_port: int) -> None:
-    """Hands `count` packets that the pipeline has made to the kernel."""
+    """Sends `count` packets that have left the pipeline."""
     port_fds = array_i64_1(s, PORT_FDS)
     port_first_flow = array_i64_1(s, PORT_FIRST_FLOW)
     if sort_out(s, count, cpu_port) == 0:

@@ -1,7 +1,7 @@
-"""The compiled loop as Python sees it: one call moves packets for as long as there are some, on one core or several.
+"""The compiled loop's interface for Python: one call moves packets as long as some arrive, on one core or several.
 
-Each core takes what arrives at some of the ports, and may send to all. The pipeline's lock is held for all of them, so
-tables change while none of them runs; whose turn it is with a slot they agree on among themselves (`embedded.holding`).
+Each core receives from some of the ports, and may send to all. The loop holds the pipeline's lock for all cores, so tables
+change while none of them runs; a core that touches a slot locks its block (`embedded.block_locks`).
 """
 
 import time
@@ -13,14 +13,14 @@ from sa_atp.net.switch_process.datapath.core import Core
 from sa_atp.switches.embedded.device import Device
 from sa_atp.switches.embedded.pipeline import Pipeline
 
-GIVE_WAY_S = 0.0005  # to whoever wants the pipeline, between turns
+GIVE_WAY_S = 0.0005  # between turns, to threads that wait for the pipeline
 
 
 class CompiledLoop:
     """Ports, a device's pipeline, and the memory between them. One thread calls `turn`."""
 
     def __init__(self, device: Device, ports: Mapping[int, InterfacePort | UdpPort], started_us: int) -> None:
-        """Compiles, or loads what is in the cache. Ports are dealt to as many cores as the device has, in turn.
+        """Compiles, or loads code from the cache. Distributes the ports over the device's cores, in turn.
 
         Args: started_us: when the switch's own time began.
         """
@@ -28,12 +28,15 @@ class CompiledLoop:
         numbers = list(ports)
         cores = max(1, min(device.cores, len(numbers)))
         self._cores = [Core(device, ports, numbers[i::cores], started_us) for i in range(cores)]
-        # of the others; the first core's is the thread that calls `turn`
+        # for all cores but the first, which runs in the thread that calls `turn`
         self._threads = ThreadPoolExecutor(cores - 1, "sa-atp-core") if cores > 1 else None
         device.changed = self.wake
 
     def turn(self, longest_s: float) -> int:
-        """Waits for packets and moves them, for so long, or until somebody wants the pipeline. Returns: how many came."""
+        """Waits for packets and moves them, until the time is over, or another thread wants the pipeline.
+
+        Returns: how many packets arrived.
+        """
         for core in self._cores:
             core.listen()
         pipeline = self._device.pipeline
@@ -61,17 +64,17 @@ class CompiledLoop:
         try:
             arrived = self._move(self._cores[0], longest_s)
         finally:
-            wait(others)  # whatever happens, nobody touches tables who does not hold the lock
+            wait(others)  # also after an error: the lock is held until no core runs
         return arrived + sum(other.result() for other in others)
 
     def _move(self, core: Core, longest_s: float) -> int:
         try:
             return core.move(longest_s)
         finally:
-            self.wake()  # whatever has ended it ends the turn
+            self.wake()  # a core that ends, ends the turn of all
 
     def wake(self) -> None:
-        """Makes a turn that is under way end after its batch. From any thread."""
+        """Makes a running `turn` end after its batch. Called from any thread."""
         for core in self._cores:
             core.wake()
 
@@ -82,7 +85,7 @@ class CompiledLoop:
         for core in self._cores:
             core.close()
 
-    def counted(self) -> tuple[int, int, int]:
-        """Packets that arrived, left, and were for no port. Brings the ports' own counters up to date."""
-        found = [core.counted() for core in self._cores]
+    def packet_counts(self) -> tuple[int, int, int]:
+        """Packets that arrived, left, and were for unattached ports; also updates the counters of the ports."""
+        found = [core.packet_counts() for core in self._cores]
         return sum(each[0] for each in found), sum(each[1] for each in found), sum(each[2] for each in found)

@@ -1,4 +1,4 @@
-"""Names that the loop's sources call and find in their namespace: operations of `embedded.bits`, and of `system`."""
+"""Types of the functions in the namespace of the loop's sources: operations of `embedded.bits`, and calls of `system`."""
 
 from collections.abc import Callable
 from typing import TypeVar

@@ -1,6 +1,6 @@
-"""The memory of the compiled loop, and what its numbers mean.
+"""The memory of the compiled loop, and the meaning of its numbers.
 
-Compiled code gets it as a frame (see `embedded.frame`): one number, and the places of arrays in what that points to.
+Compiled code gets it as a frame (see `embedded.call_frame`): an address, and the places of arrays behind it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,19 +8,19 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from sa_atp.basics.arrays import AnyIntegers
-from sa_atp.switches.embedded.frame import Frame
+from sa_atp.switches.embedded.call_frame import CallFrame
 from sa_atp.switches.embedded.pipeline import PORTS
+from sa_atp.switches.embedded.translate.deparsing import HEAD_ROW
 from sa_atp.switches.embedded.translate.expressions import FRAME_WORDS
-from sa_atp.switches.embedded.translate.packets import HEAD_ROW
 
 INTERFACE, UDP = range(2)  # kinds of ports
 
-ROWS = 64  # messages of the kernel that are taken before the pipeline runs
-FEW_ROWS, LARGE_BYTES = 8, 16_384  # where they are as large as this, so that they stay in the processor's cache
+ROWS = 64  # messages that are received before the pipeline runs
+FEW_ROWS, LARGE_BYTES = 8, 16_384  # fewer messages if they are large, so that they stay in the processor's cache
 ROW_AT = 64  # where a message begins in its row: before it there is room for a frame's head
-ROW_BYTES = ROW_AT + 65_600 + 64  # the largest IPv4 packet with what stands before it; no power of two, for the caches
-FRAMES_IN = 2048  # that the pipeline is given at once
-LEAST_OUT = 4096  # packets that may come out of it at once, and their bytes
+ROW_BYTES = ROW_AT + 65_600 + 64  # the largest IPv4 packet and the headers before it; no power of two, for the caches
+FRAMES_IN = 2048  # of one call of the pipeline
+LEAST_OUT = 4096  # packets that may leave the pipeline at once, and their bytes
 LEAST_OUT_BYTES = 4 << 20
 MESSAGES = 256  # that leave in one call
 PARTS = 4096  # of these messages
@@ -38,7 +38,7 @@ OVERSIZED, REFUSED, NOT_DATAGRAMS = range(3)
 (
     PACKETS_IN,
     PACKETS_OUT,
-    TO_NOWHERE,
+    UNATTACHED,
     WITHOUT_PIPELINE,
     PUNTED,
     PUNTED_END,
@@ -51,26 +51,26 @@ OVERSIZED, REFUSED, NOT_DATAGRAMS = range(3)
 
 # --- places ---------------------------------------------------------------------------------------------------------
 
-# An item a port. MINE: 16 bytes, MAC address, IP address and port number of frames that arrive at a UDP port. JOINS:
-# how many packets of one flow leave as one, until the kernel refuses; PROVED: it has taken one. POLLS: struct pollfd,
-# and one of who wants to be let in. COSTS: bytes that a frame costs an interface's socket while it waits. SLOTS: which
-# port, by its number; -1: none. TAKES: whether this loop takes what arrives there; others may, on other cores. HOLDS:
-# whether something may wait at an interface, because it did at the last look, or was sent since.
+# An item for each port. MINE: 16 bytes, the destination (MAC, IP address, UDP port) of frames that arrive at a UDP port.
+# JOINS: how many packets of one flow leave as one, until the kernel refuses; PROVED: it has taken one. POLLS: struct
+# pollfd, and one more for threads that want the pipeline. COSTS: bytes of an interface's socket buffer that a waiting frame
+# takes. SLOTS: the item of each port number; -1: none. TAKES: whether this core receives from the port; else another one
+# does. HOLDS: whether frames may wait at an interface, because some did at the last look, or were sent since.
 (
     PORT_NUMBERS, PORT_FDS, PORT_KINDS, PORT_JOINS, PORT_PROVED, PORT_SLOTS, PORT_MINE, PORT_POLLS, PORT_COUNTERS,
     PORT_COSTS, PORT_FIRST_FLOW, PORT_LAST_FLOW,
 ) = range(0, 12 * FRAME_WORDS, FRAME_WORDS)  # fmt: skip
-# Messages that arrive, a row each (SLOTS: at which port), and the frames in them, as the pipeline takes them.
+# Messages that arrive, a row each (SLOTS: at which port), and the frames in them, the pipeline's input.
 (
     IN_ROWS, IN_MESSAGES, IN_PARTS, IN_NAMES, IN_CONTROLS, IN_SLOTS, IN_STARTS, IN_LENGTHS, IN_PORTS, IN_HEAD_OF,
     IN_HEADS,
 ) = range(12 * FRAME_WORDS, 23 * FRAME_WORDS, FRAME_WORDS)  # fmt: skip
-# Packets that come out of the pipeline, as it gives them, and the next one of the same flow (-1: none).
+# Packets that leave the pipeline, its output, and the next one of the same flow (-1: none).
 (
     OUT_BYTES, OUT_HEADS, OUT_STARTS, OUT_LENGTHS, OUT_PORTS, OUT_SOURCES, NEXT_PACKET,
 ) = range(23 * FRAME_WORDS, 30 * FRAME_WORDS, FRAME_WORDS)  # fmt: skip
 # Flows of a batch, the next one at the same port, and a hash table (flow + 1; 0: free). Messages that leave: the first
-# packet of each, and how many it stands for. PUNTED_PACKETS: for the CPU port, each its length (4 bytes) and its bytes.
+# packet of each, and how many it holds. PUNTED_PACKETS: for the CPU port, each its length (4 bytes) and its bytes.
 (
     FLOW_KEYS, FLOW_FIRSTS, FLOW_LASTS, NEXT_FLOW_OF, FLOW_TABLE, OUT_MESSAGES, OUT_PARTS, OUT_NAMES, OUT_CONTROLS,
     MESSAGE_PACKETS, MESSAGE_COUNTS, PUNTED_PACKETS, TOTALS, DEPTHS, SCRATCH, KEPT, PORT_TAKES,
@@ -95,7 +95,7 @@ def ports(
     mine: Sequence[bytes],
     takes: Sequence[bool] | None = None,
 ) -> Mapping[int, AnyIntegers]:
-    """Args: an item a port; takes: None: all. Returns: what is kept of them, by place."""
+    """Memory about ports, by place. Args: an item for each port; takes: None: all."""
     count = len(numbers)
     slots = _numbers(PORTS, -1)
     slots[list(numbers)] = np.arange(count)
@@ -122,7 +122,7 @@ def ports(
 
 
 def arriving(rows: int = ROWS, frames: int = FRAMES_IN) -> Mapping[int, AnyIntegers]:
-    """Room for so many messages, and so many frames in them."""
+    """Memory for arriving messages, and for the frames in them, by place."""
     return {
         IN_ROWS: _bytes(rows * ROW_BYTES),
         IN_MESSAGES: _numbers(rows * MESSAGE_WORDS),
@@ -139,7 +139,7 @@ def arriving(rows: int = ROWS, frames: int = FRAMES_IN) -> Mapping[int, AnyInteg
 
 
 def leaving(packets: int = LEAST_OUT, out_bytes: int = LEAST_OUT_BYTES) -> Mapping[int, AnyIntegers]:
-    """Room for so many packets with so many bytes."""
+    """Memory for leaving packets and their bytes, by place."""
     of_packets = (
         OUT_STARTS, OUT_LENGTHS, OUT_PORTS, OUT_SOURCES, NEXT_PACKET, FLOW_KEYS, FLOW_FIRSTS, FLOW_LASTS, NEXT_FLOW_OF,
     )  # fmt: skip
@@ -159,12 +159,12 @@ def leaving(packets: int = LEAST_OUT, out_bytes: int = LEAST_OUT_BYTES) -> Mappi
 
 
 def point_at_rows(memory: Mapping[int, AnyIntegers]) -> None:
-    """Writes what never changes of messages that arrive."""
+    """Writes the fields of arriving messages that never change."""
     words = memory[IN_MESSAGES].reshape(-1, MESSAGE_WORDS)
     words[:, IOV] = memory[IN_PARTS].ctypes.data + 16 * np.arange(len(words))
     words[:, IOV_COUNT] = 1
 
 
-def fill(frame: Frame, memory: Mapping[int, AnyIntegers]) -> None:
+def fill(frame: CallFrame, memory: Mapping[int, AnyIntegers]) -> None:
     for place, array in memory.items():
         frame.array(place, array)

@@ -1,12 +1,12 @@
-"""Heads of super-packets, for interfaces: one head for neighbours that differ in nothing but their bodies, with what the
-kernel has to know before it (struct virtio_net_hdr), and back.
+"""Heads of super-packets, for interfaces: one head for consecutive frames that differ only in their bodies, after the
+kernel's struct virtio_net_hdr; and back to the head of the first frame.
 """
 
 from typing import TYPE_CHECKING
 
 from sa_atp.basics.arrays import Octets
 from sa_atp.net.switch_process.datapath.state import OUT_HEADS, OUT_LENGTHS
-from sa_atp.switches.embedded.translate.packets import HEAD_AT, HEAD_BYTES, HEAD_ROW
+from sa_atp.switches.embedded.translate.deparsing import HEAD_AT, HEAD_BYTES, HEAD_ROW
 
 if TYPE_CHECKING:
     from sa_atp.net.switch_process.datapath.arriving import be16, folded, is_plain_udp, put16, put_le16, sum_of
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
         u64,
     )
 
-SAVED_AT = HEAD_AT + HEAD_BYTES  # of what a head had where a super-packet has something else
+SAVED_AT = HEAD_AT + HEAD_BYTES  # where a head's fields are saved that a super-packet's head overwrites
 
 
 @inner
 def may_join(s: int, k: int) -> bool:
-    """Whether a frame loses nothing in a super-packet: whole, never to be cut in fragments, and without a checksum."""
+    """Whether a frame may be part of a super-packet: not fragmented, never to be, and without a UDP checksum."""
     out_heads = array_u8_1(s, OUT_HEADS)
     out_lengths = array_i64_1(s, OUT_LENGTHS)
     at = k * HEAD_ROW + HEAD_AT
@@ -42,7 +42,7 @@ def may_join(s: int, k: int) -> bool:
 
 @inner
 def same_head(heads: Octets, first: int, second: int) -> bool:
-    """Whether the heads of two frames differ in nothing but identification and checksum of the IP header."""
+    """Whether the heads of two frames are equal but for identification and checksum of the IP header."""
     return (
         load8(heads, first) == load8(heads, second)
         and load8(heads, first + 8) == load8(heads, second + 8)
@@ -55,7 +55,7 @@ def same_head(heads: Octets, first: int, second: int) -> bool:
 
 @inner
 def super_head(heads: Octets, at: int, payload: int, count: int) -> None:
-    """Makes the head of the first frame the head of all, and the header before it say so."""
+    """Makes the head of the first frame that of the super-packet, and writes the VNET header before it."""
     store2(heads, SAVED_AT + at - HEAD_AT, load2(heads, at + 16))
     store2(heads, SAVED_AT + at - HEAD_AT + 2, load2(heads, at + 24))
     store2(heads, SAVED_AT + at - HEAD_AT + 4, load2(heads, at + 38))
@@ -70,13 +70,13 @@ def super_head(heads: Octets, at: int, payload: int, count: int) -> None:
     put16(heads, at + 24, 0)
     put16(heads, at + 24, 0xFFFF ^ folded(sum_of(heads, at + 14, at + 34)))
     put16(heads, at + 38, udp_bytes)
-    # the kernel completes the checksum, should it have to cut the packet: it wants the sum of the pseudo-header
+    # the kernel completes the checksum if it has to cut the packet, and expects the pseudo-header's sum
     put16(heads, at + 40, folded(sum_of(heads, at + 26, at + 34) + 17 + udp_bytes))
 
 
 @inner
 def single_head(heads: Octets, at: int, is_super: bool) -> None:
-    """A head as it was, with nothing to say before it. Args: is_super: it is that of a super-packet."""
+    """Restores the head of a single frame, with an empty VNET header. Args: is_super: it was a super-packet's."""
     if is_super:
         store2(heads, at + 16, load2(heads, SAVED_AT + at - HEAD_AT))
         store2(heads, at + 24, load2(heads, SAVED_AT + at - HEAD_AT + 2))

@@ -1,4 +1,4 @@
-"""Calls of the C library as compiled code makes them: without Python, its lock, or anything that could not be cached."""
+"""Calls of the C library by compiled code: without Python, its lock, or anything that numba could not cache."""
 
 import socket
 from collections.abc import Callable
@@ -10,7 +10,7 @@ POLLOUT = 4
 
 
 def calls(bits: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
-    """Args: bits: the compiled operations of `embedded.bits`."""
+    """The calls, compiled, by name. Args: bits: the compiled operations of `embedded.bits`."""
     import numba
     from llvmlite import ir
     from numba import types

@@ -1,4 +1,4 @@
-"""One turn of the loop: what ports have goes through the pipeline, and where it goes then."""
+"""One turn of the loop: moves packets from ports through the pipeline to ports."""
 
 from typing import TYPE_CHECKING
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 @inner
 def look(s: int, timeout_ms: int) -> int:
-    """Asks which ports have something. Returns: how many, and 1 for somebody who waits to be let in; -1: a signal."""
+    """Waits until a port has packets. Returns: how many have, plus 1 if a thread wants the pipeline; -1: a signal came."""
     port_fds = array_i64_1(s, PORT_FDS)
     port_polls = array_i64_1(s, PORT_POLLS)
     port_takes = array_i64_1(s, PORT_TAKES)
@@ -67,7 +67,7 @@ def look(s: int, timeout_ms: int) -> int:
 
 @inner
 def take(s: int, has_looked: bool) -> int:
-    """Fills rows with what ports have: with one it tries, of several it takes from those where a look has found something.
+    """Receives messages: from a single port, or from those of several where `look` has found some.
 
     Returns: how many.
     """
@@ -77,7 +77,7 @@ def take(s: int, has_looked: bool) -> int:
     totals = array_i64_1(s, TOTALS)
     count = len(port_fds)
     room = FEW_ROWS if totals[IS_LARGE] != 0 else len(in_slots)
-    if count == 1:  # there is nothing to choose
+    if count == 1:  # no need to look
         return take_rows(s, 0, 0, room)
     if not has_looked:
         return 0
@@ -88,7 +88,7 @@ def take(s: int, has_looked: bool) -> int:
     each = max(1, room // max(readable, 1))
     taken = 0
     for i in range(count):
-        slot = (i + totals[CALLS]) % count  # everybody is first once
+        slot = (i + totals[CALLS]) % count  # each port is first in turn
         if port_polls[slot] >> 48 != 0 and taken < room:
             taken += take_rows(s, slot, taken, min(each, room - taken))
     return taken
@@ -96,7 +96,7 @@ def take(s: int, has_looked: bool) -> int:
 
 @inner
 def look_at_queues(s: int) -> None:
-    """How many frames wait at each interface, as its socket knows. Where none did, and none was sent since, none do."""
+    """Estimates how many frames wait at each interface: none, if none did and none has been sent since."""
     depths = array_i64_1(s, DEPTHS)
     port_costs = array_i64_1(s, PORT_COSTS)
     port_fds = array_i64_1(s, PORT_FDS)
@@ -104,7 +104,7 @@ def look_at_queues(s: int) -> None:
     port_numbers = array_i64_1(s, PORT_NUMBERS)
     port_holds = array_i64_1(s, PORT_HOLDS)
     port_takes = array_i64_1(s, PORT_TAKES)
-    sends_alone = True  # other cores send there as well, and do not tell
+    sends_alone = True  # other cores send there, too, without updating PORT_HOLDS
     for slot in range(len(port_takes)):
         sends_alone = sends_alone and port_takes[slot] != 0
     for slot in range(len(port_fds)):
@@ -116,11 +116,11 @@ def look_at_queues(s: int) -> None:
 
 @compiled
 def run_turn(s: int, program: int, frame: int, started_us: int, most_bytes: int, cpu_port: int, longest_us: int) -> int:
-    """Waits for packets and moves them, until somebody wants to be let in, there is something for Python, or it is time.
+    """Waits for packets and moves them, until the time is over, a thread wants the pipeline, or Python has work.
 
-    Args: program, frame: addresses, see `embedded.frame`; program 0: there is none, packets are dropped.
+    Args: program, frame: addresses, see `embedded.call_frame`; program 0: there is none, and packets are dropped.
 
-    Returns: packets that arrived.
+    Returns: how many packets arrived.
     """
     totals = array_i64_1(s, TOTALS)
     in_messages = array_i64_1(s, IN_MESSAGES)
@@ -128,7 +128,7 @@ def run_turn(s: int, program: int, frame: int, started_us: int, most_bytes: int,
     now = begun
     arrived = 0
     has_looked = False
-    while totals[ATTENTION] == 0 and totals[PUNTED] == 0:  # others may change the first at any time
+    while totals[ATTENTION] == 0 and totals[PUNTED] == 0:  # other threads may set ATTENTION at any time
         taken = take(s, has_looked)
         has_looked = False
         if taken == 0:

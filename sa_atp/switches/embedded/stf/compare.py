@@ -1,6 +1,6 @@
-"""Expected beside received: what a test asks for, against what came out of the ports.
+"""Compares the packets that a test expects with those that left the ports.
 
-As in p4c's runner each port is a sequence of its own: its packets must be the expected ones, in order, and no others.
+As in p4c's runner, each port is checked by itself: its packets must be the expected ones, in order, and no others.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,19 +16,19 @@ MOST_ROWS = 8  # of a packet; longer ones are shown around the difference
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A packet that came out. line: of the packet that caused it, 0 where the target does not say."""
+    """A packet that left the switch. line: that of the packet which caused it; 0 if the target does not know."""
 
     data: bytes
     line: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Failure:
-    """One way in which a test failed.
+class StfFailure:
+    """A failure of a test.
 
-    line: of the statement that was not met, or of the packet that caused what nobody expected.
-    message: one line; picture: what to look at, "" where there is nothing to see.
-    byte: the first that differs; port, byte, expected, received: None where they mean nothing.
+    line: the statement that failed, or the packet that caused an unexpected one.
+    message: one line; picture: the packets side by side, "" if there are none.
+    byte: the first that differs; port, byte, expected, received: None if they do not apply.
     """
 
     line: int
@@ -42,12 +42,12 @@ class Failure:
 
 def check_ports(
     expected: Sequence[Expect], received: Mapping[int, Sequence[Received]], ignored: frozenset[int] = frozenset()
-) -> list[Failure]:
-    """The first difference at each port, and what is missing or too much there.
+) -> list[StfFailure]:
+    """The first difference at each port, and missing and unexpected packets.
 
-    Args: ignored: ports of which nothing was asked.
+    Args: ignored: ports to leave out.
     """
-    found: list[Failure] = []
+    found: list[StfFailure] = []
     for port in sorted({e.port for e in expected} | received.keys() - ignored):
         wanted = [e for e in expected if e.port == port]
         got = received.get(port, ())
@@ -64,7 +64,7 @@ def check_ports(
 
 
 def first_difference(expected: Expect, data: bytes) -> int | None:
-    """The first byte at which a packet is not as expected; its length where it is too short; None if it is right."""
+    """The first byte that is not as expected; the packet's length if it is too short; None if it is right."""
     if expected.digits is None:
         return None
     digits = data.hex()
@@ -76,7 +76,7 @@ def first_difference(expected: Expect, data: bytes) -> int | None:
     return None
 
 
-def _differs(expected: Expect, received: Received, place: int, byte: int) -> Failure:
+def _differs(expected: Expect, received: Received, place: int, byte: int) -> StfFailure:
     digits = expected.digits or ""
     length = (len(digits) + 1) // 2
     size = plural(len(received.data), "byte")
@@ -87,7 +87,7 @@ def _differs(expected: Expect, received: Received, place: int, byte: int) -> Fai
     else:
         how = f"differs at byte {byte}"
     cause = f", caused by line {received.line}" if received.line else ""
-    return Failure(
+    return StfFailure(
         line=expected.line,
         message=f"port {expected.port}: packet {place} {how}{cause}",
         picture=side_by_side(digits, received.data.hex(), byte),
@@ -98,8 +98,8 @@ def _differs(expected: Expect, received: Received, place: int, byte: int) -> Fai
     )
 
 
-def _missing(expected: Expect, got: int, wanted: int) -> Failure:
-    return Failure(
+def _missing(expected: Expect, got: int, wanted: int) -> StfFailure:
+    return StfFailure(
         line=expected.line,
         message=f"port {expected.port}: {plural(got, 'packet')} came out, expected {wanted}; this one is missing",
         picture=side_by_side(expected.digits, None, 0) if expected.digits else "",
@@ -108,8 +108,8 @@ def _missing(expected: Expect, got: int, wanted: int) -> Failure:
     )
 
 
-def _unexpected(port: int, received: Received) -> Failure:
-    return Failure(
+def _unexpected(port: int, received: Received) -> StfFailure:
+    return StfFailure(
         line=received.line,
         message=f"port {port}: a packet came out that the test does not expect",
         picture=side_by_side(None, received.data.hex(), 0),
@@ -118,13 +118,13 @@ def _unexpected(port: int, received: Received) -> Failure:
     )
 
 
-# --- for people -------------------------------------------------------------------------------------------------------
+# --- pictures ---------------------------------------------------------------------------------------------------------
 
 
 def side_by_side(expected: str | None, received: str | None, byte: int) -> str:
-    """Two packets as hex digits, 16 bytes a row, with a marker under the first byte that differs.
+    """Two packets as hex digits, 16 bytes in a row, with a marker under the first byte that differs.
 
-    Args: expected, received: hex digits (and *); None where there is no such packet.
+    Args: expected, received: hex digits (and *); None if there is no such packet.
     """
     longest = max(len(expected or ""), len(received or ""))
     rows = (longest + 2 * ROW_BYTES - 1) // (2 * ROW_BYTES)
@@ -150,7 +150,7 @@ def side_by_side(expected: str | None, received: str | None, byte: int) -> str:
 
 
 def _spaced(digits: str) -> str:
-    """Groups of four bytes."""
+    """Hex digits in groups of four bytes."""
     return " ".join(digits[i : i + 8] for i in range(0, len(digits), 8))
 
 

@@ -1,7 +1,7 @@
-"""A test on the embedded target, in this process.
+"""The embedded target for packet tests, in this process.
 
-Time is the test's own: each packet takes a microsecond, `wait` a tenth of a second. So a test of something that expires
-runs at once and always ends the same.
+Time is simulated: each packet takes a microsecond, `wait` a tenth of a second. So a test of timeouts takes no time, and
+always has the same result.
 """
 
 from collections import defaultdict
@@ -11,7 +11,7 @@ from sa_atp.basics.words import plural
 from sa_atp.switches.embedded.errors import EntryError, Unsupported
 from sa_atp.switches.embedded.pipeline import Pipeline
 from sa_atp.switches.embedded.stf.grammar import number
-from sa_atp.switches.embedded.stf.names import BoundEntry, Counter
+from sa_atp.switches.embedded.stf.names import BoundEntry, CounterName
 
 START_US = 1_000_000
 PACKET_US = 1
@@ -21,8 +21,8 @@ WAIT_US = 100_000
 class EmbeddedTarget:
     def __init__(self, pipeline: Pipeline, start_us: int = START_US) -> None:
         """Args:
-        pipeline: with the program of the test; its state is cleared.
-        start_us: what the switch's clock says when the test begins.
+        pipeline: has the program of the test; its state is cleared.
+        start_us: the switch's time when the test begins.
         """
         pipeline.reset()
         self._pipeline = pipeline
@@ -92,7 +92,7 @@ class EmbeddedTarget:
 
     # --- counters and registers ---------------------------------------------------------------------------------------
 
-    def count(self, counter: Counter, cell: int) -> tuple[int, int]:
+    def count(self, counter: CounterName, cell: int) -> tuple[int, int]:
         if counter.table:
             cells = self._pipeline.tables[counter.table].counters
         else:
@@ -103,7 +103,7 @@ class EmbeddedTarget:
     def command(self, words: list[str]) -> str:
         command, name, *rest = words
         if command == "counter_read":
-            packets, octets = self.count(Counter(name, ""), number(rest[0]))
+            packets, octets = self.count(CounterName(name, ""), number(rest[0]))
             return f"{name}[{rest[0]}]: {plural(packets, 'packet')}, {plural(octets, 'byte')}"
         if command == "counter_write":
             cells = self._pipeline.counter(name)

@@ -1,8 +1,8 @@
-"""STF text as statements.
+"""Parses STF text into statements.
 
     packet PORT HEX                       a packet arrives
     expect PORT [HEX with *] [$]          a packet leaves; * any digit, $ nothing may follow, no data: any packet
-    no_packet                             the last packet before this line causes none
+    no_packet                             the last packet before this line causes no packet to leave
     add TABLE [PRIORITY] KEY:VALUE ... ACTION(PARAMETER:VALUE, ...) [= LABEL]
     setdefault TABLE ACTION(...)
     remove all                            all entries of all tables
@@ -12,11 +12,11 @@
     mirroring_add SESSION PORT, mirroring_add_mc SESSION GROUP, mirroring_delete SESSION, mirroring_get SESSION
     counter_read, counter_write, register_read, register_write, register_reset, meter_...
 
-One statement a line; `#` starts a comment; names may be quoted; `name$1` means `name[1]`. A value is decimal, 0x or 0b,
-with * for digits that do not matter, or VALUE/PREFIX.
+Each line has one statement; `#` starts a comment; names may be quoted; `name$1` means `name[1]`. A value is decimal, 0x
+or 0b, with * for digits that do not matter, or VALUE/PREFIX.
 
-Beyond p4c: comments after a packet, VALUE&&&MASK, LOW->HIGH for a range, and `no_packet` and `check_counter`, which p4c's
-runner for BMv2 reads and does not check.
+Extensions of p4c's format: comments after a packet, VALUE&&&MASK, LOW->HIGH for a range; `no_packet` and
+`check_counter` are checked, which p4c's runner for BMv2 ignores.
 """
 
 import re
@@ -28,7 +28,7 @@ from typing import Literal
 from sa_atp.basics.errors import UserError
 from sa_atp.basics.words import plural
 
-# command: least and most arguments; what the control interface of a switch takes as numbers
+# least and most arguments of commands of a switch's control interface
 DIRECT: dict[str, tuple[int, int]] = {
     "mc_mgrp_create": (1, 1),
     "mc_node_create": (2, 512),
@@ -55,12 +55,12 @@ _NUMBER = re.compile(r"0[xX][0-9a-fA-F*]+|0[bB][01*]+|[0-9]+")
 
 
 class StfError(UserError):
-    """A test that cannot be read or carried out; the message starts with file and line."""
+    """A test cannot be read or carried out; the message starts with file and line."""
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
-    """A value as it was written; how it is read depends on the width and match kind of what it is for."""
+class StfValue:
+    """A value as text; its meaning depends on the width and match kind of its field."""
 
     text: str
     form: Literal["plain", "prefix", "mask", "range"] = "plain"
@@ -71,11 +71,11 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """An action with its parameters."""
+class ActionCall:
+    """An action and its parameters."""
 
     action: str
-    arguments: tuple[tuple[str, Value], ...]
+    arguments: tuple[tuple[str, StfValue], ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,8 +83,8 @@ class Add:
     line: int
     table: str
     priority: int | None
-    match: tuple[tuple[str, Value], ...]
-    call: Call
+    match: tuple[tuple[str, StfValue], ...]
+    call: ActionCall
     label: str | None
 
 
@@ -92,7 +92,7 @@ class Add:
 class SetDefault:
     line: int
     table: str
-    call: Call
+    call: ActionCall
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,7 +109,7 @@ class Packet:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Expect:
-    """digits: hex digits in lower case and *; None: any packet. exact: no byte may follow them."""
+    """An expected packet. digits: hex digits in lower case and *; None: any packet. exact: no byte may follow them."""
 
     line: int
     port: int
@@ -129,7 +129,7 @@ class Wait:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckCounter:
-    """index: a number, or the label of an entry. Without a comparison: no packets."""
+    """The expected value of a counter. index: a number, or the label of an entry. Default: no packets."""
 
     line: int
     counter: str
@@ -151,7 +151,7 @@ Statement = Add | SetDefault | RemoveAll | Packet | Expect | NoPacket | Wait | C
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """name: of the file, for messages."""
+    """A parsed test. name: that of its file, for messages."""
 
     name: str
     statements: tuple[Statement, ...]
@@ -160,12 +160,12 @@ class Test:
 
     @property
     def ports(self) -> frozenset[int]:
-        """Ports that the test names; p4c's runner makes only these."""
+        """Ports that the test names; p4c's runner makes no others."""
         return frozenset(s.port for s in self.statements if isinstance(s, Packet | Expect))
 
 
 def read(path: Path) -> Test:
-    """Raises: StfError."""
+    """Reads a test from a file. Raises: StfError."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -176,7 +176,7 @@ def read(path: Path) -> Test:
 
 
 def parse(text: str, name: str = "test") -> Test:
-    """Raises: StfError: names the line."""
+    """Parses a test. Raises: StfError: the message names the line."""
     found: list[Statement] = []
     for number, line in enumerate(text.splitlines(), 1):
         bare = re.sub(r'("[^"]*")|#.*', lambda match: match[1] or "", line).strip()
@@ -190,7 +190,7 @@ def parse(text: str, name: str = "test") -> Test:
 
 
 def number(text: str) -> int:
-    """A number without wildcards. Raises: UserError."""
+    """Parses a number without wildcards. Raises: UserError."""
     if "*" in text or not _NUMBER.fullmatch(text):
         raise UserError(f"{text or 'nothing'}: expected a number like 7, 0x1f or 0b101")
     return int(text, 0) if text[:2].lower() in ("0x", "0b") else int(text)
@@ -320,27 +320,27 @@ def _remove(line: int, tokens: _Tokens) -> RemoveAll:
     return RemoveAll(line=line)
 
 
-def _value(tokens: _Tokens) -> Value:
+def _value(tokens: _Tokens) -> StfValue:
     text = tokens.take()
     if not _NUMBER.fullmatch(text):
         raise UserError(f"{text or 'nothing'}: expected a value like 7, 0x1f, 0b1**1 or 0x0a000000/8")
     for mark, form in (("/", "prefix"), ("&&&", "mask"), ("->", "range")):
         if tokens.accept(mark):
-            return Value(text, form, str(tokens.number()))  # type: ignore[arg-type]
-    return Value(text)
+            return StfValue(text, form, str(tokens.number()))  # type: ignore[arg-type]
+    return StfValue(text)
 
 
-def _call(tokens: _Tokens) -> Call:
+def _call(tokens: _Tokens) -> ActionCall:
     action = tokens.name("an action")
     tokens.expect("(")
-    arguments: list[tuple[str, Value]] = []
+    arguments: list[tuple[str, StfValue]] = []
     while not tokens.accept(")"):
         if arguments:
             tokens.expect(",")
         name = tokens.name("a parameter")
         tokens.expect(":")
         arguments.append((name, _value(tokens)))
-    return Call(action, tuple(arguments))
+    return ActionCall(action, tuple(arguments))
 
 
 def _check_counter(line: int, tokens: _Tokens) -> CheckCounter:
@@ -385,5 +385,5 @@ def _between(least: int, most: int) -> str:
 
 
 def numbers(arguments: Sequence[str]) -> list[int]:
-    """Arguments of a direct command that are all numbers."""
+    """The arguments of a direct command whose arguments are all numbers."""
     return [number(text) for text in arguments]

@@ -1,10 +1,10 @@
-"""What the names and values of a test mean in a compiled program.
+"""Resolves the names and values of a test in a compiled program.
 
-Reads the BMv2 JSON itself, not `program.load`, because a test may run on BMv2 what the embedded target refuses.
+It reads BMv2 JSON without `loading`, because a test may run programs on BMv2 that the embedded target refuses.
 
-Names may be given by their ends, as in p4c's runner. Keys that a test leaves out match everything (ternary, lpm, range)
-or zero (exact). A ternary value with * leaves open the digits with * and those that were not written; without * it is
-the whole field. The larger priority wins.
+A name may be any unambiguous end of a name, as in p4c's runner. Keys that a test leaves out match everything (ternary,
+lpm, range) or zero (exact). A ternary value with * matches any digit there and in higher places; without * it is the
+value of the whole field. The larger priority wins.
 """
 
 import json
@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from sa_atp.basics.errors import UserError
 from sa_atp.switches.embedded.errors import PipelineError
-from sa_atp.switches.embedded.stf.grammar import Add, Call, Value, number
+from sa_atp.switches.embedded.stf.grammar import ActionCall, Add, StfValue, number
 from sa_atp.switches.p4runtime.schema import Schema
 
 Kind = Literal["exact", "lpm", "ternary", "range"]
@@ -32,8 +32,8 @@ _DIGIT_BITS = {"x": 4, "b": 1}
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
-    """One key of an entry. first, second: value and mask, or low and high of a range; prefix_bits: of an lpm."""
+class BoundMatch:
+    """A match of an entry. first, second: value and mask, or low and high of a range; prefix_bits: for an lpm."""
 
     kind: Kind
     first: int
@@ -43,10 +43,10 @@ class Match:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BoundEntry:
-    """An entry in the program's own names; priority: larger wins, None where the table has none."""
+    """An entry with the program's full names; priority: the larger wins, None if the table has no priorities."""
 
     table: str
-    match: tuple[Match, ...]
+    match: tuple[BoundMatch, ...]
     action: str
     data: tuple[int, ...]
     priority: int | None
@@ -72,29 +72,29 @@ class _Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Counter:
-    """table: the table whose entries it counts; "" for a counter with an index."""
+class CounterName:
+    """A counter. table: the table whose entries it counts; "" for a counter with an index."""
 
     name: str
     table: str
 
 
-class Names:
+class ProgramNames:
     """Tables, actions, counters and registers of a program, found by any unambiguous end of their names."""
 
-    def __init__(self, tables: Iterable[_Table], counters: Iterable[Counter], registers: Iterable[str]) -> None:
+    def __init__(self, tables: Iterable[_Table], counters: Iterable[CounterName], registers: Iterable[str]) -> None:
         self._tables = {table.name: table for table in tables}
         self._counters = {counter.name: counter for counter in counters}
         self._registers = {name: name for name in registers}
 
     @classmethod
-    def from_source(cls, source: Mapping[str, Any]) -> "Names":
-        """Args: source: the parsed BMv2 JSON. Raises: PipelineError."""
+    def from_source(cls, source: Mapping[str, Any]) -> "ProgramNames":
+        """The names in parsed BMv2 JSON. Raises: PipelineError."""
         try:
             return cls(
                 _tables(source),
                 [
-                    Counter(c["name"], c.get("binding", "") if c.get("is_direct") else "")
+                    CounterName(c["name"], c.get("binding", "") if c.get("is_direct") else "")
                     for c in source.get("counter_arrays", ())
                 ],
                 [register["name"] for register in source.get("register_arrays", ())],
@@ -103,8 +103,8 @@ class Names:
             raise PipelineError(f"damaged BMv2 JSON ({type(error).__name__}: {error})") from None
 
     @classmethod
-    def from_file(cls, path: Path) -> "Names":
-        """Raises: PipelineError, naming the file."""
+    def from_file(cls, path: Path) -> "ProgramNames":
+        """The names in a file of BMv2 JSON. Raises: PipelineError: the message names the file."""
         try:
             source = json.loads(path.read_bytes())
         except OSError as error:
@@ -116,8 +116,8 @@ class Names:
         return cls.from_source(source)
 
     @classmethod
-    def from_schema(cls, schema: Schema) -> "Names":
-        """Of a program for another target, of which there is a P4Info."""
+    def from_schema(cls, schema: Schema) -> "ProgramNames":
+        """The names in a schema, for a program of another target."""
         return cls(
             (
                 _Table(
@@ -132,28 +132,28 @@ class Names:
                 for table in schema.tables
             ),
             (
-                *(Counter(counter.name, "") for counter in schema.counters),
-                *(Counter(t.direct_counter.name, t.name) for t in schema.tables if t.direct_counter is not None),
+                *(CounterName(counter.name, "") for counter in schema.counters),
+                *(CounterName(t.direct_counter.name, t.name) for t in schema.tables if t.direct_counter is not None),
             ),
             (register.name for register in schema.registers),
         )
 
-    # --- what a test may name -----------------------------------------------------------------------------------------
+    # --- looking up ---------------------------------------------------------------------------------------------------
 
     def changeable_tables(self) -> Sequence[str]:
-        """Tables whose entries come from the control plane."""
+        """Tables whose entries the control plane may change."""
         return [table.name for table in self._tables.values() if table.keys and not table.is_const]
 
-    def counter(self, name: str) -> Counter:
+    def counter(self, name: str) -> CounterName:
         return self._counters[_find("counter", name, self._counters)]
 
     def register(self, name: str) -> str:
         return _find("register", name, self._registers)
 
     def entry(self, add: Add) -> BoundEntry:
-        """Raises: UserError."""
+        """The entry of a statement. Raises: UserError."""
         table = self._tables[_find("table", add.table, self._tables)]
-        given: dict[str, Value] = {}
+        given: dict[str, StfValue] = {}
         for name, value in add.match:
             key = _key_of(table, name)
             if key.name in given:
@@ -170,12 +170,12 @@ class Names:
             priority=add.priority if table.has_priority else None,
         )
 
-    def default(self, table_name: str, call: Call) -> tuple[str, str, tuple[int, ...]]:
+    def default(self, table_name: str, call: ActionCall) -> tuple[str, str, tuple[int, ...]]:
         """Table, action and parameters of a default action. Raises: UserError."""
         table = self._tables[_find("table", table_name, self._tables)]
         return (table.name, *self._call(table, call))
 
-    def _call(self, table: _Table, call: Call) -> tuple[str, tuple[int, ...]]:
+    def _call(self, table: _Table, call: ActionCall) -> tuple[str, tuple[int, ...]]:
         action = _find(f"action of table {table.name}", call.action, table.actions)
         parameters = table.actions[action]
         given = dict(call.arguments)
@@ -222,7 +222,7 @@ def _key(key: Mapping[str, Any], instances: Mapping[str, Mapping[str, int]]) -> 
 
 
 def _find(what: str, name: str, known: Mapping[str, Any]) -> str:
-    """The one name that is, or ends in, what was written."""
+    """The only name that is equal to `name`, or ends in it. Raises: UserError."""
     if name in known:
         return name
     found = [k for k in known if k.endswith("." + name)] or [k for k in known if k.endswith(name)]
@@ -250,33 +250,33 @@ def _key_of(table: _Table, name: str) -> _Key:
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
-def _match(key: _Key, value: Value | None) -> Match:
+def _match(key: _Key, value: StfValue | None) -> BoundMatch:
     full = (1 << key.bits) - 1
     if value is None:
-        return Match(key.kind, 0, full if key.kind in ("exact", "range") else 0)
+        return BoundMatch(key.kind, 0, full if key.kind in ("exact", "range") else 0)
     where = f"key {key.name}"
     if key.kind == "range":
         low = number(value.text)
         high = number(value.second) if value.form == "range" else low
         if value.form not in ("plain", "range") or low > high:
             raise UserError(f"{where}: {value}: expected a number or LOW->HIGH")
-        return Match("range", low, _fitting(high, key.bits, where))
+        return BoundMatch("range", low, _fitting(high, key.bits, where))
     if value.form == "range":
         raise UserError(f"{where}: {value}: it matches by {key.kind}, not by range")
     if key.kind == "exact":
         first = _plain(value, where)
-        return Match("exact", _fitting(first, key.bits, where), full)
+        return BoundMatch("exact", _fitting(first, key.bits, where), full)
     first, mask = _value_and_mask(value, key.bits, where)
     _fitting(first, key.bits, where)
     if key.kind == "lpm":
         prefix_bits = mask.bit_count()
         if mask != full & ~(full >> prefix_bits):
             raise UserError(f"{where}: {value}: expected a prefix: no * before a digit that counts")
-        return Match("lpm", first & mask, mask, prefix_bits)
-    return Match("ternary", first & mask, mask)
+        return BoundMatch("lpm", first & mask, mask, prefix_bits)
+    return BoundMatch("ternary", first & mask, mask)
 
 
-def _value_and_mask(value: Value, bits: int, where: str) -> tuple[int, int]:
+def _value_and_mask(value: StfValue, bits: int, where: str) -> tuple[int, int]:
     full = (1 << bits) - 1
     if value.form == "prefix":
         length = number(value.second)
@@ -296,7 +296,7 @@ def _value_and_mask(value: Value, bits: int, where: str) -> tuple[int, int]:
     return first, mask & full
 
 
-def _plain(value: Value, where: str) -> int:
+def _plain(value: StfValue, where: str) -> int:
     if value.form != "plain":
         raise UserError(f"{where}: {value}: expected one number")
     return number(value.text)

@@ -1,4 +1,4 @@
-"""Carries a test out on a target."""
+"""Runs a test on a target."""
 
 import operator
 from collections import defaultdict
@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from sa_atp.basics.errors import UserError
 from sa_atp.basics.words import plural
-from sa_atp.switches.embedded.stf.compare import Failure, Received, check_ports
+from sa_atp.switches.embedded.stf.compare import Received, StfFailure, check_ports
 from sa_atp.switches.embedded.stf.grammar import (
     Add,
     CheckCounter,
@@ -22,7 +22,7 @@ from sa_atp.switches.embedded.stf.grammar import (
     Wait,
     numbers,
 )
-from sa_atp.switches.embedded.stf.names import BoundEntry, Counter, Names
+from sa_atp.switches.embedded.stf.names import BoundEntry, CounterName, ProgramNames
 
 _COMPARE = {
     "==": operator.eq,
@@ -35,15 +35,15 @@ _COMPARE = {
 
 
 class Target(Protocol):
-    """A switch that runs the program of a test. Methods raise UserError for what it does not accept or support."""
+    """A switch with the program of a test. Methods raise UserError if it does not accept or support the request."""
 
     def send(self, port: int, packet: bytes) -> list[tuple[int, bytes]]:
-        """Returns (port, packet) of each that comes out, when nothing is left inside the switch."""
+        """Sends a packet. Returns: (port, packet) of each that leaves, when no packet is left inside the switch."""
 
     def let_time_pass(self) -> None: ...
 
     def add(self, entry: BoundEntry) -> Any:
-        """Returns what `count` takes for this entry."""
+        """Adds an entry. Returns: its cell for `count`."""
 
     def set_default(self, table: str, action: str, data: tuple[int, ...]) -> None: ...
 
@@ -52,28 +52,28 @@ class Target(Protocol):
     def create_group(self, group: int) -> None: ...
 
     def create_node(self, copy: int, ports: list[int]) -> None:
-        """Nodes are numbered from 0 in the order in which they are made."""
+        """Makes a node; nodes are numbered from 0."""
 
     def update_node(self, node: int, ports: list[int]) -> None: ...
 
     def associate(self, group: int, node: int) -> None: ...
 
-    def count(self, counter: Counter, cell: Any) -> tuple[int, int]:
-        """Packets and bytes. cell: an index, or what `add` returned."""
+    def count(self, counter: CounterName, cell: Any) -> tuple[int, int]:
+        """Packets and bytes of a counter's cell: an index, or the result of `add`."""
 
     def command(self, words: list[str]) -> str:
-        """Any other command of the control interface; returns what there is to tell."""
+        """Carries out any other command of the control interface. Returns: text for the user."""
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """packets: sent. received: came out of ports that the test names. notes: what is worth knowing, one line each."""
+class StfResult:
+    """The result of a test. packets: sent. received: at ports that the test names. notes: lines for the user."""
 
     test: str
     packets: int
     expected: int
     received: int
-    failures: tuple[Failure, ...]
+    failures: tuple[StfFailure, ...]
     notes: tuple[str, ...]
 
     @property
@@ -81,23 +81,23 @@ class Result:
         return not self.failures
 
 
-def run(test: Test, names: Names, target: Target) -> Result:
-    """Raises: StfError: a statement cannot be carried out; names file and line."""
+def run(test: Test, names: ProgramNames, target: Target) -> StfResult:
+    """Runs a test. Raises: StfError: a statement cannot be carried out; the message names file and line."""
     return _Run(test, names, target).result()
 
 
 class _Run:
-    def __init__(self, test: Test, names: Names, target: Target) -> None:
+    def __init__(self, test: Test, names: ProgramNames, target: Target) -> None:
         self.test = test
         self.names = names
         self.target = target
         self.received: dict[int, list[Received]] = defaultdict(list)
-        self.failures: list[Failure] = []
+        self.failures: list[StfFailure] = []
         self.notes: list[str] = []
         self.labels: dict[str, Any] = {}
         self.last: tuple[Packet, list[tuple[int, bytes]]] | None = None
 
-    def result(self) -> Result:
+    def result(self) -> StfResult:
         for statement in self.test.statements:
             try:
                 self._do(statement)
@@ -109,10 +109,10 @@ class _Run:
         named = self.test.ports
         for port in sorted(self.received.keys() - named):
             self.notes.append(
-                f"port {port}, which the test does not name, let out {plural(len(self.received[port]), 'packet')}"
+                f"port {port}, which the test does not name, sent {plural(len(self.received[port]), 'packet')}"
             )
         failures = self.failures + check_ports(expected, self.received, frozenset(self.received.keys() - named))
-        return Result(
+        return StfResult(
             test=self.test.name,
             packets=sum(isinstance(s, Packet) for s in self.test.statements),
             expected=len(expected),
@@ -151,7 +151,7 @@ class _Run:
         if out:
             ports = ", ".join(str(port) for port, _ in out)
             self.failures.append(
-                Failure(
+                StfFailure(
                     line=statement.line,
                     message=f"the packet of line {packet.line} came out of port {ports}, expected none",
                     port=out[0][0],
@@ -173,7 +173,7 @@ class _Run:
         if not _COMPARE[statement.comparison](value, statement.number):
             asked = f"{statement.unit} {statement.comparison} {statement.number}"
             self.failures.append(
-                Failure(
+                StfFailure(
                     line=statement.line,
                     message=f"counter {counter.name}({statement.index}): {value} {statement.unit}, expected {asked}",
                     expected=f"{statement.comparison} {statement.number}",

@@ -1,28 +1,28 @@
-"""From a compiled P4 program to one Python function that processes a batch of packets.
+"""Translates a compiled P4 program into a Python function that processes a batch of packets.
 
-    program ──> usage      which fields are read, which are written
-            ──> layout     where registers and tables lie in memory
+    program ──> usage      finds fields that are read, and fields that are written
+            ──> layout     places registers and tables in memory
             ──> parsing    the parser               ┐
             ──> matching   control flow and tables  │
             ──> statements actions, loops rerolled  ├──> source of `process`, and the names of its arguments
             ──> headers    validity, stacks, unions │
             ──> checksums                           │
-            ──> packets    the deparser             ┘
+            ──> deparsing  the deparser             ┘
 
-The source runs as it is (slowly, for stepping through it) or compiled by numba; see bits.py.
+The source runs as plain Python (slowly, to step through it), or compiled by numba; see bits.py.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sa_atp.switches.embedded.block_locks import BLOCKS
 from sa_atp.switches.embedded.errors import Unsupported
-from sa_atp.switches.embedded.holding import BLOCKS
 from sa_atp.switches.embedded.program import Field, Header, Program
 from sa_atp.switches.embedded.translate import checksums
+from sa_atp.switches.embedded.translate.deparsing import HEAD_BYTES, Deparsing
 from sa_atp.switches.embedded.translate.expressions import FIXED_ARGUMENTS, FRAME_WORDS, Translator
-from sa_atp.switches.embedded.translate.layout import Layout, layout
+from sa_atp.switches.embedded.translate.layout import MemoryLayout, layout
 from sa_atp.switches.embedded.translate.matching import Matching
-from sa_atp.switches.embedded.translate.packets import HEAD_BYTES, Packets
 from sa_atp.switches.embedded.translate.parsing import Parsing
 from sa_atp.switches.embedded.translate.source import Source
 from sa_atp.switches.embedded.translate.statements import DROP_PORT, Statements
@@ -35,23 +35,23 @@ NORMAL, REPLICATION = 0, 5  # simple_switch's PKT_INSTANCE_TYPE_NORMAL and PKT_I
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Translation:
-    """The source, and what the runtime has to put into the frame that `process` takes: FRAME_WORDS words for each.
+    """The source of `process`, and the arguments in its call frame, of FRAME_WORDS words each.
 
-    arguments: what follows FIXED_ARGUMENTS: ("table", table), ("index", table), ("register", array),
-        ("counter", counter), ("entries", table), ("vector", header), ("holds", "").
-    shared: several cores may run it at the same time, each with a frame of its own.
+    arguments: those after FIXED_ARGUMENTS: ("table", table), ("index", table), ("register", array), ("counter", counter),
+        ("entries", table), ("vector", header), ("holds", "").
+    shared: whether several cores may run it at the same time, each with its own call frame.
     """
 
     source: str
-    layout: Layout
+    layout: MemoryLayout
     arguments: tuple[tuple[str, str], ...]
     shared: bool = False
 
 
 def translate(program: Program, *, shared: bool = False) -> Translation:
-    """Args: shared: several cores are to run it (see `holding`).
+    """Translates a program. Args: shared: whether several cores may run it at the same time (see `block_locks`).
 
-    Raises: Unsupported, naming the construct and where it stands.
+    Raises: Unsupported: the message names the construct and its place.
     """
     usage = analyse(program)
     translator = Translator(program, shared=shared)
@@ -63,7 +63,7 @@ def translate(program: Program, *, shared: bool = False) -> Translation:
         usage,
         places,
         statements,
-        Packets(translator, usage, statements.headers, out),
+        Deparsing(translator, usage, statements.headers, out),
         Matching(translator, usage, places, statements, out),
         out,
     )
@@ -75,9 +75,9 @@ class _Writer:
         self,
         translator: Translator,
         usage: Usage,
-        places: Layout,
+        places: MemoryLayout,
         statements: Statements,
-        packets: Packets,
+        packets: Deparsing,
         matching: Matching,
         out: Source,
     ) -> None:
@@ -115,7 +115,7 @@ class _Writer:
         )
 
     def _arguments(self) -> Sequence[tuple[str, str, str, str]]:
-        """Of what `process` finds in its frame: its own name for it, the kind of object, whose, and how it is taken."""
+        """For each argument: its name in `process`, its kind, its owner, and the operation that takes it."""
         names = self.translator.names
         found: list[tuple[str, str, str, str]] = []
         for table in self.places.tables.values():
@@ -172,14 +172,14 @@ class _Writer:
         return self.translator.variable(header, field)
 
     def _set_standard(self, name: str, code: str) -> None:
-        """Sets a field of the standard metadata, if the program looks at it."""
+        """Sets a field of the standard metadata, if the program reads it."""
         if name in self.program.headers[STANDARD].index and (STANDARD, name) in self.used:
             _, field = self.program.field(STANDARD, name, "standard metadata")
             mask = self.translator.names.constant((1 << field.bits) - 1)
             self.out(f"{self._standard(name)} = {code} & {mask}")
 
     def _reset(self) -> None:
-        """Metadata starts at zero, headers start invalid."""
+        """Sets metadata to zero, and headers invalid."""
         zero = self.translator.names.constant(0)
         always = {(STANDARD, "egress_spec"), (STANDARD, "mcast_grp"), (STANDARD, "parser_error")}
         for header in self.program.headers.values():
@@ -210,10 +210,10 @@ class _Writer:
             self.out(f"{variable} = {'i64(0)' if field.signed else self.translator.names.constant(0)}")
 
     def _replicate(self) -> None:
-        """After ingress: multicast, drop, or one port; then egress for each copy (simple_switch's order).
+        """Replicates after ingress (multicast, drop, or one port), and runs egress for each copy, as simple_switch does.
 
-        Where a packet goes is decided here, once. Each copy begins egress with everything as ingress left it, but for
-        what its own number and port are; what egress makes of one copy, the drop included, is not there for the next.
+        Each copy begins egress with the state after ingress, except for its own number and port: changes of egress to one
+        copy, a drop included, do not affect the next.
         """
         out, constant = self.out, self.translator.names.constant
         spec = self._standard("egress_spec")
@@ -234,7 +234,7 @@ class _Writer:
         for name in saved:
             out(f"saved_{name} = {name}")
         if self.usage.tracks_length:
-            out("length_now = length + grown")  # egress sees it; what egress adds is not there for the next copy
+            out("length_now = length + grown")  # for egress, whose changes do not affect the next copy
         with out.block("while copy < end_copy:"):
             for name in saved:
                 out(f"{name} = saved_{name}")
@@ -266,7 +266,7 @@ class _Writer:
             out("copy += 1")
 
     def _saved(self) -> Sequence[str]:
-        """What egress changes of the packet and its metadata, and so must be put back for the next copy."""
+        """Variables that egress changes, and that are restored for the next copy."""
         names = [self.translator.valid(header_name) for header_name in sorted(self.usage.validity_in_egress)]
         for stack, headers in self.program.stacks.items():
             if not self.usage.validity_in_egress.isdisjoint(headers):

@@ -1,7 +1,7 @@
 """Checksums and hashes over lists of fields.
 
-As in BMv2 the fields of a header that is not valid are no part of the list (behavioral-model, calculations.cpp): the
-others move up, and what does not fill the last byte is filled with zeros.
+As on BMv2, fields of an invalid header are left out of the list (behavioral-model, calculations.cpp): the others move
+up, and the last byte is padded with zeros.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,10 +19,10 @@ IDENTITY_BYTES = 8  # as many as fit in the result
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """Neighbouring inputs that are there together: fields of one header, or what is always there (header None).
+class InputRun:
+    """Consecutive inputs that are present together: fields of one header, or inputs that always are (header None).
 
-    parts: (source, bits) of each. span: (place, bytes), as source, of bytes of the packet that came: a varbit, the payload.
+    parts: (source, bits) of each. span: (place, bytes), as source, of bytes of the packet: a varbit, or the payload.
     """
 
     header: str | None
@@ -37,46 +37,46 @@ class Run:
         return nullcontext() if self.header is None else out.block(f"if {translator.valid(self.header)}:")
 
 
-def inputs(translator: Translator, calculation: Calculation, valid: frozenset[str] = frozenset()) -> list[Run]:
-    """Args: valid: headers of which it is known that they are."""
+def inputs(translator: Translator, calculation: Calculation, valid: frozenset[str] = frozenset()) -> list[InputRun]:
+    """The inputs of a calculation. Args: valid: headers that are known to be valid."""
 
     def certain(header: str) -> bool:
         return header in valid or translator.program.headers[header].metadata
 
-    runs: list[Run] = []
+    runs: list[InputRun] = []
     for node in calculation.inputs:
         run = _run(translator, node, calculation.name)
         if run.header is not None and certain(run.header):
-            run = Run(None, run.parts, run.span)
+            run = InputRun(None, run.parts, run.span)
         if runs and runs[-1].header == run.header and runs[-1].parts and run.parts:
-            run = Run(run.header, (*runs.pop().parts, *run.parts))
+            run = InputRun(run.header, (*runs.pop().parts, *run.parts))
         runs.append(run)
     return runs
 
 
-def _run(translator: Translator, node: Mapping[str, Any], where: str) -> Run:
+def _run(translator: Translator, node: Mapping[str, Any], where: str) -> InputRun:
     if node["type"] == "payload":
-        return Run(None, span=("offset", "(length - offset)"))
+        return InputRun(None, span=("offset", "(length - offset)"))
     if node["type"] == "hexstr":
         value, bits = number(node["value"]), int(node["bitwidth"])
         words = [(translator.names.constant(value >> low & (1 << n) - 1), n) for low, n in words_of(bits)]
-        return Run(None, tuple(words))
+        return InputRun(None, tuple(words))
     name, field_name = node["value"]
     header, field = translator.program.field(name, field_name, where)
     if field.is_varbit:
-        return Run(header.name, span=(translator.varbit_at(header), translator.varbit_bytes(header)))
+        return InputRun(header.name, span=(translator.varbit_at(header), translator.varbit_bytes(header)))
     codes = translator.words(translator.read_field(header.name, field.name, where), field.bits, where)
-    return Run(header.name, tuple(zip(codes, (bits for _, bits in words_of(field.bits)), strict=True)))
+    return InputRun(header.name, tuple(zip(codes, (bits for _, bits in words_of(field.bits)), strict=True)))
 
 
 # --- the Internet checksum --------------------------------------------------------------------------------------------
 
 
-def ones_complement(translator: Translator, out: Source, runs: Sequence[Run], target: str) -> None:
-    """Target = the Internet checksum (RFC 1071) of the fields laid end to end, each piece added in its 16-bit word."""
+def ones_complement(translator: Translator, out: Source, runs: Sequence[InputRun], target: str) -> None:
+    """Writes: target = the Internet checksum (RFC 1071) of the concatenated fields, added word by word."""
     constant = translator.names.constant
-    end = 0  # bits before the next field, less those that `moved` counts
-    moved = False  # whether it takes a variable, too: a run that may be absent did not fill 16-bit words
+    end = 0  # bits before the next field, without those that `moved` counts
+    moved = False  # whether a variable counts bits, too: a run that may be absent was no multiple of 16 bits
     if not runs or runs[0].header is not None or runs[0].span:
         out(f"{target} = {constant(0)}")
     if any(run.header is not None or run.span for run in runs):
@@ -107,7 +107,7 @@ def ones_complement(translator: Translator, out: Source, runs: Sequence[Run], ta
 
 
 def _words(translator: Translator, code: str, bits: int, end: int) -> list[str]:
-    """What a field that ends `end` bits after the beginning adds to the 16-bit words that it touches."""
+    """The terms that a field which ends at bit `end` adds to the sum of 16-bit words."""
     constant = translator.names.constant
     shift = -end % 16  # distance of the field's last bit from the end of its word
     terms = []
@@ -123,7 +123,7 @@ def _words(translator: Translator, code: str, bits: int, end: int) -> list[str]:
 
 
 def _moved_words(translator: Translator, code: str, bits: int, end: int) -> list[str]:
-    """The same where the field begins `moved` bits later: its words' sum, shifted by what is known only then."""
+    """`_words` for a field that begins `moved` bits later, a number that is known only at run time."""
     constant = translator.names.constant
     total = " + ".join(_words(translator, code, bits, 0))
     return [f"(({total}) << (({constant(-end % 16)} - moved) & {constant(15)}))"]
@@ -142,7 +142,7 @@ def _add_span(translator: Translator, out: Source, span: tuple[str, str], end: i
 
 
 def hash_of(translator: Translator, out: Source, calculation: Calculation) -> str:
-    """Writes what computes a hash of fields; returns the variable that holds it."""
+    """Writes the computation of a hash. Returns: the variable of the result."""
     runs = inputs(translator, calculation)
     constant = translator.names.constant
     if calculation.algorithm == "csum16":
@@ -166,7 +166,7 @@ def hash_of(translator: Translator, out: Source, calculation: Calculation) -> st
 
 
 def _take(translator: Translator, out: Source, algorithm: str, byte: str) -> None:
-    """Writes how a hash takes its next byte, of which the low 8 bits count; `taken` says how many it has."""
+    """Writes a hash's step for its next byte, the low 8 bits of `byte`; the variable `taken` counts bytes."""
     constant = translator.names.constant
     if algorithm in ("crc16", "crc32"):
         out(f"hashed = u64({algorithm.upper()}[(hashed ^ {byte}) & {constant(0xFF)}]) ^ (hashed >> {constant(8)})")
@@ -180,8 +180,10 @@ def _take(translator: Translator, out: Source, algorithm: str, byte: str) -> Non
     out(f"taken = taken + {constant(1)}")
 
 
-def _bytes(translator: Translator, out: Source, run: Run, calculation: Calculation, *, is_last: bool) -> Iterator[str]:
-    """The bytes of a run, each as source whose low 8 bits count; before it is yielded, what it needs is written."""
+def _bytes(
+    translator: Translator, out: Source, run: InputRun, calculation: Calculation, *, is_last: bool
+) -> Iterator[str]:
+    """Yields the bytes of a run, each as source whose low 8 bits count; writes the statements that it needs before."""
     constant = translator.names.constant
     pending: list[tuple[str, int]] = []
     for i, part in enumerate(run.parts):
@@ -208,9 +210,9 @@ def _bytes(translator: Translator, out: Source, run: Run, calculation: Calculati
 
 
 def _condition(translator: Translator, checksum: Checksum) -> tuple[str, frozenset[str]]:
-    """When a checksum is checked or written, and the headers that are valid then.
+    """The condition for checking or writing a checksum, and the headers that are valid then.
 
-    In an invalid header it is neither checked nor written.
+    In an invalid header, a checksum is neither checked nor written.
     """
     valid = translator.valid(checksum.header)
     if checksum.condition is None:
@@ -249,7 +251,7 @@ def update(translator: Translator, out: Source, checksums: Sequence[Checksum]) -
 
 
 def crc_tables() -> Mapping[str, Any]:
-    """CRC-16/ARC and CRC-32 (both reflected), as BMv2 computes them."""
+    """The tables of CRC-16/ARC and CRC-32 (both reflected), as BMv2 computes them."""
     import numpy as np
 
     tables = {}

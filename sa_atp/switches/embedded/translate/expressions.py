@@ -1,9 +1,9 @@
-"""Expressions of the JSON as Python source.
+"""Translates expressions of the JSON into Python source.
 
-BMv2 computes with integers of any size and cuts them when they are stored; p4c writes the cuts (`& 0xff`) where P4 asks
-for them. Here unsigned values are 64-bit words, for which cutting gives the same result because it only looks at low
-bits, and signed values are 64-bit two's complement. Where that would not be the same (saturation of wide sums, ordered
-comparison of an uncut difference) the translation works in signed arithmetic and refuses what does not fit.
+BMv2 computes with integers of any size and truncates them when they are stored; p4c writes truncations (`& 0xff`) where P4
+needs them. Translated unsigned values are 64-bit words, which have the same low bits, and signed values are 64-bit two's
+complement. Where the result could differ (saturation of wide sums, ordered comparison of an untruncated difference), the
+translation uses signed arithmetic, and refuses operands that do not fit.
 """
 
 import re
@@ -23,17 +23,17 @@ COMPARISON = ("==", "!=", "<", "<=", ">", ">=")
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A piece of source and what is known of what it computes."""
+    """Source of a value, and what is known about the value."""
 
     code: str
     kind: Kind
-    bits: int = 64  # its magnitude fits in so many bits
-    may_be_negative: bool = False  # an unsigned difference or complement that has not been cut yet
+    bits: int = 64  # that its magnitude fits in
+    may_be_negative: bool = False  # an unsigned difference or complement that has not been truncated
     constant: int = 0
-    words: tuple[str, ...] = ()  # of a wide one, the highest first
+    words: tuple[str, ...] = ()  # of a wide value, the highest first
 
 
-# What `process` takes out of its frame before the program's own state, and how: see `frame.py`.
+# The first arguments in the call frame of `process`, and the operation that takes each: see `call_frame.py`.
 FIXED_ARGUMENTS = (
     ("first", "frame_word"), ("last", "frame_word"), ("now", "frame_word"),
     ("packets", "array_u8_1"), ("starts", "array_i64_1"), ("lengths", "array_i64_1"), ("ports", "array_i64_1"),
@@ -44,8 +44,8 @@ FIXED_ARGUMENTS = (
     ("group_starts", "array_i64_1"), ("group_ports", "array_i64_1"), ("group_copies", "array_i64_1"),
     ("most_copies", "frame_word"),
 )  # fmt: skip
-FRAME_WORDS = 3  # for each: a number, or address, rows and columns of an array
-# What the translated function has names for itself, as far as a header and a field could make the same one.
+FRAME_WORDS = 3  # of each argument: a number, or address, rows and columns of an array
+# Names that the translated function uses itself, and that a header and a field could make, too.
 OWN_NAMES = frozenset({
     *(name for name, _ in FIXED_ARGUMENTS), *bits.plain(), "end_copy", "length_now", "copied_to", "copied_end",
     "copied_length", "taken_up", "holds", "held", "hold", "let_go", "block",
@@ -53,7 +53,7 @@ OWN_NAMES = frozenset({
 OWN_PREFIXES = ("K_", "saved_")
 
 
-class Names:
+class PythonNames:
     """Python names for the program's objects, and the pool of constants."""
 
     def __init__(self) -> None:
@@ -73,20 +73,20 @@ class Names:
         return self._names[path]
 
     def constant(self, value: int) -> str:
-        """A 64-bit unsigned constant: numba would take a bare literal for a signed one, and mix both into floats."""
+        """The name of a 64-bit unsigned constant: numba takes a bare literal for a signed one, and mixes both to floats."""
         value &= (1 << 64) - 1
         return self.constants.setdefault(value, f"K_{value:x}")
 
 
 class Translator:
-    """What every part of the translation needs: the program, its names, and values as source."""
+    """The program, its Python names, and values as source, for all parts of the translation."""
 
     def __init__(self, program: Program, *, shared: bool = False) -> None:
         self.program = program
-        self.shared = shared  # several cores run the program at the same time, see `holding`
-        self.names = Names()
-        self.where = ""  # what is being translated, for messages
-        self.loop: dict[str, str] = {}  # inside a rerolled loop: the index, as source, into each vector header
+        self.shared = shared  # several cores run the program at the same time, see `block_locks`
+        self.names = PythonNames()
+        self.where = ""  # the place in the program, for messages
+        self.loop: dict[str, str] = {}  # in a rerolled loop: the index, as source, into each vector header
 
     # --- places ---------------------------------------------------------------------------------------------------
 
@@ -94,7 +94,7 @@ class Translator:
         return self.names.of(header.name, field.name)
 
     def variables(self, header: Header, field: Field) -> list[str]:
-        """The variables of a field, more than one where it is longer than a word, the highest first."""
+        """The variables of a field, several if it is longer than a word, the highest first."""
         if field.bits <= WORD_BITS:
             return [self.variable(header, field)]
         return [self.names.of(header.name, field.name, f"from_{low}") for low, _ in words_of(field.bits)]
@@ -106,15 +106,15 @@ class Translator:
         return self.names.of("vector", header)
 
     def lane(self, header: Header, field: Field) -> str:
-        """Index of a field in its vector header: the loop's, inside a loop."""
+        """The index of a field in its vector header; in a loop, the loop's index."""
         return self.loop.get(header.name, str(header.fields.index(field)))
 
     def next_of(self, stack: str) -> str:
-        """The number of a stack's headers that are there, as the parser and the shifts count them."""
+        """The variable with the number of headers in a stack, as the parser and shifts count them."""
         return self.names.of("next", stack)
 
     def last_of_stack(self, stack: str, name: str, where: str) -> Value:
-        """A field of the header that was last extracted into a stack."""
+        """A field of the last header that was extracted into a stack."""
         values = self._fields_of_stack(stack, name, where)
         code = values[0].code
         for i, value in enumerate(values[1:], 2):
@@ -122,7 +122,7 @@ class Translator:
         return Value(code, values[0].kind, values[0].bits)
 
     def element(self, node: Mapping[str, Any], where: str, parameters: tuple["Value", ...]) -> Value:
-        """A field of the header of a stack that an expression points at; zero beyond its end, where BMv2 stops."""
+        """A field of a stack's header, by an index expression; zero beyond the end, where BMv2 aborts."""
         index = self.unsigned(self.expression(node["index"], where, parameters))
         stack, name = node["value"]
         values = self._fields_of_stack(stack, name, where)
@@ -138,7 +138,7 @@ class Translator:
         return values
 
     def varbit_at(self, header: Header) -> str:
-        """Where in the packet that came the bytes of a varbit lie; they are never looked at, only copied and summed."""
+        """The variable with the place of a varbit in the packet; its bytes are only copied and summed, never read."""
         return self.names.of("varbit_at", header.name)
 
     def varbit_bytes(self, header: Header) -> str:
@@ -151,7 +151,7 @@ class Translator:
             )
         instance, field = self.program.field(header, name, where)
         if field.is_varbit:
-            raise Unsupported(f"a look at a varbit ({header}.{name})", where)
+            raise Unsupported(f"reading a varbit ({header}.{name})", where)
         if field.bits > WORD_BITS and field.signed:
             raise Unsupported(f"a signed field of {field.bits} bits ({header}.{name})", where)
         if field.bits > WORD_BITS:
@@ -168,7 +168,7 @@ class Translator:
         return Value(words[0], "unsigned", bits) if len(words) == 1 else Value("", "wide", bits, words=tuple(words))
 
     def words(self, value: Value, bits: int, where: str) -> list[str]:
-        """A value as a number of so many bits, word by word."""
+        """The words of a value of `bits` bits."""
         if bits <= WORD_BITS:
             return [self.cut(value, bits, signed=False)]
         if value.kind == "wide" and value.bits <= bits:
@@ -184,7 +184,7 @@ class Translator:
         raise Unsupported(f"arithmetic of {bits} bits", where)
 
     def part(self, value: Value, first: int, bits: int) -> str:
-        """Bits of a wide value, at most a word of them, from `first` on."""
+        """At most a word of bits of a wide value, from bit `first` on."""
         lowest_first = value.words[::-1]
         word, shift = divmod(first, WORD_BITS)
         code = f"({lowest_first[word]} >> {self.names.constant(shift)})" if shift else lowest_first[word]
@@ -193,13 +193,13 @@ class Translator:
         return code if bits == WORD_BITS else f"({code} & {self.names.constant((1 << bits) - 1)})"
 
     def _wide(self, op: str, left: Value, right: Value, where: str) -> Value:
-        """What is possible with wide values: bitwise operations, shifts to the right by a constant, equality."""
+        """The operations on wide values: bitwise operations, right shifts by a constant, equality."""
         bits = max(left.bits, right.bits)
         if op == ">>" and right.kind == "constant" and left.kind == "wide":
             rest = max(left.bits - right.constant, 0)
             words = [self.part(left, right.constant + low, n) for low, n in words_of(rest)] if rest else ["u64(0)"]
             return self.of_words(words, max(rest, 1))
-        if op == "&" and min(left.bits, right.bits) <= WORD_BITS:  # the narrow one cuts
+        if op == "&" and min(left.bits, right.bits) <= WORD_BITS:  # the narrow operand truncates
             narrow, wide = (left, right) if left.bits < right.bits else (right, left)
             return Value(f"({self.unsigned(narrow)} & {self.words(wide, bits, where)[-1]})", "unsigned", narrow.bits)
         if op in ("&", "|", "^", "==", "!="):
@@ -238,7 +238,7 @@ class Translator:
         return value.code
 
     def cut(self, value: Value, bits: int, signed: bool) -> str:
-        """The value as a field of that type stores it."""
+        """A value truncated to a field's type."""
         if value.kind == "wide":
             value = Value(self.part(value, 0, min(bits, WORD_BITS)), "unsigned", min(bits, WORD_BITS))
         if signed:
@@ -363,7 +363,7 @@ class Translator:
         negative = op == "-" or left.may_be_negative or right.may_be_negative
         bits = 64
         if op == "&":
-            # a mask that is not negative cuts whatever it meets, signed values too
+            # a non-negative mask truncates any value, signed ones, too
             sides = [v.bits for v in (left, right) if _is_plain(v)]
             negative = not sides
             bits = min(sides, default=64)
@@ -410,7 +410,7 @@ class Translator:
         return Value(f"u64(clamp({exact.code}, 0, {(1 << width) - 1}))", "unsigned", width)
 
     def _exact(self, node: Mapping[str, Any], where: str, parameters: tuple[Value, ...]) -> Value:
-        """The operand of a saturating cast in signed arithmetic, so that nothing is cut before the clamp."""
+        """The operand of a saturating cast in signed arithmetic, so that it is not truncated before the clamp."""
         inner = node
         while inner["type"] == "expression" and "op" not in inner["value"]:
             inner = inner["value"]
@@ -426,10 +426,10 @@ class Translator:
 
 
 def _is_plain(value: Value) -> bool:
-    """True for what is certainly not negative."""
+    """Whether a value is certainly not negative."""
     return value.kind != "signed" and not value.may_be_negative
 
 
 def _signed_bits(value: Value) -> int:
-    """The width of a signed number that holds it."""
+    """The width of a signed number that can hold a value."""
     return value.bits if value.kind == "signed" else value.bits + 1

@@ -1,7 +1,7 @@
-"""Headers as wholes: validity, assignment, stacks, unions, and where a varbit lies.
+"""Translates operations on whole headers: validity, assignment, stacks, unions, and places of varbits.
 
-What becomes of the fields is what simple_switch makes of it (behavioral-model: primitives.cpp, stacks.cpp,
-header_unions.h), also where P4 leaves it open.
+Fields have the values that simple_switch gives them (behavioral-model: primitives.cpp, stacks.cpp, header_unions.h), also
+where P4 leaves them undefined.
 """
 
 from collections.abc import Mapping
@@ -24,17 +24,17 @@ class Headers:
     # --- names --------------------------------------------------------------------------------------------------------
 
     def changed(self, header: Header) -> str:
-        """Whether a vector header was written to."""
+        """The variable that is true if a vector header was written to."""
         return self.translator.names.of("changed", header.name)
 
     def size(self, header: Header) -> str:
-        """Source for its bytes."""
+        """The size of a header, as source."""
         return (
             f"{header.size_bytes} + {self.translator.varbit_bytes(header)}" if header.varbit else str(header.size_bytes)
         )
 
     def state(self, header: Header) -> list[str]:
-        """The variables that say everything about a header that the program assembles itself."""
+        """The variables with the whole state of a header."""
         names = [self.translator.valid(header.name)]
         if header.varbit:
             names += [self.translator.varbit_at(header), self.translator.varbit_bytes(header)]
@@ -48,7 +48,7 @@ class Headers:
             self.out(f"{self.translator.valid(sibling)} = False")
 
     def set_valid(self, header: Header, where: str) -> None:
-        """A header that was not valid comes with zeros, whatever its fields held."""
+        """Writes setValid: a header that was not valid gets zeros."""
         if header.varbit and header.name in self.usage.filled:
             raise Unsupported("setValid of a varbit that may have a length already", where)
         with self.out.block(f"if not {self.translator.valid(header.name)}:"):
@@ -93,7 +93,7 @@ class Headers:
         return headers
 
     def shift(self, node: Mapping[str, Any], count: int, where: str) -> None:
-        """push_front (count > 0) or pop_front: what comes new to a place is invalid."""
+        """Writes push_front (count > 0) or pop_front: new headers are invalid."""
         headers = self.stack(node, where)
         size, following = len(headers), self.translator.next_of(node["value"])
         order = range(size - 1, -1, -1) if count > 0 else range(size)

@@ -1,4 +1,4 @@
-"""How the state of a program lies in memory: the contract between translated code and the runtime that calls it."""
+"""The memory layout of a program's state: the contract between translated code and its runtime."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from sa_atp.basics.arrays import Cells
 from sa_atp.switches.embedded.errors import PipelineError
 from sa_atp.switches.embedded.program import WORD_BITS, KeyField, Program, Register, Table, words_of
 
-FAMILY_MIN = 16  # registers that differ only in a number at the end of their name before they share one array
+FAMILY_MIN = 16  # registers whose names differ only in a number at the end, from which on they share an array
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RegisterPlace:
-    """Where a register lives: `array[index]`, or `array[index, column]` in a family."""
+    """The place of a register: `array[index]`, or `array[index, column]` in a family."""
 
     array: str
     column: int | None
@@ -38,7 +38,7 @@ class RegisterArray:
 
     @property
     def view(self) -> str:
-        """The operation that takes it out of a frame."""
+        """The operation that takes the array out of a call frame."""
         return f"array_u{np.dtype(self.dtype).itemsize * 8}_{1 if self.columns is None else 2}"
 
     def zeros(self) -> Cells:
@@ -47,7 +47,7 @@ class RegisterArray:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class KeyPiece:
     """Bits of a key field in a key word: from `low` on, `shift` bits from the word's end."""
 
     field: int  # number of the key field
@@ -63,15 +63,15 @@ class Piece:
 class TableLayout:
     """Columns of a table's array, uint64[rows, columns]; row 0 is the default entry.
 
-    exact   a hash table: column 0 is 1 where the row is in use, then the key words, then the result
+    exact   a hash table: column 0 is 1 if the row is in use, then the key words, then the result
     scan    rows in order of precedence: for each key word value and mask, or low and high, then the result
-    direct  one row a key value: `index` (another array) says which row answers for it
+    direct  rows with results; `index` (another array) has the row of each key value
     result  action id, parameters, and the number of the entry (for its counter)
     """
 
     table: Table
     kind: str  # "none", "exact", "scan" or "direct"
-    words: tuple[tuple["Piece", ...], ...]  # what each key word holds
+    words: tuple[tuple["KeyPiece", ...], ...]  # the contents of each key word
     parameters: int  # columns for them
     result: int  # first column of the result
     columns: int
@@ -91,8 +91,8 @@ def table_layout(program: Program, table: Table) -> TableLayout:
     if not table.key:
         kind, result = "none", 0
     elif any(k.match_type == "range" for k in table.key):
-        # one word a key field, so that low and high compare as numbers
-        words = tuple((Piece(i, 0, 0, k.bits),) for i, k in enumerate(table.key))
+        # one word for each key field, so that low and high compare as numbers
+        words = tuple((KeyPiece(i, 0, 0, k.bits),) for i, k in enumerate(table.key))
         kind, result = "scan", 2 * len(words)
     elif sum(k.bits for k in table.key) <= DIRECT_BITS:
         kind, result = "direct", 0
@@ -105,22 +105,22 @@ def table_layout(program: Program, table: Table) -> TableLayout:
     )
 
 
-def _words(key: tuple[KeyField, ...]) -> tuple[tuple[Piece, ...], ...]:
-    """Packs key fields, in order, into words; only those that are longer than one are split."""
-    words: list[list[Piece]] = []
+def _words(key: tuple[KeyField, ...]) -> tuple[tuple[KeyPiece, ...], ...]:
+    """Packs key fields, in order, into words; only fields that are longer than a word are split."""
+    words: list[list[KeyPiece]] = []
     room = 0
     for i, field in enumerate(key):
         for low, bits in words_of(field.bits):
             if bits > room:
                 words.append([])
                 room = WORD_BITS
-            words[-1].append(Piece(i, WORD_BITS - room, low, bits))
+            words[-1].append(KeyPiece(i, WORD_BITS - room, low, bits))
             room -= bits
     return tuple(tuple(w) for w in words)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Layout:
+class MemoryLayout:
     registers: Mapping[str, RegisterPlace]
     arrays: tuple[RegisterArray, ...]
     tables: Mapping[str, TableLayout]
@@ -128,8 +128,8 @@ class Layout:
     header_room: int  # bytes that headers may add to a packet
 
 
-def layout(program: Program, names: Mapping[str, str]) -> Layout:
-    """Args: names: the Python name of each register's array, by register name."""
+def layout(program: Program, names: Mapping[str, str]) -> MemoryLayout:
+    """The layout of a program. Args: names: the Python name of each register's array, by register name."""
     families: dict[tuple[str, int, int], list[Register]] = {}
     for register in program.registers:
         stem = register.name.rstrip("0123456789")
@@ -147,10 +147,10 @@ def layout(program: Program, names: Mapping[str, str]) -> Layout:
                 name = names[register.name]
                 arrays.append(RegisterArray(name=name, size=size, columns=None, bits=bits))
                 places[register.name] = RegisterPlace(array=name, column=None, register=register)
-    room = sum(program.headers[name].most_bytes for name in program.deparse_order)  # one may be emitted twice
+    room = sum(program.headers[name].most_bytes for name in program.deparse_order)  # a header may be emitted twice
     if room > 9000:
         raise PipelineError(f"the headers that the program emits have {room} bytes; a packet has at most 9000")
-    return Layout(
+    return MemoryLayout(
         registers=places,
         arrays=tuple(arrays),
         tables={t.name: table_layout(program, t) for t in program.tables()},

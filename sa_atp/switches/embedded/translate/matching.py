@@ -1,11 +1,11 @@
-"""Match-action: the control graphs, table look-ups and the choice of the action."""
+"""Translates match-action: the control graphs, table look-ups and the choice of the action."""
 
 from collections.abc import Mapping, Sequence
 
 from sa_atp.switches.embedded.errors import PipelineError
 from sa_atp.switches.embedded.program import Control, KeyField, Table, words_of
 from sa_atp.switches.embedded.translate.expressions import Translator, Value
-from sa_atp.switches.embedded.translate.layout import Layout, TableLayout
+from sa_atp.switches.embedded.translate.layout import MemoryLayout, TableLayout
 from sa_atp.switches.embedded.translate.source import Source
 from sa_atp.switches.embedded.translate.statements import Statements
 from sa_atp.switches.embedded.translate.usage import Usage, asked_for
@@ -16,7 +16,7 @@ HASH_MULTIPLIERS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 
 
 class Matching:
     def __init__(
-        self, translator: Translator, usage: Usage, layout: Layout, statements: Statements, out: Source
+        self, translator: Translator, usage: Usage, layout: MemoryLayout, statements: Statements, out: Source
     ) -> None:
         self.translator = translator
         self.usage = usage
@@ -28,7 +28,7 @@ class Matching:
     # --- look-up functions ------------------------------------------------------------------------------------------
 
     def lookup_functions(self) -> None:
-        """One function a table, which takes the key words and returns the row that answers."""
+        """Writes a function for each table, which takes the key words and returns the matching row."""
         for layout in self.layout.tables.values():
             if layout.kind == "exact":
                 self._exact_function(layout)
@@ -45,7 +45,7 @@ class Matching:
         return self.translator.names.of("index", layout.table.name)
 
     def _exact_function(self, layout: TableLayout) -> None:
-        """Open addressing: row 0 answers misses, rows 1 to 2**k are the hash table."""
+        """Writes a look-up by open addressing: row 0 is for misses, rows 1 to 2**k are the hash table."""
         words = [f"word{i}" for i in range(len(layout.words))]
         constant = self.translator.names.constant
         self.out("@inner")
@@ -83,7 +83,7 @@ class Matching:
     # --- control graphs -----------------------------------------------------------------------------------------------
 
     def control(self, control: Control) -> None:
-        """Nodes in topological order, each guarded by the number of the node to enter next; 0 is the end."""
+        """Writes nodes in topological order, each guarded by the number of the node to enter next; 0 is the end."""
         if control.first is None:
             return
         order = self._topological(control)
@@ -106,7 +106,7 @@ class Matching:
                 )
 
     def _valid_headers(self, control: Control, order: Sequence[str]) -> Mapping[str, frozenset[str]]:
-        """For each node the headers that are valid whenever it is reached: a condition has asked, and none removes it."""
+        """For each node, headers that are certainly valid: a condition has checked them, and no action removes them."""
         assert control.first is not None
         valid: dict[str, frozenset[str]] = {control.first: frozenset()}
         for name in order:
@@ -154,7 +154,7 @@ class Matching:
     def _table(self, table: Table, numbers: dict[str | None, int]) -> None:
         layout = self.layout.tables[table.name]
         if layout.kind == "none" and table.default_const:
-            # a bare statement of the program, or a table that cannot hold entries: only one action is possible
+            # a bare statement of the program, or a table that cannot have entries: only one action is possible
             action = self.translator.program.actions[table.default_action]
             parameters = [Value(str(d), "constant", max(d.bit_length(), 1), d < 0, d) for d in table.default_data]
             self.statements.action(action, parameters)
@@ -232,9 +232,9 @@ class Matching:
         return f"{self._function(layout)}({self.array(layout)}, {', '.join(words)})"
 
     def _where_valid(self, key: KeyField, code: str) -> str:
-        """A field of a header that is not valid counts as zero in a key (behavioral-model, MatchKeyBuilder).
+        """A field of an invalid header is zero in a key (behavioral-model, MatchKeyBuilder).
 
-        It holds anything else only where the program has written it, or has made the header invalid.
+        Its variable can be another value only if the program has written it, or has made the header invalid.
         """
         program = self.translator.program
         header, name = program.aliases.get((key.header, key.field), (key.header, key.field))
@@ -245,7 +245,7 @@ class Matching:
         return f"({code} if {self.translator.valid(header)} else {self.translator.names.constant(0)})"
 
     def _count(self, layout: TableLayout) -> None:
-        """Direct counters count hits, by the number of the entry."""
+        """Writes the direct counter of the entry that was hit."""
         array = self.translator.names.of("entries_counter", layout.table.name)
         constant = self.translator.names.constant
         with self.out.block(f"if row != {constant(0)}:"):

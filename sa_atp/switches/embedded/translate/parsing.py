@@ -1,4 +1,4 @@
-"""The parser: states, what they take out of a packet, and which comes next."""
+"""Translates the parser: states, extractions, transitions."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -6,20 +6,18 @@ from typing import Any
 
 from sa_atp.switches.embedded.errors import PipelineError, Unsupported
 from sa_atp.switches.embedded.program import Header, ParserState, words_of
+from sa_atp.switches.embedded.translate.deparsing import Deparsing
 from sa_atp.switches.embedded.translate.expressions import Translator, Value
 from sa_atp.switches.embedded.translate.headers import Headers
-from sa_atp.switches.embedded.translate.packets import Packets
 from sa_atp.switches.embedded.translate.source import Source
 from sa_atp.switches.embedded.translate.statements import Statements
 
-MOST_TURNS = (
-    10_000  # of a parser with a loop: one that comes so far never ends, and BMv2 would never let the packet out
-)
+MOST_TURNS = 10_000  # of a parser with a loop: beyond that it never ends, and BMv2 would never send the packet
 
 
 class Parsing:
     def __init__(
-        self, translator: Translator, packets: Packets, headers: Headers, statements: Statements, out: Source
+        self, translator: Translator, packets: Deparsing, headers: Headers, statements: Statements, out: Source
     ) -> None:
         self.translator = translator
         self.program = translator.program
@@ -29,9 +27,9 @@ class Parsing:
         self.out = out
 
     def parser(self) -> None:
-        """States each guarded by the number of the state to enter next; 0 is the end.
+        """Writes the states, each guarded by the number of the state to enter next; 0 is the end.
 
-        They stand in topological order, so that one pass is enough; where the parser has a loop, in a loop.
+        They are in topological order, so that one pass is enough; if the parser has a loop, they are in a loop.
         """
         order, loops = self._order()
         numbers = {name: i + 1 for i, name in enumerate(order)}
@@ -52,7 +50,7 @@ class Parsing:
                 self.out("continue")  # with the next packet
 
     def _order(self) -> tuple[list[str], bool]:
-        """The states, and whether one comes back to itself."""
+        """The states in topological order, and whether there is a loop."""
         order: list[str] = []
         visiting: set[str] = set()
         loops = False
@@ -77,7 +75,7 @@ class Parsing:
         where = f"parser state {state.name}"
         self.statements.where = where
         self.statements.parameters = ()
-        # Each operation may fail, which ends parsing: what follows is nested in its success.
+        # Each operation may fail, which ends parsing: the next ones are nested in its success.
         self._operations(list(state.operations), state, numbers, where)
 
     def _operations(
@@ -92,7 +90,7 @@ class Parsing:
             self._operations(rest, state, numbers, where)
 
     def _operation(self, op: str, parameters: Sequence[Any], where: str) -> AbstractContextManager[None]:
-        """Writes an operation; what is written in its context happens where it succeeds."""
+        """Writes an operation; statements that are written in its context run if it succeeds."""
         if op in ("extract", "extract_VL"):
             return self._extraction(parameters, where)
         if op == "advance":
@@ -111,7 +109,7 @@ class Parsing:
 
     @contextmanager
     def _unless(self, *errors: tuple[str, str]) -> Iterator[None]:
-        """errors: (condition, error), asked in this order."""
+        """Writes checks for errors: (condition, error), in this order; the context is for success."""
         keyword = "if"
         for condition, error in errors:
             with self.out.block(f"{keyword} {condition}:"):
@@ -132,7 +130,7 @@ class Parsing:
         return done()
 
     def _whole_bytes(self, amount: Mapping[str, Any], where: str) -> tuple[str, str]:
-        """Writes a number of bits as `skipped` bytes; returns the error of those that are none."""
+        """Writes the conversion of a number of bits to `skipped` bytes. Returns: the error if it is not whole bytes."""
         constant = self.translator.names.constant
         self.out(f"bits = {self.translator.unsigned(self.translator.expression(amount, where))}")
         self.out(f"skipped = i64(bits >> {constant(3)})")
@@ -154,7 +152,7 @@ class Parsing:
             yield
 
     def _ends_before(self, bits: int) -> tuple[str, str]:
-        """The error of a packet in which there are not so many bits ahead."""
+        """The error of a packet with fewer than `bits` bits left."""
         return f"8 * offset + {bits} > 8 * length", "PacketTooShort"
 
     def _look_ahead(self, first: int, bits: int, where: str) -> Value:
@@ -218,7 +216,7 @@ class Parsing:
         return [self._bits_of(base, first_bit + bits - low - n, n, where) for low, n in words_of(bits)]
 
     def _bits_of(self, base: str, first_bit: int, bits: int, where: str) -> str:
-        """Source for `bits` bits of the packet, `first_bit` bits behind `base`."""
+        """Source of `bits` bits of the packet, `first_bit` bits after `base`."""
         first, last = first_bit // 8, (first_bit + bits - 1) // 8
         size = last - first + 1
         spare = 8 * size - (first_bit % 8) - bits
@@ -240,7 +238,7 @@ class Parsing:
         low_code = self._load(f"{at} + {high}", low)
         return f"((load{high}(packets, start + {at}) << {self.translator.names.constant(8 * low)}) | {low_code})"
 
-    # --- which state comes next ---------------------------------------------------------------------------------------
+    # --- transitions --------------------------------------------------------------------------------------------------
 
     def _transition(self, state: ParserState, numbers: Mapping[str, int], where: str) -> None:
         keys = [self._key(node, where) for node in state.key]
@@ -261,10 +259,10 @@ class Parsing:
                 self.out(f"state = {goal}")
             keyword = "elif"
         with self.out.block("else:") if keyword == "elif" else nullcontext():
-            self.out("state = 0")  # p4c writes down what happens otherwise; BMv2 knows no error of its own
+            self.out("state = 0")  # p4c always writes a default transition
 
     def _ahead_for_key(self, state: ParserState) -> AbstractContextManager[None]:
-        """A select that looks ahead asks first whether all that it looks at is there, as BMv2 does."""
+        """Writes the check that a select's lookahead is within the packet, as on BMv2."""
         ends = [sum(node["value"]) for node in state.key if node["type"] == "lookahead"]
         return self._unless(self._ends_before(max(ends))) if ends else nullcontext()
 
@@ -282,7 +280,7 @@ class Parsing:
         return self.translator.cut(value, value.bits, signed=False), value.bits
 
     def _tests(self, value: int, mask: int | None, widths: Sequence[int]) -> list[str]:
-        """A transition's value covers all keys, each padded to whole bytes; the result compares them one by one."""
+        """Comparisons of each key with its part of a transition's value, in which each key is padded to whole bytes."""
         tests = []
         shift = sum((bits + 7) // 8 * 8 for bits in widths)
         constant = self.translator.names.constant

@@ -1,12 +1,12 @@
 """Finds loops in straight-line code.
 
-p4c unrolls everything: a program that does the same to 64 lanes comes out as 64 copies of the same statements, which
-differ only in the number of the lane. Translated one by one they would take numba minutes and run without vector
-instructions. This module looks for such copies and gives them back as one loop.
+p4c unrolls everything: a program that treats 64 lanes alike becomes 64 copies of the same statements, which differ only in
+the number of the lane. Translated one by one they would take numba minutes, and run without vector instructions. This
+module replaces such copies by a loop.
 
-It knows nothing of lanes. A run of statements is a loop when consecutive groups of them are equal except for references
-into a *family* (the fields of a vector header, registers of one size and width), and each such reference moves on by
-one from group to group.
+It does not depend on lanes: a run of statements is a loop if consecutive groups of them are equal except for references
+into a *family* (the fields of a vector header, registers of one size and width), whose indices increase by one from group
+to group.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 MIN_REPETITIONS = 8
-MAX_PERIOD = 8  # statements a lane
+MAX_PERIOD = 8  # statements of a group
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
-    """A reference into a family, taken out of a statement."""
+class FamilyMember:
+    """A reference to a member of a family."""
 
     family: str
     index: int
@@ -27,17 +27,17 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """`body` once for each i in range(count); Member indices in it are those of the first pass."""
+    """A loop over `body`, `count` times; its member indices are those of the first pass."""
 
     body: tuple[Mapping[str, Any], ...]
     count: int
 
 
-Families = Mapping[tuple[str, str], Member]  # ("field", "lanes.v3") or ("register", "lane_3") to its place
+Families = Mapping[tuple[str, str], FamilyMember]  # ("field", "lanes.v3") or ("register", "lane_3") to the member
 
 
 def reroll(statements: Sequence[Mapping[str, Any]], families: Families) -> list[Mapping[str, Any] | Loop]:
-    """The statements with every run of equal groups replaced by a Loop, longest runs first."""
+    """Replaces every run of equal groups by a Loop, longest runs first."""
     shapes = [_shape(s, families) for s in statements]
     out: list[Mapping[str, Any] | Loop] = []
     at = 0
@@ -70,7 +70,7 @@ def _repetitions(shapes: list[tuple[Any, tuple[int, ...]]], start: int, period: 
 
 
 def _shape(statement: Mapping[str, Any], families: Families) -> tuple[Any, tuple[int, ...]]:
-    """The statement with family members replaced by the family's name, and their indices in order."""
+    """A statement with family members replaced by the family's name, and their indices in order."""
     indices: list[int] = []
 
     def walk(node: Any) -> Any:
@@ -87,7 +87,7 @@ def _shape(statement: Mapping[str, Any], families: Families) -> tuple[Any, tuple
     return walk(statement), tuple(indices)
 
 
-def member_of(node: Mapping[str, Any], families: Families) -> Member | None:
+def member_of(node: Mapping[str, Any], families: Families) -> FamilyMember | None:
     kind = node.get("type")
     if kind == "field":
         return families.get(("field", f"{node['value'][0]}.{node['value'][1]}"))

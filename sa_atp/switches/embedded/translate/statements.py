@@ -1,16 +1,16 @@
-"""Actions: their primitives as Python statements."""
+"""Translates actions: their primitives as Python statements."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from sa_atp.switches.embedded.block_locks import BLOCK_BITS, BLOCKS
 from sa_atp.switches.embedded.errors import PipelineError, Unsupported
-from sa_atp.switches.embedded.holding import BLOCK_BITS, BLOCKS
 from sa_atp.switches.embedded.program import WORD_BITS, Action, Header
 from sa_atp.switches.embedded.translate.expressions import Translator, Value
 from sa_atp.switches.embedded.translate.headers import Headers
-from sa_atp.switches.embedded.translate.layout import Layout, RegisterPlace
-from sa_atp.switches.embedded.translate.reroll import Families, Loop, Member, member_of, reroll
+from sa_atp.switches.embedded.translate.layout import MemoryLayout, RegisterPlace
+from sa_atp.switches.embedded.translate.reroll import Families, FamilyMember, Loop, member_of, reroll
 from sa_atp.switches.embedded.translate.source import Source
 from sa_atp.switches.embedded.translate.usage import Usage
 
@@ -29,9 +29,9 @@ UNSUPPORTED = {
 
 
 class Statements:
-    """Writes the body of actions. One instance a program; `parameters` and `where` change from action to action."""
+    """Writes the bodies of a program's actions; `parameters` and `where` are those of the present action."""
 
-    def __init__(self, translator: Translator, usage: Usage, layout: Layout, out: Source) -> None:
+    def __init__(self, translator: Translator, usage: Usage, layout: MemoryLayout, out: Source) -> None:
         self.translator = translator
         self.usage = usage
         self.layout = layout
@@ -59,9 +59,9 @@ class Statements:
                 self.primitive(item)
 
     def _with_jumps(self, primitives: Sequence[Mapping[str, Any]]) -> None:
-        """`resume` is the first statement to be executed again.
+        """Writes statements with jumps: the variable `resume` is the statement to jump to.
 
-        `if` statements jump forward, which one pass over all is enough for; loops jump back, into another pass.
+        `if` statements jump forward, within one pass over all statements; loops jump back, and need another pass.
         """
         loops = any(p["op"].startswith("_jump") and self._target(p) <= i for i, p in enumerate(primitives))
         self.out("resume = 0")
@@ -107,7 +107,7 @@ class Statements:
     # --- loops ------------------------------------------------------------------------------------------------------
 
     def _loop(self, loop: Loop) -> None:
-        """One pass of the body with family members indexed by the loop variable."""
+        """Writes a loop, with family members indexed by the loop variable."""
         bases: dict[str, int] = {}
 
         def collect(node: Any) -> None:
@@ -115,7 +115,7 @@ class Statements:
                 member = member_of(node, self.families)
                 if member is not None:
                     if bases.setdefault(member.family, member.index) != member.index:
-                        raise Unsupported("a loop over two neighbours of a family", self.where)
+                        raise Unsupported("a loop over two members of a family", self.where)
                     return
                 for child in node.values():
                     collect(child)
@@ -139,7 +139,7 @@ class Statements:
                 self.out(f"{self.headers.changed(self.translator.program.headers[family])} = True")
 
     def _register_guard(self, body: Sequence[Mapping[str, Any]]) -> str:
-        """Registers of a loop are indexed by the same expression: check it once, outside."""
+        """The check of a loop's register index, which all its registers share, outside the loop."""
         for primitive in body:
             if primitive["op"] in ("register_read", "register_write"):
                 place = self.layout.registers[_register_of(primitive)]
@@ -171,7 +171,7 @@ class Statements:
         return self.translator.expression(node, self.where, self.parameters)
 
     def assign(self, target: Mapping[str, Any], value: Value) -> None:
-        """Stores a value in a field, cut to the field's type."""
+        """Writes an assignment to a field, truncated to the field's type."""
         if target["type"] == "element":
             stack, name = target["value"]
             self.out(f"place = {self._index(target['index'])}")
@@ -268,7 +268,7 @@ class Statements:
         return f"{place.array}[{at}, {self.translator.loop.get(place.array, place.column)}]"
 
     def _hold(self, at: str) -> None:
-        """Other cores leave the cells at this index alone until another one is wanted."""
+        """Writes the lock of the cells at this index, until another index needs one (see `block_locks`)."""
         if self.translator.shared:
             constant = self.translator.names.constant
             self.out(f"block = ({at} >> {constant(BLOCK_BITS)}) & {constant(BLOCKS - 1)}")
@@ -276,7 +276,7 @@ class Statements:
                 self.out("held = hold(holds, block, held)")
 
     def _inside(self, place: RegisterPlace, at: str) -> AbstractContextManager[None]:
-        """An access beyond the end does nothing, as on BMv2. A loop has checked it already."""
+        """Writes the bounds check of an access, which does nothing beyond the end, as on BMv2; a loop has its own check."""
         if self.translator.loop:
             return nullcontext()
         self._hold(at)
@@ -314,10 +314,10 @@ class Statements:
         self.out("pass")
 
     def _do_log_msg(self, *_: Any) -> None:
-        """Messages go to a log that this target does not keep."""
+        """Writes nothing: this target has no log."""
 
     def _do_assume(self, *_: Any) -> None:
-        """A hint to verification tools."""
+        """Writes nothing: assume is a hint for verification tools."""
 
     # --- helpers ------------------------------------------------------------------------------------------------------
 
@@ -325,14 +325,14 @@ class Statements:
         return self.translator.unsigned(self.value(node))
 
 
-def _families(translator: Translator, layout: Layout) -> Families:
-    families: dict[tuple[str, str], Member] = {}
+def _families(translator: Translator, layout: MemoryLayout) -> Families:
+    families: dict[tuple[str, str], FamilyMember] = {}
     for name in layout.vectors:
         for i, field in enumerate(translator.program.headers[name].fields):
-            families[("field", f"{name}.{field.name}")] = Member(name, i)
+            families[("field", f"{name}.{field.name}")] = FamilyMember(name, i)
     for register, place in layout.registers.items():
         if place.column is not None:
-            families[("register", register)] = Member(place.array, place.column)
+            families[("register", register)] = FamilyMember(place.array, place.column)
     return families
 
 

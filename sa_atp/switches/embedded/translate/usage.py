@@ -1,7 +1,6 @@
-"""Which fields a program reads and writes: what must be taken out of a packet, and what must be put back.
+"""Finds the fields that a program reads and writes: those to extract from packets, and those to write back.
 
-A header that is only looked at costs nothing on the way out: its bytes are copied as they came. Only the bytes that the
-program may have changed are assembled again.
+The deparser copies a header that is only read, and assembles only bytes that the program may have changed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,20 +20,20 @@ WRITES_FIRST = frozenset({"assign", "register_read", "modify_field_with_hash_bas
 class Usage:
     read: set[Reference] = field(default_factory=set)
     written: set[Reference] = field(default_factory=set)
-    made: set[str] = field(default_factory=set)  # headers that the program itself may turn valid or overwrite
-    removed: set[str] = field(default_factory=set)  # headers that the program itself may turn invalid
-    filled: set[str] = field(default_factory=set)  # headers with a varbit that may have come from somewhere
+    made: set[str] = field(default_factory=set)  # headers that the program may make valid or overwrite
+    removed: set[str] = field(default_factory=set)  # headers that the program may make invalid
+    filled: set[str] = field(default_factory=set)  # headers with a varbit that may have a length
     written_in_egress: set[Reference] = field(default_factory=set)
     validity_in_egress: set[str] = field(default_factory=set)
 
     @property
     def tracks_length(self) -> bool:
-        """Whether it can be seen that setValid and setInvalid change the length of a packet: egress is told it."""
+        """Whether egress reads the length of packets, which setValid and setInvalid change."""
         return ("standard_metadata", "packet_length") in self.read and bool(self.made | self.removed)
 
 
 def references(node: Any) -> Iterator[Reference]:
-    """Every field that a piece of JSON mentions; for a header of a stack that is known later, with the stack's name."""
+    """Every field that a piece of JSON refers to; a header of a stack with a variable index has the stack's name."""
     if isinstance(node, Mapping):
         if node.get("type") in ("field", "stack_field", "element"):
             yield (node["value"][0], node["value"][1])
@@ -48,7 +47,7 @@ def references(node: Any) -> Iterator[Reference]:
 
 
 def asked_for(condition: Mapping[str, Any]) -> Iterator[str]:
-    """Headers that must be valid for a condition to hold, as far as it is a conjunction."""
+    """Headers that must be valid for a condition to hold, if it is a conjunction."""
     node = condition["value"]
     if condition["type"] == "field" and node[1] == "$valid$":
         yield node[0]
@@ -107,7 +106,7 @@ def reachable_actions(tables: Iterable[Any]) -> set[int]:
 
 
 def _primitive(program: Program, usage: Usage, primitive: Mapping[str, Any]) -> tuple[set[Reference], set[str]]:
-    """Adds what one statement uses; returns the fields it writes and the headers whose validity it changes."""
+    """Adds the uses of a statement. Returns: fields that it writes, and headers whose validity it changes."""
     op, parameters = primitive["op"], primitive["parameters"]
     written: set[Reference] = set()
     validity: set[str] = set()
@@ -120,7 +119,7 @@ def _primitive(program: Program, usage: Usage, primitive: Mapping[str, Any]) -> 
     usage.made.update(made, sources)
     usage.read.update((header, f.name) for header in sources for f in program.headers[header].fields)
     if op != "add_header":
-        usage.removed.update(made)  # an assignment may do both
+        usage.removed.update(made)  # an assignment may make a header valid or invalid
         usage.filled.update(made)
     if op == "remove_header":
         validity.add(parameters[0]["value"])
@@ -151,7 +150,7 @@ def _primitive(program: Program, usage: Usage, primitive: Mapping[str, Any]) -> 
 
 
 def _headers_made(program: Program, op: str, parameters: Sequence[Any]) -> tuple[Sequence[str], Sequence[str]]:
-    """Headers that a statement makes valid or overwrites as a whole, and those that it takes for this."""
+    """Headers that a statement makes valid or overwrites completely, and the headers that it copies."""
     if op == "add_header":
         return (parameters[0]["value"],), ()
     if op == "assign_VL":  # the rest of the header is assembled beside it
@@ -168,7 +167,7 @@ def _headers_made(program: Program, op: str, parameters: Sequence[Any]) -> tuple
 
 
 def _resolved(program: Program, usage: Usage) -> Usage:
-    """The same, with aliases replaced by the fields they stand for, and stacks by their headers."""
+    """A usage with aliases replaced by their fields, and stacks by their headers."""
 
     def resolve(found: set[Reference]) -> set[Reference]:
         return {

@@ -1,4 +1,4 @@
-"""What clients can take of a switch: threads and memory, whatever they leave unsaid or send too much of."""
+"""Bounds on the threads and memory that clients can use, silent ones and those that send too much."""
 
 import threading
 import time
@@ -12,7 +12,7 @@ from sa_atp.protocol.packets.spec import LANE_BUILDS
 from sa_atp.switches import artefacts
 from sa_atp.switches.control.client import P4RuntimeClient
 from sa_atp.switches.control.errors import ControlError
-from sa_atp.switches.embedded.p4runtime.server import MOST_CALLS, MOST_MESSAGE_BYTES, P4RuntimeServer
+from sa_atp.switches.embedded.p4runtime_server.server import MOST_CALLS, MOST_MESSAGE_BYTES, P4RuntimeServer
 from sa_atp.switches.p4runtime.calls import Stub
 from sa_atp.switches.p4runtime.entities import MulticastGroup
 from sa_atp.switches.p4runtime.messages import p4runtime_pb2
@@ -23,7 +23,7 @@ MANY = 2 * MOST_CALLS
 
 
 class Silent:
-    """A client that opens RPCs and goes no further."""
+    """A client that opens RPCs, and then is silent."""
 
     def __init__(self, address: str) -> None:
         self.channel = grpc.insecure_channel(address)
@@ -32,7 +32,7 @@ class Silent:
         self._end = threading.Event()
 
     def nothing(self) -> Iterator[Any]:
-        """Requests: none, for as long as this client is open."""
+        """An iterator of requests that has none, as long as this client is open."""
         self._end.wait()
         yield from ()
 
@@ -40,7 +40,7 @@ class Silent:
         return self.stub.StreamChannel(self.nothing())
 
     def half_a_write(self) -> Any:
-        """The RPC without its request."""
+        """Opens an RPC, and does not send its request."""
         return self.channel.stream_unary(
             "/p4.v1.P4Runtime/Write",
             request_serializer=p4runtime_pb2.WriteRequest.SerializeToString,
@@ -48,7 +48,7 @@ class Silent:
         ).future(self.nothing())
 
     def read(self) -> Any:
-        """A read whose answers, which are more than a connection holds, nobody takes."""
+        """Opens a read with more answers than a connection buffers, and does not take them."""
         request = p4runtime_pb2.ReadRequest(device_id=DEVICE_ID)
         for _ in range(40):
             request.entities.add().counter_entry.SetInParent()
@@ -72,7 +72,7 @@ def silent(server: P4RuntimeServer) -> Iterator[Silent]:
 def test_silent_clients_keep_nobody_out(
     server: P4RuntimeServer, client: P4RuntimeClient, silent: Silent, how: str
 ) -> None:
-    """Neither who is there already nor who comes. The oldest of those that wait make way, and are told."""
+    """Neither present nor new clients are blocked: the oldest silent RPCs are ended, with an error."""
     silent.calls = [getattr(silent, how)() for _ in range(MANY)]
     with P4RuntimeClient(server.address, DEVICE_ID, election_id=2, timeout_s=20) as other:
         other.insert(MulticastGroup(group=1))
@@ -84,12 +84,14 @@ def test_silent_clients_keep_nobody_out(
         assert len(ended) >= MANY - MOST_CALLS
         assert {call.code() for call in ended} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
         assert {call.details() for call in ended} == {
-            "made way for others: nothing was announced on this stream channel"
+            "ended for other clients: this stream channel has announced no election id"
         }
 
 
-def test_who_takes_no_answer_makes_way(server: P4RuntimeServer, client: P4RuntimeClient, silent: Silent) -> None:
-    """With room for four RPCs, one of which is the stream of the client that is there."""
+def test_an_rpc_whose_answers_are_not_read_is_ended_for_a_new_one(
+    server: P4RuntimeServer, client: P4RuntimeClient, silent: Silent
+) -> None:
+    """With room for four RPCs, one of which is the present client's stream."""
     server.calls.most = 4
     silent.calls = [silent.read() for _ in range(8)]
     deadline = time.monotonic() + 60
@@ -105,7 +107,7 @@ def test_who_takes_no_answer_makes_way(server: P4RuntimeServer, client: P4Runtim
 
 
 def test_messages_that_no_program_needs_are_refused(server: P4RuntimeServer, client: P4RuntimeClient) -> None:
-    """By gRPC, which does not even read them, whoever sends them."""
+    """gRPC itself refuses them, without reading them, also from the primary client."""
     largest = artefacts.program(max(LANE_BUILDS))
     assert 2 * (len(largest.device_config()) + len(largest.p4info())) < MOST_MESSAGE_BYTES
     with grpc.insecure_channel(server.address) as channel:

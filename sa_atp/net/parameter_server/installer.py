@@ -1,8 +1,7 @@
-"""Between the parameter server, which decides about jobs, and the switches, which must know of them.
+"""Installs the parameter server's jobs on switches.
 
-The parameter server's loop must not wait for P4Runtime. So each switch has a thread, which does what was decided since it
-last looked, all at once, and every second looks whether the switch is as it should be. A switch that does not answer keeps
-no other one waiting.
+The parameter server's loop must not wait for P4Runtime, and no switch for another one. So each switch has a thread, which
+carries out all waiting decisions at once, and checks every second that the switch has what it should have.
 """
 
 import queue
@@ -21,19 +20,19 @@ from sa_atp.switches.control.fabric import Keeper
 from sa_atp.switches.control.job_tables import Problems
 
 CHECK_EVERY_S = 1.0
-CLOSE_S = 10.0  # for what was submitted
+CLOSE_S = 10.0  # to finish what was submitted
 
 
 @dataclass(slots=True)
-class _Open:
-    """A job that not all switches have yet."""
+class _PendingJob:
+    """A job that some switches do not have yet."""
 
     job: Admit
     waiting: set[Keeper] = field(default_factory=set)
 
 
 class Installer:
-    """Installs and removes jobs on all switches, and looks after these."""
+    """Installs and removes jobs on all switches, and keeps the switches up."""
 
     def __init__(
         self,
@@ -44,40 +43,40 @@ class Installer:
         refused: Callable[[Admit, str], None],
     ) -> None:
         """Args:
-        keepers: of switches that are up.
+        keepers: the keepers of the switches, which are up.
         server: the parameter server's address as packets carry it.
-        admitted: called from a thread with what was submitted, and the ranks below each leaf.
-        refused: called from a thread with what was submitted, and the reason.
+        admitted: called from a switch's thread with the job, and the ranks below each leaf, when all switches have it.
+        refused: called from a switch's thread with the job, and the reason.
         """
         self._places = [keeper.place for keeper in keepers]
         self._admitted = admitted
         self._refused = refused
-        self._open: dict[tuple[int, int], _Open] = {}  # by number and epoch
+        self._open: dict[tuple[int, int], _PendingJob] = {}  # by number and epoch
         self._lock = threading.Lock()
-        self._attendants = [_Attendant(keeper, server, self._installed) for keeper in keepers]
+        self._switches = [_SwitchThread(keeper, server, self._installed) for keeper in keepers]
 
     def submit(self, event: ServerEvent) -> None:
-        """Has it done soon, unless a later event says that the job is over. Called from one thread."""
+        """Queues the installation or removal of a job; a later event about it replaces this one. Called from one thread."""
         with self._lock:
             if isinstance(event, Admit):
-                waiting = {attendant.keeper for attendant in self._attendants}
-                self._open[event.number, event.epoch] = _Open(event, waiting)
+                waiting = {switch.keeper for switch in self._switches}
+                self._open[event.number, event.epoch] = _PendingJob(event, waiting)
             else:
                 self._open.pop((event.number, event.epoch), None)
-        for attendant in self._attendants:
-            attendant.events.put(event)
+        for switch in self._switches:
+            switch.events.put(event)
 
     def close(self) -> None:
-        """Finishes what was submitted, and ends the connections."""
-        for attendant in self._attendants:
-            attendant.events.put(None)
+        """Carries out what was submitted, and ends the connections."""
+        for switch in self._switches:
+            switch.events.put(None)
         until = time.monotonic() + CLOSE_S
-        for attendant in self._attendants:
-            attendant.thread.join(max(0.0, until - time.monotonic()))
-            attendant.keeper.close()
+        for switch in self._switches:
+            switch.thread.join(max(0.0, until - time.monotonic()))
+            switch.keeper.close()
 
     def _installed(self, keeper: Keeper, job: Admit, problem: str | None) -> None:
-        """A switch has a job, or cannot take it."""
+        """Notes that a switch has a job, or why it cannot take it."""
         with self._lock:
             found = self._open.get((job.number, job.epoch))
             if found is None:
@@ -92,13 +91,13 @@ class Installer:
             self._refused(job, problem)
 
 
-class _Attendant:
+class _SwitchThread:
     """The thread of one switch."""
 
     def __init__(self, keeper: Keeper, server: Address, done: Callable[[Keeper, Admit, str | None], None]) -> None:
-        """Args: done: called with each job that was to be installed, and why it could not be."""
+        """Args: done: called with each job to be installed, and None or why it could not be."""
         self.keeper = keeper
-        self.events: queue.SimpleQueue[ServerEvent | None] = queue.SimpleQueue()  # None: that was all
+        self.events: queue.SimpleQueue[ServerEvent | None] = queue.SimpleQueue()  # None ends the thread
         self._server = server
         self._done = done
         self._complaint: str | None = None
@@ -114,13 +113,13 @@ class _Attendant:
                 self._carry_out([event for event in events if event is not None])
                 if time.monotonic() >= look_at:
                     self._look()
-            except Exception:  # whatever it is: there are other jobs, and a next look
+            except Exception:  # other jobs, and the next check, must go on
                 say(traceback.format_exc())
             if time.monotonic() >= look_at:
                 look_at = time.monotonic() + CHECK_EVERY_S
 
     def _take(self, longest_s: float) -> list[ServerEvent | None]:
-        """What waits to be done; after a while nothing."""
+        """All waiting events; none if none comes in time."""
         found = []
         try:
             found.append(self.events.get(timeout=max(0.0, longest_s)))
@@ -130,20 +129,20 @@ class _Attendant:
             return found
 
     def _carry_out(self, events: Sequence[ServerEvent]) -> None:
-        last = {event.number: event for event in events}  # what was decided before that is over
+        last = {event.number: event for event in events}  # the newest event of each job counts
         installed = [event for event in last.values() if isinstance(event, Admit)]
         removed = [event.number for event in last.values() if isinstance(event, Retire)]
         if not last:
             return
         try:
-            problems: Problems = self.keeper.carry_out(installed, removed, self._server)
+            problems: Problems = self.keeper.apply_jobs(installed, removed, self._server)
         except Exception as error:
-            # whatever it is: those who join must hear of it, and the next job be served
+            # ranks that join must be refused, and the next jobs served
             say(traceback.format_exc())
             failed = SaAtpError(f"the control plane failed ({type(error).__name__}: {error})")
             problems = dict.fromkeys(last, failed)
         for number in removed:
-            if number in problems:  # it is over either way; its entries admit nobody who is still there
+            if number in problems:  # the job is over all the same: no rank sends what its entries admit
                 say(f"sa-atp: job {number} could not be removed: {problems[number]}")
         for job in installed:
             self._done(self.keeper, job, str(problems[job.number]) if job.number in problems else None)

@@ -1,4 +1,4 @@
-"""What a compiled program offers to a control plane, and whether its P4Info says the same. No protobuf here."""
+"""The schema of a compiled program, without protobuf, and its differences from a P4Info."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ from sa_atp.switches.p4runtime.schema import (
 
 
 def from_program(program: Program) -> Schema:
-    """A schema without ids. Signs of registers are not in the compiled program: all count as unsigned."""
+    """The schema of a compiled program: it has no ids, and all registers are unsigned, as their signs are not known."""
     tables = [t for t in program.tables() if not t.hidden]
     used = {i: program.actions[i] for t in tables for i in (*t.action_ids, t.default_action)}
     action_aliases = aliases({a.name for a in used.values()})
@@ -73,23 +73,23 @@ def _program_table(table: Table, alias: str, program: Program, actions: Mapping[
 
 
 def aliases(names: Iterable[str]) -> dict[str, str]:
-    """For each dotted name its shortest end that no other name shares."""
+    """The shortest unambiguous end of each dotted name."""
     ends = {name: _ends(name) for name in names}
     shared = Counter(end for each in ends.values() for end in each)
     return {name: next((end for end in each if shared[end] == 1), name) for name, each in ends.items()}
 
 
 def _ends(name: str) -> list[str]:
-    """Of a dotted name, the shortest first."""
+    """The ends of a dotted name, the shortest first."""
     parts = name.split(".")
     return [".".join(parts[first:]) for first in range(len(parts) - 1, -1, -1)]
 
 
-# --- agreement --------------------------------------------------------------------------------------------------------
+# --- differences ------------------------------------------------------------------------------------------------------
 
 
 def differences(p4info: Schema, program: Schema) -> list[str]:
-    """What a P4Info and a compiled program say differently; empty where they belong together."""
+    """The differences between a P4Info and a compiled program, one sentence each; empty if they belong together."""
     found = [f"{name} of the P4Info is not supported by the embedded target" for name in p4info.unsupported]
     tables = {t.name: t for t in program.tables}
     for table in p4info.tables:

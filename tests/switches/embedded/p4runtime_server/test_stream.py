@@ -1,4 +1,4 @@
-"""The stream channel: who is primary, and packets to and from the controller."""
+"""The stream channel: arbitration, and packets to and from the controller."""
 
 import queue
 import time
@@ -13,8 +13,8 @@ import pytest
 from sa_atp.switches.control.client import P4RuntimeClient
 from sa_atp.switches.control.errors import NotPrimary, Unreachable
 from sa_atp.switches.embedded.device import Device
-from sa_atp.switches.embedded.p4runtime import server as server_module
-from sa_atp.switches.embedded.p4runtime.server import P4RuntimeServer
+from sa_atp.switches.embedded.p4runtime_server import server as server_module
+from sa_atp.switches.embedded.p4runtime_server.server import P4RuntimeServer
 from sa_atp.switches.p4runtime.calls import Stub
 from sa_atp.switches.p4runtime.entities import MulticastGroup
 from sa_atp.switches.p4runtime.messages import p4runtime_pb2
@@ -142,7 +142,7 @@ def test_a_client_without_an_election_id_is_never_primary(connect: Any) -> None:
     assert reader.told() == (NOT_FOUND, 0)
 
 
-def test_what_ends_a_stream(connect: Any) -> None:
+def test_errors_that_end_a_stream(connect: Any) -> None:
     first = connect()
     first.announce(5)
     assert first.told() == (OK, 5)
@@ -176,7 +176,7 @@ def test_messages_of_other_kinds_are_answered_with_an_error(connect: Any) -> Non
 
 
 def hears_of_another(client: P4RuntimeClient) -> bool:
-    """Waits for the news, which comes on a stream, beside the answer to a write."""
+    """Waits for a notification on a stream, which may come before or after the answer to a write."""
     for _ in range(1000):
         if not client.is_primary:
             return True

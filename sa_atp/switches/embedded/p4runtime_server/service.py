@@ -1,6 +1,6 @@
-"""The RPCs of P4Runtime over a device, as functions of messages: no gRPC here.
+"""The RPCs of P4Runtime for a device, as functions of messages, without gRPC.
 
-Each raises `Refusal` (or `WriteRefusal`, with one outcome an update) where the RPC ends in an error.
+Each raises `Refusal` (or `WriteRefusal`, with an outcome for each update) if the RPC ends with an error.
 """
 
 import threading
@@ -8,25 +8,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sa_atp.switches.embedded import kept_programs
+from sa_atp.switches.embedded import program_cache
 from sa_atp.switches.embedded.device import Device
 from sa_atp.switches.embedded.errors import PipelineError
-from sa_atp.switches.embedded.p4runtime import packets, program_schema
-from sa_atp.switches.embedded.p4runtime.arbitration import Arbitration, Stream
-from sa_atp.switches.embedded.p4runtime.forwarding import Forwarding
+from sa_atp.switches.embedded.p4runtime_server import packets, program_schema
+from sa_atp.switches.embedded.p4runtime_server.arbitration import Arbitration, ClientStream
+from sa_atp.switches.embedded.p4runtime_server.forwarding import Forwarding
 from sa_atp.switches.embedded.pipeline import ROW_BYTES, Pipeline
 from sa_atp.switches.p4runtime import bytestrings, codec, schema
 from sa_atp.switches.p4runtime.entities import MulticastGroup, TableEntry, Update, UpdateKind
 from sa_atp.switches.p4runtime.errors import Code, Refusal, WriteRefusal
 from sa_atp.switches.p4runtime.messages import p4runtime_pb2
 
-API_VERSION = "1.3.0"  # the same as BMv2 says
-ENTITIES_A_MESSAGE = 1000  # of a read: keeps messages far below gRPC's default limit of 4 MiB
+API_VERSION = "1.3.0"  # as BMv2 reports
+ENTITIES_A_MESSAGE = 1000  # of a read's answer: far below gRPC's default limit of 4 MiB
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A pipeline that was pushed, with what it was pushed with."""
+    """A pushed pipeline, and its message."""
 
     message: Any  # p4.v1.ForwardingPipelineConfig
     pipeline: Pipeline
@@ -34,13 +34,13 @@ class Config:
 
 
 class Service:
-    """Thread-safe: gRPC calls it from many threads."""
+    """The RPCs for one device. Thread-safe: gRPC calls it from many threads."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
         self.arbitration = Arbitration(device.device_id)
         self._committed: Config | None = None
-        self._saved: Config | None = None  # verified and saved, not yet committed
+        self._saved: Config | None = None  # saved by VERIFY_AND_SAVE, not yet committed
         self._pushing = threading.Lock()  # one push at a time; compiling takes seconds
         device.add_packet_in_listener(self._packet_in)
 
@@ -81,9 +81,9 @@ class Service:
     def _prepare(self, message: Any) -> Config:
         described = schema.from_p4info(message.p4info)
         try:
-            program, _ = kept_programs.loaded(message.p4_device_config, self.device.cache)
+            program, _ = program_cache.loaded(message.p4_device_config, self.device.cache)
             differences = program_schema.differences(described, program_schema.from_program(program))
-            if differences:  # said before the program is compiled, which takes seconds
+            if differences:  # refused before the program is compiled, which takes seconds
                 more = f" (and {len(differences) - 3} more)" if len(differences) > 3 else ""
                 raise Refusal(Code.INVALID_ARGUMENT, "; ".join(differences[:3]) + more)
             pipeline = self.device.prepare(message.p4_device_config)
@@ -98,7 +98,7 @@ class Service:
         self._committed, self._saved = config, None
 
     def _reconcile(self, config: Config) -> None:
-        """Commits with the table entries and groups that are there now; not at all where one does not fit."""
+        """Commits a pipeline with the present table entries and groups. Raises: Refusal: one of them does not fit."""
         before = self._committed
         if before is not None:
             updates = [
@@ -132,7 +132,7 @@ class Service:
         return response
 
     def _config(self) -> Config:
-        """What writes and reads are about: a pipeline that was saved, or else the one that packets run through."""
+        """The pipeline of writes and reads: the saved one, or else the installed one."""
         config = self._saved or self._committed
         if config is None:
             raise Refusal(Code.FAILED_PRECONDITION, "no forwarding pipeline has been pushed to this switch")
@@ -147,7 +147,7 @@ class Service:
     # --- entities (sections 10 to 12) ---------------------------------------------------------------------------------
 
     def write(self, request: Any) -> Any:
-        """Write. Raises: WriteRefusal: some updates were refused; the others have been carried out."""
+        """The RPC Write. Raises: WriteRefusal: some updates were refused; the others have been carried out."""
         self.arbitration.check(request)
         if request.atomicity != p4runtime_pb2.WriteRequest.CONTINUE_ON_ERROR:
             raise Refusal(Code.UNIMPLEMENTED, "only CONTINUE_ON_ERROR is supported as atomicity of a write")
@@ -167,7 +167,7 @@ class Service:
         return p4runtime_pb2.WriteResponse()
 
     def read(self, request: Any) -> Iterator[Any]:
-        """Read: messages with what was asked for, at least one."""
+        """The RPC Read: yields messages with entities, at least one message."""
         self._check_device(request)
         if request.role:
             raise Refusal(Code.UNIMPLEMENTED, "roles are not supported: leave the role out")
@@ -184,8 +184,8 @@ class Service:
 
     # --- packets (section 16) -----------------------------------------------------------------------------------------
 
-    def stream_message(self, stream: Stream, request: Any) -> None:
-        """A message of a stream channel. Raises: Refusal: the stream must be closed."""
+    def stream_message(self, stream: ClientStream, request: Any) -> None:
+        """Handles a message of a stream channel. Raises: Refusal: the stream must be closed."""
         kind = request.WhichOneof("update")
         if kind == "arbitration":
             self.arbitration.update(stream, request.arbitration)
@@ -205,7 +205,7 @@ class Service:
             response.error.message = f"stream messages of the kind {kind or 'none'} are not supported"
             stream.send(response)
 
-    def _packet_out(self, stream: Stream, message: Any) -> None:
+    def _packet_out(self, stream: ClientStream, message: Any) -> None:
         if not self.arbitration.is_primary(stream):
             raise Refusal(Code.PERMISSION_DENIED, "packet-out: not primary")
         header = self._config().forwarding.schema.packet_out
@@ -229,7 +229,7 @@ class Service:
         try:
             values, payload = packets.split(config.forwarding.schema.packet_in, packet)
         except Refusal:
-            return  # the program sent something to the CPU port without the header that it declares
+            return  # the program sent a packet without the header that it declares
         response = p4runtime_pb2.StreamMessageResponse()
         response.packet.payload = payload
         for metadata_id, value in values.items():

@@ -1,12 +1,11 @@
-"""Who of several cores works on which registers: a translated program that may run on more than one takes hold of a block
-of cells before it touches one of them, and keeps it until it wants another one, or its batch ends.
+"""Locks on blocks of register cells, for programs that run on several cores.
 
-So what a packet does at one index (of any registers, as a slot's state is) happens as if it were alone; one that touches
-several indices has each of them for itself in turn. Nobody waits while holding anything but a core, and nobody holds two
-blocks, so there is no circle to wait in.
+A core locks the block of a cell before it touches the cell, and keeps the lock until it needs another block, or its
+batch ends. So a packet's accesses at one index (of all registers, as a slot's state has) are atomic; a packet that
+touches several indices locks each in turn. A core holds at most one lock, so there is no deadlock.
 
-The program itself compares the block that it wants with the one that it holds (`translate.statements`), which is nearly
-always the same: packets come in the order of their slots. BLOCKS instead of a number: none.
+The program itself compares the block that it needs with the one that it holds (`translate.statements`): nearly always
+they are the same, because packets come in the order of their slots. The number BLOCKS stands for no block.
 """
 
 from collections.abc import Callable
@@ -16,24 +15,24 @@ import numpy as np
 
 from sa_atp.basics.arrays import AnyIntegers
 
-BLOCK_BITS = 6  # cells of a block, as a power of two: about as many as a host's packets come together
-BLOCKS = 256  # beyond that they share
-LINE = 8  # words of a processor's cache line: a block each
-TRIES = 64  # before somebody else, who may be the one that holds it, gets the core
+BLOCK_BITS = 6  # 2**6 cells of a block: about as many as the packets of a host in one batch
+BLOCKS = 256  # further blocks share these locks
+LINE = 8  # words of a processor's cache line: one lock has a line
+TRIES = 64  # to take a lock, before this thread yields its core, perhaps to the lock's holder
 
 
-def nobody_holds() -> AnyIntegers:
-    """int64[BLOCKS * LINE]: what says who holds a block."""
+def new_locks() -> AnyIntegers:
+    """int64[BLOCKS * LINE]: locks that no core holds."""
     return np.zeros(BLOCKS * LINE, np.int64)
 
 
 def plain() -> dict[str, Callable[..., Any]]:
-    """As plain Python, of which one thread runs at a time."""
+    """The operations in plain Python, for one thread."""
 
     def hold(holds: AnyIntegers, block: int, held: int) -> int:
         let_go(holds, held)
         if holds[block * LINE]:
-            raise AssertionError(f"somebody else holds block {block}")
+            raise AssertionError(f"block {block} is locked")
         holds[block * LINE] = 1
         return block
 
@@ -45,7 +44,7 @@ def plain() -> dict[str, Callable[..., Any]]:
 
 
 def compiled(bits: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
-    """As numba compiles it. Args: bits: the compiled operations of `embedded.bits`."""
+    """The operations for numba. Args: bits: the compiled operations of `embedded.bits`."""
     import numba
     from llvmlite import ir
     from numba import types
@@ -60,7 +59,7 @@ def compiled(bits: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., Any
         return builder.gep(array.data, [args[1]])
 
     def function(made: Any) -> Any:
-        """An intrinsic as who calls it sees it: without what the compiler is told."""
+        """An intrinsic as its callers see it: without the compiler's parameters."""
         return made
 
     @function

@@ -15,36 +15,36 @@ from google.protobuf import text_format
 
 from sa_atp.basics.errors import SaAtpError, UserError
 from sa_atp.switches.embedded.device import Device
-from sa_atp.switches.embedded.p4runtime.arbitration import MOST_STREAMS
-from sa_atp.switches.embedded.p4runtime.calls import Call, Calls
-from sa_atp.switches.embedded.p4runtime.service import Service
+from sa_atp.switches.embedded.p4runtime_server.active_rpcs import ActiveRpcs, Rpc
+from sa_atp.switches.embedded.p4runtime_server.arbitration import MOST_STREAMS
+from sa_atp.switches.embedded.p4runtime_server.service import Service
 from sa_atp.switches.p4runtime.errors import Code, Refusal, WriteRefusal
 from sa_atp.switches.p4runtime.messages import SERVICE, any_pb2, methods, p4info_pb2, p4runtime_pb2, status_pb2
 from sa_atp.switches.p4runtime.rpc import check_address, grpc
 
-ERROR_SPACE = "sa_atp"  # in which the target's own codes are numbered; it has none yet
-QUEUED_MESSAGES = 1024  # for a client that does not keep up; more packet-ins are dropped
+ERROR_SPACE = "sa_atp"  # of the target's own error codes, of which it has none yet
+QUEUED_MESSAGES = 1024  # for a slow client; further packet-ins are dropped
 MOST_MESSAGE_BYTES = 16 << 20  # four times what the largest of the project's own programs needs
 MOST_CALLS = MOST_STREAMS + 16  # RPCs at a time, the streams of clients included
-SPARE_THREADS = 8  # for those that enter while others make way
+SPARE_THREADS = 8  # for new RPCs while idle ones are being ended
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
 class P4RuntimeServer:
     """A P4Runtime server for one device.
 
-    packet_ins_dropped: packets that the primary client was too slow to take. calls: the RPCs that are under way.
+    packet_ins_dropped: packets that the primary client was too slow to take. calls: the active RPCs.
     """
 
     def __init__(self, device: Device, address: str = "127.0.0.1:9559") -> None:
-        """Args: address: HOST:PORT to listen on, where port 0 takes a free one; or unix:PATH.
+        """Args: address: HOST:PORT to listen on (port 0: any free one), or unix:PATH.
 
         Raises: UserError: the address is in use, or not an address of this machine.
         """
         check_address(address, lowest_port=0)
         self.service = Service(device)
         self.packet_ins_dropped = 0
-        self.calls = Calls(MOST_CALLS)
+        self.calls = ActiveRpcs(MOST_CALLS)
         self._server = grpc.server(
             ThreadPoolExecutor(max_workers=MOST_CALLS + SPARE_THREADS, thread_name_prefix="p4runtime"),
             options=[
@@ -63,9 +63,9 @@ class P4RuntimeServer:
         self.address = address if address.startswith("unix:") else f"{address.rsplit(':', 1)[0]}:{self.port}"
 
     def push(self, p4info: str, device_config: bytes, cookie: int | None = None) -> None:
-        """Installs a program from this side, as if a client had pushed it. Args: p4info: in text form.
+        """Installs a program without a client. Args: p4info: in text form.
 
-        Raises: UserError: the program does not load, or the P4Info is not its own.
+        Raises: UserError: the program does not load, or the P4Info is that of another program.
         """
         try:
             message = text_format.Parse(p4info, p4info_pb2.P4Info(), allow_unknown_field=True)
@@ -81,7 +81,7 @@ class P4RuntimeServer:
         return self
 
     def stop(self, grace_s: float = 0.5) -> None:
-        """Ends all streams; RPCs that are under way get `grace_s` seconds."""
+        """Ends all streams; active RPCs have `grace_s` seconds to end."""
         self.service.close()
         self._server.stop(grace_s).wait(grace_s + 5.0)
 
@@ -93,14 +93,14 @@ class P4RuntimeServer:
 
 
 class _Channel:
-    """The way to one client: what is to be sent on its stream, in order."""
+    """A client's stream channel: a queue of the messages to send."""
 
     def __init__(self, server: P4RuntimeServer, cancel: Callable[[], None]) -> None:
-        """Args: cancel: ends the stream of a client that does not even take what everybody is told."""
+        """Args: cancel: ends the stream of a client whose queue is full."""
         self._server = server
         self._cancel = cancel
         self._waiting: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self.refusal: Refusal | None = None  # why the stream ends
+        self.refusal: Refusal | None = None  # the reason why the stream ends
 
     def send(self, message: Any) -> None:
         if self._waiting.qsize() < QUEUED_MESSAGES:
@@ -109,7 +109,7 @@ class _Channel:
             self._server.packet_ins_dropped += 1
         elif message.HasField("arbitration"):
             self._cancel()
-        # else an error that the client has caused, and does not want to hear
+        # errors for a client that does not read them are dropped
 
     def close(self, refusal: Refusal | None = None) -> None:
         self.refusal = self.refusal or refusal
@@ -117,7 +117,9 @@ class _Channel:
 
     def make_way(self) -> None:
         self.close(
-            Refusal(Code.RESOURCE_EXHAUSTED, "made way for others: nothing was announced on this stream channel")
+            Refusal(
+                Code.RESOURCE_EXHAUSTED, "ended for other clients: this stream channel has announced no election id"
+            )
         )
 
     def messages(self) -> Iterator[Any]:
@@ -126,9 +128,9 @@ class _Channel:
 
 
 class _Rpcs:
-    """The RPCs as gRPC has them: all as streams of requests and answers, which are the same on the wire.
+    """The handlers of the RPCs for gRPC: all have streams of requests and answers, which are the same on the wire.
 
-    So it is known of every thread whether it waits for its client, see `calls`.
+    So `active_rpcs` knows of each RPC whether it waits for its client.
     """
 
     def __init__(self, server: P4RuntimeServer) -> None:
@@ -155,20 +157,20 @@ class _Rpcs:
         }
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
-    def _enter(self, call: Call, context: Any) -> None:
-        """Until the RPC has ended, in whatever way. Ends it with an error if there are too many."""
+    def _enter(self, call: Rpc, context: Any) -> None:
+        """Adds an RPC until it ends; ends it with an error if there are too many."""
         try:
             self.server.calls.enter(call)
         except Refusal as refusal:
             _abort(context, refusal)
         if not context.add_callback(lambda: self.server.calls.leave(call)):
-            self.server.calls.leave(call)  # the client is gone already
+            self.server.calls.leave(call)  # the client is already gone
 
     def _single(self, method: Callable[[Any], Iterator[Any]]) -> Callable[[Iterator[Any], Any], Iterator[Any]]:
-        """An RPC with one request. Args: method: what answers it."""
+        """The handler of an RPC with one request. Args: method: answers the request."""
 
         def serve(requests: Iterator[Any], context: Any) -> Iterator[Any]:
-            call = Call(context.cancel)
+            call = Rpc(context.cancel)
             self._enter(call, context)
             request = _first(requests)
             if request is None:
@@ -186,7 +188,7 @@ class _Rpcs:
 
     def _stream_channel(self, requests: Iterator[Any], context: Any) -> Iterator[Any]:
         channel = _Channel(self.server, context.cancel)
-        call = Call(channel.make_way)
+        call = Rpc(channel.make_way)
         self._enter(call, context)
         if not context.add_callback(channel.close):  # called when the client is gone, or the server stops
             return
@@ -200,7 +202,7 @@ class _Rpcs:
         if channel.refusal is not None:
             _abort(context, channel.refusal)
 
-    def _listen(self, requests: Iterator[Any], channel: _Channel, call: Call) -> None:
+    def _listen(self, requests: Iterator[Any], channel: _Channel, call: Rpc) -> None:
         try:
             for request in requests:
                 self.service.stream_message(channel, request)
@@ -209,13 +211,13 @@ class _Rpcs:
         except Refusal as refusal:
             channel.close(refusal)
         except Exception as error:
-            # grpc raises a bare Exception where the stream was cancelled; anything else closes it too
+            # gRPC raises a bare Exception if the stream was cancelled; other errors close it, too
             channel.close(Refusal(Code.INTERNAL, str(error)))
         channel.close()
 
 
 def _first(requests: Iterator[Any]) -> Any:
-    """The request of an RPC that has one; None: the RPC has ended without, which gRPC says in ways of its own."""
+    """The first request of an RPC; None if the RPC has ended without one."""
     try:
         return next(requests, None)
     except Exception:
@@ -223,7 +225,7 @@ def _first(requests: Iterator[Any]) -> Any:
 
 
 def _abort(context: Any, error: SaAtpError) -> None:
-    """Ends an RPC with a code, a sentence, and for a write one `p4.v1.Error` an update. (section 11.3)"""
+    """Ends an RPC with a code and a sentence, and for a write a `p4.v1.Error` for each update. (section 11.3)"""
     code = error.code if isinstance(error, Refusal) else Code.INTERNAL
     status = status_pb2.Status(code=code, message=str(error))
     if isinstance(error, WriteRefusal):

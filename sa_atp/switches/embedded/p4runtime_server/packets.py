@@ -1,7 +1,7 @@
-"""The headers between a program and its controller: metadata of packet-in and packet-out. (section 16.1)
+"""Converts controller headers, the metadata of packet-in and packet-out. (section 16.1)
 
-The program sees them as a header in front of the packet, its fields one after another in the order of the P4Info; the
-controller sees them as a list of numbered values.
+The program sees them as a header before the packet, with fields in the order of the P4Info; the controller sees them as a
+list of numbered values.
 """
 
 from collections.abc import Mapping
@@ -17,10 +17,10 @@ def header_bytes(header: Header) -> int:
 
 
 def join(header: Header, values: Mapping[int, int], payload: bytes) -> bytes:
-    """The packet as the program gets it.
+    """The packet with its controller header, for the program.
 
-    Args: values: by metadata id. One that is left out is zero, as in BMv2: programs pad their headers with fields that
-        controllers do not know of. (The specification would have the packet refused.)
+    Args: values: by metadata id. Missing values are zero, as on BMv2: programs pad their headers with fields that
+        controllers do not know. (By the specification the packet would be refused.)
 
     Raises: Refusal: a value is unknown or too wide.
     """

@@ -7,8 +7,8 @@ from sa_atp.switches.control.client import P4RuntimeClient
 from sa_atp.switches.control.errors import ControlError
 from sa_atp.switches.embedded.device import Device
 from sa_atp.switches.p4runtime.entities import (
+    CounterData,
     CounterEntry,
-    Counts,
     DirectCounterEntry,
     Exact,
     Lpm,
@@ -56,24 +56,24 @@ def test_counters_are_read_and_written(client: P4RuntimeClient, device: Device) 
     client.insert(ROUTE)
     run(device, ipv4(0x0A000105), ipv4(0x0A000106), ipv4(0x0B000001))
     assert client.read(CounterEntry(counter="arrived", index=4)) == [
-        CounterEntry(counter="arrived", index=4, counts=Counts(3, 102))
+        CounterEntry(counter="arrived", index=4, counts=CounterData(3, 102))
     ]
     assert client.read(CounterEntry(counter="by_class", index=0)) == [
-        CounterEntry(counter="by_class", index=0, counts=Counts(3, None))
+        CounterEntry(counter="by_class", index=0, counts=CounterData(3, None))
     ]
     everything = client.read(CounterEntry())
     assert len(everything) == 512 + 256
     with pytest.raises(ControlError, match=r"OUT_OF_RANGE: .*expected 0 to 255"):
         client.read(CounterEntry(counter="by_class", index=256))
 
-    client.modify(CounterEntry(counter="arrived", index=4, counts=Counts(10, 20)))
+    client.modify(CounterEntry(counter="arrived", index=4, counts=CounterData(10, 20)))
     run(device, ipv4(0x0B000001))
     assert client.read(CounterEntry(counter="arrived", index=4))[0] == CounterEntry(
-        counter="arrived", index=4, counts=Counts(11, 54)
+        counter="arrived", index=4, counts=CounterData(11, 54)
     )
-    client.modify(CounterEntry(counter="arrived", counts=Counts(1, 1)))
+    client.modify(CounterEntry(counter="arrived", counts=CounterData(1, 1)))
     assert {str(e.counts) for e in client.read(CounterEntry(counter="arrived")) if isinstance(e, CounterEntry)} == {
-        str(Counts(1, 1))
+        str(CounterData(1, 1))
     }
 
 
@@ -81,19 +81,19 @@ def test_direct_counters_count_the_hits_of_an_entry(client: P4RuntimeClient, dev
     client.insert(ROUTE, FILTER)
     run(device, ipv4(0x0A000105), ipv4(0x0B000001), port=5)
     key = TableEntry(table="route", match=ROUTE.match)
-    assert client.read(DirectCounterEntry(entry=key)) == [DirectCounterEntry(entry=key, counts=Counts(1, 34))]
+    assert client.read(DirectCounterEntry(entry=key)) == [DirectCounterEntry(entry=key, counts=CounterData(1, 34))]
     everything = client.read(DirectCounterEntry(entry=TableEntry()))
     assert [str(e) for e in everything] == [f"counter of {ROUTE}", f"counter of {FILTER}"]
-    (with_counts,) = client.read(TableEntry(table="route", counts=Counts()))
+    (with_counts,) = client.read(TableEntry(table="route", counts=CounterData()))
     assert isinstance(with_counts, TableEntry)
-    assert with_counts.counts == Counts(1, 34)
-    client.modify(DirectCounterEntry(entry=key, counts=Counts(5, 6)))
+    assert with_counts.counts == CounterData(1, 34)
+    client.modify(DirectCounterEntry(entry=key, counts=CounterData(5, 6)))
     assert client.read(DirectCounterEntry(entry=TableEntry(table="route"))) == [
-        DirectCounterEntry(entry=key, counts=Counts(5, 6))
+        DirectCounterEntry(entry=key, counts=CounterData(5, 6))
     ]
     missing = TableEntry(table="route", match={"dst": Lpm(0, 1)})
     assert client.read(DirectCounterEntry(entry=TableEntry(table="filter")))[0] == DirectCounterEntry(
-        entry=TableEntry(table="filter", match=FILTER.match, priority=10), counts=Counts(None, 0)
+        entry=TableEntry(table="filter", match=FILTER.match, priority=10), counts=CounterData(None, 0)
     )
     with pytest.raises(ControlError, match="does not exist"):
         client.read(DirectCounterEntry(entry=missing))
@@ -118,7 +118,7 @@ def test_registers_are_read_and_written(client: P4RuntimeClient, device: Device)
 
 
 def test_constant_entries_are_told_without_the_bits_that_do_not_count(bare: P4RuntimeClient) -> None:
-    """The specification wants these bits to be zero in what is read, too. (section 9.1.1)"""
+    """The specification requires these bits to be zero in answers, too. (section 9.1.1)"""
     bare.push_pipeline(*program("entries"))
     found = [e for e in bare.read(TableEntry(table="masks")) if isinstance(e, TableEntry)]
     assert [(e.match, e.params) for e in sorted(found, key=lambda e: -e.priority)] == [
@@ -135,4 +135,4 @@ def test_hits_of_a_constant_entry_without_a_priority_can_be_read(bare: P4Runtime
     bare.push_pipeline(*program("entries"))
     run(device, bytes.fromhex("0a090000ff"), bytes.fromhex("0a090000ff"), bytes.fromhex("0a080000ff"))
     key = TableEntry(table="numbers", match={"hdr.query.small": Exact(9)})
-    assert bare.read(DirectCounterEntry(entry=key)) == [DirectCounterEntry(entry=key, counts=Counts(2, None))]
+    assert bare.read(DirectCounterEntry(entry=key)) == [DirectCounterEntry(entry=key, counts=CounterData(2, None))]

@@ -1,8 +1,8 @@
-"""Who may write: of the clients that are connected, the one with the largest election id. (section 5)
+"""Client arbitration: the connected client with the largest election id is primary, and may write. (section 5)
 
-    connect, no id or a smaller one than the primary's ──> backup; only the client itself is told
-    connect, or a change, that makes another one the largest ──> that one is primary; everyone is told
-    the primary leaves ──> the largest of the others is primary; everyone is told
+    a client connects without an id, or with a smaller one than the primary's ──> it is a backup, and is told alone
+    a client connects or changes its id, and the largest id changes ──> its client is primary; all are told
+    the primary leaves ──> the client with the largest remaining id is primary; all are told
 
 The last rule is BMv2's. (The specification leaves the switch without a primary until a client announces itself again;
 then a client that crashed would have to remember the largest id it ever used.) There are no roles.
@@ -17,7 +17,7 @@ from sa_atp.switches.p4runtime.messages import p4runtime_pb2
 MOST_STREAMS = 16  # as in BMv2
 
 
-class Stream(Protocol):
+class ClientStream(Protocol):
     """A client's stream channel."""
 
     def send(self, message: Any) -> None:
@@ -27,12 +27,12 @@ class Stream(Protocol):
 class Arbitration:
     def __init__(self, device_id: int) -> None:
         self.device_id = device_id
-        self._ids: dict[Stream, int] = {}  # election id of each client; 0: it gave none
-        self._told: tuple[Stream | None, int] = (None, 0)  # the primary that everyone knows of, and its id
+        self._ids: dict[ClientStream, int] = {}  # election id of each client; 0: it has none
+        self._told: tuple[ClientStream | None, int] = (None, 0)  # the primary that all clients know of, and its id
         self._lock = threading.Lock()
 
-    def update(self, stream: Stream, message: Any) -> None:
-        """A client announces itself, or changes its election id.
+    def update(self, stream: ClientStream, message: Any) -> None:
+        """Handles a client that announces itself, or changes its election id.
 
         Args: message: a `p4.v1.MasterArbitrationUpdate`.
 
@@ -52,20 +52,20 @@ class Arbitration:
             self._ids[stream] = election_id
             self._tell(stream)
 
-    def leave(self, stream: Stream) -> None:
+    def leave(self, stream: ClientStream) -> None:
         with self._lock:
             if self._ids.pop(stream, None) is not None:
                 self._tell(None)
 
-    def primary(self) -> Stream | None:
+    def primary(self) -> ClientStream | None:
         with self._lock:
             return self._primary()
 
-    def is_primary(self, stream: Stream) -> bool:
+    def is_primary(self, stream: ClientStream) -> bool:
         return self.primary() is stream
 
     def check(self, request: Any) -> None:
-        """Raises: Refusal: the sender of a write or of a pipeline is not the primary, or means another device."""
+        """Raises: Refusal: the sender of a write or pipeline is not primary, or the request is for another device."""
         if request.device_id != self.device_id:
             raise Refusal(Code.NOT_FOUND, f"there is no device {request.device_id}; this is device {self.device_id}")
         if request.role_id or request.role:
@@ -83,11 +83,11 @@ class Arbitration:
                 Code.PERMISSION_DENIED, f"not primary: election id {election_id}, the primary's is {primary_id}"
             )
 
-    def _primary(self) -> Stream | None:
+    def _primary(self) -> ClientStream | None:
         best = max(self._ids, key=self._ids.__getitem__, default=None)
         return best if best is not None and self._ids[best] else None
 
-    def _tell(self, changed: Stream | None) -> None:
+    def _tell(self, changed: ClientStream | None) -> None:
         primary = self._primary()
         now = (primary, 0 if primary is None else self._ids[primary])
         if now != self._told:
@@ -98,7 +98,7 @@ class Arbitration:
         for stream in listeners:
             stream.send(self._notice(stream, primary))
 
-    def _notice(self, stream: Stream, primary: Stream | None) -> Any:
+    def _notice(self, stream: ClientStream, primary: ClientStream | None) -> Any:
         response = p4runtime_pb2.StreamMessageResponse()
         arbitration = response.arbitration
         arbitration.device_id = self.device_id

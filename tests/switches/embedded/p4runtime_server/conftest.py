@@ -1,4 +1,4 @@
-"""An embedded target with a P4Runtime server, and clients of it."""
+"""An embedded target with a P4Runtime server, and its clients."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 
 from sa_atp.switches.control.client import P4RuntimeClient
 from sa_atp.switches.embedded.device import Device
-from sa_atp.switches.embedded.p4runtime.server import P4RuntimeServer
+from sa_atp.switches.embedded.p4runtime_server.server import P4RuntimeServer
 from sa_atp.switches.p4runtime.calls import Stub
 from sa_atp.switches.p4runtime.entities import Lpm, Optional, Range, TableEntry, Ternary
 

@@ -1,7 +1,7 @@
-"""Entities onto the state of a pipeline, and back: what writes and reads of the control plane do.
+"""Writes and reads entities of a pipeline for the control plane.
 
-The rules are those of section 9; where the specification leaves a choice, BMv2's. Everything is checked before
-anything is changed, so a refused update leaves no trace. One batch becomes visible to packets at once.
+The rules are those of section 9; if the specification leaves a choice, BMv2's. An update is checked completely before the
+state changes, so a refused one has no effect. All updates of a write become visible to packets at once.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,12 +12,12 @@ import numpy as np
 from sa_atp.basics.arrays import Cells, Words
 from sa_atp.basics.words import plural
 from sa_atp.switches.embedded.errors import EntryError
-from sa_atp.switches.embedded.p4runtime import keys
+from sa_atp.switches.embedded.p4runtime_server import keys
 from sa_atp.switches.embedded.pipeline import Pipeline
 from sa_atp.switches.embedded.tables import Entry, TableState
 from sa_atp.switches.p4runtime.entities import (
+    CounterData,
     CounterEntry,
-    Counts,
     DirectCounterEntry,
     Entity,
     Match,
@@ -35,10 +35,10 @@ _Info = TypeVar("_Info")
 
 
 class Forwarding:
-    """A pipeline as the control plane sees it. Safe against other threads: it holds the pipeline's lock."""
+    """A pipeline's interface for the control plane. Thread-safe: it holds the pipeline's lock."""
 
     def __init__(self, pipeline: Pipeline, schema: Schema) -> None:
-        """Args: schema: of this pipeline's program; see `schema.differences`."""
+        """Args: schema: that of the pipeline's program; see `program_schema.differences`."""
         self.pipeline = pipeline
         self.schema = schema
         self._metadata: dict[tuple[str, keys.Key, int], tuple[bytes, int]] = {}
@@ -51,14 +51,14 @@ class Forwarding:
         }
 
     def _action_numbers(self, state: TableState, table: TableInfo) -> dict[str, int]:
-        """The compiler keeps a copy of an action for each table that uses it: numbers by name, for this table."""
+        """Numbers of a table's actions by name: the compiler keeps a copy of an action for each table that uses it."""
         mine = {self.pipeline.program.actions[i].name: i for i in (state.table.default_action, *state.table.action_ids)}
         return {use.action.name: mine[use.action.name] for use in table.actions}
 
     # --- writes -------------------------------------------------------------------------------------------------------
 
     def write(self, updates: Iterable[Update]) -> list[Refusal | None]:
-        """Carries out each update that is in order; returns for each None, or why it was refused."""
+        """Carries out updates in order. Returns: for each, None or the reason of its refusal."""
         outcomes: list[Refusal | None] = []
         with self.pipeline.lock:
             touched: set[str] = set()
@@ -68,7 +68,7 @@ class Forwarding:
                     outcomes.append(None)
                 except Refusal as refusal:
                     outcomes.append(refusal)
-                except EntryError as error:  # what the checks here left to the pipeline
+                except EntryError as error:  # a check that only the pipeline makes
                     outcomes.append(Refusal(Code.INVALID_ARGUMENT, str(error)))
             for name in touched:
                 self.pipeline.commit(self.pipeline.tables[name])
@@ -204,9 +204,9 @@ class Forwarding:
     # --- reads --------------------------------------------------------------------------------------------------------
 
     def read(self, query: Entity) -> Iterator[Entity]:
-        """What is there, for an entity whose defaults mean "any". (section 11.4)
+        """Reads entities; a field at its default matches everything. (section 11.4)
 
-        An entry that does not exist is no error, a multicast group is (as in BMv2).
+        A query for an entry that does not exist is not an error, but one for a multicast group is (as on BMv2).
         """
         if isinstance(query, TableEntry):
             for table in [self.schema.table(query.table)] if query.table else self.schema.tables:
@@ -264,7 +264,7 @@ class Forwarding:
         *,
         priority: int = 0,
         is_default: bool = False,
-        counts: Counts | None = None,
+        counts: CounterData | None = None,
     ) -> TableEntry:
         metadata, controller_metadata = self._metadata.get(key, (b"", 0))
         name = self._aliases[table.name].get(number)
@@ -361,7 +361,7 @@ class Forwarding:
 
     def _register_cells(self, info: RegisterInfo) -> Cells:
         if not info.bits:
-            raise Refusal(Code.UNIMPLEMENTED, f"register {info.alias}: its cells are no plain numbers")
+            raise Refusal(Code.UNIMPLEMENTED, f"register {info.alias}: its cells are not plain numbers")
         return self.pipeline.register(info.name)
 
 
@@ -369,7 +369,7 @@ class Forwarding:
 
 
 def _required(what: str, name: str, find: Callable[[str], _Info]) -> _Info:
-    """Reads may leave the name out, writes may not."""
+    """Finds the object of a write by its name, which must not be empty."""
     if not name:
         raise Refusal(Code.INVALID_ARGUMENT, f"a write must name one {what}")
     return find(name)
@@ -383,14 +383,14 @@ def _cells(index: int | None, size: int, what: str) -> int | slice:
     return index
 
 
-def _counts(cell: Words, info: CounterInfo) -> Counts:
-    return Counts(
+def _counts(cell: Words, info: CounterInfo) -> CounterData:
+    return CounterData(
         packets=int(cell[0]) if info.counts_packets else None,
         bytes=int(cell[1]) if info.counts_bytes else None,
     )
 
 
-def _set_counts(cells: Words, counts: Counts | None) -> None:
+def _set_counts(cells: Words, counts: CounterData | None) -> None:
     """Args: cells: a view of one or more pairs."""
     for column in (0, 1):
         value = (counts.bytes if column else counts.packets) if counts is not None else 0

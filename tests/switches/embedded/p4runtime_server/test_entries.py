@@ -1,4 +1,4 @@
-"""Writing and reading entries: what comes back, what is refused, and in which bytes."""
+"""Writing and reading entries: results, refusals, and encodings."""
 
 from typing import Any
 
@@ -6,10 +6,10 @@ import grpc
 import pytest
 
 from sa_atp.switches.control.client import P4RuntimeClient
-from sa_atp.switches.control.errors import NotSupported, RefusedError
+from sa_atp.switches.control.errors import NotSupported, UpdateRefusedError
 from sa_atp.switches.p4runtime.entities import (
+    CounterData,
     CounterEntry,
-    Counts,
     DirectCounterEntry,
     Exact,
     Lpm,
@@ -29,9 +29,9 @@ from .conftest import DEVICE_ID, FILTER, ROUTE, program
 
 def refusal(client: P4RuntimeClient, kind: UpdateKind, entity: Any) -> tuple[str, str]:
     """(code, reason) of an update that must fail."""
-    with pytest.raises((RefusedError, NotSupported)) as caught:
+    with pytest.raises((UpdateRefusedError, NotSupported)) as caught:
         client.write([Update(kind, entity)])
-    if isinstance(caught.value, RefusedError):
+    if isinstance(caught.value, UpdateRefusedError):
         return caught.value.refused[0].code, caught.value.refused[0].reason
     return "UNIMPLEMENTED", str(caught.value)
 
@@ -133,7 +133,7 @@ def test_default_actions(client: P4RuntimeClient) -> None:
         ),
         (
             1,
-            TableEntry(table="copies", match={"copy": Exact(1)}, action="NoAction", counts=Counts()),
+            TableEntry(table="copies", match={"copy": Exact(1)}, action="NoAction", counts=CounterData()),
             "INVALID_ARGUMENT",
             "no direct counter",
         ),
@@ -165,7 +165,7 @@ def test_default_actions(client: P4RuntimeClient) -> None:
     ],
     ids=lambda value: str(value) if not isinstance(value, int | str) else None,
 )  # fmt: skip
-def test_what_is_refused_and_why(client: P4RuntimeClient, kind: int, entity: Any, code: str, reason: str) -> None:
+def test_refusals_and_their_reasons(client: P4RuntimeClient, kind: int, entity: Any, code: str, reason: str) -> None:
     client.insert(ROUTE)
     before = client.read(TableEntry(), MulticastGroup())
     found, said = refusal(client, UpdateKind(kind), entity)
@@ -175,7 +175,7 @@ def test_what_is_refused_and_why(client: P4RuntimeClient, kind: int, entity: Any
 
 def test_a_full_table_says_so(client: P4RuntimeClient) -> None:
     entries = [TableEntry(table="filter", action="drop", priority=p) for p in range(1, 6)]
-    with pytest.raises(RefusedError) as caught:
+    with pytest.raises(UpdateRefusedError) as caught:
         client.insert(*entries)
     assert [(r.index, r.code) for r in caught.value.refused] == [(4, "RESOURCE_EXHAUSTED")]
     client.delete(entries[0])
@@ -185,7 +185,7 @@ def test_a_full_table_says_so(client: P4RuntimeClient) -> None:
 def test_one_refused_update_does_not_stop_the_others(client: P4RuntimeClient) -> None:
     unknown = TableEntry(table="nowhere", action="drop")  # does not even leave the client
     others = [TableEntry(table="route", match={"dst": Lpm(i << 24, 8)}, action="drop") for i in range(1, 4)]
-    with pytest.raises(RefusedError, match="2 of 6 updates refused; the first: INSERT nowhere") as caught:
+    with pytest.raises(UpdateRefusedError, match="2 of 6 updates refused; the first: INSERT nowhere") as caught:
         client.insert(unknown, others[0], ROUTE, ROUTE, *others[1:])
     assert [(r.index, r.code) for r in caught.value.refused] == [(0, "INVALID_ARGUMENT"), (3, "ALREADY_EXISTS")]
     assert len(client.read(TableEntry(table="route"))) == 4
@@ -266,7 +266,7 @@ def test_a_field_that_matches_everything_must_be_left_out(
         ("extern_entry", "extern entries are not supported"),
     ],
 )
-def test_what_is_not_implemented_says_so_by_name(client: P4RuntimeClient, stub: Any, entity: str, reason: str) -> None:
+def test_unimplemented_entities_are_named(client: P4RuntimeClient, stub: Any, entity: str, reason: str) -> None:
     assert bare_write(stub, lambda e: getattr(e, entity).SetInParent()) == (12, reason)
     request = p4runtime_pb2.ReadRequest(device_id=DEVICE_ID)
     getattr(request.entities.add(), entity).SetInParent()

@@ -1,8 +1,8 @@
-"""RPCs that are under way: how many there may be, and which makes way for another.
+"""Limits the number of concurrent RPCs, and ends idle ones for new ones.
 
-Each keeps a thread, also while it waits for its client: for a request that does not come, or until an answer is taken. So
-clients that are silent could keep everybody else out. Of those that wait, the oldest makes way instead; a client that has
-announced itself on its stream does not, and of these `arbitration` knows how many there may be.
+An RPC occupies a thread also while it waits for its client, to send a request or to take an answer, so silent clients could
+block all others. Instead, the oldest RPC that waits for its client is ended for a new one. A client that has announced
+itself on its stream channel is not ended; `arbitration` limits the number of these.
 """
 
 import threading
@@ -13,24 +13,24 @@ from sa_atp.switches.p4runtime.errors import Code, Refusal
 
 
 @dataclass(slots=True, eq=False)
-class Call:
-    """An RPC. end: called from another RPC's thread if this one is to make way. waits: for its client."""
+class Rpc:
+    """An RPC. end: ends it, called from another RPC's thread. waits: whether it waits for its client."""
 
     end: Callable[[], None]
     waits: bool = True
 
 
-class Calls:
-    """Thread-safe."""
+class ActiveRpcs:
+    """The RPCs that are active. Thread-safe."""
 
     def __init__(self, most: int) -> None:
         """Args: most: RPCs at a time."""
         self.most = most
-        self._calls: dict[Call, None] = {}  # the oldest first
+        self._calls: dict[Rpc, None] = {}  # the oldest first
         self._lock = threading.Lock()
 
-    def enter(self, call: Call) -> None:
-        """Raises: Refusal: there are as many as there may be, and none of them waits for its client."""
+    def enter(self, call: Rpc) -> None:
+        """Adds an RPC. Raises: Refusal: the limit is reached, and no RPC waits for its client."""
         oldest = None
         with self._lock:
             if len(self._calls) >= self.most:
@@ -42,6 +42,6 @@ class Calls:
         if oldest is not None:
             oldest.end()
 
-    def leave(self, call: Call) -> None:
+    def leave(self, call: Rpc) -> None:
         with self._lock:
             self._calls.pop(call, None)

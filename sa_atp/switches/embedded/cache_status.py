@@ -1,15 +1,15 @@
-"""Whether the compiled code of a program is in the cache, so that a switch starts in a second instead of ten."""
+"""Tells whether the compiled code of a program is in the cache: then a switch starts in a second instead of ten."""
 
 from pathlib import Path
 from typing import Any
 
-from sa_atp.switches.embedded.kept_code import program_function, source_file
+from sa_atp.switches.embedded.code_cache import program_function, source_file
 from sa_atp.switches.embedded.program import Program
 from sa_atp.switches.embedded.translate import translate
 
 
 def is_cached(program: Program, cache: Path) -> bool:
-    """True if numba would load the program's code for this machine, instead of compiling it."""
+    """Whether numba would load the program's code for this machine, instead of compiling it."""
     translation = translate(program)
     if not source_file(translation, cache).is_file():
         return False
@@ -17,9 +17,9 @@ def is_cached(program: Program, cache: Path) -> bool:
 
 
 def has_code(function: Any) -> bool:
-    """Whether the code of a function that numba keeps is there.
+    """Whether the code of a cached function is there.
 
-    Asks numba's own index, which leaves out what another version wrote, and what was made from another source.
+    It reads numba's own index, which ignores code of other versions and of other sources.
     """
     from numba.core.registry import cpu_target
 

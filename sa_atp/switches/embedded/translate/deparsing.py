@@ -1,7 +1,7 @@
-"""Where the bytes of a header are, in the packet and in variables; and the deparser that puts changed headers back.
+"""Translates the deparser, and decides which fields of a header are in variables.
 
-A header that came with the packet is remembered by its offset. Fields are taken out only where the program looks at
-them; on the way out, bytes that no statement may have changed are copied from where they came.
+A header of an arriving packet is known by its offset. Only fields that the program reads are extracted into variables;
+the deparser copies bytes that no statement may have changed from the packet.
 """
 
 from collections.abc import Sequence
@@ -15,15 +15,15 @@ from sa_atp.switches.embedded.translate.source import Source
 from sa_atp.switches.embedded.translate.usage import Usage
 
 WORD_BYTES = 8
-HEAD_BYTES = 42  # of a packet that may be kept apart: Ethernet, IPv4 without options, UDP
-HEAD_ROW, HEAD_AT = 64, 16  # bytes for each head, and where it begins in them
+HEAD_BYTES = 42  # of a packet's head, which may be stored apart: Ethernet, IPv4 without options, UDP
+HEAD_ROW, HEAD_AT = 64, 16  # bytes of a head's row, and where in it the head begins
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """Whole bytes of a header that begin and end with a field.
 
-    behind: a varbit lies before it, so its place is known only with the packet; `first_byte` does not count the varbit.
+    behind: whether a varbit comes before it, so that its place depends on the packet; `first_byte` does not count it.
     """
 
     first_byte: int
@@ -33,7 +33,7 @@ class Chunk:
 
 
 def chunks(header: Header) -> list[Chunk]:
-    """The header in pieces, as small as field boundaries allow; what is longer than a word can only be copied."""
+    """A header in chunks as small as field boundaries allow; a chunk longer than a word can only be copied."""
     found: list[Chunk] = []
     pending: list[Field] = []
     behind = False
@@ -50,7 +50,7 @@ def chunks(header: Header) -> list[Chunk]:
     return found
 
 
-class Packets:
+class Deparsing:
     def __init__(self, translator: Translator, usage: Usage, headers: Headers, out: Source) -> None:
         self.translator = translator
         self.program = translator.program
@@ -61,10 +61,10 @@ class Packets:
             h.name: self._plan(h) for h in self.program.headers.values() if not h.metadata and not h.is_vector
         }
 
-    # --- what is needed of each header ------------------------------------------------------------------------------
+    # --- fields in variables ------------------------------------------------------------------------------------------
 
     def _plan(self, header: Header) -> list[tuple[Chunk, bool]]:
-        """(chunk, changed): a changed chunk is assembled from its fields, the others are copied."""
+        """The chunks of a header, and whether each may have changed, and so is assembled from its fields and not copied."""
         made = header.name in self.usage.made
         plan = [
             (chunk, made or any((header.name, f.name) in self.usage.written for f in chunk.fields))
@@ -76,7 +76,7 @@ class Packets:
         return plan
 
     def needed(self, header: Header) -> list[Field]:
-        """The fields that live in variables, because they are read, or share a byte with one that is written."""
+        """The fields that are in variables, because they are read, or share a byte with one that is written."""
         fields = []
         for chunk, changed in self.plans[header.name]:
             for field in chunk.fields:
@@ -90,11 +90,11 @@ class Packets:
     # --- deparser -----------------------------------------------------------------------------------------------------
 
     def deparser(self) -> None:
-        """Writes the packet to out[at], its length to `end`, and to `body` where what follows its head is.
+        """Writes the packet to out[at], its length to `end`, and the place of its body to `body`.
 
-        The head is the first HEAD_BYTES bytes. Where they are kept apart, bodies follow one another without a gap: a head
-        is written over the end of the body before, from there to its own place, and the body is put back. Copies of a
-        packet that differ only in their heads have one body.
+        The head is the first HEAD_BYTES bytes, the body the rest. If heads are stored apart, bodies are contiguous: a
+        head is written over the end of the body before, copied to its own place, and the body is restored. Copies of a
+        packet that differ only in their heads share one body.
         """
         out = self.out
         with out.block("if apart != 0:"):
@@ -119,7 +119,7 @@ class Packets:
             out(f"copy_bytes(out, at, kept, 0, {HEAD_BYTES})")
 
     def _halves(self) -> tuple[Sequence[str], Sequence[str]]:
-        """Headers to write, up to the last one that egress may change, and the others."""
+        """The headers up to the last one that egress may change, and the others."""
         order = self.program.deparse_order
         changing = {name for name, _ in self.usage.written_in_egress} | self.usage.validity_in_egress
         first = max((i + 1 for i, name in enumerate(order) if name in changing), default=0)
@@ -172,7 +172,7 @@ class Packets:
             )
 
     def _after(self, header: Header, chunk: Chunk) -> str:
-        """What a chunk's place has to be moved by."""
+        """Source of a chunk's displacement by a varbit."""
         return f" + {self.translator.varbit_bytes(header)}" if chunk.behind else ""
 
     def _store(self, chunk: Chunk, header: Header) -> None:
@@ -195,7 +195,7 @@ class Packets:
         self._store_word(f"{chunk.first_byte}{self._after(header, chunk)}", chunk.size, " | ".join(terms))
 
     def _store_word(self, at: str, size: int, value: str) -> None:
-        """Writes what puts the low bytes of a word behind `end`."""
+        """Writes a store of the low bytes of a word after `end`."""
         if size in (1, 2, 4, 8):
             self.out(f"store{size}(out, at + end + {at}, {value})")
             return

@@ -1,4 +1,4 @@
-"""Match keys as the tables of a pipeline keep them, and as entities say them. (section 9.1.1)"""
+"""Converts match keys between entities and the tables of a pipeline. (section 9.1.1)"""
 
 from sa_atp.switches.embedded.tables import Entry, TableState
 from sa_atp.switches.p4runtime.entities import Exact, Lpm, Match, Optional, Range, TableEntry, Ternary
@@ -10,7 +10,7 @@ Key = tuple[tuple[int, int], ...]
 
 
 def key(table: TableInfo, entry: TableEntry) -> Key:
-    """The match as the tables keep it: (value, mask) for each field, (low, high) for a range.
+    """The match key of an entity for a table: (value, mask) for each field, (low, high) for a range.
 
     Raises: Refusal: a field is unknown, missing, of another kind or out of range, or the priority does not fit.
     """
@@ -74,7 +74,7 @@ def match_of(table: TableInfo, matched: Key) -> dict[str, Match]:
 
 
 def priority(table: TableInfo, state: TableState, entry: Entry) -> int:
-    """As P4Runtime counts. Entries of the program are numbered the other way round, from the first."""
+    """An entry's priority in P4Runtime. For const entries of the program it follows from their order."""
     if not table.needs_priority:
         return 0
     return entry.priority + MOST_PRIORITY if state.table.const_entries is not None else entry.priority

@@ -1,4 +1,4 @@
-"""One program on several cores at the same time: what comes out is what one core would have made."""
+"""A program on several cores at the same time: the output is that of one core."""
 
 import threading
 from collections.abc import Callable
@@ -16,11 +16,11 @@ from sa_atp.lab.bench.switch.traffic import WORKERS, hosts, job
 from sa_atp.switches import artefacts
 from sa_atp.switches.control import jobs
 from sa_atp.switches.control.writer import LocalWriter
-from sa_atp.switches.embedded import bits, holding
+from sa_atp.switches.embedded import bits, block_locks
 from sa_atp.switches.embedded.pipeline import Pipeline
 from sa_atp.switches.embedded.stf import grammar, runner
 from sa_atp.switches.embedded.stf.embedded import EmbeddedTarget
-from sa_atp.switches.embedded.stf.names import Names
+from sa_atp.switches.embedded.stf.names import ProgramNames
 
 BUILD = (64, 64)
 """Lanes and contributions."""
@@ -34,12 +34,12 @@ def shared() -> Pipeline:
 
 @cache
 def operations() -> dict[str, Callable[..., Any]]:
-    return holding.compiled(bits.compiled())
+    return block_locks.compiled(bits.compiled())
 
 
 @pytest.mark.parametrize("vector", ["aggregate", "collisions", "evictions", "resends", "saturation", "leaf"])
 def test_the_shared_program_passes_packet_tests(vector: str) -> None:
-    names = Names.from_file(artefacts.program(*BUILD).json_path)
+    names = ProgramNames.from_file(artefacts.program(*BUILD).json_path)
     result = runner.run(grammar.read(FOLDER / f"{vector}.stf"), names, EmbeddedTarget(shared()))
     assert result.passed, result.failures
     assert result.expected >= 3
@@ -50,7 +50,7 @@ def test_the_shared_program_as_plain_python_passes_them_too() -> None:
     plain = Pipeline.from_config(program.device_config(), compiled=False, shared=True)
     assert "hold(holds" in plain.translation.source
     vector = grammar.read(FOLDER / "saturation.stf")
-    assert runner.run(vector, Names.from_file(program.json_path), EmbeddedTarget(plain)).passed
+    assert runner.run(vector, ProgramNames.from_file(program.json_path), EmbeddedTarget(plain)).passed
 
 
 @pytest.mark.parametrize("cores", [2, 4])
@@ -84,13 +84,13 @@ def _adds(function: Callable[..., None], threads: int) -> None:
 
 @cache
 def adding() -> Callable[..., None]:
-    """Adds 1 to cells, in two steps, holding the block of each; blocks in the order of the list, or backwards."""
+    """Adds 1 to cells, in two steps, with each cell's block locked; blocks in the order of the list, or backwards."""
     import numba
 
     give_way = numba.types.ExternalFunction("sched_yield", numba.int32())
     hold, let_go = operations()["hold"], operations()["let_go"]
-    none = np.uint64(holding.BLOCKS)
-    bits_of_block = np.uint64(holding.BLOCK_BITS)
+    none = np.uint64(block_locks.BLOCKS)
+    bits_of_block = np.uint64(block_locks.BLOCK_BITS)
 
     @numba.njit(nogil=True)
     def add(holds: AnyIntegers, cells: AnyIntegers, order: AnyIntegers, times: int, holds_them: bool) -> None:
@@ -108,8 +108,8 @@ def adding() -> Callable[..., None]:
     return add
 
 
-def test_who_holds_a_block_is_alone_there_and_nobody_waits_in_a_circle() -> None:
-    cells, holds = np.zeros(512, np.int64), holding.nobody_holds()
+def test_block_locks_exclude_and_do_not_deadlock() -> None:
+    cells, holds = np.zeros(512, np.int64), block_locks.new_locks()
     order = np.arange(0, 512, 16)
     threads, times = 4, 300
     add = adding()

@@ -1,4 +1,4 @@
-"""What was worked out of a program is the same when it comes from the cache."""
+"""A program and its translation are the same from the cache as newly made."""
 
 from pathlib import Path
 
@@ -6,17 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sa_atp.switches import artefacts
-from sa_atp.switches.embedded import kept_programs
+from sa_atp.switches.embedded import program_cache
 from sa_atp.switches.embedded.loading import load
-from sa_atp.switches.embedded.p4runtime import program_schema
+from sa_atp.switches.embedded.p4runtime_server import program_schema
 from sa_atp.switches.embedded.translate import translate
 
 CONFIG = artefacts.program(64).device_config()
 
 
-def test_what_is_kept_is_what_was_made(tmp_path: Path) -> None:
-    made, first = kept_programs.loaded(CONFIG, tmp_path)
-    again, second = kept_programs.loaded(CONFIG, tmp_path)
+def test_a_cached_program_equals_the_loaded_one(tmp_path: Path) -> None:
+    made, first = program_cache.loaded(CONFIG, tmp_path)
+    again, second = program_cache.loaded(CONFIG, tmp_path)
     assert len(list(tmp_path.iterdir())) == 1
     whole = translate(load(CONFIG))
     assert first.source == second.source == whole.source
@@ -26,18 +26,18 @@ def test_what_is_kept_is_what_was_made(tmp_path: Path) -> None:
 
 
 def test_a_damaged_file_is_written_anew(tmp_path: Path) -> None:
-    kept_programs.loaded(CONFIG, tmp_path)
+    program_cache.loaded(CONFIG, tmp_path)
     (file,) = tmp_path.iterdir()
     sound = file.read_bytes()
     for damaged in (b"", sound[: len(sound) // 2], b"no pickle"):
         file.write_bytes(damaged)
-        _, translation = kept_programs.loaded(CONFIG, tmp_path)
+        _, translation = program_cache.loaded(CONFIG, tmp_path)
         assert translation.source == translate(load(CONFIG)).source
         assert file.read_bytes() == sound
 
 
 def test_without_a_cache_nothing_is_kept() -> None:
-    _, translation = kept_programs.loaded(CONFIG, None)
+    _, translation = program_cache.loaded(CONFIG, None)
     assert translation.source == translate(load(CONFIG)).source
 
 

@@ -1,4 +1,4 @@
-"""What needs no server: controller headers, match keys, schemas of compiled programs."""
+"""Parts that need no server: controller headers, match keys, schemas of compiled programs."""
 
 import random
 from pathlib import Path
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sa_atp.switches import artefacts
 from sa_atp.switches.embedded.loading import load
-from sa_atp.switches.embedded.p4runtime import keys, packets, program_schema
+from sa_atp.switches.embedded.p4runtime_server import keys, packets, program_schema
 from sa_atp.switches.p4runtime import codec, schema
 from sa_atp.switches.p4runtime.entities import Optional, Range, TableEntry, Ternary
 from sa_atp.switches.p4runtime.errors import Refusal
@@ -85,7 +85,7 @@ def test_both_sources_of_a_schema_agree(files: tuple[Path, str]) -> None:
     ]
 
 
-def test_what_differs_between_a_p4info_and_a_program() -> None:
+def test_differences_between_a_p4info_and_a_program() -> None:
     text = (P4 / "router.p4info.txtpb").read_text()
     for change, difference in (
         (("bitwidth: 48", "bitwidth: 47"), "action RouterIngress.forward has other parameters in the P4Info"),

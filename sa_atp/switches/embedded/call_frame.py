@@ -1,6 +1,7 @@
-"""What a translated program is called with: one frame of words that say where everything is that it works on.
+"""The call frame of a translated program: one block of words with numbers, and addresses and sizes of arrays.
 
-A call costs the same however many tables and registers there are, and compiled code can make it without Python.
+So a call costs the same for any number of tables and registers, and compiled code can make it without Python. A call frame
+has nothing to do with Ethernet frames.
 """
 
 from typing import Any
@@ -14,22 +15,22 @@ PLACES = {name: FRAME_WORDS * i for i, (name, _) in enumerate(FIXED_ARGUMENTS)}
 """Index of the first word of each fixed argument."""
 
 
-class Frame:
-    """Words, int64: a number, or address, rows and columns of an array. Keeps the arrays alive."""
+class CallFrame:
+    """Words (int64) for each argument: a number, or address, rows and columns of an array. It keeps the arrays alive."""
 
     def __init__(self, arguments: int, *, compiled: bool) -> None:
-        """Args: arguments: how many, the fixed ones included."""
+        """Args: arguments: their number, the fixed ones included."""
         self.words = np.zeros(FRAME_WORDS * arguments, np.int64)
         self.objects: list[Any] = [0] * (FRAME_WORDS * arguments)
         self.address: int = self.words.ctypes.data
-        self.version = 0  # of the program's state that it shows
+        self.version = 0  # of the pipeline's state that the frame describes
         self.own: dict[tuple[str, str], AnyIntegers] = {}
-        """Arguments that no other frame has: kind and name."""
+        """Arguments that belong to this frame alone, by kind and name."""
         self._compiled = compiled
 
     @property
     def handle(self) -> Any:
-        """What `process` takes."""
+        """The argument of `process`."""
         return self.address if self._compiled else self.objects
 
     def number(self, place: int, value: int) -> None:
@@ -39,7 +40,7 @@ class Frame:
         if self.objects[place] is array:
             return
         if not array.flags.c_contiguous:
-            raise TypeError("a translated program takes arrays without gaps")
+            raise TypeError("a translated program takes contiguous arrays")
         words = self.words
         words[place] = array.__array_interface__["data"][0]
         words[place + 1] = len(array)

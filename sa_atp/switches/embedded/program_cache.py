@@ -1,7 +1,7 @@
-"""Loaded and translated programs, kept in the cache folder from run to run.
+"""Keeps loaded and translated programs in the cache folder.
 
-p4c unrolls everything, so that a program with thousands of lanes is megabytes of statements, which take seconds to read
-and to find the loops in. What the runtime needs afterwards is small: tables, actions without their statements, places,
+p4c unrolls everything, so a program with thousands of lanes has megabytes of statements: reading them and finding their
+loops takes seconds. The runtime needs much less: tables, actions without their statements, the memory layout, and the
 source.
 """
 
@@ -22,7 +22,7 @@ PROTOCOL = 5  # of pickle
 
 
 def loaded(config: bytes, cache: Path | None, *, shared: bool = False) -> tuple[Program, Translation]:
-    """A program and its translation, from the cache where it is there. Actions have no statements any more.
+    """Loads and translates a program, or takes both from the cache. Its actions have no statements any more.
 
     Args: config: BMv2 JSON. cache: folder; None: nothing is kept. shared: see `translate`.
 
@@ -30,7 +30,7 @@ def loaded(config: bytes, cache: Path | None, *, shared: bool = False) -> tuple[
     """
     path = None if cache is None else cache / f"sa_atp_program_{_digest(config)}{'_shared' if shared else ''}.pickle"
     if path is not None:
-        # whatever is wrong with the file, as after a crash of the machine: it is written anew
+        # a damaged file, as after a crash of the machine, is written anew
         with contextlib.suppress(Exception):
             found, translation = pickle.loads(path.read_bytes())
             if isinstance(found, Program) and isinstance(translation, Translation):
@@ -43,12 +43,12 @@ def loaded(config: bytes, cache: Path | None, *, shared: bool = False) -> tuple[
         path.parent.mkdir(parents=True, exist_ok=True)
         written = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
         written.write_bytes(pickle.dumps((found, translation), protocol=PROTOCOL))
-        written.replace(path)  # whole, whoever else writes it now
+        written.replace(path)  # atomic, if other processes write it, too
     return found, translation
 
 
 def _digest(config: bytes) -> str:
-    """Changes with the program, and with the code that reads and translates it."""
+    """A hash of the program, and of the code that reads and translates it."""
     digest = hashlib.sha256(_code())
     digest.update(config)
     return digest.hexdigest()[:16]

@@ -1,7 +1,7 @@
-"""Python source that becomes compiled functions, kept in a cache folder from run to run.
+"""Compiles generated Python source, and keeps the compiled functions in a cache folder.
 
-A folder there is named by a hash of the source and of the operations that it calls, so code that something else has
-become of is never taken for it. numba finds compiled code by the place of its source, which therefore is a file there.
+A folder of the cache is named by a hash of the source and of the operations that it calls, so a change of either is
+compiled anew. numba finds compiled code by the path of its source, which is therefore a file in the folder, too.
 """
 
 import hashlib
@@ -11,19 +11,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sa_atp.switches.embedded import bits, holding
+from sa_atp.switches.embedded import bits, block_locks
 from sa_atp.switches.embedded.translate import Translation, checksums
 
 
 def program_function(translation: Translation, *, compiled: bool, cache: Path | None) -> Any:
     """The `process` function of a translation: a numba dispatcher, or plain.
 
-    Args: cache: folder for compiled code; None: it dies with the process.
+    Args: cache: folder for compiled code; None: it is not kept.
     """
     namespace = bits.compiled() if compiled else bits.plain()
     namespace.update(checksums.crc_tables())
     if translation.shared:
-        namespace.update(holding.compiled(namespace) if compiled else holding.plain())
+        namespace.update(block_locks.compiled(namespace) if compiled else block_locks.plain())
     name = _module_name(translation)
     return functions(name, [("pipeline.py", translation.source)], namespace, cache)["process"]
 
@@ -56,7 +56,7 @@ def functions(
 
 
 def address_of(function: Any) -> int:
-    """Address of a compiled function int64(int64), for other compiled code to call."""
+    """The address of a compiled function int64(int64), for compiled callers."""
     from numba import types as numba_types
 
     signature = (numba_types.int64,)
@@ -67,12 +67,12 @@ def address_of(function: Any) -> int:
 
 
 def source_file(translation: Translation, cache: Path) -> Path:
-    """Where a cache folder keeps the Python source of a program; compiled code lies below it."""
+    """The file of a program's Python source in a cache folder; its compiled code is beside it."""
     return cache / _module_name(translation) / "pipeline.py"
 
 
 def digest_of(*texts: str) -> str:
-    """Changes with the texts and with the operations that code may call."""
+    """A hash of the texts and of the operations that code may call."""
     digest = hashlib.sha256(Path(bits.__file__).read_bytes())
     for text in texts:
         digest.update(text.encode())
@@ -80,5 +80,5 @@ def digest_of(*texts: str) -> str:
 
 
 def _module_name(translation: Translation) -> str:
-    shared = (Path(holding.__file__).read_text(),) if translation.shared else ()
+    shared = (Path(block_locks.__file__).read_text(),) if translation.shared else ()
     return "sa_atp_pipeline_" + digest_of(translation.source, *shared)

@@ -9,14 +9,14 @@ from sa_atp.basics.errors import UserError
 from sa_atp.switches.control.client import P4RuntimeClient
 from sa_atp.switches.control.errors import ControlError, NoPipeline
 from sa_atp.switches.embedded.device import Device
-from sa_atp.switches.embedded.p4runtime.server import P4RuntimeServer
+from sa_atp.switches.embedded.p4runtime_server.server import P4RuntimeServer
 from sa_atp.switches.p4runtime.entities import Exact, MulticastGroup, Replica, TableEntry
 from sa_atp.switches.p4runtime.messages import p4runtime_pb2
 
 from .conftest import DEVICE_ID, FILTER, ROUTE, program
 
 
-def test_it_speaks_the_version_of_bmv2(bare: P4RuntimeClient) -> None:
+def test_the_api_version_is_that_of_bmv2(bare: P4RuntimeClient) -> None:
     assert bare.api_version() == "1.3.0"
 
 
