@@ -9,9 +9,9 @@ from sa_atp.basics.arrays import Values
 from sa_atp.basics.errors import SaAtpError, UserError
 from sa_atp.lab import policies
 from sa_atp.lab.flow.fabric import Fabric, FabricSettings
+from sa_atp.lab.flow.flow_worker import FlowWorker
 from sa_atp.lab.flow.job import FlowJob, JobSettings, Operation
 from sa_atp.lab.flow.sums import Total
-from sa_atp.lab.flow.worker import FlowWorker
 from sa_atp.lab.flow.workloads import Shared, SizesOnly, View
 from sa_atp.lab.plans.plan import Plan
 from sa_atp.lab.runs.collect import collect
@@ -27,7 +27,7 @@ from sa_atp.lab.runs.tasks import (
     straggler_pattern,
 )
 from sa_atp.lab.simulator.network import Clock
-from sa_atp.lab.simulator.virtual_time import Process
+from sa_atp.lab.simulator.virtual_time import VirtualProcess
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS
 from sa_atp.steps.fingerprint import Fingerprint
 from sa_atp.steps.step import samples_of
@@ -234,7 +234,7 @@ class _Rank:
     def _start(self, step: int) -> None:
         slowdown = self.simulation.pattern.slowdown_of(step, self.rank)
         self._device.slowdown = slowdown
-        Process(
+        VirtualProcess(
             self.simulation.clock,
             self._stepper.run(step),
             duration_us=lambda effect: int(self._device.microseconds(samples_of(self.workload, effect))),

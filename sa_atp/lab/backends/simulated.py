@@ -11,7 +11,7 @@ from sa_atp.basics.errors import SaAtpError, UserError
 from sa_atp.basics.folders import cache_folder
 from sa_atp.lab import policies
 from sa_atp.lab.backends import flows
-from sa_atp.lab.backends.worker import Checker
+from sa_atp.lab.backends.worker_process import Checker
 from sa_atp.lab.packet_tests import tofino_model
 from sa_atp.lab.packet_tests.tofino_sim import ModelForwarder
 from sa_atp.lab.parameters import simulated as parameter_sim
@@ -25,8 +25,8 @@ from sa_atp.lab.runs.records import PolicyRun
 from sa_atp.lab.runs.tasks import describe_step, evaluate, make_device, make_workload, straggler_pattern
 from sa_atp.lab.simulator.network import LinkSettings
 from sa_atp.lab.simulator.nodes import Forwarder
-from sa_atp.lab.simulator.virtual_time import Process
-from sa_atp.lab.simulator.worker import SimWorker
+from sa_atp.lab.simulator.sim_worker import SimWorker
+from sa_atp.lab.simulator.virtual_time import VirtualProcess
 from sa_atp.lab.simulator.world import SwitchPorts, World, worker_ip
 from sa_atp.protocol.job.membership import JoinRequest
 from sa_atp.protocol.server.server_events import ServerSettings
@@ -218,7 +218,7 @@ class _Rank:
         def duration_us(effect: Compute) -> int:
             return int(device.microseconds(samples_of(self.workload, effect)))
 
-        Process(
+        VirtualProcess(
             self.simulation.world.clock,
             self._stepper.run(step),
             duration_us=duration_us,

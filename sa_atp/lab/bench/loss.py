@@ -21,7 +21,7 @@ from sa_atp.lab.bench.all_reduce_options import tensor_bytes
 from sa_atp.lab.bench.all_reduce_task import contribution
 from sa_atp.lab.bench.allreduce import payload_share
 from sa_atp.lab.simulator.network import LinkSettings
-from sa_atp.lab.simulator.worker import SimWorker
+from sa_atp.lab.simulator.sim_worker import SimWorker
 from sa_atp.lab.simulator.world import SERVER_IP, World
 from sa_atp.protocol.job.membership import JoinRequest
 from sa_atp.protocol.packets.spec import LANE_BUILDS, UDP_PORT

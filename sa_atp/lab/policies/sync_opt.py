@@ -21,7 +21,7 @@ from sa_atp.steps.step_record import Activity, Piece, StepRecord, account
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Settings:
+class SyncOptSettings:
     """[sync-opt]"""
 
     backups: int = setting(1, between=(0, 63))
@@ -108,7 +108,7 @@ class SyncOpt(SwitchPolicy):
     source = "Chen et al., Revisiting Distributed Synchronous SGD, 2016"
     colour = "#332288"
     place = 30
-    settings = Settings
+    settings = SyncOptSettings
 
     def check(self, plan: PlanTables, where: str) -> None:
         workers, backups = plan.topology.workers, self.settings_in(plan).backups

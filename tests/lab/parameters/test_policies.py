@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sa_atp.lab.parameters.rules.falcon import EnforcedFalconRules, FalconRules, FalconWorker
 from sa_atp.lab.parameters.rules.flexrr import Reassignment, helped_by, helpers_of
-from sa_atp.lab.parameters.rules.messages import Cancelled, Gave, Transfer
+from sa_atp.lab.parameters.rules.messages import CancelReply, Gave, Transfer
 from sa_atp.lab.parameters.rules.rules import ConSgdRules, DynSgdRules, Rules, SspRules, Terms
 from sa_atp.lab.parameters.rules.store import Store, VersionMeans
 from sa_atp.lab.parameters.rules.worker_rules import WorkerRules
@@ -150,7 +150,7 @@ def test_flexrr_takes_back_what_nobody_has_begun() -> None:
     run = Training(
         SspRules(terms(2, bound=2, micro_batches=10)), lambda rank: Reassignment(rank, 2), task_us=task_us
     ).run()
-    answers = [message.returned for _, _, message in run.said if isinstance(message, Cancelled)]
+    answers = [message.returned for _, _, message in run.said if isinstance(message, CancelReply)]
     assert any(answers)
     run.whole_clocks()
 

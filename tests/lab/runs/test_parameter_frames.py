@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sa_atp.lab.parameters import frames as parameter_frames
-from sa_atp.lab.parameters.frames import Assembler, Frame, pack
+from sa_atp.lab.parameters.frames import Assembler, ParamsFrame, pack
 from sa_atp.lab.parameters.rules.messages import SERVER, Gave, GoAhead, Push, Task, Transfer
 
 TASKS = (Task(3, 1, 0), Task(3, 1, 1))
 
 
-def taken(parts: Iterable[bytes]) -> list[Frame]:
+def taken(parts: Iterable[bytes]) -> list[ParamsFrame]:
     """The frames that these messages of gRPC complete."""
     assembler = Assembler()
     return [frame for part in parts if (frame := assembler.take(part)) is not None]

@@ -19,9 +19,9 @@ from sa_atp.basics.arrays import Values
 from sa_atp.lab.parameters import service as parameter_service
 from sa_atp.lab.parameters.client import StreamHost
 from sa_atp.lab.parameters.frames import CHUNK, JOB, KEY, RANK, SERVICE
-from sa_atp.lab.parameters.rules.messages import SERVER, Join, Open, Outgoing, Over, Pull, Push, Task
+from sa_atp.lab.parameters.parameter_worker import ParameterError
+from sa_atp.lab.parameters.rules.messages import SERVER, JoinTraining, Open, Outgoing, Over, Pull, Push, Task
 from sa_atp.lab.parameters.service import ParameterService
-from sa_atp.lab.parameters.worker import ParameterError
 from sa_atp.lab.plans import plan_files
 
 WAIT_S = 60.0
@@ -79,7 +79,7 @@ class Worker(StreamHost):
 
 def joined(at: str, rank: int, values: int = 3) -> Worker:
     worker = Worker(at, rank, values=values)
-    worker.send(Outgoing(SERVER, Join(), np.zeros(values, np.float32) if rank == 0 else None))
+    worker.send(Outgoing(SERVER, JoinTraining(), np.zeros(values, np.float32) if rank == 0 else None))
     return worker
 
 
@@ -137,7 +137,7 @@ def test_a_stranger_has_no_part_in_a_run(service: ParameterService) -> None:
             stranger.call("Close")
         # a job of its own, of the same name, is another one
         with joined(at, 0) as _, Worker(at, 0, key="another") as own:
-            own.send(Outgoing(SERVER, Join(), np.full(3, 7, np.float32)))
+            own.send(Outgoing(SERVER, JoinTraining(), np.full(3, 7, np.float32)))
             # and who knows the key comes too late for a rank that is there
             with Worker(at, 1) as second:
                 assert second.hears("Failed").reason.endswith("rank 1 is there already")

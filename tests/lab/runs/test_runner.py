@@ -108,8 +108,8 @@ def test_records_are_in_the_plans_order_whatever_ran_first(tmp_path: Path) -> No
 def test_what_a_worker_has_loaded_is_not_looked_through_again() -> None:
     """A full collection of all that PyTorch brings takes as long as a step, once in some hundred of them."""
     code = (
-        "import gc, sys; from sa_atp.lab.backends import worker; from sa_atp.lab.plans import plan_files; "
-        "worker.prepare({'plan': plan_files.parse(sys.argv[1], 'here').as_dict()}); "
+        "import gc, sys; from sa_atp.lab.backends import worker_process; from sa_atp.lab.plans import plan_files; "
+        "worker_process.prepare({'plan': plan_files.parse(sys.argv[1], 'here').as_dict()}); "
         "print(gc.get_freeze_count(), len(gc.get_objects()))"
     )
     said = subprocess.run([sys.executable, "-c", code, small_plan()], capture_output=True, text=True, check=True).stdout

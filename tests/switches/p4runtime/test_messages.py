@@ -64,7 +64,7 @@ def test_a_message_within_a_message_survives(variables: dict[str, str]) -> None:
 def test_who_trains_has_no_protobuf() -> None:
     """Its versions, and how it is told to work, are a matter of switches and their controllers."""
     code = (
-        "import sys, os, sa_atp.net.communicator, sa_atp.lab.backends.worker, sa_atp.lab.parameters.client\n"
+        "import sys, os, sa_atp.net.communicator, sa_atp.lab.backends.worker_process, sa_atp.lab.parameters.client\n"
         "try: import sa_atp.ddp\n"
         "except Exception: pass  # PyTorch is not everywhere\n"
         f"assert {VARIABLE!r} not in os.environ\n"

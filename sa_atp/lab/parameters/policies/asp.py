@@ -1,4 +1,4 @@
-"""ASP: nobody waits."""
+"""ASP: no worker waits for another."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from sa_atp.lab.policies.policy import ParameterPolicy, PlanTables
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Settings:
+class AspSettings:
     """[asp]"""
 
     learning_rate: float = setting(0.1, between=(0.0, 100.0))
@@ -27,7 +27,7 @@ class Asp(ParameterPolicy):
     )
     colour = "#117733"
     place = 60
-    settings = Settings
+    settings = AspSettings
 
     def rules(self, plan: PlanTables) -> Rules:
         return Rules(self.terms(plan))

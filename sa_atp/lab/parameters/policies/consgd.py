@@ -8,7 +8,7 @@ from sa_atp.lab.policies.policy import ParameterPolicy, PlanTables
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Settings:
+class ConSgdSettings:
     """[consgd]"""
 
     bound: int = setting(3, between=(0, 10_000))
@@ -24,7 +24,7 @@ class ConSgd(ParameterPolicy):
     source = "Jiang et al., Heterogeneity-aware Distributed Parameter Servers, SIGMOD 2017"
     colour = "#AA4499"
     place = 80
-    settings = Settings
+    settings = ConSgdSettings
 
     def rules(self, plan: PlanTables) -> Rules:
         return ConSgdRules(self.terms(plan, bound=self.settings_in(plan).bound))

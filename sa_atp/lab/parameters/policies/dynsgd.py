@@ -8,7 +8,7 @@ from sa_atp.lab.policies.policy import ParameterPolicy, PlanTables
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Settings:
+class DynSgdSettings:
     """[dynsgd]"""
 
     bound: int = setting(3, between=(0, 10_000))
@@ -27,7 +27,7 @@ class DynSgd(ParameterPolicy):
     source = "Jiang et al., Heterogeneity-aware Distributed Parameter Servers, SIGMOD 2017"
     colour = "#661100"
     place = 90
-    settings = Settings
+    settings = DynSgdSettings
 
     def rules(self, plan: PlanTables) -> Rules:
         return DynSgdRules(self.terms(plan, bound=self.settings_in(plan).bound))

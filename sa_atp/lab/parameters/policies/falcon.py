@@ -1,4 +1,4 @@
-"""Falcon: work in proportion to measured speed, and blocked tasks that change hands."""
+"""Falcon: shares of work in proportion to measured speed, and transfer of tasks that wait behind a slow one."""
 
 from dataclasses import dataclass
 
@@ -10,11 +10,11 @@ from sa_atp.lab.policies.policy import ParameterPolicy, PlanTables
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Settings:
+class FalconSettings:
     """[falcon]"""
 
     sync: str = setting("enforced", one_of=("enforced", "slack"))
-    """enforced: nobody begins a clock before all of the last one is in. slack: some may be ahead, as in SSP."""
+    """enforced: no worker begins a clock before all updates of the last one are in. slack: a bound as in SSP."""
     bound: int = setting(1, between=(0, 10_000))
     """How many clocks a worker may be ahead of the slowest (sync slack)."""
     learning_rate: float = setting(0.2, between=(0.0, 100.0))
@@ -35,7 +35,7 @@ class Falcon(ParameterPolicy):
     )
     colour = "#44AA99"
     place = 95
-    settings = Settings
+    settings = FalconSettings
 
     def rules(self, plan: PlanTables) -> Rules:
         settings = self.settings_in(plan)

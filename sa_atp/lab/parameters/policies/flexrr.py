@@ -1,4 +1,4 @@
-"""FlexRR: SSP, and who is behind gives work to a group of helpers."""
+"""FlexRR: SSP, and a worker that is behind gives tasks to its helpers."""
 
 from dataclasses import dataclass
 
@@ -10,13 +10,13 @@ from sa_atp.lab.policies.policy import ParameterPolicy, PlanTables
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Settings:
+class FlexRrSettings:
     """[flexrr]"""
 
     bound: int = setting(1, between=(0, 10_000))
     """How many clocks a worker may be ahead of the slowest."""
     helpers: int = setting(4, between=(0, 4096))
-    """At most so many workers may help each one: those whose ranks follow its own. 0: all others."""
+    """How many workers may help each one, at most: those whose ranks follow its own. 0: all others."""
     learning_rate: float = setting(0.05, between=(0.0, 100.0))
     """Of the server's SGD. `tune` finds one."""
 
@@ -31,7 +31,7 @@ class FlexRr(ParameterPolicy):
     source = "Harlap et al., Addressing the straggler problem for iterative convergent parallel ML, SoCC 2016"
     colour = "#CC6677"
     place = 70
-    settings = Settings
+    settings = FlexRrSettings
 
     def rules(self, plan: PlanTables) -> Rules:
         return SspRules(self.terms(plan, bound=self.settings_in(plan).bound))
