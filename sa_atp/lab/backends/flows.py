@@ -10,9 +10,9 @@ from sa_atp.basics.errors import SaAtpError, UserError
 from sa_atp.lab import policies
 from sa_atp.lab.flow.fabric import Fabric, FabricSettings
 from sa_atp.lab.flow.flow_worker import FlowWorker
-from sa_atp.lab.flow.job import FlowJob, JobSettings, Operation
+from sa_atp.lab.flow.job import FlowJob, FlowOperation, JobSettings
 from sa_atp.lab.flow.sums import Total
-from sa_atp.lab.flow.workloads import Shared, SizesOnly, View
+from sa_atp.lab.flow.workloads import SharedWorkload, SizesOnly, WorkloadView
 from sa_atp.lab.plans.plan import Plan
 from sa_atp.lab.runs.collect import collect
 from sa_atp.lab.runs.expected import expected_seconds
@@ -122,7 +122,7 @@ class _Simulation:
         sizes = None if self.adds else sizes_of(plan)
         workload = self.model or sizes
         assert workload is not None
-        self.shared = Shared(workload)
+        self.shared = SharedWorkload(workload)
         self.shared.on_update = self._updated
         self.snapshots: list[tuple[int, Any]] = []
         self.job = FlowJob(
@@ -180,7 +180,7 @@ class _Simulation:
         self.ends_us.append(self.clock.now_us)
         self.progress.steps(step + 1, self.plan.run.steps)
 
-    def _arrived(self, rank: int, operation: Operation) -> None:
+    def _arrived(self, rank: int, operation: FlowOperation) -> None:
         self.ranks[rank].worker.arrived(operation)
 
     def run(self) -> list[dict[str, Any]]:
@@ -217,7 +217,7 @@ class _Rank:
         self.simulation = simulation
         self.plan = simulation.plan
         self.rank = rank
-        self.workload = View(simulation.shared)
+        self.workload = WorkloadView(simulation.shared)
         self.records: list[dict[str, Any]] = []
         self.contributed: list[tuple[int, int, int, int]] = []
         self.sums: list[tuple[int, int]] = []

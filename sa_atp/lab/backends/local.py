@@ -58,7 +58,9 @@ def run(plan: Plan, folder: Path, progress: Progress) -> list[PolicyRun]:
         services = cluster(plan, group, folder)
         parameters = start_parameters(plan, group, folder)
         workers = [
-            group.start(f"worker {rank}", ["sa_atp.lab.backends.worker_process"], folder / f"worker{rank}.log", environment)
+            group.start(
+                f"worker {rank}", ["sa_atp.lab.backends.worker_process"], folder / f"worker{rank}.log", environment
+            )
             for rank in range(plan.topology.workers)
         ]
         plain = start_plain_server(plan, group, folder) if any(map(is_summed_by_server, plan.run.policies)) else None

@@ -1,4 +1,4 @@
-"""ATP: the switch sums, everybody waits for everybody."""
+"""ATP: the switch sums, and all workers wait for the slowest."""
 
 from sa_atp.lab.policies.policy import SwitchPolicy
 

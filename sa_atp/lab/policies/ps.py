@@ -1,4 +1,4 @@
-"""A parameter server that sums, synchronously; no switch does."""
+"""A parameter server that sums synchronously, without switches."""
 
 from sa_atp.lab.policies.policy import SwitchPolicy
 

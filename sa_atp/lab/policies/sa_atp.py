@@ -1,4 +1,4 @@
-"""SA-ATP: ATP, and whoever waits helps whoever is slow."""
+"""SA-ATP: ATP, and workers that wait help slow ones."""
 
 from sa_atp.lab.policies.policy import PlanTables, SwitchPolicy
 from sa_atp.protocol.packets.message_fields import HelpMode

@@ -176,10 +176,10 @@ def test_looking_at_many_contributions_is_as_much_work_as_at_a_few() -> None:
             case.clock.at(3 * (rank % 2), lambda rank=rank: case._contribute(rank, rank))  # type: ignore[misc]
         case.clock.at(400, lambda: None)
         case.clock.run(lambda: False, 400)
-        assert case.sum.reached.is_covered
-        assert case.sum.reached.received_by(0) > 0
+        assert case.sum.progress.is_covered
+        assert case.sum.progress.received_by(0) > 0
         assert not case.arrived
-        missing = calls_of(lambda: case.sum.reached.missing_for(0))
+        missing = calls_of(lambda: case.sum.progress.missing_for(0))
         return missing, calls_of(case.sum._look)
 
     few, many = work(8), work(256)

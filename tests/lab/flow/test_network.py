@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sa_atp.lab.flow.arrays import Floats, Ints
-from sa_atp.lab.flow.network import Flow, FlowNetwork, Many
+from sa_atp.lab.flow.network import Flow, FlowNetwork, FlowOwner
 from sa_atp.lab.simulator.network import Clock
 
 GBIT = 125.0  # bytes in a microsecond
@@ -185,7 +185,7 @@ def test_many_at_once_are_the_same_as_one_after_the_other(
             if together:
                 padded = np.array([[*path, -1][:2] for path in paths], np.int64).reshape(-1, 2)
                 sizes = np.array([float(size) for _, _, size in flows])
-                places = network.start_many(Many(ended), np.arange(len(flows)), padded, sizes)
+                places = network.start_many(FlowOwner(ended), np.arange(len(flows)), padded, sizes)
                 alive.update(enumerate(places.tolist()))
             else:
                 for name, (path, (_, _, size)) in enumerate(zip(paths, flows, strict=True)):

@@ -67,7 +67,7 @@ def test_when_they_have_moved(moves: list[tuple[set[int], int, int]]) -> None:
     for who, after_us, length_us in moves:
         since_us = now_us + after_us
         now_us = since_us + length_us
-        streams.have_moved(np.array(sorted(who)), since_us, now_us)
+        streams.note_moved(np.array(sorted(who)), since_us, now_us)
         for n in who:
             if plain[n] and since_us - plain[n][-1][1] <= MIN_TIMEOUT_US:
                 plain[n][-1] = plain[n][-1][0], now_us

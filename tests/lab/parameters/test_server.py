@@ -99,8 +99,8 @@ def says(message: Any, rank: int = 1, values: Values | None = None) -> Say:
     [
         (pushes(update=None), "its update of step 0 has 0 values, and the parameters 5"),
         (pushes(update=ZEROS[:4]), "its update of step 0 has 4 values, and the parameters 5"),
-        (pushes(clock=7), "an update of step 7, and step 0 is where it is"),
-        (pushes(clock=-1), "an update of step -1, and step 0 is where it is"),
+        (pushes(clock=7), "an update of step 7, while it is in step 0"),
+        (pushes(clock=-1), "an update of step -1, while it is in step 0"),
         (pushes(tasks=()), "its update of step 0 has no tasks"),
         (pushes(tasks=(Task(9, 1, 0),)), "nobody has begun"),
         (pushes(tasks=(Task(0, 3, 0),)), "nobody has begun"),
@@ -163,7 +163,7 @@ def test_an_order_is_answered_by_whom_it_is_for_and_once() -> None:
     assert not [each for each in server.receive(1, Gave(order=number, tasks=()), None, 20_000) if each.to == 0]
     again = server.receive(1, Gave(order=number, tasks=()), None, 20_000)
     assert {cast(JobFailed, each.message).reason for each in again} == {
-        f"rank 1: it has given 0 tasks away by order {number}, which it has not got"
+        f"rank 1: it has given 0 tasks away by order {number}, which it was not given"
     }
 
 

@@ -55,7 +55,7 @@ def test_a_piece_of_another_length_is_refused() -> None:
     first, second = pack(SERVER, Push(clock=0, tasks=TASKS), np.zeros((1 << 18) + 2, np.float32))
     assembler = Assembler()
     assert assembler.take(first) is None
-    with pytest.raises(ValueError, match=r"^7 bytes, where 8 are to come$"):
+    with pytest.raises(ValueError, match=r"^7 bytes of payload, expected 8$"):
         assembler.take(second[:-1])
 
 
@@ -76,5 +76,5 @@ def test_what_is_no_frame_is_refused(data: bytes) -> None:
 
 def test_more_than_its_kind_of_message_may_have_is_refused_before_it_comes() -> None:
     first = next(pack(SERVER, Push(clock=0, tasks=TASKS), np.zeros(1 << 20, np.float32)))
-    with pytest.raises(ValueError, match=r"^4194304 bytes with a message Push, where at most 12 are expected$"):
+    with pytest.raises(ValueError, match=r"^4194304 bytes of payload with a message Push, expected at most 12$"):
         Assembler(lambda _: 12).take(first)

@@ -87,7 +87,7 @@ def test_a_worker_that_goes_away_ends_the_job_for_all(service: ParameterService)
     with joined(address(service), 0) as here:
         with joined(address(service), 1) as other:
             other.step(0)
-        assert here.hears("Failed").reason == "rank 1: its connection has ended"
+        assert here.hears("JobFailed").reason == "rank 1: its connection has ended"
         with pytest.raises(ParameterError, match="rank 1: its connection has ended"):
             here.call("Result")
 
@@ -115,7 +115,7 @@ def test_values_that_are_not_finite_end_the_job_for_all(service: ParameterServic
         update = np.array([1, np.nan, 1], np.float32)
         other.send(Outgoing(SERVER, Push(clock=0, tasks=(Task(0, 1, 0),)), update))
         for worker in (here, other):
-            assert worker.hears("Failed").reason == (
+            assert worker.hears("JobFailed").reason == (
                 "rank 1: its update of step 0 has 1 of 3 values that are NaN or infinite, the first at index 1"
             )
 
@@ -140,7 +140,7 @@ def test_a_stranger_has_no_part_in_a_run(service: ParameterService) -> None:
             own.send(Outgoing(SERVER, JoinTraining(), np.full(3, 7, np.float32)))
             # and who knows the key comes too late for a rank that is there
             with Worker(at, 1) as second:
-                assert second.hears("Failed").reason.endswith("rank 1 is there already")
+                assert second.hears("JobFailed").reason.endswith("rank 1 is connected already")
         assert not [each for each in other.heard if type(each).__name__ == "Failed"]
         here.step(1)
         other.step(1)
@@ -154,16 +154,16 @@ def test_a_worker_says_to_others_only_what_workers_say(service: ParameterService
     with joined(address(service), 0) as here, joined(address(service), 1) as other:
         other.step(0)
         other.send(Outgoing(0, Over()))
-        assert here.hears("Failed").reason == "rank 1: a message Over for rank 0, which workers do not send"
+        assert here.hears("JobFailed").reason == "rank 1: a message Over for rank 0, which workers do not send"
         assert not [each for each in here.heard if isinstance(each, Over)]
 
 
 def test_a_job_that_is_none_is_refused_in_one_line(service: ParameterService) -> None:
     with Worker(address(service), 0, values=1 << 40) as worker:
-        said = worker.hears("Failed").reason
-    assert said.endswith(f"job 'job': {1 << 40} parameters: a job may have {1 << 28}")
+        said = worker.hears("JobFailed").reason
+    assert said.endswith(f"job 'job': {1 << 40} parameters: a job may have at most {1 << 28}")
     with Worker(address(service), 0, job="") as nameless:
-        assert "sa-atp-rank, a number, in its metadata" in nameless.hears("Failed").reason
+        assert "sa-atp-rank, a number, in its metadata" in nameless.hears("JobFailed").reason
 
 
 # --- sizes ----------------------------------------------------------------------------------------------------------------
@@ -179,8 +179,8 @@ def test_what_is_larger_than_its_job_is_refused_before_it_comes(service: Paramet
         other.step(0)
         large = np.zeros(100 << 20, np.float32)
         other.send(Outgoing(SERVER, Push(clock=0, tasks=(Task(0, 1, 0),)), large))
-        assert here.hears("Failed").reason == (
-            f"rank 1: it sent what is no message: {large.nbytes} bytes with a message Push, where at most 12 are expected"
+        assert here.hears("JobFailed").reason == (
+            f"rank 1: it sent an invalid message: {large.nbytes} bytes of payload with a message Push, expected at most 12"
         )
 
 
@@ -267,4 +267,4 @@ def test_who_does_not_say_what_its_stream_is_for_is_closed(
     channel.close()
     # nor does one stay that has a place in a job, and does not join
     with Worker(address(service), 0) as here:
-        assert here.hears("Failed")
+        assert here.hears("JobFailed")

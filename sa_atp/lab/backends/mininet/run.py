@@ -87,7 +87,9 @@ class _Run:
         layout, plan = self.network.layout, self.plan
         self.workers = [
             [
-                self.network.start(place.name, f"worker {place.name}", ["sa_atp.lab.backends.worker_process"], ENVIRONMENT)
+                self.network.start(
+                    place.name, f"worker {place.name}", ["sa_atp.lab.backends.worker_process"], ENVIRONMENT
+                )
                 for place in layout.workers(job)
             ]
             for job in range(plan.job.jobs)

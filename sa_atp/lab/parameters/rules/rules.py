@@ -67,8 +67,8 @@ class Rules:
 class SspRules(Rules):
     """Stale synchronous parallel (Ho et al. 2013, section 2).
 
-    A worker may be at most `bound` clocks ahead of the slowest: the parameters with which it begins clock c (from 0) contain
-    all updates of clocks 0 to c - bound - 1, and perhaps later ones. Updates add up, each with its full weight.
+    A worker may be at most `bound` clocks ahead of the slowest: the parameters with which it begins clock c (from 0)
+    contain all updates of clocks 0 to c - bound - 1, and perhaps later ones. Updates add up, each with its full weight.
     """
 
     def may_begin(self, clock: int, slowest: int) -> bool:
