@@ -435,7 +435,7 @@ class Aggregation:
             self._set_timer()
 
     def _set_timer(self) -> None:
-        """Schedules an update for when a stream reaches the end of its window or meets the sum, or late results catch up."""
+        """Schedules an update: when a stream reaches the end of its window or meets the sum, or late results catch up."""
         progress = self.progress
         network = self.fabric.network
         pace = 0.0 if progress.in_step is None else network.rate(progress.in_step)

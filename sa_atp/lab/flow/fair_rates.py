@@ -1,6 +1,6 @@
 """Max-min fair rates of flows that share links.
 
-No flow can be faster unless a flow that is not faster becomes slower (Bertsekas and Gallager, Data Networks, section 6.5.2).
+No flow can get more unless one that has no more gets less (Bertsekas and Gallager, Data Networks, section 6.5.2).
 """
 
 import numpy as np

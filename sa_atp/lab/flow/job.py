@@ -93,7 +93,7 @@ class FlowJob:
         )
 
     def one_after_the_other_us(self, values: int) -> float:
-        """Time of a sum if all contributions, and then all results, cross the slowest link one by one, at its present rate."""
+        """Time of a sum if all contributions, and then all results, cross the slowest link one by one."""
         network = self.fabric.network
         slowest = min(filter(None, map(network.rate_mbps, range(len(network.delay_us)))))
         size = plan_of(values, self.settings.lanes).data_fragments * self.fragment_bytes

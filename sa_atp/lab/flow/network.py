@@ -1,7 +1,7 @@
 """Flows that share links fairly, in virtual time.
 
-A flow carries a number of bytes over some links. All flows together have max-min fair rates (`fair_rates`), which hold until
-a flow begins or ends or a link changes; then they are computed anew, once for all changes in one microsecond.
+A flow carries a number of bytes over some links. All flows together have max-min fair rates (`fair_rates`), which hold
+until a flow begins or ends or a link changes; then they are computed anew, once for all changes in one microsecond.
 
 A flow may use a link several times (its weight there): contributions that move in step are one flow, which takes a share of
 each contributor's link.
@@ -256,7 +256,7 @@ class FlowNetwork:
 
     def _begin(
         self,
-        owner: "Flow | Many",
+        owner: "Flow | FlowOwner",
         names: Ints,
         counts: Ints,
         links: Ints,

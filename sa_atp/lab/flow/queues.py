@@ -71,7 +71,7 @@ class _Queue:
         self._go_on()
 
     def _go_on(self) -> None:
-        """Starts to send the first piece if the link is idle; a change of the rate applies to pieces that start after it."""
+        """Starts to send the first piece if the link is idle. A new rate applies to pieces that start after it."""
         if self._is_sending or not self._waiting:
             return
         size, then = self._waiting.popleft()

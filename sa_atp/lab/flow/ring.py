@@ -16,7 +16,7 @@ from sa_atp.lab.simulator.network import WIRE_OVERHEAD_BYTES
 
 class Ring:
     def __init__(self, fabric: Fabric) -> None:
-        """Orders the ring so that neighbours are below the same leaf where possible: it enters and leaves each rack once."""
+        """Orders the ring so that it enters and leaves each rack once."""
         n = fabric.settings.workers
         self._fabric = fabric
         order = sorted(range(n), key=fabric.rack_of) if fabric.settings.racks else list(range(n))

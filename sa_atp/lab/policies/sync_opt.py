@@ -1,8 +1,8 @@
 """Sync-opt: synchronous SGD with backup workers; a sum has the first gradients, and late ones are dropped.
 
 J. Chen, X. Pan, R. Monga, S. Bengio, R. Jozefowicz, Revisiting Distributed Synchronous SGD, 2016, section 3: of N + b
-workers the gradients of the first N are summed. Here the switch sums them: a sum has N seats, and a worker that has computed
-its gradient asks the parameter server for one (protocol section 10.6).
+workers the gradients of the first N are summed. Here the switch sums them: a sum has N seats, and a worker that has
+computed its gradient asks the parameter server for one (protocol section 10.6).
 """
 
 from collections.abc import Callable
@@ -114,8 +114,8 @@ class SyncOpt(SwitchPolicy):
         workers, backups = plan.topology.workers, self.settings_in(plan).backups
         if backups >= workers - backups:
             raise UserError(
-                f"{where}: sync-opt.backups = {backups} of topology.workers = {workers} leaves {workers - backups} workers in "
-                f"a sum: expected fewer backups than that, 0 to {(workers - 1) // 2}"
+                f"{where}: sync-opt.backups = {backups} of topology.workers = {workers} leaves {workers - backups} workers "
+                f"in a sum: expected fewer backups than that, 0 to {(workers - 1) // 2}"
             )
 
     def shards(self, plan: PlanTables) -> int:

@@ -1,4 +1,4 @@
-"""What a run leaves in its folder: data, figures, a timeline and a page, all drawn from a `RunResult`."""
+"""The report of a run: data files, figures, a timeline and an HTML page, all made from a `RunResult`."""
 
 import contextlib
 import sys
@@ -17,14 +17,14 @@ __all__ = ["DrawingError", "draw", "drawing", "finished", "load", "summarise", "
 
 
 class DrawingError(SaAtpError):
-    """The data is written; what is drawn from it could not be."""
+    """The data of a run is written, but its figures or page could not be drawn."""
 
 
 @contextlib.contextmanager
 def drawing(again: str) -> Iterator[None]:
-    """Whatever goes wrong while something is drawn is a DrawingError: what was run is none the worse for it.
+    """Turns every error in the block into a DrawingError, but for MissingPartError.
 
-    Args: again: a command that draws it anew. MissingPartError stays what it is.
+    Args: again: a command that draws the report again.
     """
     try:
         yield
@@ -36,11 +36,11 @@ def drawing(again: str) -> Iterator[None]:
 
 
 def write_report(result: RunResult, folder: Path) -> list[Path]:
-    """Writes everything into a folder, which is made if it is not there: first the data, then what is drawn from it.
+    """Writes a report into a folder, which it makes if necessary: first the data, then figures and page.
 
-    Without matplotlib, everything but the figures is written, and a line on standard error says how to get it.
+    Without matplotlib it leaves the figures out, and a line on standard error says how to get it.
 
-    Returns: the files. Raises: UserError: the data cannot be written. DrawingError: it is written.
+    Returns: the files. Raises: UserError: the data cannot be written. DrawingError: only drawing failed.
     """
     folder = Path(folder)
     written = write_data(result, folder)

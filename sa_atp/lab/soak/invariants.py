@@ -200,6 +200,6 @@ def _check_job(job: Job) -> None:
     if job.sums.pages or job.recalled:
         raise Broken(
             "left over",
-            f"{job.name} is over, and the parameter server still holds {job.sums.pages} pages of its sums and "
+            f"{job.name} is over, and the parameter server still holds {job.sums.pages} pages of sums and "
             f"{len(job.recalled)} recalls",
         )

@@ -153,7 +153,7 @@ def test_the_spread_is_of_all_runs() -> None:
     [
         (
             0.6,
-            "Nothing could reach 57\u00a0% here: with all work shared by speed (the fluid bound) it would be 40\u00a0%.",
+            "No policy could reach 57\u00a0% here: at the fluid bound (all work shared by speed) it would be 40\u00a0%.",
         ),
         (0.2, "it would be 80\u00a0%, but a step takes 4.00 times the bound."),
     ],
@@ -171,9 +171,9 @@ def test_it_says_whether_steps_are_long_or_many() -> None:
     assert "its steps take 0.20 times as long, and it needs 4.0 times as many" in str(
         reproduce_page.why(claim, short_but_many)
     )
-    assert "what it loses are steps" in str(reproduce_page.why(claim, short_but_many))
+    assert "but it needs more steps" in str(reproduce_page.why(claim, short_but_many))
     long = Found(SETTING, (Sample(2, measured(0.9, 4.5, 5), measured(1.0, 5.0, 5)),), {})
-    assert "60\u00a0% would take steps of 0.40" in str(reproduce_page.why(claim, long))
+    assert "For 60\u00a0% in as many steps, a step may take 0.40 times" in str(reproduce_page.why(claim, long))
 
 
 def test_runs_that_do_not_get_there_are_told_and_do_not_count() -> None:
@@ -184,5 +184,5 @@ def test_runs_that_do_not_get_there_are_told_and_do_not_count() -> None:
     claim = claim_of("accuracy", paper=1.8, is_speedup=True)
     said = reproduce_page.verdict(claim, [Found(SETTING, samples, {})])
     assert "in all runs" in said
-    assert said.endswith("Of 2 runs, ATP in 1 did not get there in the steps that it had; these are in no spread.")
-    assert reproduce_page.verdict(claim, [Found(SETTING, samples[:1], {})]).startswith("No run got there.")
+    assert said.endswith("Of 2 runs, ATP in 1 did not reach the accuracy in its steps; the spread leaves these out.")
+    assert reproduce_page.verdict(claim, [Found(SETTING, samples[:1], {})]).startswith("No run reached the accuracy.")

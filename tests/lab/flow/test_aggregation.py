@@ -180,7 +180,7 @@ def test_looking_at_many_contributions_is_as_much_work_as_at_a_few() -> None:
         assert case.sum.progress.received_by(0) > 0
         assert not case.arrived
         missing = calls_of(lambda: case.sum.progress.missing_for(0))
-        return missing, calls_of(case.sum._look)
+        return missing, calls_of(case.sum._update)
 
     few, many = work(8), work(256)
     assert many[0] <= few[0] + 2

@@ -207,7 +207,7 @@ def test_numbers_in_messages_are_what_they_can_be() -> None:
     from sa_atp.lab.parameters.rules.messages import decode
 
     for wrong in (
-        {"type": "TaskComputed", "clock": 0, "left": 0, "took_us": -1},
+        {"type": "Progress", "clock": 0, "left": 0, "took_us": -1},
         {"type": "Report", "clock": 0, "done": 1.5},
     ):
         with pytest.raises(ValueError, match=r"took_us|done"):

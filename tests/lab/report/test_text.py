@@ -125,7 +125,7 @@ def test_repetitions_are_compared_in_pairs() -> None:
     assert (low, high) == pytest.approx((mean - spread, mean + spread))
     printed = Console(width=80, record=True, file=io.StringIO())
     table.print_table(found, printed)
-    assert re.search(r"to baseline +9\.9 % longer *\n +± \(95 %, repetitions\) +1\.2 %", plain(printed.export_text()))
+    assert re.search(r"against baseline +9\.9 % longer *\n +± \(95 %, repetitions\) +1\.2 %", plain(printed.export_text()))
 
 
 def test_policies_that_are_alike_are_not_called_unclear() -> None:
@@ -199,7 +199,7 @@ def test_who_goes_on_at_its_own_pace_may_be_faster_than_the_fluid_bound() -> Non
     for run, policy in zip(found.runs, ("atp", "ssp"), strict=True):
         run.policy, run.fluid_bound_s = policy, 1.1
     atp, ssp = (plain(r.text) for r in findings.remarks(found, summarise(found)) if "fluid bound" in r.text)
-    assert atp == "ATP: faster than the fluid bound, which cannot be; the emulation is off."
+    assert atp == "ATP: faster than the fluid bound, which is impossible: the emulation was inaccurate."
     assert ssp.startswith("SSP: faster than the fluid bound, as a short run can be")
 
 
@@ -208,7 +208,7 @@ def test_who_goes_on_at_its_own_pace_may_be_faster_than_the_fluid_bound() -> Non
     [
         ("baseline is missing", "No data of ATP"),
         ("nothing", "No data of ATP and SA-ATP"),
-        ("empty runs", "not a single iteration"),
+        ("empty runs", "no iteration was recorded"),
         ("one step", "no steps beyond the warm-up"),
     ],
 )

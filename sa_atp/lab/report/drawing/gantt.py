@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STEPS_OF_SLOWEST = 2
-FEW_WORKERS = 8  # so that their rows can be high
+FEW_WORKERS = 8  # up to so many have high rows
 MOST_STEPS = 12  # of the fastest policy: more would be too small to see
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """What is shown of one policy. Times in seconds since the first step shown began."""
+    """The part of a policy's run that is shown. Times are seconds since the first step shown began."""
 
     policy: PolicyStats
     run: PolicyRun
@@ -35,18 +35,18 @@ class Stretch:
     ends_s: dict[int, float]
     """When each step of the job was over."""
     spans_s: dict[tuple[int, int], tuple[float, float]]
-    """(step, worker): from when to when that worker was in the step."""
+    """(step, worker): when the worker began and ended the step."""
 
     def seconds(self, at_us: int) -> float:
         return (at_us - self.origin_us) / 1e6
 
     def finished_by(self, end_s: float) -> int:
-        """How many of its steps had ended by then."""
+        """Number of its steps that had ended by then."""
         return sum(end <= end_s * 1.0001 for end in self.ends_s.values())
 
 
 def timeline(result: RunResult, layout: Layout = WIDE) -> "Figure":
-    """What each worker does over the same stretch of time under each policy; help and stragglers can be seen."""
+    """What each worker does over the same stretch of time under each policy, with help and stragglers."""
     stretches = _stretches(result)
     if not stretches:
         raise NothingToDrawError("no intervals were recorded")
@@ -85,7 +85,7 @@ def timeline(result: RunResult, layout: Layout = WIDE) -> "Figure":
 
 
 def _stretches(result: RunResult) -> list[Stretch]:
-    """Of every policy that has intervals, its first repetition, from the same step on."""
+    """A stretch of each policy with intervals: its first repetition, from the same step on."""
     found = [
         (each, next((run for run in each.runs if run.intervals and run.iterations), None))
         for each in stats.policies(result)
@@ -108,7 +108,7 @@ def _stretches(result: RunResult) -> list[Stretch]:
 
 
 def _begun_us(run: PolicyRun, step: int) -> int | None:
-    """When a step of the job began, where workers have steps of their own; None: steps are the same for all."""
+    """When a step of the job began, if workers have steps of their own; None: steps are common to all."""
     if not run.step_ends_s:
         return None
     return round(1e6 * run.step_ends_s[min(step, len(run.step_ends_s)) - 1]) if step else 0
@@ -121,7 +121,7 @@ def _stretch(
     begun_us: int | None,
     first: int,
 ) -> Stretch:
-    """Args: spans: (step, worker): from when to when, in microseconds."""
+    """Args: spans: (step, worker): when it began and ended, in microseconds."""
     starts: dict[int, float] = {}
     if begun_us is None:
         origin_us = min(start for start, _ in spans.values())
@@ -152,7 +152,7 @@ def _window_s(stretches: Sequence[Stretch]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A worker of a policy: why it is a straggler in all steps shown, and from when to when it is one."""
+    """A worker's row: why it is a straggler, if in all steps shown, and when it is slow."""
 
     worker: int
     why: str
@@ -176,7 +176,7 @@ def _rows(result: RunResult, stretch: Stretch, end_s: float) -> list[Row]:
         is_always = len(factors) == len(steps) and len(set(factors)) == 1 and factors[0] > 1
         why = [slower(factors[0])] if is_always else []
         why += [links[worker]] if worker in links else []
-        # what lies between two steps in which it is a straggler belongs to the first
+        # a gap between two steps in which it is a straggler belongs to the first
         following = {step: start for step, start, _ in found_in}
         spans = [(start, max(end, following.get(step + 1, end))) for step, start, end in found_in]
         found.append(Row(worker, ", ".join(why), spans))
@@ -205,7 +205,7 @@ def _draw(
         spans = [(start, end - start) for start, end in row.slow_s]
         axes.broken_barh(spans, (y[row.worker] - 0.5, 1.0), facecolor=style.SLOW_COLOUR, lw=0, zorder=0)
     for (worker, kind, cancelled), spans in bars.items():
-        # thin gaps show the micro-batches, unless they are so short that there would be nothing but gaps
+        # thin gaps separate micro-batches, unless they are too short for that
         is_work = kind not in ("wait", "between")
         gaps = is_work and sum(width for _, width in spans) / len(spans) > end_s / (25 * layout.width_in)
         axes.broken_barh(
@@ -221,7 +221,7 @@ def _draw(
 
 
 def _step_lines(axes: "Axes", stretch: Stretch, end_s: float, layout: Layout) -> None:
-    """Where steps begin, and their numbers as far as there is room."""
+    """Lines where steps begin, with their numbers if there is room."""
     size, free_s = min(8.5, layout.size - 1), 0.0
     for n, (step, at) in enumerate((step, at) for step, at in stretch.starts_s.items() if at < end_s * 0.985):
         axes.axvline(at, color=style.INK, lw=0.8)
@@ -233,7 +233,7 @@ def _step_lines(axes: "Axes", stretch: Stretch, end_s: float, layout: Layout) ->
 
 
 def _end(axes: "Axes", shown: Sequence[Interval], stretch: Stretch, rows: int, end_s: float, layout: Layout) -> None:
-    """Says why there is nothing more where a policy has no more steps."""
+    """A note where a policy's run has ended."""
     text, size = "the run is over", min(8.5, layout.size - 1)
     over_s = max(stretch.seconds(i.end_us) for i in shown) if shown else 0.0
     if end_s - over_s > _width_s(text, size, end_s, layout):
@@ -242,7 +242,7 @@ def _end(axes: "Axes", shown: Sequence[Interval], stretch: Stretch, rows: int, e
 
 
 def _width_s(text: str, size: float, end_s: float, layout: Layout) -> float:
-    """How much time a text covers, where the axis takes two thirds of the figure's width."""
+    """Width of a text in seconds of the axis, which takes two thirds of the figure's width."""
     return (0.62 * size * len(text) + 4) / (72 * layout.width_in * 0.66) * end_s
 
 
@@ -273,7 +273,7 @@ def _title(result: RunResult, stretches: Sequence[Stretch], end_s: float) -> str
     other = next((s for s in stretches if chosen is not None and s.policy is chosen), None)
     if base is None or other is None:
         return f"What each worker does from step to step under {policy_name(stretches[0].policy.policy)}"
-    if any(max(s.ends_s.values()) < end_s for s in (base, other)):  # one has no more steps to show
+    if any(max(s.ends_s.values()) < end_s for s in (base, other)):  # one policy's run ends before
         same = min(len(base.ends_s), len(other.ends_s))
         took = [
             f"{duration(sorted(s.ends_s.values())[same - 1])} with {policy_name(s.policy.policy)}"
