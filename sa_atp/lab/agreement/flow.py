@@ -12,7 +12,7 @@ from sa_atp.lab.runs.records import PolicyRun, RunResult
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FlowAgreement:
     """One policy in one setting; mean iteration times."""
 
     setting: str
@@ -26,11 +26,11 @@ class Row:
         return self.flows_s / self.packets_s - 1
 
 
-def compare(settings: Mapping[str, Sequence[str]]) -> Iterator[Row]:
+def compare(settings: Mapping[str, Sequence[str]]) -> Iterator[FlowAgreement]:
     """Runs each setting on both. Raises: SaAtpError."""
     for name, overrides in settings.items():
         packets, flows = (_means(network, overrides) for network in ("packets", "flows"))
-        yield from (Row(name, policy, packets[policy], flows[policy]) for policy in packets)
+        yield from (FlowAgreement(name, policy, packets[policy], flows[policy]) for policy in packets)
 
 
 def _means(network: str, overrides: Sequence[str]) -> dict[str, float]:
@@ -40,7 +40,7 @@ def _means(network: str, overrides: Sequence[str]) -> dict[str, float]:
     return {each.policy: each.mean_s or 0.0 for each in found}
 
 
-def lines(rows: Iterable[Row]) -> Iterator[str]:
+def lines(rows: Iterable[FlowAgreement]) -> Iterator[str]:
     """As a table in Markdown."""
     yield "| setting | policy | packets, ms | flows, ms | difference |"
     yield "|---|---|---|---|---|"

@@ -50,7 +50,7 @@ next. So means of several are compared.
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class MininetAgreement:
     """One policy of one plan; mean iteration times, in seconds."""
 
     plan: str
@@ -65,7 +65,7 @@ class Row:
         return self.simulated_s / statistics.median(self.mininet_s) - 1
 
 
-def compare(folder: Path, names: Iterable[str], repeat: int, progress: Progress) -> Iterator[Row]:
+def compare(folder: Path, names: Iterable[str], repeat: int, progress: Progress) -> Iterator[MininetAgreement]:
     """Runs plans on both. Args: folder: of the plan files; repeat: runs in Mininet. Raises: SaAtpError."""
     for name in names:
         path = folder / f"{name.split(',')[0].split()[0]}.toml"
@@ -76,7 +76,7 @@ def compare(folder: Path, names: Iterable[str], repeat: int, progress: Progress)
             _means(plans.placed(plan, backend), path, progress) for backend in ("sim", *["mininet"] * repeat)
         )
         for policy in on_both:
-            yield Row(name, policy, simulated[policy], tuple(sorted(run[policy] for run in emulated)))
+            yield MininetAgreement(name, policy, simulated[policy], tuple(sorted(run[policy] for run in emulated)))
 
 
 def _means(plan: Plan, path: Path, progress: Progress) -> dict[str, float]:
@@ -85,7 +85,7 @@ def _means(plan: Plan, path: Path, progress: Progress) -> dict[str, float]:
     return {each.policy: each.mean_s or 0.0 for each in stats.policies(result)}
 
 
-def lines(rows: Iterable[Row]) -> Iterator[str]:
+def lines(rows: Iterable[MininetAgreement]) -> Iterator[str]:
     """As a table in Markdown."""
     yield "| plan | policy | simulator, ms | Mininet, ms | difference |"
     yield "|---|---|---|---|---|"

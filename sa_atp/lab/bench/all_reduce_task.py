@@ -88,7 +88,7 @@ def _over_sa_atp(task: dict[str, Any], measure: Callable[[Reduce, Barrier], dict
     one = np.zeros(1, np.float32)
     with connect(task["server"], job=task["job"], rank=task["rank"], world_size=task["world_size"]) as comm:
         watched = stations.watch(comm) if task.get("stations") else None
-        found: list[stations.Found] = []
+        found: list[stations.StationTimes] = []
 
         def reduce(array: Values) -> None:
             if watched is not None:

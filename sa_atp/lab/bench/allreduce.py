@@ -22,7 +22,7 @@ from sa_atp.lab.backends.cluster import LOOPBACK, READY_TIMEOUT_S, LocalCluster
 from sa_atp.lab.bench import allreduce_sizes, stations
 from sa_atp.lab.bench.all_reduce_options import tensor_bytes
 from sa_atp.lab.bench.all_reduce_task import WARM_UP
-from sa_atp.lab.bench.cluster import Cluster, Request
+from sa_atp.lab.bench.cluster import Cluster, AllReduceRequest
 from sa_atp.lab.runs.processes import Group, Process, ProcessError, wait_for
 from sa_atp.net.loop.compiled import connection_kernels
 from sa_atp.net.sockets.mtu import of_interface
@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
         raise UserError("--figure: a figure shows times by size: add --sizes")
     if options.against == "gloo":
         needs.require_modules("--against gloo needs", "torch")
-    request = Request(
+    request = AllReduceRequest(
         workers=options.workers,
         bytes=size,
         iterations=options.iterations,
@@ -108,7 +108,7 @@ def _lanes(options: argparse.Namespace) -> int:
     return lanes
 
 
-def measure(cluster: Cluster, request: Request, peer: str | None, folder: Path) -> dict[str, Any]:
+def measure(cluster: Cluster, request: AllReduceRequest, peer: str | None, folder: Path) -> dict[str, Any]:
     """Runs the benchmark on a cluster that is ready. Args: folder: for the workers' results. Raises: SaAtpError."""
     ours = _measure_one(cluster, request, "sa-atp", folder)
     limit = None if request.link_mbps is None else request.link_mbps * payload_share(request.lanes)
@@ -149,7 +149,7 @@ def payload_share(lanes: int) -> float:
     return payload / (payload + HEADER_BYTES + UDP_BYTES + IP_BYTES + ETHERNET_BYTES)
 
 
-def _measure_one(cluster: Cluster, request: Request, transport: str, folder: Path) -> dict[str, Any]:
+def _measure_one(cluster: Cluster, request: AllReduceRequest, transport: str, folder: Path) -> dict[str, Any]:
     print(
         f"sa-atp: {transport}: {plural(request.iterations, 'sum')} of {request.bytes / 1e6:g} MB",
         file=sys.stderr,
@@ -243,7 +243,7 @@ def _wait_for_answers(workers: list[Process], what: str) -> None:
 
 
 @contextmanager
-def _backend(options: argparse.Namespace, request: Request, folder: Path) -> Iterator[Cluster]:
+def _backend(options: argparse.Namespace, request: AllReduceRequest, folder: Path) -> Iterator[Cluster]:
     if options.backend == "mininet":
         from sa_atp.lab.bench.mininet import cluster
 
@@ -259,7 +259,7 @@ def _backend(options: argparse.Namespace, request: Request, folder: Path) -> Ite
 
 
 @contextmanager
-def local(request: Request, folder: Path) -> Iterator[Cluster]:
+def local(request: AllReduceRequest, folder: Path) -> Iterator[Cluster]:
     with Group(lambda text: terminal.say(f"sa-atp bench: {text}"), together=True) as group:
         services = LocalCluster(group, folder, lanes=request.lanes, slots=1024)
         workers = [

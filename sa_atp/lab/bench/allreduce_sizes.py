@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from sa_atp.basics import terminal
-from sa_atp.lab.bench.cluster import Cluster, Request
+from sa_atp.lab.bench.cluster import Cluster, AllReduceRequest
 from sa_atp.lab.report.drawing import style
 
 if TYPE_CHECKING:
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 MEASURED_BYTES = 40_000_000
 MOST_SUMS = 400
 
-Measure = Callable[[Cluster, Request, str | None, Path], dict[str, Any]]
+Measure = Callable[[Cluster, AllReduceRequest, str | None, Path], dict[str, Any]]
 
 
 def measure(
-    one: Measure, cluster: Cluster, request: Request, sizes: Sequence[int], peer: str | None, folder: Path
+    one: Measure, cluster: Cluster, request: AllReduceRequest, sizes: Sequence[int], peer: str | None, folder: Path
 ) -> dict[str, Any]:
     """Measures each size, ours and the peer's in turn. Args: one: measures one size; request: what is common to all."""
     found = []

@@ -6,7 +6,7 @@ from sa_atp.lab.runs.processes import Process
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
+class AllReduceRequest:
     workers: int
     bytes: int
     iterations: int

@@ -24,7 +24,7 @@ from sa_atp.basics.errors import UserError
 from sa_atp.basics.folders import make_folder
 from sa_atp.lab.backends import simulated
 from sa_atp.lab.bench.help_bound import bound_us
-from sa_atp.lab.bench.help_settings import Setting, drawn, table
+from sa_atp.lab.bench.help_settings import HelpSetting, drawn, table
 from sa_atp.lab.report import stats
 from sa_atp.lab.runs.progress import Progress
 from sa_atp.lab.runs.records import PolicyRun
@@ -35,7 +35,7 @@ MOST_WORSE = 1.02  # SA-ATP's step over ATP's: help that costs more than that do
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class HelpRow:
     """Times are means over the counted steps of the job, in milliseconds."""
 
     setting: str
@@ -100,7 +100,7 @@ def run(options: argparse.Namespace) -> int:
     return 1 if any(row.sums_wrong for row in rows) else 0
 
 
-def select(settings: Sequence[Setting], pattern: str) -> list[Setting]:
+def select(settings: Sequence[HelpSetting], pattern: str) -> list[HelpSetting]:
     """Those whose names have the pattern in them. Raises: UserError: none does."""
     found = [s for s in settings if fnmatch.fnmatchcase(s.name, f"*{pattern}*")]
     if not found:
@@ -108,7 +108,7 @@ def select(settings: Sequence[Setting], pattern: str) -> list[Setting]:
     return found
 
 
-def measure(settings: Sequence[Setting], jobs: int) -> Iterator[Row]:
+def measure(settings: Sequence[HelpSetting], jobs: int) -> Iterator[HelpRow]:
     """A row for each setting, in order. Raises: SaAtpError."""
     if jobs == 1 or len(settings) == 1:
         yield from map(measure_one, settings)
@@ -117,7 +117,7 @@ def measure(settings: Sequence[Setting], jobs: int) -> Iterator[Row]:
         yield from pool.map(measure_one, settings)
 
 
-def measure_one(setting: Setting, *, once: bool = False) -> Row:
+def measure_one(setting: HelpSetting, *, once: bool = False) -> HelpRow:
     """Simulates one setting, and more often where chance may have made it worse, or hidden it. Raises: SaAtpError.
 
     Args: once: not more often: which takes a fifth of the time, and shows less.
@@ -128,7 +128,7 @@ def measure_one(setting: Setting, *, once: bool = False) -> Row:
     return row
 
 
-def _measure(setting: Setting) -> Row:
+def _measure(setting: HelpSetting) -> HelpRow:
     plan = setting.plan
     runs: dict[str, list[PolicyRun]] = {policy: [] for policy in plan.run.policies}
     for run in simulated.run(plan, Progress()):
@@ -139,7 +139,7 @@ def _measure(setting: Setting) -> Row:
     bound = bound_us(plan, counted) / 1000
     steps = plan.run.steps * plan.run.repetitions
     helped, questions = (sum(run.help[name] for run in runs["sa-atp"]) for name in ("micro_batches", "questions"))
-    return Row(
+    return HelpRow(
         setting=setting.name,
         atp_ms=round(atp, 3),
         sa_atp_ms=round(sa_atp, 3),
@@ -199,7 +199,7 @@ nothing is lost, and ratios are exact, the highest is 1.013.
 """
 
 
-def markdown(rows: Sequence[Row]) -> str:
+def markdown(rows: Sequence[HelpRow]) -> str:
     """The table as a document."""
     lines = [HEAD, "| setting | ATP ms | SA-ATP ms | bound ms | to ATP | to bound | helped | asked |",
              "|---|--:|--:|--:|--:|--:|--:|--:|"]  # fmt: skip
@@ -211,7 +211,7 @@ def markdown(rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write(rows: Sequence[Row], folder: Path) -> None:
+def write(rows: Sequence[HelpRow], folder: Path) -> None:
     """Raises: UserError."""
     text = json.dumps({"rows": [asdict(row) for row in rows]}, indent=1) + "\n"
     try:
@@ -221,11 +221,11 @@ def write(rows: Sequence[Row], folder: Path) -> None:
         raise UserError(f"--out {folder}: {error.strerror}") from None
 
 
-def _said_ratio(row: Row) -> str:
+def _said_ratio(row: HelpRow) -> str:
     return f"{row.ratio:.3f}" + (f" ± {row.spread:.3f}" if row.spread else "")
 
 
-def _print(rows: Sequence[Row]) -> None:
+def _print(rows: Sequence[HelpRow]) -> None:
     shown = Table(box=None, pad_edge=False)
     for column in ("", "ATP", "SA-ATP", "bound", "to ATP", "to bound", "helped", "asked"):
         shown.add_column(column, justify="right" if column else "left")

@@ -40,7 +40,7 @@ HOPS_TO_SERVER_AND_BACK = 4  # links between a question and its answer
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class HelpSetting:
     """A row of the table."""
 
     name: str
@@ -73,13 +73,13 @@ _LINKS = ("topology.link_mbps=20", "topology.delay_us=0", "job.model_scale=0.002
           "job.micro_batches=8", "run.steps=24")  # fmt: skip
 
 
-def table() -> list[Setting]:
+def table() -> list[HelpSetting]:
     """The rows of the committed table, in order."""
     rows = [
-        Setting(f"{where}, {who}", changes + slow) for where, changes in _WHERE.items() for who, slow in _WHO.items()
+        HelpSetting(f"{where}, {who}", changes + slow) for where, changes in _WHERE.items() for who, slow in _WHO.items()
     ]
     rows += [
-        Setting(f"round trip of {times:g} micro-batches, {who}", (f"topology.delay_us={_delay_us(times)}", *_WHO[who]))
+        HelpSetting(f"round trip of {times:g} micro-batches, {who}", (f"topology.delay_us={_delay_us(times)}", *_WHO[who]))
         for times in ROUND_TRIPS
         for who in ("one slow", "nobody slow", "random")
     ]
@@ -93,28 +93,28 @@ def table() -> list[Setting]:
             *_FEWER,
         )
         rows += [
-            Setting(f"{workers} workers, {who}", size + _WHO[who]) for who in ("one slow", "nobody slow", "random")
+            HelpSetting(f"{workers} workers, {who}", size + _WHO[who]) for who in ("one slow", "nobody slow", "random")
         ]
     rows += [
-        Setting("one 1.3 times slower", ("straggler.slowdown=1.3",)),
-        Setting("one 2 times slower", ("straggler.slowdown=2",)),
-        Setting("one 8 times slower", ("straggler.slowdown=8",)),
-        Setting("two of four slow", ("straggler.workers=[2, 3]",)),
-        Setting("clone, one slow", ("help.grade=clone",)),
-        Setting("clone, nobody slow", ("help.grade=clone", *NOBODY)),
-        Setting("64 slots, one slow", ("switch.slots=64",)),
-        Setting("64 slots, nobody slow", ("switch.slots=64", *NOBODY)),
-        Setting("heterogeneous links, nobody slow", (*_LINKS, "topology.worker_mbps=[20, 20, 10, 5]", *NOBODY)),
-        Setting("heterogeneous links, the one at 5M slow", (*_LINKS, "topology.worker_mbps=[20, 20, 10, 5]")),
-        Setting("heterogeneous links, the one at 20M slow",
+        HelpSetting("one 1.3 times slower", ("straggler.slowdown=1.3",)),
+        HelpSetting("one 2 times slower", ("straggler.slowdown=2",)),
+        HelpSetting("one 8 times slower", ("straggler.slowdown=8",)),
+        HelpSetting("two of four slow", ("straggler.workers=[2, 3]",)),
+        HelpSetting("clone, one slow", ("help.grade=clone",)),
+        HelpSetting("clone, nobody slow", ("help.grade=clone", *NOBODY)),
+        HelpSetting("64 slots, one slow", ("switch.slots=64",)),
+        HelpSetting("64 slots, nobody slow", ("switch.slots=64", *NOBODY)),
+        HelpSetting("heterogeneous links, nobody slow", (*_LINKS, "topology.worker_mbps=[20, 20, 10, 5]", *NOBODY)),
+        HelpSetting("heterogeneous links, the one at 5M slow", (*_LINKS, "topology.worker_mbps=[20, 20, 10, 5]")),
+        HelpSetting("heterogeneous links, the one at 20M slow",
                 (*_LINKS, "topology.worker_mbps=[20, 20, 10, 5]", "straggler.workers=[0]")),
-        Setting("two racks, one slow", ("topology.kind=two-level", "topology.link_mbps=100")),
-        Setting("two racks, nobody slow", ("topology.kind=two-level", "topology.link_mbps=100", *NOBODY)),
-        Setting("two racks, trunks of 20M, one slow",
+        HelpSetting("two racks, one slow", ("topology.kind=two-level", "topology.link_mbps=100")),
+        HelpSetting("two racks, nobody slow", ("topology.kind=two-level", "topology.link_mbps=100", *NOBODY)),
+        HelpSetting("two racks, trunks of 20M, one slow",
                 ("topology.kind=two-level", "topology.link_mbps=100", "topology.trunk_mbps=20")),
-        Setting("two racks, trunks of 20M, nobody slow",
+        HelpSetting("two racks, trunks of 20M, nobody slow",
                 ("topology.kind=two-level", "topology.link_mbps=100", "topology.trunk_mbps=20", *NOBODY)),
-        Setting("two racks, loss 1 %, one slow",
+        HelpSetting("two racks, loss 1 %, one slow",
                 ("topology.kind=two-level", "topology.link_mbps=100", "network.loss=0.01")),
     ]  # fmt: skip
     return rows
@@ -125,12 +125,12 @@ def _delay_us(micro_batches: float) -> int:
     return round(micro_batches * MICRO_BATCH_US / HOPS_TO_SERVER_AND_BACK)
 
 
-def drawn(count: int, seed: int) -> list[Setting]:
+def drawn(count: int, seed: int) -> list[HelpSetting]:
     """Settings that nobody chose: a function of the seed."""
     return [_draw(number, random.Random(f"{seed}/{number}")) for number in range(count)]
 
 
-def _draw(number: int, rng: random.Random) -> Setting:
+def _draw(number: int, rng: random.Random) -> HelpSetting:
     workers = rng.choice((2, 3, 4, 4, 6, 8, 16))
     micro_batches = rng.choice([m for m in (1, 2, 4, 8, 16, 32) if m * workers <= CONTRIBUTION_BITS])
     per_batch = 32
@@ -167,4 +167,4 @@ def _draw(number: int, rng: random.Random) -> Setting:
         changes.append(
             f"run.repetitions={REPETITIONS}"
         )  # with other losses: a run differs from the next one for them alone
-    return Setting(f"drawn {number}", tuple(changes))
+    return HelpSetting(f"drawn {number}", tuple(changes))

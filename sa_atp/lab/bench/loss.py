@@ -35,7 +35,7 @@ LONGEST_US = 600_000_000  # of virtual time, for one sum
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class LossRequest:
     workers: int
     bytes: int
     iterations: int
@@ -46,7 +46,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class LossRow:
     loss: float
     """Share of the packets that each link loses, in each direction."""
     goodput_mbps: float
@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(f"--link-mbps {options.link_mbps}: expected more than 0")
     if options.delay_us < 0:
         raise UserError(f"--delay-us {options.delay_us}: expected 0 or more")
-    request = Request(
+    request = LossRequest(
         workers=options.workers,
         bytes=size,
         iterations=options.iterations,
@@ -105,10 +105,10 @@ def run(options: argparse.Namespace) -> int:
     return 1 if any(row.sums_wrong for row in rows) else 0
 
 
-def measure(request: Request, losses: Sequence[float]) -> list[Row]:
+def measure(request: LossRequest, losses: Sequence[float]) -> list[LossRow]:
     """Raises: SaAtpError."""
     pipeline = Pipeline.from_file(artefacts.program(request.lanes).json_path, cache=cache_folder())
-    rows: list[Row] = []
+    rows: list[LossRow] = []
     for loss in losses:
         print(f"sa-atp: loss {loss:g}", file=sys.stderr, flush=True)
         row = _measure_one(request, loss, pipeline, next((r.goodput_mbps for r in rows if r.loss == 0), None))
@@ -116,7 +116,7 @@ def measure(request: Request, losses: Sequence[float]) -> list[Row]:
     return rows
 
 
-def _measure_one(request: Request, loss: float, pipeline: Pipeline, lossless_mbps: float | None) -> Row:
+def _measure_one(request: LossRequest, loss: float, pipeline: Pipeline, lossless_mbps: float | None) -> LossRow:
     world = World(
         seed=request.seed,
         pipelines=[pipeline],
@@ -136,7 +136,7 @@ def _measure_one(request: Request, loss: float, pipeline: Pipeline, lossless_mbp
     counted = [worker.worker.stats for worker in workers]
     if loss == 0:
         lossless_mbps = goodput
-    return Row(
+    return LossRow(
         loss=loss,
         goodput_mbps=round(goodput, 3),
         fraction_of_limit=round(goodput / (request.link_mbps * payload_share(request.lanes)), 4),
@@ -186,7 +186,7 @@ def _run(world: World, workers: Sequence[SimWorker], until: Callable[[], bool]) 
         raise SaAtpError(f"not over after {LONGEST_US / 1e6:.0f} simulated seconds")
 
 
-def _print(request: Request, rows: Sequence[Row]) -> None:
+def _print(request: LossRequest, rows: Sequence[LossRow]) -> None:
     table = Table(box=None, pad_edge=False)
     for column in ("loss", "goodput per worker", "of the limit", "of no loss", "sent again", "probes", "wrong sums"):
         table.add_column(column, justify="right")

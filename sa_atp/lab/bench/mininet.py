@@ -5,18 +5,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sa_atp.lab.backends.mininet import topologies
-from sa_atp.lab.backends.mininet.network import READY_TIMEOUT_S, Network
-from sa_atp.lab.bench.cluster import Cluster, Request
+from sa_atp.lab.backends.mininet.network import READY_TIMEOUT_S, MininetNetwork
+from sa_atp.lab.bench.cluster import Cluster, AllReduceRequest
 
 SLOTS = 1024
 STORE_PORT = 29_500
 
 
 @contextmanager
-def cluster(request: Request, folder: Path) -> Iterator[Cluster]:
+def cluster(request: AllReduceRequest, folder: Path) -> Iterator[Cluster]:
     """Args: folder: for logs. Raises: MissingPartError, UserError, SaAtpError."""
     star = topologies.star(request.workers, request.link_mbps, request.mtu)
-    with Network(
+    with MininetNetwork(
         star, switch=request.switch, lanes=request.lanes, slots=SLOTS, slots_per_job=SLOTS, logs=folder
     ) as network:
         places = star.workers()

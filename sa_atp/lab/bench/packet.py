@@ -18,7 +18,7 @@ from sa_atp.basics.errors import UserError
 from sa_atp.basics.words import plural
 from sa_atp.lab.bench import allreduce
 from sa_atp.lab.bench.all_reduce_options import tensor_bytes
-from sa_atp.lab.bench.cluster import Request
+from sa_atp.lab.bench.cluster import AllReduceRequest
 from sa_atp.lab.bench.switch.switch import measure_pipeline
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, LANE_BUILDS
 
@@ -68,8 +68,8 @@ def measure(workers: int, size: int, iterations: int, lanes: int, sums_alone: in
     """
     if size < 4 * lanes:
         raise UserError(f"--mbytes {size / 1e6:g}: expected at least one packet, {4 * lanes / 1e6:g}")
-    stream = _measure(Request(workers=workers, bytes=size, iterations=iterations, lanes=lanes, stations=True))
-    alone = _measure(Request(workers=workers, bytes=4 * lanes, iterations=sums_alone, lanes=lanes, stations=True))
+    stream = _measure(AllReduceRequest(workers=workers, bytes=size, iterations=iterations, lanes=lanes, stations=True))
+    alone = _measure(AllReduceRequest(workers=workers, bytes=4 * lanes, iterations=sums_alone, lanes=lanes, stations=True))
     packets = -(-size // (4 * lanes))
     a_packet = size / packets  # nanoseconds, from seconds for a gigabyte of one worker
     services = stream["cpu_s_per_gbyte_by_process"]
@@ -93,7 +93,7 @@ def measure(workers: int, size: int, iterations: int, lanes: int, sums_alone: in
     }
 
 
-def _measure(request: Request) -> dict[str, Any]:
+def _measure(request: AllReduceRequest) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="sa-atp-bench-") as folder, allreduce.local(request, Path(folder)) as made:
         return allreduce.measure(made, request, None, Path(folder))
 

@@ -41,7 +41,7 @@ FIGURE = "scale.png"
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class ScalePoint:
     policy: str
     workers: int
     stragglers: int
@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
     if options.out is not None:
         style.require_matplotlib()
         make_folder(options.out)
-    found: list[Point] = []
+    found: list[ScalePoint] = []
     for stragglers in (False, True):
         for workers in numbers:
             for name in names:
@@ -116,7 +116,7 @@ def plan_of(policy: str, workers: int, steps: int, *, stragglers: bool) -> Plan:
     return plan_files.parse_tables(tables, "bench scale")
 
 
-def measure(policy: str, workers: int, steps: int, *, stragglers: bool) -> Point:
+def measure(policy: str, workers: int, steps: int, *, stragglers: bool) -> ScalePoint:
     """Runs one point. Raises: SaAtpError."""
     plan = plan_of("atp" if policy == RING else policy, workers, steps, stragglers=stragglers)
     fabric = flows.fabric_of(plan, Clock(), server_mbps=LINK_MBPS)
@@ -129,14 +129,14 @@ def measure(policy: str, workers: int, steps: int, *, stragglers: bool) -> Point
         ends = flows.step_ends_us(plan, policy, Progress(), fabric)
     times = np.diff(ends)[WARM_UP - 1 :] / 1e6
     slow = len(plan.straggler.workers) if stragglers else 0
-    return Point(policy, workers, slow, float(times.mean()), pattern.fluid_bound_us(0, plan.job.shard_us) / 1e6)
+    return ScalePoint(policy, workers, slow, float(times.mean()), pattern.fluid_bound_us(0, plan.job.shard_us) / 1e6)
 
 
 def _title(policy: str) -> str:
     return "Ring" if policy == RING else policies.title(policy)
 
 
-def _table(found: Sequence[Point]) -> Table:
+def _table(found: Sequence[ScalePoint]) -> Table:
     table = Table(title="Iteration time", box=None)
     numbers = sorted({point.workers for point in found})
     for name, justify in (("", "left"), ("stragglers", "left"), *((str(n), "right") for n in numbers)):
@@ -149,7 +149,7 @@ def _table(found: Sequence[Point]) -> Table:
     return table
 
 
-def draw(found: Sequence[Point], path: Path) -> Path:
+def draw(found: Sequence[ScalePoint], path: Path) -> Path:
     """The figure. Raises: UserError, MissingPartError."""
     style.require_matplotlib()
     from matplotlib.lines import Line2D

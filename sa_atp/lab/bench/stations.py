@@ -15,11 +15,11 @@ STATIONS = ("fill", "transmit", "send", "receive", "sort", "take", "rules", "deq
 """Quantise and write; decide what leaves; to the kernel; from it; see what it is; check and keep; decide what follows; to
 float32."""
 
-Found = dict[str, dict[str, int]]
+StationTimes = dict[str, dict[str, int]]
 """Nanoseconds by station: `cpu_ns` of the thread, `wall_ns`."""
 
 
-def total(found: Sequence[Found]) -> Found:
+def total(found: Sequence[StationTimes]) -> StationTimes:
     """Of several sums."""
     return {
         kind: {name: sum(each[kind][name] for each in found) for name in STATIONS} for kind in ("cpu_ns", "wall_ns")
@@ -37,7 +37,7 @@ class Watch:
         self.cpu_ns = dict.fromkeys(STATIONS, 0)
         self.wall_ns = dict.fromkeys(STATIONS, 0)
 
-    def found(self) -> Found:
+    def found(self) -> StationTimes:
         """What each station itself took: a turn's calls contain those of kernels."""
         return {"cpu_ns": _without_kernels(self.cpu_ns), "wall_ns": _without_kernels(self.wall_ns)}
 

@@ -35,10 +35,10 @@ the same for 30 and for 1000.
 
 def run(plan: Plan, policy: str, repetition: int, progress: Progress) -> PolicyRun:
     """Runs one repetition of a policy. Raises: SaAtpError."""
-    return _Simulation(plan, policies.parameter_policy(policy), repetition, progress).run()
+    return _ParameterSimulation(plan, policies.parameter_policy(policy), repetition, progress).run()
 
 
-class _Simulation:
+class _ParameterSimulation:
     def __init__(self, plan: Plan, policy: policies.ParameterPolicy, repetition: int, progress: Progress) -> None:
         self.plan = plan
         self.policy = policy

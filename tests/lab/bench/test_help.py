@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sa_atp.basics.errors import UserError
 from sa_atp.lab.bench import help as bench_help
-from sa_atp.lab.bench.help import Row, measure, select
+from sa_atp.lab.bench.help import HelpRow, measure, select
 from sa_atp.lab.bench.help_bound import bound_us, step_us
 from sa_atp.lab.bench.help_settings import drawn, table
 
@@ -49,7 +49,7 @@ def test_names_are_unique_and_settings_can_be_simulated() -> None:
 def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
     rows = help_rows()[:2]
     bench_help.write(rows, tmp_path)
-    assert [Row(**row) for row in json.loads((tmp_path / "help-table.json").read_text())["rows"]] == rows
+    assert [HelpRow(**row) for row in json.loads((tmp_path / "help-table.json").read_text())["rows"]] == rows
 
 
 @pytest.mark.minutes

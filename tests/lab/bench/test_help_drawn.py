@@ -2,7 +2,7 @@
 
 import pytest
 
-from sa_atp.lab.bench.help import Row, measure_one
+from sa_atp.lab.bench.help import HelpRow, measure_one
 from sa_atp.lab.bench.help_settings import drawn
 
 # (seed, number) where help once did harm, by what it took: who is late to join and never catches up, stale help and resends
@@ -19,7 +19,7 @@ def test_what_once_harmed_does_not(seed: int, number: int) -> None:
 
 
 def test_harm_is_what_losses_do_not_explain() -> None:
-    row = Row("", 100.0, 105.0, 90.0, 1.05, 1.17, 0.0, 0.0, 0)
+    row = HelpRow("", 100.0, 105.0, 90.0, 1.05, 1.17, 0.0, 0.0, 0)
     assert row.does_harm
-    assert not Row("", 100.0, 102.0, 90.0, 1.02, 1.13, 0.0, 0.0, 0).does_harm
-    assert not Row("", 100.0, 105.0, 90.0, 1.05, 1.17, 0.0, 0.0, 0, spread=0.02).does_harm
+    assert not HelpRow("", 100.0, 102.0, 90.0, 1.02, 1.13, 0.0, 0.0, 0).does_harm
+    assert not HelpRow("", 100.0, 105.0, 90.0, 1.05, 1.17, 0.0, 0.0, 0, spread=0.02).does_harm

@@ -3,7 +3,7 @@
 import pytest
 from helpers.committed import help_page, help_rows
 
-from sa_atp.lab.bench.help import MOST_WORSE, Row, markdown, measure_one, select
+from sa_atp.lab.bench.help import MOST_WORSE, HelpRow, markdown, measure_one, select
 from sa_atp.lab.bench.help_settings import table
 
 COMMITTED = help_rows()
@@ -25,7 +25,7 @@ def test_the_committed_table_has_all_settings_and_its_document_says_the_same() -
 
 
 @pytest.mark.parametrize("row", COMMITTED, ids=lambda row: row.setting)
-def test_help_does_no_harm(row: Row) -> None:
+def test_help_does_no_harm(row: HelpRow) -> None:
     assert row.sa_atp_ms <= MOST_WORSE * row.atp_ms
 
 

@@ -14,7 +14,7 @@ from sa_atp.lab.bench.switch import io as switch_io
 from sa_atp.lab.bench.switch import memory as switch_memory
 from sa_atp.lab.bench.switch import switch
 from sa_atp.lab.bench.switch import traffic as switch_traffic
-from sa_atp.lab.bench.switch.request import Request
+from sa_atp.lab.bench.switch.request import SwitchRequest
 from sa_atp.lab.bench.switch.traffic import Contributions, Results, Traffic, WorkersStall
 from sa_atp.protocol.packets.frames import HEADERS_BYTES, checksum
 from sa_atp.protocol.packets.header import describe
@@ -142,7 +142,7 @@ def test_the_pipeline_alone() -> None:
     ],
 )
 def test_through_interfaces(target: str, link: str, cores: int) -> None:
-    found = switch_io.measure(Request(target=target, link=link, lanes=LANES, packets=4000, cores=cores))
+    found = switch_io.measure(SwitchRequest(target=target, link=link, lanes=LANES, packets=4000, cores=cores))
     assert found["pps"] > 0
     assert found["packets"] >= 4
     assert not Path("/sys/class/net/sw1").exists()

@@ -211,7 +211,7 @@ def test_as_many_backups_as_gradients_are_refused_in_one_line(backups: int, work
     assert "\n" not in str(refused.value)
     own = f"{PLAN}\n[sync-opt]\nbackups = {backups}\n"
     parse(own, "a plan", [*changed[1:], 'run.policies=["atp"]'])  # whoever does not run it may have any
-    with pytest.raises(UserError, match=r"--set sync-opt\.backups=.* changes nothing: \[sync-opt\] is for sync-opt"):
+    with pytest.raises(UserError, match=r"--set sync-opt\.backups=.* has no effect: \[sync-opt\] is for sync-opt"):
         parse(PLAN, "a plan", [*changed, 'run.policies=["atp"]'])
 
 

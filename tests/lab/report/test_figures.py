@@ -9,7 +9,7 @@ import pytest
 from sa_atp.lab import policies
 from sa_atp.lab.report.drawing import figures, style
 from sa_atp.lab.report.drawing.figures import FIGURES, FigureKind
-from sa_atp.lab.report.drawing.style import NARROW, WIDE, Layout, NothingToDrawError
+from sa_atp.lab.report.drawing.style import NARROW, WIDE, FigureLayout, NothingToDrawError
 from sa_atp.lab.runs.records import RunResult
 
 from . import synthetic
@@ -25,7 +25,7 @@ NOT_DRAWN = {
 }  # fmt: skip
 
 
-def drawn(kind: FigureKind, result: RunResult, layout: Layout = WIDE) -> Any:
+def drawn(kind: FigureKind, result: RunResult, layout: FigureLayout = WIDE) -> Any:
     """A figure on a canvas, laid out."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
@@ -53,7 +53,7 @@ def texts(made: Any) -> list[tuple[str, Any]]:
 
 @pytest.mark.parametrize("layout", [WIDE, NARROW], ids=["wide", "narrow"])
 @pytest.mark.parametrize("name", [name for name in CASES if name != "many steps"])
-def test_nothing_is_cut_off_and_nothing_overlaps(name: str, layout: Layout) -> None:
+def test_nothing_is_cut_off_and_nothing_overlaps(name: str, layout: FigureLayout) -> None:
     result = CASES[name]()
     for kind in FIGURES:
         if (name, kind.name) in NOT_DRAWN:

@@ -186,7 +186,8 @@ def test_what_was_not_trained_has_no_rows_for_it() -> None:
 def test_the_table_says_what_matters() -> None:
     text = printed("demo")
     for part in (
-        r"against baseline +63 % shorter", r"longest", r"speed-up +2\.7×", r"share of time waiting +56 % +13 %", r"baseline",
+        r"against baseline +63 % shorter", r"longest",
+        r"speed-up +2\.7×", r"share of time waiting +56 % +13 %", r"baseline",
         r"time to 90 % accuracy +12\.3 s +4\.58 s", r"wrong +0 +0", r"Fluid bound: 158 ms", r"Device speed is emulated",
         r"fragments retransmitted +3 +3", r"steps with help +0 of 40 +40 of 40",
     ):  # fmt: skip

@@ -125,7 +125,9 @@ def test_repetitions_are_compared_in_pairs() -> None:
     assert (low, high) == pytest.approx((mean - spread, mean + spread))
     printed = Console(width=80, record=True, file=io.StringIO())
     table.print_table(found, printed)
-    assert re.search(r"against baseline +9\.9 % longer *\n +± \(95 %, repetitions\) +1\.2 %", plain(printed.export_text()))
+    assert re.search(
+        r"against baseline +9\.9 % longer *\n +± \(95 %, repetitions\) +1\.2 %", plain(printed.export_text())
+    )
 
 
 def test_policies_that_are_alike_are_not_called_unclear() -> None:

@@ -137,7 +137,7 @@ def test_what_packets_cannot_carry_and_flows_know_nothing_of() -> None:
         UserError, match=r"makes 1024 contributions; at most 512 fit in the bitmap with switch.lanes = 256;"
     ):
         simulate("topology.workers=64", "job.micro_batches=16", "switch.lanes=256", "sim.network=packets")
-    with pytest.raises(UserError, match="no packets of atp, sa-atp that could be lost"):
+    with pytest.raises(UserError, match="atp, sa-atp: simulated as flows, without packets that could be lost"):
         simulate("network.loss=0.01")
 
 
@@ -157,5 +157,5 @@ def test_other_synchronous_policies(policy: str) -> None:
     ],
 )
 def test_builds_that_do_not_exist_are_refused(changed: tuple[str, ...]) -> None:
-    with pytest.raises(UserError, match=r"there is no such build; there is 512 with 256 lanes, for embedded and bmv2"):
+    with pytest.raises(UserError, match=r"there is no such build; there are 512 with 256 lanes, for embedded and bmv2"):
         simulate("switch.contributions=512", *changed)

@@ -8,12 +8,12 @@ import pytest
 
 from sa_atp.basics.errors import UserError
 from sa_atp.lab.backends.mininet import p4lang, topologies
-from sa_atp.lab.backends.mininet.layout import Layout, LinkQuality
+from sa_atp.lab.backends.mininet.layout import LinkQuality, NetworkLayout
 from sa_atp.lab.backends.mininet.network import impairments
 from sa_atp.lab.plans import plan_files
 
 
-def layout_of(text: str, folder: Path = Path()) -> Layout:
+def layout_of(text: str, folder: Path = Path()) -> NetworkLayout:
     found = topologies.of_plan(plan_files.parse(text, "test.toml"), folder)
     found.check("test.toml")
     return found
@@ -100,12 +100,12 @@ def last_link(*link: object) -> dict[str, Any]:
     return {"links": [*TRIANGLE["links"], [*link]]}
 
 
-def read(folder: Path, **changes: Any) -> Layout:
+def read(folder: Path, **changes: Any) -> NetworkLayout:
     (folder / "topology.json").write_text(json.dumps({**TRIANGLE, **changes}))
     return read_file(folder / "topology.json")
 
 
-def read_file(path: Path) -> Layout:
+def read_file(path: Path) -> NetworkLayout:
     return p4lang.read(path, LinkQuality(rate_mbps=100.0, delay_us=70), topologies.ADDED)
 
 
@@ -167,7 +167,7 @@ def test_what_is_added_takes_a_port_that_the_file_leaves(tmp_path: Path) -> None
         ({"hosts": []}, "expected an object with hosts"),
         ({"hosts": {}}, r"hosts = \{\}: expected at least one"),
         ({"switches": {}}, r"switches = \{\}: expected at least one"),
-        ({"links": []}, "hosts.h1: no entry of links names it"),
+        ({"links": []}, "hosts.h1: expected an entry of links that names it"),
         (host("ps"), "hosts: name 'ps' belongs to a host that every network gets: expected another"),
         (host("s3"), "hosts: name 's3' belongs to an entry of switches"),
         (host("s1-p9"), "hosts: name 's1-p9' means a port of a switch"),

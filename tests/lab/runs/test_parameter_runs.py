@@ -195,7 +195,7 @@ def test_two_servers_do_not_share_an_address(service: ParameterService) -> None:
         ("dynsgd.learning_rate=fast", r"dynsgd.learning_rate = 'fast': expected a number"),
         ("falcon.sync=sometimes", r"falcon.sync = 'sometimes': expected one of 'enforced', 'slack'"),
         ("flexrr.helpers=-1", r"flexrr.helpers = -1: expected 0 to"),
-        ("network.loss=0.1", r"no packets of ssp, asp.* network.\* to 0"),
+        ("network.loss=0.1", r"ssp, asp.*: simulated without packets .* network.\* to 0"),
     ],
 )
 def test_bad_plans_are_refused_in_one_line(override: str, says: str) -> None:

@@ -177,7 +177,7 @@ def test_errors_of_points_on_a_cluster(cluster: DaskCluster, tmp_path: Path) -> 
 @pytest.mark.needs("distributed")
 @pytest.mark.parametrize(
     ("address", "says"),
-    [("tcp://127.0.0.1:1", "no Dask scheduler answers there"), ("nowhere", "expected the address of a Dask scheduler")],
+    [("tcp://127.0.0.1:1", "no Dask scheduler answers"), ("nowhere", "expected the address of a Dask scheduler")],
 )
 def test_a_scheduler_that_is_not_there(tmp_path: Path, address: str, says: str) -> None:
     """From the command line: one line, status 2."""

@@ -84,7 +84,7 @@ def test_one_that_is_stopped_is_named_and_goes_on(group: Starter, capsys: pytest
             assert time.monotonic() < until
             wait_for([other], STOPPED_S / 5)
         assert stopped([other]) == f"; {said}"
-        with pytest.raises(ProcessError, match=r"^the one said nothing for 0 s; the one is stopped: `kill -CONT"):
+        with pytest.raises(ProcessError, match=r"^the one wrote nothing for 0 s; the one is stopped: `kill -CONT"):
             still.answer(0.0)
         os.kill(pid_of(still), signal.SIGCONT)
         while stopped([other]):

@@ -80,7 +80,7 @@ def test_one_run_at_a_time_in_a_folder(plan: str, tmp_path: Path) -> None:
     with run_folder.claimed(out, 1000):
         done = started(plan, "--out", str(out))
         assert done.returncode == cli.EXIT_BAD_INPUT
-        assert "another run is at work there" in done.stderr
+        assert "in use by another run" in done.stderr
         assert done.stderr.count("\n") == 1
     with run_folder.claimed(out, 1000):
         pass

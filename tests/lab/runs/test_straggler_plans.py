@@ -121,7 +121,7 @@ def test_a_trace_is_the_same_for_all_policies_and_travels_with_the_plan() -> Non
         (["straggler.pattern=trace"], 'straggler.pattern = "trace" needs straggler.trace, a CSV or JSON file'),
         (["straggler.pattern=trace", "straggler.rows=[[0, 9, 2.0]]"], "row 1, worker: 9 of topology.workers = 4"),
         (["straggler.pattern=trace", "straggler.rows=[[0, 1]]"], "row 1: expected [step, worker, slowdown]"),
-        (["straggler.pattern=trace", "straggler.rows=[[0, 1, 2], [0, 1, 3]]"], "row 2: step 0 of worker 1 is there twice"),
+        (["straggler.pattern=trace", "straggler.rows=[[0, 1, 2], [0, 1, 3]]"], "row 2: step 0 of worker 1 occurs twice"),
         (["straggler.pattern=pauses"], "straggler.pattern = 'pauses': expected one of 'none', 'constant'"),
     ],
 )  # fmt: skip
@@ -143,7 +143,7 @@ def written(folder: Path, name: str, content: str) -> Path:
         ("a.csv", "", "line 1: expected one column 'step', found nothing"),
         ("a.csv", "step,worker\n1,2\n", "line 1: expected one column 'slowdown', found step, worker"),
         ("a.csv", "step,worker,slowdown,step\n", "line 1: expected one column 'step'"),
-        ("a.csv", "step,worker,slowdown\n", "there is no row in it"),
+        ("a.csv", "step,worker,slowdown\n", "it has no rows"),
         ("a.csv", "step,worker,slowdown\n0,1,2\n\n1,1,fast\n", "line 4, column slowdown: 'fast': expected a number"),
         ("a.csv", "step,worker,slowdown\n0,1\n", "line 2: 2 columns where line 1 names 3"),
         ("a.csv", "step,worker,slowdown\n1.5,1,2\n", "line 2, column step: '1.5': expected a whole number"),
@@ -152,7 +152,7 @@ def written(folder: Path, name: str, content: str) -> Path:
         ("a.csv", "step,worker,slowdown\n0,1,0\n", "line 2, column slowdown: '0': expected 0.001 to 1000.0"),
         ("a.json", "{", "not JSON"),
         ("a.json", "{}", "expected a list of objects with step, worker, slowdown"),
-        ("a.json", "[]", "there is no row in it"),
+        ("a.json", "[]", "it has no rows"),
         ("a.json", "[7]", "entry 1: expected an object with step, worker, slowdown"),
         ("a.json", '[{"step": 0, "worker": 1}]', "entry 1, column slowdown: None: expected a number"),
         ("a.json", '[{"step": true, "worker": 1, "slowdown": 2}]', "entry 1, column step: True: expected a whole number"),
@@ -206,7 +206,7 @@ def test_what_a_congested_link_holds_up_is_sent_anew_in_each_step() -> None:
 
 def test_flows_and_the_local_backend_say_that_they_have_no_congested_links() -> None:
     plan = plan_files.parse("", "here", ["straggler.by=congestion", "sim.network=flows"])
-    with pytest.raises(UserError, match="flows have no links that are congested one way"):
+    with pytest.raises(UserError, match="the flow-level model has no congestion in one direction"):
         simulated.check(plan)
     with pytest.raises(UserError, match=r"no links, and cannot do straggler\.by = 'congestion'"):
         check_local(plan)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 
 from sa_atp.basics.errors import UserError
 from sa_atp.lab.backends.mininet import topologies
-from sa_atp.lab.backends.mininet.layout import NEIGHBOURS, Layout
+from sa_atp.lab.backends.mininet.layout import NEIGHBOURS, NetworkLayout
 from sa_atp.lab.plans import plan_files
 
 ROOT = Path(__file__).parents[3]
@@ -64,7 +64,7 @@ def change(found: Any, data: st.DataObject) -> None:
         found[key] = data.draw(VALUES)
 
 
-def drawn(folder: Path, text: str, workers: int) -> Layout | None:
+def drawn(folder: Path, text: str, workers: int) -> NetworkLayout | None:
     """The network of a file; None where it is refused as it should be."""
     (folder / "t.json").write_bytes(text.encode("utf-8", "surrogatepass"))
     try:
@@ -78,7 +78,7 @@ def drawn(folder: Path, text: str, workers: int) -> Layout | None:
         return None
 
 
-def check_buildable(layout: Layout, workers: int) -> None:
+def check_buildable(layout: NetworkLayout, workers: int) -> None:
     """What Mininet, the switches and the parameter server take for granted."""
     assert [host.rank for host in layout.workers()] == list(range(workers))
     addresses = [host.ip for host in layout.hosts.values()]

@@ -71,7 +71,7 @@ def test_a_process_that_does_nothing_has_no_more(tmp_path: Path) -> None:
     with Group() as group:
         process = program(group, SLEEPS, tmp_path)
         with pytest.raises(
-            ProcessError, match=r"helper said nothing for 1 s; command: .*its log .*helper\.log ends with"
+            ProcessError, match=r"helper wrote nothing for 1 s; command: .*its log .*helper\.log ends with"
         ):
             process.answer(0.6)
 
@@ -80,5 +80,5 @@ def test_a_process_that_only_computes_has_an_end_too(tmp_path: Path, monkeypatch
     monkeypatch.setattr(processes, "LEAST_SHARE", 0.0)
     with Group() as group:
         process = program(group, COMPUTES, tmp_path)
-        with pytest.raises(ProcessError, match="said nothing for 0 s"):
+        with pytest.raises(ProcessError, match="wrote nothing for 0 s"):
             process.answer(0.3)

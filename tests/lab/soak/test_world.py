@@ -161,14 +161,14 @@ def test_a_rank_that_has_another_sum_is_found(monkeypatch: pytest.MonkeyPatch) -
         return done
 
     monkeypatch.setattr(Worker, "result", other)
-    assert "other values than another rank has" in broken(small()).detail
+    assert "its values differ from another rank's" in broken(small()).detail
 
 
 def test_a_worker_that_is_deaf_to_results_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Receiver, "take", lambda self, *arguments: None)
     found = broken(small())
     assert found.what == "hang"
-    assert "no rank has come any further" in found.detail
+    assert "no rank makes progress" in found.detail
     assert "rank 2: window" in found.detail
 
 

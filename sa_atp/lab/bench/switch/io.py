@@ -17,11 +17,11 @@ from typing import Any
 
 from sa_atp.basics import needs
 from sa_atp.basics.errors import MissingPartError, SaAtpError
-from sa_atp.lab.bench.switch.request import Request
+from sa_atp.lab.bench.switch.request import SwitchRequest
 from sa_atp.net.sockets import namespace
 
 
-def measure(request: Request) -> dict[str, Any]:
+def measure(request: SwitchRequest) -> dict[str, Any]:
     """Runs this module in a process of its own. Returns: pps, window. Raises: MissingPartError, SaAtpError."""
     command = [sys.executable, "-m", "sa_atp.lab.bench.switch.io", json.dumps(dataclasses.asdict(request))]
     done = subprocess.run(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, check=False)
@@ -39,7 +39,7 @@ def measure(request: Request) -> dict[str, Any]:
 
 
 def main(text: str) -> None:
-    request = Request(**json.loads(text))
+    request = SwitchRequest(**json.loads(text))
     try:
         if request.link == "veth":
             namespace.enter()

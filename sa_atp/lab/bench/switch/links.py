@@ -11,8 +11,8 @@ import numpy as np
 from sa_atp.basics.arrays import ByteRows, Indices
 from sa_atp.basics.errors import MissingPartError
 from sa_atp.lab.bench.switch.hosts import Hosts
-from sa_atp.lab.bench.switch.request import Request
-from sa_atp.lab.bench.switch.traffic import WORKERS, Contributions, Link, Results, Traffic, hosts, job
+from sa_atp.lab.bench.switch.request import SwitchRequest
+from sa_atp.lab.bench.switch.traffic import WORKERS, Contributions, TrafficLink, Results, Traffic, hosts, job
 from sa_atp.lab.runs import bmv2
 from sa_atp.lab.runs.processes import Group, Process
 from sa_atp.net.sockets import offload
@@ -36,7 +36,7 @@ WARM_UP_FRAGMENTS = 2048
 MOST_SECONDS = 8.0  # of one measurement
 
 
-def measure(request: Request, folder: Path) -> dict[str, Any]:
+def measure(request: SwitchRequest, folder: Path) -> dict[str, Any]:
     """Contributions per second, and the CPU time of the switch for each, which other processes do not change.
 
     Args: folder: for logs.
@@ -49,7 +49,7 @@ def measure(request: Request, folder: Path) -> dict[str, Any]:
         return _over_veth(request, group, folder)
 
 
-def _best(request: Request, spec: JobSpec, link: Link, switch: Process) -> dict[str, Any]:
+def _best(request: SwitchRequest, spec: JobSpec, link: TrafficLink, switch: Process) -> dict[str, Any]:
     """The best of some windows: a target that drops under bursts may have a small one."""
     traffic = Traffic(link, spec, request.build, switch.check)
     found: dict[str, Any] = {"pps": 0.0}
@@ -77,7 +77,7 @@ def _best(request: Request, spec: JobSpec, link: Link, switch: Process) -> dict[
 # --- UDP --------------------------------------------------------------------------------------------------------------
 
 
-def _over_udp(request: Request, group: Group, folder: Path) -> dict[str, Any]:
+def _over_udp(request: SwitchRequest, group: Group, folder: Path) -> dict[str, Any]:
     ports = ["--udp", f"{UDP_PORT_OF_SWITCH}={LOOPBACK}:0", "--grpc", f"{LOOPBACK}:0"]
     switch = group.start("switch", ["sa_atp", "switch", *_build(request), *ports], folder / "switch.log")
     ready = switch.answer(READY_TIMEOUT_S)
@@ -113,7 +113,7 @@ class UdpLink:
 # --- veth -------------------------------------------------------------------------------------------------------------
 
 
-def _over_veth(request: Request, group: Group, folder: Path) -> dict[str, Any]:
+def _over_veth(request: SwitchRequest, group: Group, folder: Path) -> dict[str, Any]:
     members, server = hosts()
     spec = job(members, server)
     ports = [host.switch_port for host in (*members, server)]
@@ -130,7 +130,7 @@ def _over_veth(request: Request, group: Group, folder: Path) -> dict[str, Any]:
     return _best(request, spec, VethLink(ends, HEADERS_BYTES + size_of(Kind.RESULT, *request.build)), switch)
 
 
-def _start(request: Request, group: Group, folder: Path, interfaces: list[str]) -> tuple[Process, str]:
+def _start(request: SwitchRequest, group: Group, folder: Path, interfaces: list[str]) -> tuple[Process, str]:
     """The switch, and where its P4Runtime server is."""
     if request.target == "bmv2":
         grpc = f"unix:{folder}/p4runtime"
@@ -199,6 +199,6 @@ def make_pairs(ports: list[int]) -> None:
         )
 
 
-def _build(request: Request) -> list[str]:
+def _build(request: SwitchRequest) -> list[str]:
     """Which program, as arguments."""
     return ["--lanes", str(request.lanes), "--contributions", str(request.contributions)]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
+class SwitchRequest:
     """target: embedded or bmv2. link: udp or veth. lanes, contributions: of the build. packets: to measure with.
 
     cores: of the switch, over veth.

@@ -64,7 +64,7 @@ def measure(build: tuple[int, int], packets: int, *, cores: int = 1, with_bmv2: 
     which. Raises: MissingPartError, SaAtpError.
     """
     from sa_atp.lab.bench.switch.io import measure as measure_io
-    from sa_atp.lab.bench.switch.request import Request
+    from sa_atp.lab.bench.switch.request import SwitchRequest
 
     busy_before = _busy()
     _say("loading: with an empty cache, then from it")
@@ -78,13 +78,13 @@ def measure(build: tuple[int, int], packets: int, *, cores: int = 1, with_bmv2: 
         _say(f"the same on {cores} cores")
         cores_pps = switch_memory.measure(build, cores, packets)
     _say("embedded switch, UDP virtual ports over loopback")
-    udp = measure_io(Request(target="embedded", link="udp", lanes=build[0], contributions=build[1], packets=packets))
+    udp = measure_io(SwitchRequest(target="embedded", link="udp", lanes=build[0], contributions=build[1], packets=packets))
     veth: dict[str, Any] | None = None
     missing = None
     try:
         _say("embedded switch, veth pairs in a network namespace")
         veth = measure_io(
-            Request(
+            SwitchRequest(
                 target="embedded", link="veth", lanes=build[0], contributions=build[1], packets=packets, cores=cores
             )
         )
@@ -96,7 +96,7 @@ def measure(build: tuple[int, int], packets: int, *, cores: int = 1, with_bmv2: 
     other = None
     if with_bmv2:
         _say("BMv2, veth pairs in a network namespace")
-        other = measure_io(Request(target="bmv2", link="veth", lanes=build[0], contributions=build[1], packets=packets))
+        other = measure_io(SwitchRequest(target="bmv2", link="veth", lanes=build[0], contributions=build[1], packets=packets))
     io = veth or udp
     return {
         "lanes": build[0],

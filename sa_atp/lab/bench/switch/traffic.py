@@ -140,7 +140,7 @@ class Results:
         return self.missing_from == len(self.done)
 
 
-class Link(Protocol):
+class TrafficLink(Protocol):
     """The workers' side of the switch's ports."""
 
     def send(self, rank: int, contributions: Contributions, fragments: Indices) -> None: ...
@@ -159,7 +159,7 @@ class WorkersStall(SaAtpError):
 class Traffic:
     """A job's traffic over a link; each run goes on where the last one ended, so no slot knows its fragments."""
 
-    def __init__(self, link: Link, spec: JobSpec, build: Build, check: Callable[[], None]) -> None:
+    def __init__(self, link: TrafficLink, spec: JobSpec, build: Build, check: Callable[[], None]) -> None:
         """Args: check: is called while the switch is silent; may raise."""
         self._link = link
         self._build = build

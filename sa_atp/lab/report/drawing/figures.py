@@ -10,7 +10,7 @@ import numpy as np
 from sa_atp.lab.report import comparing, findings, stats
 from sa_atp.lab.report.drawing import stragglers, style
 from sa_atp.lab.report.drawing.gantt import timeline
-from sa_atp.lab.report.drawing.style import NARROW, WIDE, Layout, NothingToDrawError
+from sa_atp.lab.report.drawing.style import NARROW, WIDE, FigureLayout, NothingToDrawError
 from sa_atp.lab.report.drawing.training import training
 from sa_atp.lab.report.stats import PolicyStats, WorkerShare
 from sa_atp.lab.report.text import (
@@ -38,7 +38,7 @@ class FigureKind:
     """A kind of figure in reports. Its function raises NothingToDrawError if the run lacks the data."""
 
     name: str
-    draw: Callable[[RunResult, Layout], "Figure"]
+    draw: Callable[[RunResult, FigureLayout], "Figure"]
     caption: str
 
 
@@ -77,7 +77,7 @@ def draw_all(result: RunResult, folder: Path) -> tuple[list[Drawn], dict[str, st
 # --- iteration_time.png -----------------------------------------------------------------------------------------------
 
 
-def iteration_time(result: RunResult, layout: Layout = WIDE) -> "Figure":
+def iteration_time(result: RunResult, layout: FigureLayout = WIDE) -> "Figure":
     """Mean iteration time of each policy beside the fluid bound, and the distribution of its steps below."""
     shown = [each for each in stats.policies(result) if each.mean_s is not None]
     if not shown:
@@ -100,7 +100,7 @@ def iteration_time(result: RunResult, layout: Layout = WIDE) -> "Figure":
 
 
 def _means(
-    axes: "Axes", result: RunResult, shown: Sequence[PolicyStats], base: PolicyStats | None, layout: Layout
+    axes: "Axes", result: RunResult, shown: Sequence[PolicyStats], base: PolicyStats | None, layout: FigureLayout
 ) -> None:
     for y, each in enumerate(shown):
         mean = each.mean_s or 0.0
@@ -125,7 +125,7 @@ def _means(
     _bounds(axes, shown, title, layout)
 
 
-def _bounds(axes: "Axes", shown: Sequence[PolicyStats], title: str, layout: Layout) -> None:
+def _bounds(axes: "Axes", shown: Sequence[PolicyStats], title: str, layout: FigureLayout) -> None:
     """Draws the fluid bound: one line if it is the same for all policies, else a mark on each bar.
 
     Args: title: of the panel; the note on the bound stands beside it.
@@ -156,7 +156,7 @@ def _bounds(axes: "Axes", shown: Sequence[PolicyStats], title: str, layout: Layo
         axes.set_title(about, loc="right", color=style.BOUND_COLOUR, size=layout.small)
 
 
-def _against(result: RunResult, base: PolicyStats | None, other: PolicyStats, layout: Layout) -> str:
+def _against(result: RunResult, base: PolicyStats | None, other: PolicyStats, layout: FigureLayout) -> str:
     """The comparison of a policy with the baseline in words; empty for the baseline itself."""
     if base is None or other is base or not base.mean_s or not other.mean_s:
         return ""
@@ -166,7 +166,9 @@ def _against(result: RunResult, base: PolicyStats | None, other: PolicyStats, la
     return how.in_words() + ("" if layout.is_narrow else f" ({factor(base.mean_s / other.mean_s)} as fast)")
 
 
-def _room_for_notes(result: RunResult, shown: Sequence[PolicyStats], base: PolicyStats | None, layout: Layout) -> float:
+def _room_for_notes(
+    result: RunResult, shown: Sequence[PolicyStats], base: PolicyStats | None, layout: FigureLayout
+) -> float:
     """The end of the axis, in seconds, that leaves room for the notes behind the bars."""
     ends: list[float] = []
     for each in shown:
@@ -178,7 +180,7 @@ def _room_for_notes(result: RunResult, shown: Sequence[PolicyStats], base: Polic
     return max(ends)
 
 
-def _distributions(axes: "Axes", shown: Sequence[PolicyStats], layout: Layout) -> None:
+def _distributions(axes: "Axes", shown: Sequence[PolicyStats], layout: FigureLayout) -> None:
     middle_y, half = (0.14, 0.22) if layout.is_narrow else (0.0, 0.33)  # of a row; its notes are above or beside it
     for y, each in enumerate(shown):
         times = np.sort(each.pooled_s)
@@ -217,18 +219,18 @@ def _distributions(axes: "Axes", shown: Sequence[PolicyStats], layout: Layout) -
     axes.set_title(layout.lines(title, 38))
 
 
-def _labels(axes: "Axes", shown: Sequence[PolicyStats], base: PolicyStats | None, layout: Layout) -> None:
+def _labels(axes: "Axes", shown: Sequence[PolicyStats], base: PolicyStats | None, layout: FigureLayout) -> None:
     axes.set_yticks(range(len(shown)), [_name(each, base, shown, layout) for each in shown])
     axes.set_ylim(len(shown) - 0.45, -0.55)
     style.quiet_y(axes)
 
 
-def _name(each: PolicyStats, base: PolicyStats | None, shown: Sequence[PolicyStats], layout: Layout) -> str:
+def _name(each: PolicyStats, base: PolicyStats | None, shown: Sequence[PolicyStats], layout: FigureLayout) -> str:
     """The label of a row."""
     return layout.lines(policy_name(each.policy), 11) + ("\n(baseline)" if each is base and len(shown) > 1 else "")
 
 
-def _time_axis(axes: "Axes", end_s: float, layout: Layout, *, labelled: bool) -> None:
+def _time_axis(axes: "Axes", end_s: float, layout: FigureLayout, *, labelled: bool) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     scale, unit = axis_unit(end_s)
@@ -243,7 +245,7 @@ def _time_axis(axes: "Axes", end_s: float, layout: Layout, *, labelled: bool) ->
 # --- who_did_what.png -------------------------------------------------------------------------------------------------
 
 
-def who_did_what(result: RunResult, layout: Layout = WIDE) -> "Figure":
+def who_did_what(result: RunResult, layout: FigureLayout = WIDE) -> "Figure":
     """For each policy and worker, the mean time of each activity in a step."""
     shown = [(each, each.workers()) for each in stats.policies(result)]
     shown = [(each, workers) for each, workers in shown if workers]
@@ -293,7 +295,7 @@ def _stacks(
     workers: list[WorkerShare],
     slow: Mapping[int, str],
     end_s: float,
-    layout: Layout,
+    layout: FigureLayout,
     *,
     room_for_text: bool,
 ) -> None:
@@ -330,7 +332,7 @@ def _policy_title(policy: PolicyStats) -> str:
     return policy_name(policy.policy) + mean + (f"; no counted step of {who}" if missing else "")
 
 
-def _micro_batches(axes: "Axes", workers: list[WorkerShare], size: float, layout: Layout) -> None:
+def _micro_batches(axes: "Axes", workers: list[WorkerShare], size: float, layout: FigureLayout) -> None:
     """Notes at the right: each worker's micro-batches per step."""
     for y, worker in enumerate(workers):
         if layout.is_narrow:
@@ -351,7 +353,9 @@ def _short(value: float, unit: str) -> str:
     return f"{value:.0f}" if value >= 9.95 and unit != "s" else digits(value, 3 if value >= 9.95 else 2)
 
 
-def _worker_labels(workers: list[WorkerShare], slow: Mapping[int, str], layout: Layout, *, few: bool) -> list[str]:
+def _worker_labels(
+    workers: list[WorkerShare], slow: Mapping[int, str], layout: FigureLayout, *, few: bool
+) -> list[str]:
     """Args: slow: stragglers, and the reason of each."""
     return [stragglers.label(each.worker, slow.get(each.worker, ""), layout, few=few) for each in workers]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sa_atp.lab.report import findings, stats
 from sa_atp.lab.report.drawing import stragglers, style
 from sa_atp.lab.report.drawing.gaps import BETWEEN, without_gaps
-from sa_atp.lab.report.drawing.style import WIDE, Layout, NothingToDrawError
+from sa_atp.lab.report.drawing.style import WIDE, FigureLayout, NothingToDrawError
 from sa_atp.lab.report.stats import PolicyStats
 from sa_atp.lab.report.text import axis_unit, duration, in_words, policy_name, situation, slower
 from sa_atp.lab.runs.records import Interval, PolicyRun, RunResult
@@ -45,7 +45,7 @@ class Stretch:
         return sum(end <= end_s * 1.0001 for end in self.ends_s.values())
 
 
-def timeline(result: RunResult, layout: Layout = WIDE) -> "Figure":
+def timeline(result: RunResult, layout: FigureLayout = WIDE) -> "Figure":
     """What each worker does over the same stretch of time under each policy, with help and stragglers."""
     stretches = _stretches(result)
     if not stretches:
@@ -151,7 +151,7 @@ def _window_s(stretches: Sequence[Stretch]) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class WorkerRow:
     """A worker's row: why it is a straggler, if in all steps shown, and when it is slow."""
 
     worker: int
@@ -159,7 +159,7 @@ class Row:
     slow_s: list[tuple[float, float]]
 
 
-def _rows(result: RunResult, stretch: Stretch, end_s: float) -> list[Row]:
+def _rows(result: RunResult, stretch: Stretch, end_s: float) -> list[WorkerRow]:
     """A worker is a straggler for as long as its device or its link is slow, or it pauses in the step."""
     links = stragglers.slow_links(result)
     slow = {(i.step, i.worker): i.slowdown for i in stretch.run.iterations if i.slowdown > 1}
@@ -179,7 +179,7 @@ def _rows(result: RunResult, stretch: Stretch, end_s: float) -> list[Row]:
         # a gap between two steps in which it is a straggler belongs to the first
         following = {step: start for step, start, _ in found_in}
         spans = [(start, max(end, following.get(step + 1, end))) for step, start, end in found_in]
-        found.append(Row(worker, ", ".join(why), spans))
+        found.append(WorkerRow(worker, ", ".join(why), spans))
     return found
 
 
@@ -193,7 +193,12 @@ def _shown(stretch: Stretch, end_s: float) -> list[Interval]:
 
 
 def _draw(
-    axes: "Axes", stretch: Stretch, shown: Sequence[Interval], rows: Sequence[Row], end_s: float, layout: Layout
+    axes: "Axes",
+    stretch: Stretch,
+    shown: Sequence[Interval],
+    rows: Sequence[WorkerRow],
+    end_s: float,
+    layout: FigureLayout,
 ) -> None:
     """Bars of intervals, and bands behind them."""
     y = {row.worker: y for y, row in enumerate(rows)}
@@ -220,7 +225,7 @@ def _draw(
     style.quiet_y(axes)
 
 
-def _step_lines(axes: "Axes", stretch: Stretch, end_s: float, layout: Layout) -> None:
+def _step_lines(axes: "Axes", stretch: Stretch, end_s: float, layout: FigureLayout) -> None:
     """Lines where steps begin, with their numbers if there is room."""
     size, free_s = min(8.5, layout.size - 1), 0.0
     for n, (step, at) in enumerate((step, at) for step, at in stretch.starts_s.items() if at < end_s * 0.985):
@@ -232,7 +237,9 @@ def _step_lines(axes: "Axes", stretch: Stretch, end_s: float, layout: Layout) ->
             free_s = at + _width_s(text, size, end_s, layout)
 
 
-def _end(axes: "Axes", shown: Sequence[Interval], stretch: Stretch, rows: int, end_s: float, layout: Layout) -> None:
+def _end(
+    axes: "Axes", shown: Sequence[Interval], stretch: Stretch, rows: int, end_s: float, layout: FigureLayout
+) -> None:
     """A note where a policy's run has ended."""
     text, size = "the run is over", min(8.5, layout.size - 1)
     over_s = max(stretch.seconds(i.end_us) for i in shown) if shown else 0.0
@@ -241,12 +248,12 @@ def _end(axes: "Axes", shown: Sequence[Interval], stretch: Stretch, rows: int, e
                       color=style.FAINT)  # fmt: skip
 
 
-def _width_s(text: str, size: float, end_s: float, layout: Layout) -> float:
+def _width_s(text: str, size: float, end_s: float, layout: FigureLayout) -> float:
     """Width of a text in seconds of the axis, which takes two thirds of the figure's width."""
     return (0.62 * size * len(text) + 4) / (72 * layout.width_in * 0.66) * end_s
 
 
-def _axis(axes: "Axes", end_s: float, layout: Layout) -> None:
+def _axis(axes: "Axes", end_s: float, layout: FigureLayout) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     scale, unit = axis_unit(end_s)

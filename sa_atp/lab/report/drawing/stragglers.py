@@ -4,7 +4,7 @@ the plan.
 
 from collections.abc import Iterable, Sequence
 
-from sa_atp.lab.report.drawing.style import Layout
+from sa_atp.lab.report.drawing.style import FigureLayout
 from sa_atp.lab.report.stats import WorkerShare
 from sa_atp.lab.report.text import slower
 from sa_atp.lab.runs.records import RunResult
@@ -42,7 +42,7 @@ def notes(result: RunResult, workers: Sequence[WorkerShare]) -> dict[int, str]:
     return found
 
 
-def label(worker: int, why: str, layout: Layout, *, few: bool) -> str:
+def label(worker: int, why: str, layout: FigureLayout, *, few: bool) -> str:
     """The label of a worker. Args: why: the reason that it is a straggler, or ""; few: rows are high enough for lines."""
     if not why:
         return f"worker {worker}"

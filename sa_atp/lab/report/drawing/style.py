@@ -56,7 +56,7 @@ INSTALL = needs.how_to_install("matplotlib")
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class FigureLayout:
     """The dimensions of a figure. Sizes are in points."""
 
     width_in: float
@@ -84,9 +84,9 @@ class Layout:
         return "\n".join(_balanced(text, characters)) if self.is_narrow else text
 
 
-WIDE = Layout(WIDTH_IN, 10.0, 13.0, 88, 136, 140, 1.0)
+WIDE = FigureLayout(WIDTH_IN, 10.0, 13.0, 88, 136, 140, 1.0)
 # as wide as a telephone's screen, at four thirds of a pixel per point
-NARROW = Layout(3.9, 8.5, 10.5, 39, 56, 56, 0.55)
+NARROW = FigureLayout(3.9, 8.5, 10.5, 39, 56, 56, 0.55)
 
 
 class NothingToDrawError(Exception):
@@ -102,7 +102,7 @@ def require_matplotlib() -> None:
 
 
 @contextlib.contextmanager
-def applied(layout: Layout = WIDE) -> Iterator[None]:
+def applied(layout: FigureLayout = WIDE) -> Iterator[None]:
     """Applies the style for the duration of the block, regardless of the user's matplotlibrc."""
     import matplotlib.style
 
@@ -136,7 +136,7 @@ _SETTINGS: dict[str, Any] = {
 }
 
 
-def _sizes(layout: Layout) -> dict[str, Any]:
+def _sizes(layout: FigureLayout) -> dict[str, Any]:
     return {"font.size": layout.size, "axes.titlesize": layout.size + 0.5}
 
 
@@ -145,7 +145,9 @@ def policy_colour(policy: str) -> str:
     return policies.colours().get(policy) or SPARE_COLOURS[sum(policy.encode()) % len(SPARE_COLOURS)]
 
 
-def figure(height_in: float, title: str, subtitle: str = "", *, legend: int = 0, layout: Layout = WIDE) -> "Figure":
+def figure(
+    height_in: float, title: str, subtitle: str = "", *, legend: int = 0, layout: FigureLayout = WIDE
+) -> "Figure":
     """An empty figure with title, subtitle, and room for a legend.
 
     Args: height_in: height below these, in inches; legend: its rows, see legend_rows.
@@ -180,7 +182,7 @@ def _balanced(text: str, width: int) -> list[str]:
     return lines
 
 
-def legend_rows(labels: Iterable[str], layout: Layout = WIDE) -> int:
+def legend_rows(labels: Iterable[str], layout: FigureLayout = WIDE) -> int:
     """Number of rows that a legend needs to fit the width. Its columns are filled one by one."""
     characters = [len(label) + KEY_CHARACTERS for label in labels]
     for rows in range(1, len(characters)):
@@ -199,7 +201,7 @@ def _columns(found: Sequence[int], rows: int) -> list[Sequence[int]]:
     return [found[start:end] for start, end in itertools.pairwise(ends)]
 
 
-def add_legend(made: "Figure", handles: list[Any], height_in: float, layout: Layout = WIDE) -> None:
+def add_legend(made: "Figure", handles: list[Any], height_in: float, layout: FigureLayout = WIDE) -> None:
     """Adds a legend between subtitle and panels. Args: height_in: as given to `figure`."""
     rows = max(1, legend_rows((str(handle.get_label()) for handle in handles), layout))
     whole_in = made.get_size_inches()[1]

@@ -8,7 +8,7 @@ import numpy as np
 from sa_atp.basics.arrays import Measurements
 from sa_atp.lab.report import findings, stats
 from sa_atp.lab.report.drawing import style
-from sa_atp.lab.report.drawing.style import WIDE, Layout, NothingToDrawError
+from sa_atp.lab.report.drawing.style import WIDE, FigureLayout, NothingToDrawError
 from sa_atp.lab.report.stats import PolicyStats
 from sa_atp.lab.report.text import axis_unit, duration, percent, policy_name
 from sa_atp.lab.runs.records import Evaluation, PolicyRun, RunResult
@@ -23,7 +23,7 @@ Series = Callable[[PolicyRun], tuple[Measurements, Measurements]]
 """From a repetition: times in seconds, and the measurements at these times."""
 
 
-def training(result: RunResult, layout: Layout = WIDE) -> "Figure":
+def training(result: RunResult, layout: FigureLayout = WIDE) -> "Figure":
     """Held-out loss and accuracy over time; training loss alone if nothing was evaluated."""
     found = stats.policies(result)
     evaluated = [each for each in found if any(run.evaluations for run in each.runs)]
@@ -46,11 +46,11 @@ def training(result: RunResult, layout: Layout = WIDE) -> "Figure":
     return made
 
 
-def _panel_in(layout: Layout) -> float:
+def _panel_in(layout: FigureLayout) -> float:
     return 2.7 if layout.is_narrow else PANEL_IN
 
 
-def _held_out(result: RunResult, shown: Sequence[PolicyStats], layout: Layout) -> "Figure":
+def _held_out(result: RunResult, shown: Sequence[PolicyStats], layout: FigureLayout) -> "Figure":
     """Loss and accuracy side by side, or one above the other in the narrow layout."""
     height_in = _panel_in(layout) * (2 if layout.is_narrow else 1)
     rows = _legend_rows(shown, layout)
@@ -78,7 +78,7 @@ def _lines(axes: "Axes", shown: Sequence[PolicyStats], series: Series, title: st
     axes.grid()
 
 
-def _target(axes: "Axes", result: RunResult, shown: Sequence[PolicyStats], layout: Layout) -> None:
+def _target(axes: "Axes", result: RunResult, shown: Sequence[PolicyStats], layout: FigureLayout) -> None:
     """Draws the target accuracy as a line, and marks when each policy reached it."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
@@ -108,7 +108,7 @@ def _target(axes: "Axes", result: RunResult, shown: Sequence[PolicyStats], layou
 
 
 def _finish(
-    panels: Sequence["Axes"], shown: Sequence[PolicyStats], series: Series, end_s: float | None, layout: Layout
+    panels: Sequence["Axes"], shown: Sequence[PolicyStats], series: Series, end_s: float | None, layout: FigureLayout
 ) -> None:
     """Sets the axes: time ends at `end_s` or the last point, loss begins at zero."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -167,7 +167,7 @@ def _dashes(number: int, shown: Sequence[PolicyStats]) -> Any:
     return (0, (4, 1.5)) if len(shown) > FEW and number % 2 else "-"
 
 
-def _legend_rows(shown: Sequence[PolicyStats], layout: Layout) -> int:
+def _legend_rows(shown: Sequence[PolicyStats], layout: FigureLayout) -> int:
     return style.legend_rows((policy_name(each.policy) for each in shown), layout)
 
 
