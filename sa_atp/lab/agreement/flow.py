@@ -1,4 +1,4 @@
-"""Both simulators side by side: `python -m sa_atp.lab.agreement.flow` writes the table of docs/flow-model.md."""
+"""Compares both simulators: `python -m sa_atp.lab.agreement.flow` writes the table of docs/flow-model.md."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from sa_atp.lab.runs.records import PolicyRun, RunResult
 
 @dataclass(frozen=True, slots=True)
 class FlowAgreement:
-    """One policy in one setting; mean iteration times."""
+    """A policy in a setting: mean iteration times of both simulators."""
 
     setting: str
     policy: str
@@ -22,7 +22,7 @@ class FlowAgreement:
 
     @property
     def difference(self) -> float:
-        """Of the flows' time from the packets', as a share of that."""
+        """Relative difference of the flows' time from the packets'."""
         return self.flows_s / self.packets_s - 1
 
 
@@ -41,7 +41,7 @@ def _means(network: str, overrides: Sequence[str]) -> dict[str, float]:
 
 
 def lines(rows: Iterable[FlowAgreement]) -> Iterator[str]:
-    """As a table in Markdown."""
+    """The rows as a Markdown table."""
     yield "| setting | policy | packets, ms | flows, ms | difference |"
     yield "|---|---|---|---|---|"
     for row in rows:

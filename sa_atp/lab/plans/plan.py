@@ -158,8 +158,8 @@ class StragglerPlan:
     pattern: str = setting("constant", one_of=PATTERNS)
     """constant: the same workers are slow in every step. random: one worker is, drawn anew for each step. pause: the
     workers pause in the middle of every `every`-th step. random-pause: in each step each worker pauses with `probability`,
-    for a time in `pause_range`. contention: other traffic takes the workers' links for spells of time (simulator). trace: from a
-    file."""
+    for a time in `pause_range`. contention: other traffic takes the workers' links for spells of time (simulator).
+    trace: from a file."""
     by: str = setting("device", one_of=CAUSES)
     """The cause of slowness. device: emulated devices. cpu-quota: hosts with 1/slowdown of the CPU time. hog: other
     processes that take the rest of it. congestion: other traffic that takes the rest of the links up (pattern constant;

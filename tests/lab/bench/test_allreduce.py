@@ -53,7 +53,7 @@ def test_sizes_side_by_side(capfd: pytest.CaptureFixture[str], tmp_path: Path, m
     [
         (("--workers", "1"), "--workers 1: expected 2 to"),
         (("--iterations", "0"), "--iterations 0: expected at least 1"),
-        (("--link-mbps", "100"), "loopback has no links"),
+        (("--link-mbps", "100"), "the rate of loopback cannot be limited"),
         (("--switch", "bmv2"), "BMv2 needs interfaces"),
         (("--figure", "x.png"), "add --sizes"),
     ],

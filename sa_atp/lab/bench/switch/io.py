@@ -3,8 +3,8 @@
     udp   the embedded switch with UDP virtual ports, over loopback
     veth  embedded switch or BMv2 on veth pairs, in a network namespace of its own
 
-`python -m sa_atp.lab.bench.switch.io REQUEST` measures one of them, prints one line of JSON and takes everything with it
-when it ends: the namespace goes with its last process, and the interfaces go with the namespace.
+`python -m sa_atp.lab.bench.switch.io REQUEST` measures one of them and prints one line of JSON. When it ends, namespace and
+interfaces disappear with it.
 """
 
 import dataclasses
@@ -45,7 +45,7 @@ def main(text: str) -> None:
             namespace.enter()
             needs.require("veth pairs need", "ip")
         from sa_atp.lab.bench.switch import (
-            links as switch_links,  # NumPy starts threads, with which no user namespace can be made
+            links as switch_links,  # imported late: NumPy starts threads, after which no user namespace can be made
         )
 
         with tempfile.TemporaryDirectory(prefix="sa-atp-bench-") as folder:
