@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from sa_atp.basics.arrays import Values
-from sa_atp.lab.backends import gloo, worker
+from sa_atp.lab.backends import gloo, worker_process
 from sa_atp.lab.bench import stations
 from sa_atp.net.communicator import connect
 from sa_atp.net.loop.compiled import connection_kernels
@@ -110,4 +110,4 @@ def _over_gloo(task: dict[str, Any], measure: Callable[[Reduce, Barrier], dict[s
 
 
 if __name__ == "__main__":
-    sys.exit(worker.serve({"all_reduce": run}))
+    sys.exit(worker_process.serve({"all_reduce": run}))

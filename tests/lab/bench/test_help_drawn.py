@@ -12,13 +12,13 @@ ONCE_HARMED = ((1, 31), (1, 46), (1, 66), (1, 68), (1, 84), (1, 98), (2, 18))
 
 
 @pytest.mark.parametrize(("seed", "number"), ONCE_HARMED)
-def test_what_once_harmed_does_not(seed: int, number: int) -> None:
+def test_settings_in_which_help_once_did_harm(seed: int, number: int) -> None:
     row = measure_one(drawn(number + 1, seed)[number], once=True)
     assert not row.does_harm, row
     assert row.sums_wrong == 0
 
 
-def test_harm_is_what_losses_do_not_explain() -> None:
+def test_harm_is_significant() -> None:
     row = HelpRow("", 100.0, 105.0, 90.0, 1.05, 1.17, 0.0, 0.0, 0)
     assert row.does_harm
     assert not HelpRow("", 100.0, 102.0, 90.0, 1.02, 1.13, 0.0, 0.0, 0).does_harm

@@ -30,7 +30,7 @@ def test_help_does_no_harm(row: HelpRow) -> None:
 
 
 @pytest.mark.parametrize("name", QUICK)
-def test_a_row_made_anew_is_not_worse_than_the_committed_one(name: str) -> None:
+def test_a_recomputed_row_is_not_worse_than_the_committed_one(name: str) -> None:
     (before,) = [row for row in COMMITTED if row.setting == name]
     now = measure_one(select(table(), name)[0])
     assert now.sums_wrong == 0

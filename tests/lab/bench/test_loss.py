@@ -8,7 +8,7 @@ from sa_atp.cli import main
 from sa_atp.lab.bench.loss import LossRequest, measure
 
 
-def test_losses_cost_little_more_than_what_is_lost() -> None:
+def test_goodput_with_losses() -> None:
     """0.8 MB, whose end weighs more than that of a large tensor: 94 and 77 % of the goodput without loss."""
     request = LossRequest(
         workers=4, bytes=800_000, iterations=1, lanes=256, link_mbps=100.0, delay_us=20, seed=1

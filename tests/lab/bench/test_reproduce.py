@@ -158,13 +158,13 @@ def test_the_spread_is_of_all_runs() -> None:
         (0.2, "it would be 80\u00a0%, but a step takes 4.00 times the bound."),
     ],
 )
-def test_it_says_why_steps_are_not_as_short(bound: float, says: str) -> None:
+def test_reasons_for_longer_steps(bound: float, says: str) -> None:
     found = Found(SETTING, (Sample(2, measured(0.8, bound=bound), measured(1.0)),), {})
     assert "not reached" in reproduce_page.verdict(claim_of(), [found])
     assert says in str(reproduce_page.why(claim_of(), found))
 
 
-def test_it_says_whether_steps_are_long_or_many() -> None:
+def test_reasons_for_longer_training() -> None:
     claim = claim_of("accuracy", paper=0.6)
     short_but_many = Found(SETTING, (Sample(2, measured(0.2, 4.0, 20), measured(1.0, 5.0, 5)),), {})
     assert "takes 0.20 times as long" not in str(reproduce_page.why(claim, short_but_many))
@@ -176,7 +176,7 @@ def test_it_says_whether_steps_are_long_or_many() -> None:
     assert "For 60\u00a0% in as many steps, a step may take 0.40 times" in str(reproduce_page.why(claim, long))
 
 
-def test_runs_that_do_not_get_there_are_told_and_do_not_count() -> None:
+def test_runs_that_miss_the_accuracy_are_named_and_not_counted() -> None:
     samples = (
         Sample(2, measured(0.2, 4.0, 20), measured(1.0)),
         Sample(3, measured(0.2, 1.0, 5), measured(1.0, 5.0, 5)),

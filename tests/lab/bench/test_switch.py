@@ -110,7 +110,7 @@ def test_wrong_sums_and_silence_are_errors(pipeline: Pipeline, monkeypatch: pyte
         Traffic(link, link.spec, BUILD, lambda: None).run(1000, 256)
 
 
-def test_results_count_what_belongs_to_them(pipeline: Pipeline) -> None:
+def test_results_count_only_their_own_fragments(pipeline: Pipeline) -> None:
     link = MemoryLink(pipeline, job(), lambda _, payloads: payloads)
     results = Results(7, 2, BUILD)
     for rank, member in enumerate(link.spec.members):

@@ -64,13 +64,13 @@ class Case:
         self.sum.contribute(rank, 1 << bit, past_leaf=self.fabric.levels > 1 and bit != rank)
 
 
-def test_all_at_once_takes_the_tensor_and_the_way() -> None:
+def test_a_sum_of_simultaneous_contributions() -> None:
     found = Case().run([0, 0, 0, 0])
     # 1600 us on the link, two delays, and the last packet once more on the way down
     assert found == dict.fromkeys(range(4), 1628)
 
 
-def test_the_last_one_decides_and_the_others_are_ahead() -> None:
+def test_the_last_contribution_decides() -> None:
     assert Case().run([0, 0, 0, 5000])[0] == 5000 + 1628
 
 
@@ -79,14 +79,14 @@ def test_a_slow_link_holds_everybody_up() -> None:
     assert found[0] == pytest.approx(16_000, rel=0.01)
 
 
-def test_results_of_a_slow_link_come_later_to_it_alone() -> None:
+def test_only_the_slow_link_gets_results_late() -> None:
     """Somebody else contributes for it: the others need not wait for its link, as long as they are not a window ahead."""
     found = Case(worker_mbps=[1000, 1000, 1000, 100]).run([0, 0, 0], helped={0: 0})
     assert found[1] == pytest.approx(3200, rel=0.02)  # worker 0 sends two contributions
     assert found[3] == pytest.approx(1600 + 16_000, rel=0.02)
 
 
-def test_what_is_sent_for_others_shares_the_sender_s_link() -> None:
+def test_contributions_for_others_share_the_senders_link() -> None:
     found = Case().run([0, 0, 0], helped={1: 0})
     assert found[0] == pytest.approx(2 * 1600, rel=0.02)
     found = Case().run([0, 0, 0], helped={1: 8000})
@@ -115,12 +115,12 @@ def test_two_levels_carry_one_stream_a_rack() -> None:
     assert helped > 1.9 * alone
 
 
-def test_a_parameter_server_s_link_carries_them_all() -> None:
+def test_the_parameter_servers_link_carries_all_contributions() -> None:
     found = Case(at_server=True).run([0, 0, 0, 0])
     assert found[0] == pytest.approx(4 * 1600, rel=0.02)
 
 
-def test_who_begins_late_gets_what_it_has_missed() -> None:
+def test_a_late_worker_gets_missed_results() -> None:
     case = Case(workers=2)
     case.sum.begin(0)
     case.sum.contribute(0, 0b11, past_leaf=False)
@@ -136,9 +136,7 @@ def test_who_begins_late_gets_what_it_has_missed() -> None:
     st.sampled_from([4, 30, 1000]),
     st.sampled_from([0, 2]),
 )
-def test_nothing_is_faster_than_links_or_stands_still(
-    starts: list[int], rates: list[float], window: int, racks: int
-) -> None:
+def test_sums_respect_link_rates_and_end(starts: list[int], rates: list[float], window: int, racks: int) -> None:
     """Any starts, rates and windows: all get the sum, after what the slowest of them needs, and in bounded time."""
     workers = len(starts)
     case = Case(workers, window=window, racks=racks if racks <= workers else 0, worker_mbps=rates[:workers])
@@ -166,7 +164,7 @@ def calls_of(work: Callable[[], object]) -> int:
     return calls
 
 
-def test_looking_at_many_contributions_is_as_much_work_as_at_a_few() -> None:
+def test_the_cost_of_an_update_does_not_grow_with_contributions() -> None:
     """What is missing while some are ahead, and what moves how: the same calls for 8 workers and for 256."""
 
     def work(workers: int) -> tuple[int, int]:

@@ -20,7 +20,7 @@ def shares(draw: st.DrawFn) -> tuple[list[float], list[dict[int, int]], list[flo
 
 
 @given(shares())
-def test_every_flow_is_held_back_by_a_link_where_nobody_is_faster(
+def test_every_flow_has_a_bottleneck_link(
     drawn: tuple[list[float], list[dict[int, int]], list[float]],
 ) -> None:
     """The definition of max-min fairness: who is not at its cap crosses a full link on which it is among the fastest."""

@@ -12,7 +12,7 @@ from sa_atp.lab.simulator.network import Clock
 GBIT = 125.0  # bytes in a microsecond
 
 
-def test_flows_share_a_link_and_take_what_others_leave() -> None:
+def test_flows_share_links_fairly() -> None:
     clock = Clock()
     network = FlowNetwork(clock)
     shared, private = network.add_link(1000, 0), network.add_link(250, 0)
@@ -58,7 +58,7 @@ def test_a_link_changes_its_rate() -> None:
     assert network.rate_mbps(link) == 100
 
 
-def test_a_flow_that_is_stopped_says_what_it_has_not_carried() -> None:
+def test_a_stopped_flow_returns_its_remaining_bytes() -> None:
     clock = Clock()
     network = FlowNetwork(clock)
     link = network.add_link(1000, 0)
@@ -93,7 +93,7 @@ def test_a_cap_and_a_weight() -> None:
     assert network.rate(capped) == pytest.approx(GBIT / 6)
 
 
-def test_nothing_to_carry_and_no_link_to_cross() -> None:
+def test_flows_without_bytes_or_links() -> None:
     clock = Clock()
     network = FlowNetwork(clock)
     link = network.add_link(1000, 0)
@@ -129,7 +129,7 @@ def test_all_bytes_arrive_and_none_faster_than_a_link_allows(flows: list[tuple[i
         assert end_us - flows[n][2] >= int(flows[n][1] / 6.25)
 
 
-def test_the_same_twice() -> None:
+def test_runs_are_deterministic() -> None:
     def run() -> list[tuple[int, int]]:
         clock = Clock()
         network = FlowNetwork(clock)
@@ -161,9 +161,7 @@ def test_the_same_twice() -> None:
     ),
     st.integers(0, 40),
 )
-def test_many_at_once_are_the_same_as_one_after_the_other(
-    batches: list[tuple[int, list[tuple[int, int, int]]]], stop_us: int
-) -> None:
+def test_start_many_equals_single_starts(batches: list[tuple[int, list[tuple[int, int, int]]]], stop_us: int) -> None:
     """Flows over links of their own and shared ones, begun and stopped together: what each has carried, and when."""
 
     def run(*, together: bool) -> tuple[list[object], list[float], list[float]]:

@@ -72,7 +72,7 @@ def test_asp_never_waits(seed: int, workers: int) -> None:
     assert run.server.tasks_in >= 6 * workers * 4
 
 
-def test_without_slack_everybody_has_the_same_parameters() -> None:
+def test_without_slack_all_workers_have_the_same_parameters() -> None:
     """SSP with bound 0 is synchronous: a worker's update of clock c is of parameters that hold all of clock c - 1."""
     run = Training(SspRules(terms(4, bound=0)), plain(4), task_us=lambda rank, *_: 1000 * (rank + 1)).run()
     assert [each.clock for each in run.taken] == sorted(each.clock for each in run.taken)
@@ -126,7 +126,7 @@ def test_flexrr_computes_every_sample_once(seed: int, workers: int, bound: int, 
             assert task.shard == each.rank or each.rank in helpers_of(task.shard, workers, helpers)
 
 
-def test_flexrr_helps_who_is_slow() -> None:
+def test_flexrr_helps_slow_workers() -> None:
     def slow(rank: int, clock: int, rng: random.Random) -> int:
         return 8000 if rank == 2 else 1000
 
@@ -139,7 +139,7 @@ def test_flexrr_helps_who_is_slow() -> None:
     assert times[1] < 0.5 * times[0]
 
 
-def test_flexrr_takes_back_what_nobody_has_begun() -> None:
+def test_flexrr_takes_back_tasks_that_no_helper_has_begun() -> None:
     """Helpers are as slow in their own clocks as to come too late: the owner computes what it had given away."""
 
     def task_us(rank: int, clock: int, rng: random.Random) -> int:

@@ -115,7 +115,7 @@ def says(message: Any, rank: int = 1, values: Values | None = None) -> Say:
         (lambda server, _: server.forward(1, 9, Begun(number=1)), "a message Begun for rank 9, which"),
     ],
 )
-def test_what_may_not_be_said_ends_the_job_and_names_the_rank(say: Say, why: str) -> None:
+def test_a_forbidden_message_ends_the_job_and_names_the_rank(say: Say, why: str) -> None:
     server, tasks = begun()
     said = reason(say(server, tasks))
     assert said.startswith("rank 1: ")
@@ -132,7 +132,7 @@ def test_a_replayed_update_is_refused() -> None:
     assert server.tasks_in == len(tasks)
 
 
-def test_nobody_acts_before_it_has_joined() -> None:
+def test_messages_before_joining_are_refused() -> None:
     for message in (Pull(clock=0), Push(clock=0, tasks=(Task(0, 1, 0),)), TaskComputed(clock=0, left=0, took_us=1)):
         server = made()
         assert "rank 1: a message" in reason(server.receive(1, message, ZEROS, 0))
@@ -146,7 +146,7 @@ def test_orders_that_were_not_given_are_not_answered(message: Any) -> None:
     assert "order 5, which" in reason(says(message)(server, ()))
 
 
-def test_an_order_is_answered_by_whom_it_is_for_and_once() -> None:
+def test_an_order_is_answered_once_by_its_receiver() -> None:
     """Rank 1 is slow, so it is to give tasks away."""
     terms = Terms(world_size=2, micro_batches=16, learning_rate=0.1, clocks=4)
     server = ParamsServer(FalconRules(terms))
@@ -187,7 +187,7 @@ any_values = st.sampled_from([None, ZEROS, ZEROS[:2], np.full(VALUES, np.nan, np
     st.lists(st.tuples(st.integers(0, WORKERS - 1), any_message, any_values), max_size=12),
     st.booleans(),
 )
-def test_whatever_workers_say_it_is_taken_or_it_is_the_end(
+def test_any_message_is_handled_or_ends_the_job(
     rules: type[Rules], said: list[tuple[int, Any, Values | None]], is_begun: bool
 ) -> None:
     server = begun(rules)[0] if is_begun else made(rules)
@@ -203,7 +203,7 @@ def test_whatever_workers_say_it_is_taken_or_it_is_the_end(
         assert np.isfinite(server.store.values).all()
 
 
-def test_numbers_in_messages_are_what_they_can_be() -> None:
+def test_numbers_in_messages_have_bounds() -> None:
     from sa_atp.lab.parameters.rules.messages import decode
 
     for wrong in (

@@ -60,7 +60,7 @@ def test_the_document_has_a_section_for_each_policy_in_order(document: str) -> N
 
 
 @pytest.mark.parametrize("name", policies.names())
-def test_a_section_says_what_the_registry_says(name: str, document: str) -> None:
+def test_sections_agree_with_the_registry(name: str, document: str) -> None:
     policy = policies.find(name)
     summary, facts, *_ = sections(document)[policy.title].split("\n\n")
     assert summary.split() == policy.summary.split()
@@ -97,7 +97,7 @@ def test_an_unknown_policy_is_refused_in_one_line() -> None:
         policies.switch_policy("gloo")
 
 
-def test_two_policies_have_neither_a_name_nor_a_colour_in_common() -> None:
+def test_names_and_colours_are_unique() -> None:
     class Twin(policies.SwitchPolicy):
         name, title, summary, source = "twin", "Twin", "As ATP.", "nobody"
         colour = policies.find("atp").colour
@@ -107,7 +107,7 @@ def test_two_policies_have_neither_a_name_nor_a_colour_in_common() -> None:
     assert "twin" not in policies.names()
 
 
-def test_a_policy_is_added_by_its_file_alone() -> None:
+def test_adding_a_policy_needs_only_its_file() -> None:
     """What the example of CONTRIBUTING promises: it is validated, has keys, runs, and is reported."""
     with pytest.raises(UserError, match=r"run\.policies = 'patient'"):
         parse(PLAN, "a plan")

@@ -125,7 +125,7 @@ def test_figures_show_the_fluid_bound_and_the_reduction() -> None:
         ("pauses", "worker 3 (pauses at times)"),
     ],
 )
-def test_whatever_makes_a_straggler_it_is_marked(name: str, label: str) -> None:
+def test_stragglers_of_every_cause_are_marked(name: str, label: str) -> None:
     """With its reason, and in the legend."""
     shown = ["who_did_what.png"] if name == "pauses" else ["who_did_what.png", "timeline.png"]
     for kind in (kind for kind in FIGURES if kind.name in shown):
@@ -134,7 +134,7 @@ def test_whatever_makes_a_straggler_it_is_marked(name: str, label: str) -> None:
         assert "straggler" in written
 
 
-def test_a_worker_without_a_counted_step_is_not_passed_over() -> None:
+def test_a_worker_without_a_counted_step_is_named() -> None:
     written = [text for text, _ in texts(drawn(FIGURES[1], CASES["late worker"]()))]
     assert any(text.startswith("SA-ATP") and text.endswith("no counted step of worker 3") for text in written)
 
@@ -144,7 +144,7 @@ def test_the_timeline_says_where_a_run_is_over() -> None:
     assert [text for text, _ in texts(drawn(FIGURES[2], found))].count("the run is over") == 1
 
 
-def test_the_text_of_what_a_page_embeds_is_text(tmp_path: Path) -> None:
+def test_embedded_figures_have_selectable_text(tmp_path: Path) -> None:
     written, _ = figures.draw_all(synthetic.result(steps=5), tmp_path)
     for each in written:
         for uri in (each.wide, each.narrow):
@@ -154,7 +154,7 @@ def test_the_text_of_what_a_page_embeds_is_text(tmp_path: Path) -> None:
             assert "sans-serif" in svg
 
 
-def test_links_of_a_backend_without_links_make_no_stragglers() -> None:
+def test_link_settings_make_no_stragglers_on_a_backend_without_links() -> None:
     found = CASES["slow link"]()
     found.backend = "local"
     assert "straggler" not in [text for text, _ in texts(drawn(FIGURES[1], found))]

@@ -98,7 +98,7 @@ def test_a_run_of_an_older_release_is_read(tmp_path: Path) -> None:
 # --- iterations.csv ---------------------------------------------------------------------------------------------------
 
 
-def test_csv_has_the_contracts_columns_and_a_row_per_worker_and_step() -> None:
+def test_csv_has_all_columns_and_a_row_per_worker_and_step() -> None:
     result = synthetic.result(steps=5, repetitions=2)
     rows = list(csv.DictReader(io.StringIO(files.iterations_csv(result))))
     assert list(rows[0])[:10] == [
@@ -116,7 +116,7 @@ def test_csv_has_the_contracts_columns_and_a_row_per_worker_and_step() -> None:
     }
 
 
-def test_csv_says_which_rows_means_are_of() -> None:
+def test_csv_marks_the_rows_that_means_count() -> None:
     """A mean over all rows is that of the warm-up, too, which is not what any other file says."""
     result = small()
     last = result.runs[1].iterations[-1]

@@ -34,7 +34,7 @@ def test_gaps_are_named() -> None:
 
 
 @given(SPANS)
-def test_no_moment_is_left_out_and_nothing_is_changed(spans: list[tuple[int, int, int, int]]) -> None:
+def test_all_moments_are_covered_and_intervals_are_unchanged(spans: list[tuple[int, int, int, int]]) -> None:
     run = PolicyRun("atp", 0, intervals=[Interval(w, step, "compute", at, at + us) for w, step, at, us in spans])
     found = without_gaps(run)
     added = list(found)

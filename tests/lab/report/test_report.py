@@ -174,7 +174,7 @@ def test_no_number_is_cut(name: str, width: int) -> None:
                     assert any(wanted.search(line) for line in lines), f"{texts} is not in the table, or not in order"
 
 
-def test_what_was_not_trained_has_no_rows_for_it() -> None:
+def test_runs_without_training_have_no_rows_for_it() -> None:
     """Gradients of a model's sizes are sent, but nothing learns."""
     assert "Training, held out" in printed("demo")
     said = printed("no evaluations")

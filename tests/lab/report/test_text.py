@@ -167,7 +167,7 @@ def test_devices_that_want_most_of_the_cores_are_named() -> None:
     assert "cores" not in remarks()
 
 
-def test_titles_do_not_flatter() -> None:
+def test_titles_do_not_exaggerate() -> None:
     assert "171 % longer" in plain(findings.iteration_time(CASES["baseline is faster"]()))
     assert "iterations of the same length" in findings.iteration_time(CASES["no straggler"]())
     short = synthetic.result(steps=4)
@@ -177,7 +177,7 @@ def test_titles_do_not_flatter() -> None:
     assert plain(findings.iteration_time(short)).startswith("ATP: 53")
 
 
-def test_one_that_reaches_the_target_and_one_that_does_not() -> None:
+def test_the_title_if_one_policy_misses_the_target() -> None:
     found = small()
     for run in (found.runs[0], found.runs[2]):
         run.evaluations = [Evaluation(e.step, e.time_s, e.loss, 0.1) for e in run.evaluations]
@@ -196,7 +196,7 @@ def test_remarks_put_wrong_sums_first() -> None:
     assert "not committed" in remarks[2].text
 
 
-def test_who_goes_on_at_its_own_pace_may_be_faster_than_the_fluid_bound() -> None:
+def test_unsynchronised_policies_may_beat_the_fluid_bound() -> None:
     found = with_means((1.0, 1.0))
     for run, policy in zip(found.runs, ("atp", "ssp"), strict=True):
         run.policy, run.fluid_bound_s = policy, 1.1
@@ -214,7 +214,7 @@ def test_who_goes_on_at_its_own_pace_may_be_faster_than_the_fluid_bound() -> Non
         ("one step", "no steps beyond the warm-up"),
     ],
 )
-def test_remarks_on_runs_that_are_not_whole(name: str, part: str) -> None:
+def test_remarks_on_incomplete_runs(name: str, part: str) -> None:
     found = CASES[name]()
     assert any(part in remark.text for remark in findings.remarks(found, summarise(found)))
 

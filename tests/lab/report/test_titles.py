@@ -150,7 +150,7 @@ def test_the_title_of_training_is_true(result: RunResult) -> None:
 
 
 @given(results())
-def test_what_is_said_of_losses_is_true(result: RunResult) -> None:
+def test_the_sentence_on_losses_is_true(result: RunResult) -> None:
     said = plain(findings.same_training(result))
     by_step: dict[tuple[int, int], list[float]] = {}
     for run in result.runs:
@@ -167,7 +167,7 @@ def test_what_is_said_of_losses_is_true(result: RunResult) -> None:
 
 @given(results())
 @example(RunResult(Plan(), "plan.toml", "local", "embedded", {}, []))
-def test_who_waits_and_who_is_slow(result: RunResult) -> None:
+def test_waiting_shares_and_stragglers_are_true(result: RunResult) -> None:
     said = plain(findings.who_did_what(result))
     for share, title in re.findall(r"([\d.]+) % (?:of the time )?with ([^,]+)", said):
         policy = next(p for p in stats.policies(result) if text.policy_name(p.policy) == title)

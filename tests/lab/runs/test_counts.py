@@ -58,7 +58,7 @@ def check_labels(run: PolicyRun) -> None:
     assert counted == done
 
 
-def test_what_an_owner_gets_back_is_its_own() -> None:
+def test_tasks_returned_to_their_owner_count_as_its_own() -> None:
     """Lost packets make a straggler leave micro-batches to others, and get some of them back when it waits."""
     (run,) = simulate("network.loss=0.02")
     first_help: dict[tuple[int, int], int] = {}
@@ -72,14 +72,14 @@ def test_what_an_owner_gets_back_is_its_own() -> None:
     assert by_step(run) == dict.fromkeys(range(5), STEP)
 
 
-def test_of_clones_one_is_counted() -> None:
+def test_of_clones_only_one_counts() -> None:
     (run,) = simulate("help.grade=clone")
     assert by_step(run) == dict.fromkeys(range(5), STEP)
     assert run.help["unused"] == sum(each.unused for each in run.iterations) > 0
     assert run.help["micro_batches"] == sum(each.helped for each in run.iterations) > 0
 
 
-def test_what_comes_too_late_is_for_nothing() -> None:
+def test_late_micro_batches_count_as_unused() -> None:
     (run,) = simulate('run.policies=["sync-opt"]')
     assert by_step(run) == dict.fromkeys(range(5), 3 * 8)
     assert any(each.unused and not each.micro_batches for each in run.iterations)

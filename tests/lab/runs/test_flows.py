@@ -89,7 +89,7 @@ def test_more_workers_than_a_packet_has_bits_for() -> None:
     assert helpers <= groups - {3, 40}
 
 
-def test_whoever_can_only_wait_for_other_groups_does_not_ask_for_work() -> None:
+def test_workers_that_wait_for_other_groups_ask_for_no_work() -> None:
     """80 of 96 workers have nobody slow among those whom they could help."""
     asked = []
     for steps in (2, 6):
@@ -128,7 +128,7 @@ def test_a_plan_takes_the_build_that_its_contributions_fit_in(
     assert (plan.contribution_bits, network_of(plan, "atp")) == (bits, network)
 
 
-def test_what_packets_cannot_carry_and_flows_know_nothing_of() -> None:
+def test_plans_beyond_packets_or_flows_are_refused() -> None:
     with pytest.raises(UserError, match=r"makes 128 contributions; at most 64 fit .* = 64 \(512 with 256\); flows"):
         simulate("topology.workers=32", "sim.network=packets")
     with pytest.raises(UserError, match=r"topology.workers = 65: a job has at most 64 ranks; flows have no such limit"):

@@ -34,7 +34,7 @@ def test_the_commit_and_whether_there_are_changes(repository: Path) -> None:
 
 
 @pytest.mark.needs("git")
-def test_a_checkout_of_somebody_else(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkout_of_another_user(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as root's run in a user's checkout. Git itself would not read it."""
     commit = git(repository, "rev-parse", "HEAD")
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")

@@ -72,7 +72,7 @@ def test_every_policy_takes_its_steps_and_every_update_is_checked(runs: dict[str
         assert covered == round(1e6 * each.iteration_s)
 
 
-def test_what_each_policy_makes_of_a_straggler(runs: dict[str, PolicyRun]) -> None:
+def test_step_times_of_each_policy_with_a_straggler(runs: dict[str, PolicyRun]) -> None:
     """Work over speed is 11 ms a step: 24 samples of 1 ms at 2.2 times the speed of one. The straggler alone takes 40."""
     took = {name: run.step_ends_s[-1] / 4 for name, run in runs.items()}
     assert runs["asp"].fluid_bound_s == pytest.approx(0.0109, rel=0.01)
@@ -99,7 +99,7 @@ def test_slack_and_racks() -> None:
     assert racks.step_ends_s[-1] > near.step_ends_s[-1]
 
 
-def test_links_that_others_use_and_devices_of_their_own_speed() -> None:
+def test_contended_links_and_devices_of_different_speeds() -> None:
     calm, *_ = simulate(plan_of("topology.link_mbps=20", "straggler.pattern=none"))
     busy, *_ = simulate(
         plan_of(
@@ -204,7 +204,7 @@ def test_bad_plans_are_refused_in_one_line(override: str, says: str) -> None:
     assert "\n" not in str(refused.value)
 
 
-def test_the_learning_rate_that_is_there_first_wins() -> None:
+def test_the_fastest_learning_rate_wins() -> None:
     def simulate(plan: Plan) -> list[PolicyRun]:
         """0.2 and 0.4 get there, 0.4 sooner; 0.8 gets there in one repetition of two."""
         rate = plan.settings_of("ssp").learning_rate

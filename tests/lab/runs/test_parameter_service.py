@@ -150,7 +150,7 @@ def test_a_stranger_has_no_part_in_a_run(service: ParameterService) -> None:
             assert (len(found["taken"]), found["wrong"]) == (4, [])
 
 
-def test_a_worker_says_to_others_only_what_workers_say(service: ParameterService) -> None:
+def test_workers_cannot_send_server_messages_to_others(service: ParameterService) -> None:
     with joined(address(service), 0) as here, joined(address(service), 1) as other:
         other.step(0)
         other.send(Outgoing(0, Over()))
@@ -158,7 +158,7 @@ def test_a_worker_says_to_others_only_what_workers_say(service: ParameterService
         assert not [each for each in here.heard if isinstance(each, Over)]
 
 
-def test_a_job_that_is_none_is_refused_in_one_line(service: ParameterService) -> None:
+def test_an_invalid_job_is_refused_in_one_line(service: ParameterService) -> None:
     with Worker(address(service), 0, values=1 << 40) as worker:
         said = worker.hears("JobFailed").reason
     assert said.endswith(f"job 'job': {1 << 40} parameters: a job may have at most {1 << 28}")
@@ -174,7 +174,7 @@ def peak_mb(process: int) -> int:
     return int(line.split()[1]) // 1024
 
 
-def test_what_is_larger_than_its_job_is_refused_before_it_comes(service: ParameterService) -> None:
+def test_a_payload_larger_than_the_job_is_refused_by_its_head(service: ParameterService) -> None:
     with joined(address(service), 0) as here, joined(address(service), 1) as other:
         other.step(0)
         large = np.zeros(100 << 20, np.float32)
@@ -184,7 +184,7 @@ def test_what_is_larger_than_its_job_is_refused_before_it_comes(service: Paramet
         )
 
 
-def test_memory_stays_what_it_was_whatever_is_sent() -> None:
+def test_large_messages_of_strangers_take_no_memory() -> None:
     """Messages of 64 MB to every call that there is, from somebody who belongs to no job."""
     with running() as (process, at):
         before = peak_mb(process.pid)
@@ -230,7 +230,7 @@ def half_open(at: str, rank: int, count: int, leave: threading.Event) -> list[An
     return [channel, *(channel.stream_stream(f"/{SERVICE}/Connect")(silent(), metadata=metadata) for _ in range(count))]
 
 
-def test_streams_that_say_nothing_keep_nobody_out_and_do_not_keep_it_from_ending() -> None:
+def test_silent_streams_block_neither_workers_nor_shutdown() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     leave = threading.Event()
     with running() as (process, at):
@@ -256,9 +256,7 @@ def test_streams_that_say_nothing_keep_nobody_out_and_do_not_keep_it_from_ending
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_who_does_not_say_what_its_stream_is_for_is_closed(
-    service: ParameterService, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_streams_that_name_no_job_are_closed(service: ParameterService, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parameter_service, "ANNOUNCE_S", 0.5)
     leave = threading.Event()
     channel, call = half_open(address(service), 0, 1, leave)

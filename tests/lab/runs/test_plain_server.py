@@ -15,7 +15,7 @@ from sa_atp.protocol.packets.spec import Kind
 STAR = Path(__file__).resolve().parents[3] / "topologies" / "star.toml"
 
 
-def test_its_link_is_full_from_the_first_fragment_to_the_last() -> None:
+def test_the_servers_link_is_always_busy() -> None:
     """Workers that took the round trip for 2 ms, where it is 10 to 400, asked 20,000 questions more in twelve steps; their
     windows, which shrink once a round trip, were from 4 to 210 fragments, and steps took 1.0 to 1.7 s.
     """

@@ -63,7 +63,7 @@ def test_auto_leaves_what_the_plan_names() -> None:
     assert plans.placed(plan, backend="local", switch="bmv2").switch.program == "bmv2"
 
 
-def test_a_sweep_over_switches_is_of_those_switches() -> None:
+def test_a_sweep_over_switches_runs_each_switch() -> None:
     """Each point has the program that its plan names, and a backend that would not run it says so before the first."""
     plan = small("run.backend=sim", "sweep.key=switch.program", 'sweep.values=["embedded","bmv2"]')
     first, second = points(plans.placed(plan), "here")
@@ -81,7 +81,7 @@ def test_a_sweep_over_switches_is_of_those_switches() -> None:
         ((), "sim", "simulated", "simulated"),
     ],
 )
-def test_devices_are_called_what_they_were(overrides: tuple[str, ...], backend: str, devices: str, says: str) -> None:
+def test_names_of_devices(overrides: tuple[str, ...], backend: str, devices: str, says: str) -> None:
     result = RunResult(small(*overrides), "here", backend, "embedded", {})
     assert files.manifest(result)["device_speed"] == devices
     assert says in findings.what_ran(result) + findings.device_speed(result)
@@ -105,7 +105,7 @@ def test_records_are_in_the_plans_order_whatever_ran_first(tmp_path: Path) -> No
     assert [(r.repetition, r.policy) for r in result.runs] == [(0, "atp"), (0, "sa-atp"), (1, "atp"), (1, "sa-atp")]
 
 
-def test_what_a_worker_has_loaded_is_not_looked_through_again() -> None:
+def test_garbage_collection_skips_loaded_modules() -> None:
     """A full collection of all that PyTorch brings takes as long as a step, once in some hundred of them."""
     code = (
         "import gc, sys; from sa_atp.lab.backends import worker_process; from sa_atp.lab.plans import plan_files; "
@@ -118,7 +118,7 @@ def test_what_a_worker_has_loaded_is_not_looked_through_again() -> None:
     assert watched < 2_000
 
 
-def test_what_nobody_counted_is_not_zero() -> None:
+def test_missing_counts_are_not_zero() -> None:
     """Gloo has no fragments: its sums are compared, and its packets are not ours to count."""
     record = {
         "step": 0, "start_us": 0, "end_us": 10, "activities": [], "loss": 1.0, "slowdown": 1.0,

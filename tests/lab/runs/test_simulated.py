@@ -62,7 +62,7 @@ def test_waiting_for_a_straggler_is_not_sending(overrides: tuple[str, ...]) -> N
             assert each.send_s < 0.05 * each.iteration_s
 
 
-def test_a_pause_that_others_make_up_for_is_not_the_jobs() -> None:
+def test_a_pause_with_help_does_not_lengthen_the_jobs_steps() -> None:
     """The paused worker comes late to several sums; the job goes on, and its steps add up to what the run took."""
     paused = (
         "job.compute_us_per_sample=10000", "straggler.pattern=pause", "straggler.workers=[2]", "straggler.pause_s=0.3",

@@ -31,7 +31,7 @@ def mean_s(result: RunResult, policy: str) -> float:
 
 
 @pytest.mark.parametrize("name", ["three-devices", "random-pauses", "contended-links", "trace"])
-def test_each_kind_has_a_plan_that_says_what_it_shows(name: str) -> None:
+def test_each_pattern_has_a_documented_plan(name: str) -> None:
     path = TOPOLOGIES / f"{name}.toml"
     text = path.read_text()
     assert text.startswith("# ")
@@ -168,7 +168,7 @@ def test_bad_traces_are_refused_with_line_and_column(tmp_path: Path, name: str, 
     assert "\n" not in str(refused.value)
 
 
-def test_a_trace_that_is_not_there_or_of_other_workers(tmp_path: Path) -> None:
+def test_missing_traces_and_unknown_workers(tmp_path: Path) -> None:
     plan = written(tmp_path, "plan.toml", '[straggler]\npattern = "trace"\ntrace = "a.csv"\n')
     with pytest.raises(UserError, match=r"a\.csv: No such file"):
         plan_files.load(plan)
@@ -193,7 +193,7 @@ def test_backends_that_cannot_change_links_say_so() -> None:
         check_local(plan)
 
 
-def test_what_a_congested_link_holds_up_is_sent_anew_in_each_step() -> None:
+def test_helpers_resend_data_behind_a_congested_link_in_each_step() -> None:
     """Steps as long as before others sent it are no sign that it was in vain: without, they are three times as long."""
     path = TOPOLOGIES / "sweep-congestion.toml"
     overrides = (
