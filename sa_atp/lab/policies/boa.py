@@ -32,8 +32,8 @@ class Boa(SwitchPolicy):
     name = "boa"
     title = "BOA"
     summary = (
-        "As ATP, and the batch is shared among the workers by how fast each was measured to be (a min-max integer "
-        "program), so that all are done at one time; the update is the mean over the same global batch."
+        "As ATP, and the batch is divided among the workers by their measured speeds (a min-max integer program), so "
+        "that all finish at the same time; the update is the mean over the same global batch."
     )
     source = "the published idea is its abstract's; docs/deviations.md says what of this is ours"
     colour = "#999933"
@@ -74,7 +74,7 @@ class HelpedBoa(Boa):
     name = "sa-atp+boa"
     title = "SA-ATP with BOA"
     summary = (
-        "Batch sizes as with BOA for what is always slow, and help as with SA-ATP for what is slow now and then; the "
+        "Batch sizes as with BOA against permanent slowness, and help as with SA-ATP against temporary slowness; the "
         "update is the mean over the same global batch."
     )
     source = "this project"

@@ -8,8 +8,8 @@ class SaAtp(SwitchPolicy):
     name = "sa-atp"
     title = "SA-ATP"
     summary = (
-        "As ATP, and workers that wait compute micro-batches of those that are slow (help.grade says how); the update "
-        "is the same as ATP's, from the same samples."
+        "As ATP, and workers that wait compute micro-batches of slow workers (help.grade says how); the update is the "
+        "same as ATP's, from the same samples."
     )
     source = "the published idea is its abstract's; docs/deviations.md says what of this is ours"
     colour = "#882255"

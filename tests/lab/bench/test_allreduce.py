@@ -1,4 +1,4 @@
-"""`sa-atp bench allreduce`: a short one, with every process that takes part."""
+"""`sa-atp bench allreduce`: a short run with all its processes."""
 
 import argparse
 import json

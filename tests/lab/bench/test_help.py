@@ -1,4 +1,4 @@
-"""`sa-atp bench help`: its bound, its settings, and what it writes."""
+"""`sa-atp bench help`: its bound, its settings, and its files."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Settings that nobody chose: help makes no step longer by more than 2 %, as far as losses let one see that."""
+"""Random settings: help makes no step longer by more than 2 %, within the noise of losses."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Rows of the committed table of `sa-atp bench help`, made anew in virtual time."""
+"""Rows of the committed table of `sa-atp bench help`, computed again in virtual time."""
 
 import pytest
 from helpers.committed import help_page, help_rows

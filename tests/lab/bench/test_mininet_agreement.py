@@ -1,4 +1,4 @@
-"""The simulator and Mininet side by side: what is compared, and the page that says how it went."""
+"""The comparison of the simulator with Mininet: its settings, and its page."""
 
 from pathlib import Path
 

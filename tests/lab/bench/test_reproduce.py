@@ -1,4 +1,4 @@
-"""The page of headlines: the same bytes twice, goes on after an interruption, and says so where a figure is not reached."""
+"""`sa-atp reproduce`: determinism, resumption, and sentences on numbers that are not reached."""
 
 import dataclasses
 import json
@@ -117,7 +117,7 @@ def test_each_policy_runs_with_the_rate_that_was_tuned_for_it() -> None:
     asked: list[Point] = []
 
     def compute(wanted: Sequence[Point]) -> dict[str, Any]:
-        """Whoever has another rate than its best takes longer."""
+        """A policy takes longer with another rate than its best."""
         asked.extend(wanted)
         found = {}
         for point in wanted:

@@ -36,7 +36,7 @@ def test_policies_by_number_of_workers(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_runs_with_hundreds_of_workers_on_one_server_end() -> None:
-    """Its one link carries what all of them send: a step takes longer than everything else in a plan would have it."""
+    """The server's link carries all gradients, so that steps take longer than the plan's other bounds."""
     point = scale.measure("ps", 256, scale.WARM_UP + 1, stragglers=False)
     assert point.iteration_time_s > 20
 

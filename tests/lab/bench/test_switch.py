@@ -28,7 +28,7 @@ BUILD = LANES, 64  # lanes and contributions
 
 
 class MemoryLink:
-    """The switch in this process. change: of what worker 0 receives, by the number of the call."""
+    """The switch in this process. Args: change: alters what worker 0 receives, by the number of the call."""
 
     def __init__(self, pipeline: Pipeline, spec: JobSpec, change: Callable[[int, np.ndarray], np.ndarray]) -> None:
         pipeline.reset()

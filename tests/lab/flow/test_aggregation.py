@@ -1,4 +1,4 @@
-"""A sum as flows: what holds it up, and what does not."""
+"""The transfer of a sum as flows, with slow links, late workers and windows."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ SIZE = 200 * FRAGMENT  # 1.6 ms at a gigabit a second
 
 
 class Case:
-    """One sum of some workers, each with one contribution bit; who has it when."""
+    """One sum of some workers with one contribution bit each, and when each worker has it."""
 
     def __init__(
         self, workers: int = 4, *, window: float = 1000, racks: int = 0, at_server: bool = False, **links: object
@@ -50,7 +50,7 @@ class Case:
         return 0.0
 
     def run(self, starts_us: Sequence[int], helped: dict[int, int] | None = None) -> dict[int, int]:
-        """Args: starts_us: when each contributes; helped: rank: when it contributes for the last one, which does not."""
+        """Args: starts_us: when each worker contributes; helped: by rank: when it contributes for the last worker."""
         for rank in range(self.workers):
             self.sum.begin(rank)
         for rank, start in enumerate(starts_us):
@@ -80,7 +80,7 @@ def test_a_slow_link_holds_everybody_up() -> None:
 
 
 def test_only_the_slow_link_gets_results_late() -> None:
-    """Somebody else contributes for it: the others need not wait for its link, as long as they are not a window ahead."""
+    """Another worker contributes for it, so the others wait for its link only when they are a window ahead."""
     found = Case(worker_mbps=[1000, 1000, 1000, 100]).run([0, 0, 0], helped={0: 0})
     assert found[1] == pytest.approx(3200, rel=0.02)  # worker 0 sends two contributions
     assert found[3] == pytest.approx(1600 + 16_000, rel=0.02)
@@ -108,7 +108,7 @@ def test_leaders_wait_at_the_end_of_their_window() -> None:
 
 
 def test_two_levels_carry_one_stream_a_rack() -> None:
-    """A trunk as slow as a link is enough, since leaves add up; what passes them by needs more of it."""
+    """A trunk as slow as a link suffices, since leaves sum; contributions past the leaf need more."""
     alone = Case(racks=2).run([0, 0, 0, 0])[0]
     assert alone == pytest.approx(1600, rel=0.05)
     helped = Case(racks=2).run([0, 0, 0], helped={0: 0, 1: 0, 2: 0})[0]
@@ -137,7 +137,7 @@ def test_a_late_worker_gets_missed_results() -> None:
     st.sampled_from([0, 2]),
 )
 def test_sums_respect_link_rates_and_end(starts: list[int], rates: list[float], window: int, racks: int) -> None:
-    """Any starts, rates and windows: all get the sum, after what the slowest of them needs, and in bounded time."""
+    """With any starts, rates and windows all workers get the sum, not before the slowest can, and in bounded time."""
     workers = len(starts)
     case = Case(workers, window=window, racks=racks if racks <= workers else 0, worker_mbps=rates[:workers])
     found = case.run(starts)
@@ -149,7 +149,7 @@ def test_sums_respect_link_rates_and_end(starts: list[int], rates: list[float], 
 
 
 def calls_of(work: Callable[[], object]) -> int:
-    """How many functions are called, Python's and C's."""
+    """Number of calls of Python and C functions."""
     calls = 0
 
     def count(_: object, event: str, __: object) -> None:
@@ -165,7 +165,7 @@ def calls_of(work: Callable[[], object]) -> int:
 
 
 def test_the_cost_of_an_update_does_not_grow_with_contributions() -> None:
-    """What is missing while some are ahead, and what moves how: the same calls for 8 workers and for 256."""
+    """`missing_for` and an update make the same number of calls for 8 workers and for 256."""
 
     def work(workers: int) -> tuple[int, int]:
         case = Case(workers=workers)

@@ -1,4 +1,4 @@
-"""Flows: fair shares, what a flow takes, and that nothing depends on chance."""
+"""Flows: fair shares, durations, and determinism."""
 
 import numpy as np
 import pytest
@@ -77,7 +77,7 @@ def test_a_stopped_flow_returns_its_remaining_bytes() -> None:
 
 
 def test_a_cap_and_a_weight() -> None:
-    """Five that move in step use a link five times, and are as fast as what each of them gets."""
+    """A flow with weight 5 uses a link five times; its rate is a fifth of its share."""
     clock = Clock()
     network = FlowNetwork(clock)
     link = network.add_link(1000, 0)
@@ -107,7 +107,7 @@ def test_flows_without_bytes_or_links() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 20_000), st.integers(0, 2000)), min_size=1, max_size=30))
 def test_all_bytes_arrive_and_none_faster_than_a_link_allows(flows: list[tuple[int, int, int]]) -> None:
-    """Flows over a shared link and one of four others, begun at any time: what links carried adds up."""
+    """Flows over a shared link and one of four others, begun at any time: the bytes carried by links add up."""
     clock = Clock()
     network = FlowNetwork(clock)
     shared = network.add_link(100, 0)
@@ -162,7 +162,7 @@ def test_runs_are_deterministic() -> None:
     st.integers(0, 40),
 )
 def test_start_many_equals_single_starts(batches: list[tuple[int, list[tuple[int, int, int]]]], stop_us: int) -> None:
-    """Flows over links of their own and shared ones, begun and stopped together: what each has carried, and when."""
+    """Flows over own and shared links, begun and stopped together, carry the same bytes at the same times."""
 
     def run(*, together: bool) -> tuple[list[object], list[float], list[float]]:
         clock = Clock()

@@ -1,4 +1,4 @@
-"""Streams as rows of arrays: the same as one after the other."""
+"""Operations on all streams at once agree with operations on single streams."""
 
 import numpy as np
 from hypothesis import given
@@ -60,7 +60,7 @@ def test_numbers_of_bits(bits: int) -> None:
     st.lists(st.tuples(st.sets(st.integers(0, 3), min_size=1), st.integers(0, 2 * MIN_TIMEOUT_US), st.integers(0, 99)))
 )
 def test_intervals_of_movement(moves: list[tuple[set[int], int, int]]) -> None:
-    """A gap that is no longer than the network's answer is none."""
+    """Gaps shorter than a response of the network do not count."""
     streams = streams_of([1, 2, 4, FAN_IN])
     plain: dict[int, list[tuple[int, int]]] = {n: [] for n in range(4)}
     now_us = 0

@@ -1,4 +1,4 @@
-"""The arithmetic of sums on flows: exact, whoever adds which; scales that follow, and are gathered anew when they fail."""
+"""The arithmetic of sums on flows: exact sums, and scales that are predicted, or gathered again if they do not fit."""
 
 import numpy as np
 import pytest

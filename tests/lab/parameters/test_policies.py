@@ -1,4 +1,4 @@
-"""Each policy against the property that it is known for, over schedules drawn by chance."""
+"""The characteristic property of each policy, over random schedules."""
 
 import random
 from collections.abc import Callable
@@ -31,7 +31,7 @@ def plain(workers: int) -> Callable[[int], WorkerRules]:
 
 
 def uneven(seed: int) -> Callable[[int, int, random.Random], int]:
-    """Devices of different speed, that stop at times."""
+    """Devices of different speed, which pause at times."""
     speeds = random.Random(seed)
     slowness = [speeds.choice([1, 1, 2, 8]) for _ in range(16)]
 
@@ -64,7 +64,7 @@ def test_ssp_uses_its_bound() -> None:
 @SCHEDULES
 @given(seeds, sizes)
 def test_asp_never_waits(seed: int, workers: int) -> None:
-    """Whoever is done with a clock goes on at once: an answer is as far away as the network makes it, and no farther."""
+    """A worker that ends a clock begins the next one at once, after a round trip."""
     run = Training(Rules(terms(workers)), plain(workers), seed=seed, task_us=uneven(seed), longest_us=300).run()
     for records in run.records:
         for record in records[1:]:  # before its first clock a worker waits until all are there
@@ -73,7 +73,7 @@ def test_asp_never_waits(seed: int, workers: int) -> None:
 
 
 def test_without_slack_all_workers_have_the_same_parameters() -> None:
-    """SSP with bound 0 is synchronous: a worker's update of clock c is of parameters that hold all of clock c - 1."""
+    """SSP with bound 0 is synchronous: updates of clock c use parameters with all updates of clock c - 1."""
     run = Training(SspRules(terms(4, bound=0)), plain(4), task_us=lambda rank, *_: 1000 * (rank + 1)).run()
     assert [each.clock for each in run.taken] == sorted(each.clock for each in run.taken)
 
@@ -89,7 +89,7 @@ def test_consgd_weighs_each_update_by_one_over_m(seed: int, workers: int) -> Non
 @SCHEDULES
 @given(seeds, sizes, st.integers(0, 3))
 def test_weights_of_a_clock_sum_to_one_under_dynsgd(seed: int, workers: int, bound: int) -> None:
-    """At any time the parameters hold, of each clock, the mean of the updates that have come."""
+    """At any time the parameters contain the mean of each clock's updates so far."""
     run = Training(DynSgdRules(terms(workers, bound=bound)), plain(workers), seed=seed, task_us=uneven(seed)).run()
     came: dict[int, list[np.ndarray]] = {}
     for each in run.taken:
@@ -140,7 +140,7 @@ def test_flexrr_helps_slow_workers() -> None:
 
 
 def test_flexrr_takes_back_tasks_that_no_helper_has_begun() -> None:
-    """Helpers are as slow in their own clocks as to come too late: the owner computes what it had given away."""
+    """Helpers are so slow in their own clocks that the owner computes the tasks that it gave away."""
 
     def task_us(rank: int, clock: int, rng: random.Random) -> int:
         if rank == 0:
@@ -200,7 +200,7 @@ def test_falcon_deals_in_proportion_to_speed() -> None:
 
 
 def test_falcon_projects_a_worker_that_has_stopped() -> None:
-    """Who pauses in the middle of a clock is found out before its task is done."""
+    """A worker that pauses in a clock is detected before its task ends."""
     rules = EnforcedFalconRules(terms(3, micro_batches=8, clocks=6))
     run = Training(
         rules, lambda rank: FalconWorker(rank, 3), pause_us=lambda rank, clock: 50_000 if (rank, clock) == (1, 3) else 0

@@ -1,4 +1,4 @@
-"""What the server of parameters takes, and what ends a job: in one line that names the rank, to everybody."""
+"""The server of parameters: allowed messages, and errors that end a job, in one line that names the rank."""
 
 from collections.abc import Callable
 from typing import Any, cast
@@ -43,7 +43,7 @@ def made(rules: type[Rules] = SspRules) -> ParamsServer:
 
 
 def begun(rules: type[Rules] = SspRules) -> tuple[ParamsServer, Tasks]:
-    """A job in which everybody has begun step 0. Returns: also rank 1's tasks."""
+    """A job in which all workers have begun step 0. Returns: the server, and rank 1's tasks."""
     server = made(rules)
     for rank in range(WORKERS):
         server.receive(rank, JoinTraining(), ZEROS.copy() if rank == 0 else None, 0)
@@ -53,7 +53,7 @@ def begun(rules: type[Rules] = SspRules) -> tuple[ParamsServer, Tasks]:
 
 
 def reason(says: list[Outgoing]) -> str:
-    """What everybody is told, the one that it is about included."""
+    """The reason that all ranks are told, the failing one included."""
     assert [each.to for each in says] == list(range(WORKERS))
     [said] = {each.message.reason for each in says if isinstance(each.message, JobFailed)}
     assert "\n" not in said
@@ -147,7 +147,7 @@ def test_orders_that_were_not_given_are_not_answered(message: Any) -> None:
 
 
 def test_an_order_is_answered_once_by_its_receiver() -> None:
-    """Rank 1 is slow, so it is to give tasks away."""
+    """Rank 1 is slow, and gets an order to give tasks away."""
     terms = Terms(world_size=2, micro_batches=16, learning_rate=0.1, clocks=4)
     server = ParamsServer(FalconRules(terms))
     for rank in range(2):

@@ -1,4 +1,4 @@
-"""BOA in the testbed: optimal sizes in virtual time, the gradient of the whole batch, one line for what cannot be dealt."""
+"""BOA in the testbed: optimal sizes in virtual time, the gradient of the whole batch, and one-line errors."""
 
 from collections import defaultdict
 
@@ -50,7 +50,7 @@ def run(*overrides: str) -> dict[str, PolicyRun]:
 
 
 def sizes_of(run: PolicyRun) -> list[tuple[int, ...]]:
-    """Of each step."""
+    """The batch sizes of each step."""
     found: dict[int, dict[int, int]] = defaultdict(dict)
     for each in run.iterations:
         found[each.step][each.worker] = each.samples
@@ -79,7 +79,7 @@ def test_sizes_become_optimal(static: dict[str, PolicyRun]) -> None:
 
 
 def test_with_help_too(static: dict[str, PolicyRun]) -> None:
-    """Shards of 12 samples have 17 pieces as well, some of them without samples."""
+    """Shards of 12 samples have 17 pieces, too, some of them empty."""
     found = sizes_of(static["sa-atp+boa"])
     assert found[0] == (34, 34, 34)
     assert found[-1] == pytest.approx((60, 30, 12), abs=1)
@@ -92,7 +92,7 @@ def test_helped_parts_count_at_the_workers_own_speed() -> None:
 
 
 def test_boa_takes_the_static_part_and_help_the_dynamic_part() -> None:
-    """Somebody else is slow in each step: sizes do not follow that, and helpers take it."""
+    """Another worker is slow in each step: batch sizes do not follow it, and helpers take its work."""
     found = run("straggler.pattern=random", "run.steps=16", "straggler.slowdown_range=[6.0, 6.0]")
     late = range(8, 16)
     for each in found.values():

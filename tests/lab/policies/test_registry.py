@@ -1,4 +1,4 @@
-"""The policies and what follows from their registry: documents, plans, reports; and adding one."""
+"""The registry of policies: documents, plans and reports agree with it, and a policy can be added."""
 
 import json
 import re
@@ -41,7 +41,7 @@ slowdown = 8.0
 
 
 def sections(text: str) -> dict[str, str]:
-    """Of a document: title of a section of the second level, its text."""
+    """The sections of the second level of a document: (title, text)."""
     _, *found = re.split(r"^## ", text, flags=re.M)
     return {part.partition("\n")[0]: part.partition("\n")[2].strip() for part in found}
 
@@ -108,7 +108,7 @@ def test_names_and_colours_are_unique() -> None:
 
 
 def test_adding_a_policy_needs_only_its_file() -> None:
-    """What the example of CONTRIBUTING promises: it is validated, has keys, runs, and is reported."""
+    """The example of CONTRIBUTING works: it is validated, has keys, runs, and is reported."""
     with pytest.raises(UserError, match=r"run\.policies = 'patient'"):
         parse(PLAN, "a plan")
     with policies.registered(PATIENT):

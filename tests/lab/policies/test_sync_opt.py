@@ -1,4 +1,4 @@
-"""Sync-opt: each sum is that of N gradients, of the first N that were computed, and nobody waits for the others."""
+"""Sync-opt: each sum has the first N gradients, and no worker waits for the others."""
 
 import random
 import re
@@ -50,7 +50,7 @@ def test_more_stragglers_than_backups(pipeline: Pipeline) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_update_is_the_mean_of_n_gradients(pipeline: Pipeline, seed: int) -> None:
-    """Of random stragglers, over links that lose and double: who is in differs, but it is always N, and all agree."""
+    """With random stragglers and links that lose and duplicate: N ranks are in each sum, and all workers agree."""
     rng = random.Random(seed)
     workers = rng.randrange(3, 7)
     seats = rng.randrange(workers // 2 + 1, workers + 1)
@@ -113,7 +113,7 @@ def test_a_hung_worker_delays_nobody(pipeline: Pipeline) -> None:
 
 
 def failure_of(training: Training, seconds: float) -> Any:
-    """The error of a job that fails, which every rank has."""
+    """The error of a failing job, which is the same for all ranks."""
     workers = training.workers
     training.cluster.run(lambda: len(training.errors) == len(workers), seconds)
     assert len({str(error) for error in training.errors}) == 1

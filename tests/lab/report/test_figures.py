@@ -1,4 +1,4 @@
-"""Figures of every kind of run: they are drawn, nothing is cut off, and no text lies on another."""
+"""Figures of every kind of run: nothing is cut off, and no texts overlap."""
 
 import base64
 from pathlib import Path
@@ -37,7 +37,7 @@ def drawn(kind: FigureKind, result: RunResult, layout: FigureLayout = WIDE) -> A
 
 
 def texts(made: Any) -> list[tuple[str, Any]]:
-    """(text, its box in pixels) of everything that is written in a figure."""
+    """(text, its box in pixels) for all texts in a figure."""
     from matplotlib.text import Text
 
     hidden = set()
@@ -126,7 +126,7 @@ def test_figures_show_the_fluid_bound_and_the_reduction() -> None:
     ],
 )
 def test_stragglers_of_every_cause_are_marked(name: str, label: str) -> None:
-    """With its reason, and in the legend."""
+    """The label has the reason, and the legend the mark."""
     shown = ["who_did_what.png"] if name == "pauses" else ["who_did_what.png", "timeline.png"]
     for kind in (kind for kind in FIGURES if kind.name in shown):
         written = [text for text, _ in texts(drawn(kind, CASES[name]()))]

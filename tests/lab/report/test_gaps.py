@@ -1,4 +1,4 @@
-"""Every moment of a run has a state with a name, whatever the records leave out."""
+"""Gaps between recorded intervals: every moment of a run has a named state."""
 
 import hypothesis.strategies as st
 import pytest
@@ -58,7 +58,7 @@ def test_runs_without_gaps_have_none(name: str) -> None:
 
 
 def test_the_timeline_shows_gaps_between_steps() -> None:
-    """In its picture, with a colour of its own, in its legend, and in timeline.json."""
+    """They have a colour in the picture, an entry in the legend, and intervals in timeline.json."""
     kind = next(kind for kind in FIGURES if kind.name == "timeline.png")
     made = drawn(kind, gaps())
     written = [text for text, _ in texts(made)]

@@ -24,7 +24,7 @@ ALL = [
 
 
 class _Checker(HTMLParser):
-    """Notes what a page refers to, and whether its elements are closed in order."""
+    """Collects a page's references, and checks that its elements are closed in order."""
 
     VOID = ("meta", "img", "br", "source")
 
@@ -157,7 +157,7 @@ def test_the_table_fits(name: str, width: int) -> None:
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("width", [40, 10])
 def test_no_number_is_cut(name: str, width: int) -> None:
-    """Whatever stands in a column of numbers is there as a whole, in a line of its row."""
+    """Every cell of a column of numbers is complete, in the line of its row."""
     summary = report.summarise(CASES[name]())
     lines = iter(printed(name, width).splitlines())
     per_table = max(1, (width - table.LABEL_WIDTH - 2) // (table.COLUMN_WIDTH + 2))
@@ -175,7 +175,7 @@ def test_no_number_is_cut(name: str, width: int) -> None:
 
 
 def test_runs_without_training_have_no_rows_for_it() -> None:
-    """Gradients of a model's sizes are sent, but nothing learns."""
+    """A plan with gradients of a model's sizes trains nothing."""
     assert "Training, held out" in printed("demo")
     said = printed("no evaluations")
     assert "Sums" in said

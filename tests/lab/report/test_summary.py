@@ -1,4 +1,4 @@
-"""The arithmetic of summary.json, by hand, and what must hold for any run."""
+"""The arithmetic of summary.json: examples by hand, and properties of any run."""
 
 import itertools
 import json
@@ -35,12 +35,12 @@ def overlapping() -> RunResult:
 
 
 def test_a_step_lasts_from_one_sum_to_the_next() -> None:
-    """The slowest worker of each step gave 5 s once, and a mean of 2.6 s for 5 steps in 10 s."""
+    """Times of the slowest worker would have a mean of 2.6 s, for 5 steps in 10 s."""
     found = summarise(overlapping())["policies"]["sa-atp"]
     assert (
         found["iteration_time_s"]["mean"] == found["iteration_time_s"]["p50"] == found["iteration_time_s"]["max"] == 2
     )
-    # what the workers experienced is beside it
+    # the workers' own times are listed separately
     assert found["worker_iteration_time_s"]["mean"] == pytest.approx(2.0)
     assert found["worker_iteration_time_s"]["max"] == 5
     assert [each["iteration_time_s"]["max"] for each in found["workers"]] == [2, 5]
@@ -71,7 +71,7 @@ def test_figures_sweeps_and_the_table_have_the_same_steps() -> None:
 
 
 def test_evaluations_have_the_time_of_the_jobs_step() -> None:
-    """Rank 0 may be the one that comes late; all have the same weights."""
+    """Rank 0 may be late; all workers have the same weights."""
     plan = Plan(run=RunPlan(steps=2, policies=("atp",)), topology=TopologyPlan(workers=2))
     ends_us = {0: (9_000_000, 9_500_000), 1: (4_000_000, 8_000_000)}
     workers: list[dict[str, Any]] = [
@@ -175,7 +175,7 @@ def test_every_summary_has_the_contracts_shape_and_no_nan(name: str) -> None:
 
 
 def test_synthetic_runs_are_consistent() -> None:
-    """The four parts make up each iteration; nobody beats the fluid bound; help shortens iterations."""
+    """The four parts add up to each iteration; no policy beats the fluid bound; help shortens iterations."""
     found = synthetic.result()
     for run in found.runs:
         for each in run.iterations:
@@ -208,7 +208,7 @@ def test_a_percentile_needs_a_value_beyond_it(which: int, count: int) -> None:
     st.integers(-3, 3),
 )
 def test_means_leave_the_warm_up_out(times: list[list[float]], warm_up: int, first_step: int) -> None:
-    """Whatever the first step is called: as many steps as the warm-up has are left out, unless none would be left."""
+    """The warm-up is left out whatever the number of the first step, unless no step would be left."""
     run = PolicyRun("atp", 0)
     at = 0.0
     for step, row in enumerate(times):  # in step: all go on when the slowest is there
@@ -229,7 +229,7 @@ def test_means_leave_the_warm_up_out(times: list[list[float]], warm_up: int, fir
 
 @given(st.lists(st.lists(st.floats(1e-6, 1e4), min_size=3, max_size=3), min_size=1, max_size=12), st.booleans())
 def test_times_add_up_to_what_the_run_took(times: list[list[float]], written_down: bool) -> None:
-    """However much steps of different workers overlap; also of older runs, which have no times of ends."""
+    """Times add up even if steps of workers overlap, and in older runs, which lack times of ends."""
     run = PolicyRun("atp", 0)
     ends = np.cumsum(times, axis=0)
     for step, row in enumerate(times):

@@ -37,7 +37,7 @@ def numbers(key: str, figure: str, result: RunResult) -> tuple[Plan, dict[str, A
 
 
 def by_hand(jobs: int) -> RunResult:
-    """Two repetitions of so many jobs, two steps each: job 0 takes 1 s and 3 s for a step, job 1 twice as long."""
+    """Two repetitions of concurrent jobs, with two steps each: job 0 takes 1 s and 3 s for a step, job 1 twice as long."""
     plan = Plan(
         run=RunPlan(steps=2, warm_up=0, repetitions=2, policies=("atp",)), topology=TopologyPlan(workers=1),
         job=JobPlan(jobs=jobs), straggler=StragglerPlan(pattern="none"),

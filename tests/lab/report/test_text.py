@@ -1,4 +1,4 @@
-"""Numbers in words, and the sentences that stand above figures."""
+"""Numbers in words, and the titles of figures."""
 
 import io
 import re
@@ -105,7 +105,7 @@ def test_a_difference_within_the_spread_of_repetitions_is_not_claimed() -> None:
 
 
 def with_means(*means: tuple[float, float]) -> RunResult:
-    """Two policies, and for each repetition the mean iteration time of both."""
+    """A run with two policies. Args: the mean iteration times of both in each repetition."""
     plan = Plan(run=RunPlan(steps=2, warm_up=0, repetitions=len(means)), topology=TopologyPlan(workers=1))
     runs = []
     for repetition, both in enumerate(means):
@@ -117,7 +117,7 @@ def with_means(*means: tuple[float, float]) -> RunResult:
 
 
 def test_repetitions_are_compared_in_pairs() -> None:
-    """What makes a repetition slow makes both policies slow; the difference is clear all the same."""
+    """Both policies are slow in the same repetitions, so the difference is clear all the same."""
     found = with_means((1.0, 1.1), (2.0, 2.21), (4.0, 4.38))
     assert plain(findings.iteration_time(found)).startswith("SA-ATP: 9.9 % longer iterations than ATP")
     low, high = summarise(found)["comparison"]["iteration_time_reduction_ci95"]["sa-atp"]

@@ -1,4 +1,4 @@
-"""Every micro-batch of a step is counted once, whoever computed it and however often."""
+"""Every micro-batch of a step counts once, even if several workers compute it."""
 
 import itertools
 from collections import Counter
@@ -45,7 +45,7 @@ def by_step(run: PolicyRun) -> dict[int, int]:
 
 
 def check_labels(run: PolicyRun) -> None:
-    """What is drawn as help is another's shard, and all of that is counted: contributed, or for nothing."""
+    """Intervals of help are for other shards, and all count as contributed or unused."""
     done: Counter[int] = Counter()
     for i in run.intervals:
         if i.kind in ("compute", "help") and i.label:
@@ -59,7 +59,7 @@ def check_labels(run: PolicyRun) -> None:
 
 
 def test_tasks_returned_to_their_owner_count_as_its_own() -> None:
-    """Lost packets make a straggler leave micro-batches to others, and get some of them back when it waits."""
+    """With lost packets a straggler leaves micro-batches to others, and gets some of them back when it waits."""
     (run,) = simulate("network.loss=0.02")
     first_help: dict[tuple[int, int], int] = {}
     for i in run.intervals:
@@ -87,7 +87,7 @@ def test_late_micro_batches_count_as_unused() -> None:
 
 @pytest.mark.parametrize("policy", ["ssp", "falcon", "flexrr"])
 def test_where_parameters_are_on_a_server_the_run_adds_up(policy: str) -> None:
-    """Workers compute tasks of other clocks than their own, and the job is over in the middle of some."""
+    """Workers compute tasks of other clocks, too, and the job ends in the middle of some."""
     (run,) = simulate(f'run.policies=["{policy}"]', "straggler.pattern=constant")
     counted = sum(by_step(run).values())
     # all that is in the parameters: as much as the job is long, and what came with the update that ended it

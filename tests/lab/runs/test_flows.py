@@ -1,4 +1,4 @@
-"""Runs on flows: as long as on packets, the same training, the same bytes twice."""
+"""Runs on flows: times as on packets, the same training, and determinism."""
 
 import json
 
@@ -51,7 +51,7 @@ def test_the_document_has_all_settings_in_their_order() -> None:
 
 
 def test_training_is_the_same_bit_for_bit() -> None:
-    """The same samples, the same exponents, the same sums: not only about the same loss."""
+    """Samples, exponents and sums are equal, not only approximately the losses."""
     flows, packets = simulate(), simulate("sim.network=packets")
     for one, other in zip(flows, packets, strict=True):
         assert [(e.step, e.loss, e.accuracy) for e in one.evaluations] == [
@@ -90,7 +90,7 @@ def test_more_workers_than_a_packet_has_bits_for() -> None:
 
 
 def test_workers_that_wait_for_other_groups_ask_for_no_work() -> None:
-    """80 of 96 workers have nobody slow among those whom they could help."""
+    """80 of 96 workers have no slow worker in their group."""
     asked = []
     for steps in (2, 6):
         (found,) = simulate(
@@ -100,8 +100,8 @@ def test_workers_that_wait_for_other_groups_ask_for_no_work() -> None:
         )  # fmt: skip
         assert found.help["micro_batches"] > 0
         asked.append(found.help["questions"])
-    # all say in each step that they are idle, and 16 look for work; in the first steps, when nobody knows yet how long
-    # sending takes, all look for more
+    # in each step all workers report that they are idle, and 16 ask for work; in the first steps, before the time of
+    # sending is known, all ask more often
     assert asked[0] < 8 * 96 * 2
     assert asked[1] - asked[0] < (96 + 8 * 16) * 4
 

@@ -1,4 +1,4 @@
-"""Networks on paper: which way leads where, what the parameter server is told, and topologies of p4lang's tutorials."""
+"""Layouts of networks: routes, the parameter server's file, and topologies of p4lang's tutorials."""
 
 import json
 from pathlib import Path
@@ -88,7 +88,7 @@ TRIANGLE: dict[str, Any] = {
 
 
 def host(name: str, ip: object = "10.0.9.9/24") -> dict[str, Any]:
-    """One host more."""
+    """A further host."""
     return {"hosts": {**TRIANGLE["hosts"], name: {"ip": ip}}}
 
 

@@ -1,4 +1,4 @@
-"""The project's own plans: each loads, can be built, says how it is run, and what it says exists."""
+"""The project's own plans load and can be built, and their comments are right."""
 
 import re
 from pathlib import Path
@@ -19,7 +19,7 @@ SETTING = re.compile(r"--set\s+(?:'([^']+)'|(\S+?))(?=[\s,;:)]|$)")
 
 
 def comments(path: Path) -> str:
-    """What stands at the top of a plan, as one line."""
+    """The comment at the top of a plan, as one line."""
     lines = []
     for line in path.read_text().splitlines():
         if not line.startswith("#"):

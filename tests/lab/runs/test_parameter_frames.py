@@ -1,4 +1,4 @@
-"""Frames of the stream to a server of parameters: what goes in comes out, and nothing else is taken."""
+"""Frames of the stream to a server of parameters: round trip, and refusal of malformed ones."""
 
 from collections.abc import Iterable
 
@@ -15,7 +15,7 @@ TASKS = (Task(3, 1, 0), Task(3, 1, 1))
 
 
 def taken(parts: Iterable[bytes]) -> list[ParamsFrame]:
-    """The frames that these messages of gRPC complete."""
+    """The frames in these gRPC messages."""
     assembler = Assembler()
     return [frame for part in parts if (frame := assembler.take(part)) is not None]
 

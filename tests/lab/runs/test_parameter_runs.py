@@ -1,4 +1,4 @@
-"""Policies whose parameters are on a server: simulated, over real gRPC, checked, refused, tuned."""
+"""Policies with parameters on a server: simulated and over gRPC, with checks, errors and tuning."""
 
 import threading
 from collections.abc import Iterator
@@ -73,7 +73,7 @@ def test_every_policy_takes_its_steps_and_every_update_is_checked(runs: dict[str
 
 
 def test_step_times_of_each_policy_with_a_straggler(runs: dict[str, PolicyRun]) -> None:
-    """Work over speed is 11 ms a step: 24 samples of 1 ms at 2.2 times the speed of one. The straggler alone takes 40."""
+    """The fluid bound is 11 ms a step: 24 samples of 1 ms at 2.2 times the speed of one. The straggler takes 40."""
     took = {name: run.step_ends_s[-1] / 4 for name, run in runs.items()}
     assert runs["asp"].fluid_bound_s == pytest.approx(0.0109, rel=0.01)
     for name in ("asp", "flexrr", "falcon"):
@@ -206,7 +206,7 @@ def test_bad_plans_are_refused_in_one_line(override: str, says: str) -> None:
 
 def test_the_fastest_learning_rate_wins() -> None:
     def simulate(plan: Plan) -> list[PolicyRun]:
-        """0.2 and 0.4 get there, 0.4 sooner; 0.8 gets there in one repetition of two."""
+        """0.2 and 0.4 reach the target, 0.4 sooner; 0.8 reaches it in one of two repetitions."""
         rate = plan.settings_of("ssp").learning_rate
         assert plan.run.policies == ("ssp",)
         found = []

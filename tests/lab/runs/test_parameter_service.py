@@ -1,4 +1,4 @@
-"""The server of parameters over real gRPC: who may say what, how much of it, and how many at once."""
+"""The server of parameters over gRPC: permissions, sizes of messages, and numbers of streams."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def address(service: ParameterService) -> str:
 
 
 class Worker(StreamHost):
-    """One that says what a test has it say."""
+    """A worker that sends the messages of a test."""
 
     def __init__(self, at: str, rank: int, *, job: str = "job", key: str = "secret", values: int = 3) -> None:
         opening = Open(policy="ssp", plan=PLAN.as_dict(), values=values, sample_bytes=10) if rank == 0 else None
@@ -124,7 +124,7 @@ def test_values_that_are_not_finite_end_the_job_for_all(service: ParameterServic
 
 
 def test_a_stranger_has_no_part_in_a_run(service: ParameterService) -> None:
-    """It knows the job's name, as everybody may who sees it in a list of processes; only its key it does not know."""
+    """A stranger knows the job's name, which lists of processes show, but not its key."""
     at = address(service)
     with joined(at, 0) as here, joined(at, 1) as other:
         here.step(0)
@@ -185,7 +185,7 @@ def test_a_payload_larger_than_the_job_is_refused_by_its_head(service: Parameter
 
 
 def test_large_messages_of_strangers_take_no_memory() -> None:
-    """Messages of 64 MB to every call that there is, from somebody who belongs to no job."""
+    """A stranger sends messages of 64 MB to every call."""
     with running() as (process, at):
         before = peak_mb(process.pid)
         data = bytes(64 << 20)
@@ -201,7 +201,7 @@ def test_large_messages_of_strangers_take_no_memory() -> None:
 
 
 class running:  # noqa: N801 (reads as a function)
-    """`sa-atp params` as a process: with it, and where it listens."""
+    """Runs `sa-atp params` as a process. Yields: the process and its address."""
 
     def __enter__(self) -> "tuple[subprocess.Popen[str], str]":
         command = [sys.executable, "-m", "sa_atp", "params", "--listen", "127.0.0.1:0"]
@@ -219,7 +219,7 @@ class running:  # noqa: N801 (reads as a function)
 
 
 def half_open(at: str, rank: int, count: int, leave: threading.Event) -> list[Any]:
-    """Streams of one connection that never say anything."""
+    """Silent streams on one connection."""
     channel = grpc.insecure_channel(at, options=[("grpc.use_local_subchannel_pool", 1)])
 
     def silent() -> Iterator[bytes]:

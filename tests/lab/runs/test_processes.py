@@ -1,4 +1,4 @@
-"""Processes of a run: the part that fails is the one that is named, and as soon as that can be seen."""
+"""Processes of a run: errors name the process that failed, at once."""
 
 import os
 import signal
@@ -92,7 +92,7 @@ def test_a_stopped_process_is_named_and_can_continue(group: Starter, capsys: pyt
 
 
 def test_a_full_disk_for_logs_ends_no_process(tmp_path: Path) -> None:
-    """The disk may be full from the beginning, or at any time."""
+    """The disk may be full from the start, or later."""
     (tmp_path / "log").symlink_to("/dev/full")
     with Group() as group:
         arguments = ["sa_atp", "switch", "none", "--grpc", "127.0.0.1:0"]
@@ -130,10 +130,10 @@ def test_too_few_files_are_told_in_a_line(files: int) -> None:
 
 
 class Assassin(Progress):
-    """Kills a process of a run when the run tells that it does something."""
+    """Kills a process of a run when the run reports a stage."""
 
     def __init__(self, victim: str, when: str) -> None:
-        """Args: victim: in its command; when: in what is told."""
+        """Args: victim: text in its command; when: text in the report."""
         self.victim, self.when = victim, when
 
     def __call__(self, stage: str) -> None:
@@ -160,7 +160,7 @@ class Assassin(Progress):
     ],
 )
 def test_a_service_that_dies_in_a_run_is_named(policy: str, victim: str, when: str, named: str, tmp_path: Path) -> None:
-    """Not the workers, nor the network, which suffer from it a minute later."""
+    """The error does not name the workers or the network, which fail a minute later because of it."""
     plan = with_lanes(plan_files.parse(small_plan(run={"policies": [policy], "steps": 50, "backend": "local"}), "here"))
     with pytest.raises(ProcessError, match=named):
         local.run(plan, tmp_path, Assassin(victim, when))

@@ -1,4 +1,4 @@
-"""The folder of a run: tried before anything begins, kept from other runs, and not lost with what is drawn."""
+"""The folder of a run: checked before the run, locked against others, and kept if drawing fails."""
 
 import json
 import os

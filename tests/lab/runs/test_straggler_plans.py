@@ -1,4 +1,4 @@
-"""Plans of devices and stragglers: what they do in a run, and what is wrong with others, in one line."""
+"""Plans with devices and stragglers: their effect in a run, and one-line errors."""
 
 import json
 import re
@@ -68,7 +68,7 @@ def test_pauses_at_random() -> None:
 
 
 def test_contention_comes_and_goes() -> None:
-    """A worker's contribution takes longer in a spell, and as long as ever outside of one."""
+    """A worker's contribution takes longer during a spell of contention only."""
     kept = (
         "run.policies=['atp']", "run.steps=24", "run.warm_up=0", "straggler.workers=[3]", "job.model_scale=0.0005",
         "topology.link_mbps=25",
@@ -194,7 +194,7 @@ def test_backends_that_cannot_change_links_say_so() -> None:
 
 
 def test_helpers_resend_data_behind_a_congested_link_in_each_step() -> None:
-    """Steps as long as before others sent it are no sign that it was in vain: without, they are three times as long."""
+    """Step times show no gain over the last step, but without the resends they would be three times as long."""
     path = TOPOLOGIES / "sweep-congestion.toml"
     overrides = (
         "run.backend=sim", "run.repetitions=1", "run.steps=5", "straggler.slowdown=8", "job.model_scale=0.001",

@@ -1,4 +1,4 @@
-"""A sweep from the command line, small and simulated: it goes on where it stopped, and runs nothing twice."""
+"""A small simulated sweep from the command line: it resumes where it stopped, and runs nothing twice."""
 
 import json
 import subprocess
@@ -66,7 +66,7 @@ def test_a_sweep_goes_on_where_it_stopped(tmp_path: Path) -> None:
 
 
 def test_concurrent_points(tmp_path: Path) -> None:
-    """The same numbers as one after the other, and the same folder, from which a run goes on."""
+    """Numbers and folder are those of a sequential sweep, which can resume from the folder."""
     plan = small_plan_file(
         tmp_path,
         run={"backend": "sim", "policies": ["atp"]},
@@ -104,7 +104,7 @@ def test_plans_that_cannot_run_concurrently(
 
 
 def test_concurrent_policies_and_repetitions(tmp_path: Path) -> None:
-    """The same bytes as one after the other."""
+    """The files are byte for byte those of a sequential run."""
     plan = small_plan_file(
         tmp_path,
         run={"backend": "sim", "policies": ["atp", "sa-atp", "ssp"], "repetitions": 2},

@@ -1,4 +1,4 @@
-"""Topology files that somebody has written wrong: whatever one says, it can be built, or one line says what is wrong."""
+"""Random changes to topology files: each file can be built, or is refused in one line."""
 
 import copy
 import ipaddress
@@ -37,7 +37,7 @@ VALUES = st.one_of(
 
 
 def places(found: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The way to each value within a file."""
+    """The path to each value within a file."""
     items = found.items() if isinstance(found, dict) else enumerate(found) if isinstance(found, list) else ()
     for key, value in items:
         yield (*way, key)
@@ -45,7 +45,7 @@ def places(found: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def change(found: Any, data: st.DataObject) -> None:
-    """Changes one value, drops one, gives one another name, or adds one."""
+    """Changes, drops, renames or adds one value."""
     *way, key = data.draw(st.sampled_from(list(places(found))))
     for each in way:
         found = found[each]
@@ -65,7 +65,7 @@ def change(found: Any, data: st.DataObject) -> None:
 
 
 def drawn(folder: Path, text: str, workers: int) -> NetworkLayout | None:
-    """The network of a file; None where it is refused as it should be."""
+    """The network of a file; None: it is refused in one line."""
     (folder / "t.json").write_bytes(text.encode("utf-8", "surrogatepass"))
     try:
         return topologies.of_plan(plan_files.parse(PLAN.format(workers), "plan.toml"), folder)
@@ -79,7 +79,7 @@ def drawn(folder: Path, text: str, workers: int) -> NetworkLayout | None:
 
 
 def check_buildable(layout: NetworkLayout, workers: int) -> None:
-    """What Mininet, the switches and the parameter server take for granted."""
+    """Checks what Mininet, the switches and the parameter server assume."""
     assert [host.rank for host in layout.workers()] == list(range(workers))
     addresses = [host.ip for host in layout.hosts.values()]
     assert len(set(addresses)) == len(addresses)

@@ -1,4 +1,4 @@
-"""Waiting for a process: people hear for whom, and one that computes has the time that it was given for itself."""
+"""Waiting for a process: notices name it, and its timeout counts its own CPU time."""
 
 import sys
 from pathlib import Path

@@ -19,8 +19,8 @@ class Asp(ParameterPolicy):
     name = "asp"
     title = "ASP"
     summary = (
-        "Every worker pulls parameters, computes its shard and pushes an update, and nobody waits for anybody; "
-        "updates are added as they come, each with its full weight."
+        "Every worker pulls parameters, computes its shard and pushes an update, without waiting for others; updates "
+        "are added on arrival, each with its full weight."
     )
     source = (
         "asynchronous parallel, the way of Dean et al., Large Scale Distributed Deep Networks (Downpour SGD), NIPS 2012"

@@ -20,7 +20,7 @@ class ConSgdSettings:
 class ConSgd(ParameterPolicy):
     name = "consgd"
     title = "ConSGD"
-    summary = "As SSP with consgd.bound; updates are added as they come, each with the weight 1/M of M workers."
+    summary = "As SSP with consgd.bound; updates are added on arrival, each of M workers' with the weight 1/M."
     source = "Jiang et al., Heterogeneity-aware Distributed Parameter Servers, SIGMOD 2017"
     colour = "#AA4499"
     place = 80

@@ -21,8 +21,8 @@ class DynSgd(ParameterPolicy):
     name = "dynsgd"
     title = "DynSGD"
     summary = (
-        "As SSP with dynsgd.bound; an update that comes after d others of its clock has the weight 1/(d + 1), and theirs "
-        "become the same, so that the mean of what has come of each clock is in the parameters."
+        "As SSP with dynsgd.bound; the updates of a clock that have arrived share equal weights with sum 1, so that the "
+        "parameters contain their mean."
     )
     source = "Jiang et al., Heterogeneity-aware Distributed Parameter Servers, SIGMOD 2017"
     colour = "#661100"

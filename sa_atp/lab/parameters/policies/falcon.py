@@ -25,9 +25,9 @@ class Falcon(ParameterPolicy):
     name = "falcon"
     title = "Falcon"
     summary = (
-        "The server measures how fast workers are, deals a clock's tasks accordingly, and has tasks that a straggler has "
-        "not begun transferred to who will be done first; an update is the mean over the clock's tasks "
-        "(falcon.sync says when it is applied)."
+        "The server measures each worker's speed, deals a clock's tasks in proportion, and moves tasks that a straggler "
+        "has not begun to the worker that will finish first; an update is the mean over the clock's tasks (falcon.sync "
+        "says when it is applied)."
     )
     source = (
         "Zhou et al., Falcon: Addressing Stragglers in Heterogeneous Parameter Server via Multiple Parallelism, IEEE "

@@ -25,8 +25,8 @@ class FlexRr(ParameterPolicy):
     name = "flexrr"
     title = "FlexRR"
     summary = (
-        "As SSP, and a worker that is clearly behind one of its helpers gives it tasks that it has not begun, "
-        "a few at a time; updates are added as they come, each with its full weight."
+        "As SSP, and a worker that is clearly behind one of its helpers gives it tasks that it has not begun, a few at "
+        "a time; updates are added on arrival, each with its full weight."
     )
     source = "Harlap et al., Addressing the straggler problem for iterative convergent parallel ML, SoCC 2016"
     colour = "#CC6677"

@@ -22,7 +22,7 @@ class Ssp(ParameterPolicy):
     title = "SSP"
     summary = (
         "Every worker pulls parameters, computes its shard and pushes an update, and waits when it is ssp.bound clocks "
-        "ahead of the slowest; updates are added as they come, each with its full weight."
+        "ahead of the slowest; updates are added on arrival, each with its full weight."
     )
     source = "Ho et al., More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server, NIPS 2013"
     colour = "#6699CC"
