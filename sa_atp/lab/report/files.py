@@ -27,7 +27,7 @@ RUN = "run.json"
 MOST_DIFFERENCES = 3  # of plans, in a message
 
 
-def write_data(result: RunResult, folder: Path) -> list[Path]:
+def write_data(result: RunResult, folder: Path, summary: dict[str, Any] | None = None) -> list[Path]:
     """Writes the data files: manifest.json, iterations.csv, summary.json, timeline.json, run.json.
 
     Raises: UserError: the folder cannot be written.
@@ -35,7 +35,7 @@ def write_data(result: RunResult, folder: Path) -> list[Path]:
     return [
         write_text(folder / "manifest.json", _json(manifest(result), indent=2)),
         write_text(folder / "iterations.csv", iterations_csv(result)),
-        write_text(folder / "summary.json", _json(summarise(result), indent=2)),
+        write_text(folder / "summary.json", _json(summary or summarise(result), indent=2)),
         write_text(folder / "timeline.json", _json(trace(result))),
         # written last: a folder with run.json is a finished run
         write_text(folder / RUN, _json(archive.encode(result))),

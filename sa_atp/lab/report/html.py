@@ -19,14 +19,16 @@ def render(
     result: RunResult,
     figures: Sequence[Drawn] = (),
     left_out: Mapping[str, str] | None = None,
+    summary: dict[str, Any] | None = None,
 ) -> str:
     """The page of a run, without any reference to other files or hosts.
 
     Args:
         figures: in order.
         left_out: by name, why a figure is missing.
+        summary: the run's, if it is computed already.
     """
-    summary = summarise(result)
+    summary = summary or summarise(result)
     title = findings.iteration_time(result)
     body = [
         _remarks(findings.remarks(result, summary), "wrong"),

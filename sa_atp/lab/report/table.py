@@ -23,10 +23,10 @@ Cell = Callable[[str, dict[str, Any], dict[str, Any]], str]
 """Makes a cell from (policy, its summary, the comparison)."""
 
 
-def print_table(result: RunResult, console: Console | None = None) -> None:
+def print_table(result: RunResult, console: Console | None = None, summary: dict[str, Any] | None = None) -> None:
     """Prints the table of a run. Args: console: by default, standard output."""
     console = console or terminal.console()
-    for part in parts(result, console.width):
+    for part in parts(result, console.width, summary):
         if isinstance(part, Table):
             console.print()
             terminal.print_table(console, part)
@@ -34,13 +34,13 @@ def print_table(result: RunResult, console: Console | None = None) -> None:
             console.print(part)
 
 
-def parts(result: RunResult, width: int = 80) -> list[Text | Table]:
+def parts(result: RunResult, width: int = 80, summary: dict[str, Any] | None = None) -> list[Text | Table]:
     """The table of a run, with its title, notes and warnings.
 
     Args: width: in characters. If not all policies fit as columns, they become rows with the most important numbers; if
         these do not fit either, there are several tables.
     """
-    summary = summarise(result)
+    summary = summary or summarise(result)
     policies = list(summary["policies"])
     baseline = summary["comparison"]["baseline"]
     found: list[Text | Table] = [
