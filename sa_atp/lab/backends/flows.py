@@ -72,7 +72,7 @@ def fabric_of(plan: Plan, clock: Clock, *, server_mbps: float = 0.0) -> Fabric:
 def run(plan: Plan, policy: str, repetition: int, progress: Progress) -> PolicyRun:
     """Runs one policy once. Raises: SaAtpError."""
     simulation = _FlowSimulation(plan, policies.switch_policy(policy), repetition, progress, fabric_of(plan, Clock()))
-    with _collected_seldom():
+    with _rare_garbage_collection():
         found = collect(plan, policy, repetition, simulation.run())
     found.fragments = {}  # flows have no fragments
     return found
@@ -86,7 +86,7 @@ def step_ends_us(plan: Plan, policy: str, progress: Progress, fabric: Fabric) ->
     """
     simulation = _FlowSimulation(plan, policies.switch_policy(policy), 0, progress, fabric, sizes_only=True)
     simulation.keeps = False
-    with _collected_seldom():
+    with _rare_garbage_collection():
         simulation.run()
     return [*simulation.ends_us[:-1], simulation.clock.now_us]
 
@@ -182,11 +182,11 @@ class _FlowSimulation:
         self.progress.steps(step + 1, self.plan.run.steps)
 
     def _arrived(self, rank: int, operation: FlowOperation) -> None:
-        self.ranks[rank].worker.arrived(operation)
+        self.ranks[rank].worker.on_sum(operation)
 
     def run(self) -> list[dict[str, Any]]:
         """Runs to the end. Returns: for each rank, what `worker_process.train` returns."""
-        sums_us = self.plan.run.steps * self.job.one_after_the_other_us(self.shared.workload.values)
+        sums_us = self.plan.run.steps * self.job.sequential_us(self.shared.workload.values)
         limit_us = int((expected_seconds(self.plan) + 60.0) * 1e6 + sums_us)
         over = self.clock.run(lambda: self.left == 0 or self.error is not None, limit_us)
         if self.error is not None:
@@ -199,7 +199,7 @@ class _FlowSimulation:
 
 
 @contextlib.contextmanager
-def _collected_seldom() -> Iterator[None]:
+def _rare_garbage_collection() -> Iterator[None]:
     """Runs garbage collection rarely: with thousands of scheduled events it would take as long as the run itself."""
     before = gc.get_threshold()
     gc.set_threshold(NEW_OBJECTS, *before[1:])

@@ -24,7 +24,7 @@ from sa_atp.basics.errors import UserError
 from sa_atp.basics.folders import make_folder
 from sa_atp.lab.backends import simulated
 from sa_atp.lab.bench.help_bound import bound_us
-from sa_atp.lab.bench.help_settings import HelpSetting, drawn, table
+from sa_atp.lab.bench.help_settings import HelpSetting, draw_settings, table
 from sa_atp.lab.report import stats
 from sa_atp.lab.runs.progress import Progress
 from sa_atp.lab.runs.records import PolicyRun
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(f"--jobs {options.jobs}: expected at least 1")
     if options.draw is not None and options.draw < 1:
         raise UserError(f"--draw {options.draw}: expected at least 1")
-    chosen = select(table() if options.draw is None else drawn(options.draw, options.seed), options.only)
+    chosen = select(table() if options.draw is None else draw_settings(options.draw, options.seed), options.only)
     if options.list:
         for setting in chosen:
             print(f"{setting.name}: {' '.join(setting.changes)}")
@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
     rows = []
     for row in measure(chosen, options.jobs):
         rows.append(row)
-        times = f"{row.atp_ms:.1f} ms, {row.sa_atp_ms:.1f} ms, at best {row.bound_ms:.1f} ms, {_said_ratio(row)}"
+        times = f"{row.atp_ms:.1f} ms, {row.sa_atp_ms:.1f} ms, at best {row.bound_ms:.1f} ms, {_ratio_text(row)}"
         print(f"[{len(rows)} of {len(chosen)}] {row.setting}: {times}", file=sys.stderr, flush=True)
     if options.out is not None:
         write(rows, options.out)
@@ -222,7 +222,7 @@ def write(rows: Sequence[HelpRow], folder: Path) -> None:
         raise UserError(f"--out {folder}: {error.strerror}") from None
 
 
-def _said_ratio(row: HelpRow) -> str:
+def _ratio_text(row: HelpRow) -> str:
     return f"{row.ratio:.3f}" + (f" ± {row.spread:.3f}" if row.spread else "")
 
 
@@ -231,7 +231,7 @@ def _print(rows: Sequence[HelpRow]) -> None:
     for column in ("", "ATP", "SA-ATP", "bound", "SA-ATP / ATP", "SA-ATP / bound", "helped", "requests"):
         shown.add_column(column, justify="right" if column else "left")
     for r in rows:
-        shown.add_row(r.setting, f"{r.atp_ms:.1f} ms", f"{r.sa_atp_ms:.1f} ms", f"{r.bound_ms:.1f} ms", _said_ratio(r),
+        shown.add_row(r.setting, f"{r.atp_ms:.1f} ms", f"{r.sa_atp_ms:.1f} ms", f"{r.bound_ms:.1f} ms", _ratio_text(r),
                       f"{r.to_bound:.3f}", f"{r.helped:.1f}", f"{r.questions:.1f}")  # fmt: skip
     console = terminal.console()
     terminal.print_table(console, shown)

@@ -129,7 +129,7 @@ def _delay_us(micro_batches: float) -> int:
     return round(micro_batches * MICRO_BATCH_US / HOPS_TO_SERVER_AND_BACK)
 
 
-def drawn(count: int, seed: int) -> list[HelpSetting]:
+def draw_settings(count: int, seed: int) -> list[HelpSetting]:
     """Random settings, a function of the seed."""
     return [_draw(number, random.Random(f"{seed}/{number}")) for number in range(count)]
 

@@ -153,7 +153,7 @@ class FlowWorker(Asking):
 
     # --- what arrives -------------------------------------------------------------------------------------------------
 
-    def arrived(self, operation: FlowOperation) -> None:
+    def on_sum(self, operation: FlowOperation) -> None:
         """The whole sum has arrived."""
         sum_ = self._sums.pop(operation.index)
         if sum_.own:

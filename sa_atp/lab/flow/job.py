@@ -92,7 +92,7 @@ class FlowJob:
             size_of(Kind.DATA, self.settings.lanes, self.settings.contribution_bits) + FRAME_BYTES + WIRE_OVERHEAD_BYTES
         )
 
-    def one_after_the_other_us(self, values: int) -> float:
+    def sequential_us(self, values: int) -> float:
         """Time of a sum if all contributions, and then all results, cross the slowest link one by one."""
         network = self.fabric.network
         slowest = min(filter(None, map(network.rate_mbps, range(len(network.delay_us)))))

@@ -83,9 +83,9 @@ class ParamsJob:
         with self._lock:
             self._streams[rank].put(None)
 
-    def lost(self, rank: int, reason: str) -> None:
+    def report_lost(self, rank: int, reason: str) -> None:
         with self._lock:
-            self._send(self._server.lost(rank, reason))
+            self._send(self._server.remove_worker(rank, reason))
 
     def fail(self, rank: int, reason: str) -> None:
         """Ends the job and tells all workers, this rank included, why."""

@@ -239,7 +239,7 @@ class ParameterWorker:
         record.micro_batches += is_own
         record.helped += not is_own
         with self._lock:
-            says = self.rules.finished(task, end_us - start_us)
+            says = self.rules.note_computed(task, end_us - start_us)
         self._say(says)
         return True
 

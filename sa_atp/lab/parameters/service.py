@@ -38,7 +38,7 @@ class _Doorway:
         self._opening: dict[Any, float] = {}  # by the context of the call, oldest first
         self._joining: dict[Any, float] = {}
 
-    def opens(self, context: Any) -> None:
+    def add_opening(self, context: Any) -> None:
         """Adds a stream that is to open a job."""
         with self._lock:
             self._opening[context] = time.monotonic()
@@ -47,13 +47,13 @@ class _Doorway:
         if crowded is not None:
             crowded.cancel()
 
-    def joins(self, context: Any) -> None:
+    def add_joining(self, context: Any) -> None:
         """Moves a stream to those that have named an existing job."""
         with self._lock:
             since = self._opening.pop(context, time.monotonic())
             self._joining[context] = since
 
-    def leaves(self, context: Any) -> None:
+    def remove(self, context: Any) -> None:
         """Removes a stream that has joined or ended."""
         with self._lock:
             self._opening.pop(context, None)
@@ -65,7 +65,7 @@ class _Doorway:
         with self._lock:
             late = [each for place in (self._opening, self._joining) for each, since in place.items() if since < before]
         for each in late:
-            self.leaves(each)
+            self.remove(each)
             each.cancel()
 
 
@@ -149,7 +149,7 @@ class ParameterService(grpc.GenericRpcHandler):  # type: ignore[misc]
                 context.abort(_Code.FAILED_PRECONDITION, str(error))
                 raise AssertionError from error  # abort has raised
             assembler.limit = job.limit
-            self._doorway.joins(context)
+            self._doorway.add_joining(context)
             if not context.add_callback(lambda: waiting.put(None)):
                 waiting.put(None)
             context.send_initial_metadata(((ADMITTED, "yes"),))
@@ -164,7 +164,7 @@ class ParameterService(grpc.GenericRpcHandler):  # type: ignore[misc]
                 yield from frame
             listen.join()
         finally:
-            self._doorway.leaves(context)
+            self._doorway.remove(context)
             self._streams.release()
             if opened:
                 with self._lock:
@@ -173,7 +173,7 @@ class ParameterService(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     def _open(self, name: _Name, frames: Iterator[bytes], assembler: Assembler, context: Any) -> None:
         """Reads a stream's first message and opens its job; aborts the call if the message opens none."""
-        self._doorway.opens(context)
+        self._doorway.add_opening(context)
         try:
             first = next(frames)
         except Exception:  # grpc raises a bare Exception where the stream was cancelled
@@ -202,13 +202,13 @@ class ParameterService(grpc.GenericRpcHandler):  # type: ignore[misc]
                 if frame is None:
                     continue
                 if isinstance(frame.message, JoinTraining):
-                    self._doorway.leaves(context)
+                    self._doorway.remove(context)
                 job.receive(rank, frame)
         except Exception as error:  # grpc raises a bare one where the stream was cancelled
             if context.is_active():  # whatever the error is, the other workers have to be told
                 logging.getLogger(__name__).exception("rank %d", rank)
                 job.fail(rank, f"the server could not handle its message: {error!r}")
-        job.lost(rank, "its connection has ended")
+        job.report_lost(rank, "its connection has ended")
         job.disconnect(rank)
 
 

@@ -12,7 +12,7 @@ from sa_atp.basics.errors import UserError
 from sa_atp.lab.bench import help as bench_help
 from sa_atp.lab.bench.help import HelpRow, measure, select
 from sa_atp.lab.bench.help_bound import bound_us, step_us
-from sa_atp.lab.bench.help_settings import drawn, table
+from sa_atp.lab.bench.help_settings import draw_settings, table
 
 
 @given(st.lists(st.tuples(st.floats(1, 8), st.floats(0, 500)), min_size=1, max_size=6), st.floats(1, 1000))
@@ -37,9 +37,9 @@ def test_the_bound_includes_the_slowest_link_down() -> None:
 def test_names_are_unique_and_settings_can_be_simulated() -> None:
     names = [setting.name for setting in table()]
     assert len(set(names)) == len(names)
-    for setting in table() + drawn(50, 3):
+    for setting in table() + draw_settings(50, 3):
         assert setting.plan.run.policies == ("atp", "sa-atp")
-    assert drawn(5, 3) == drawn(9, 3)[:5] != drawn(5, 4)
+    assert draw_settings(5, 3) == draw_settings(9, 3)[:5] != draw_settings(5, 4)
     with pytest.raises(UserError, match="no setting"):
         select(table(), "nowhere")
 
@@ -52,5 +52,5 @@ def test_written_files_can_be_read(tmp_path: Path) -> None:
 
 @pytest.mark.minutes
 def test_help_does_no_harm_in_settings_drawn_at_random() -> None:
-    rows = list(measure(drawn(6, 2), jobs=2))
+    rows = list(measure(draw_settings(6, 2), jobs=2))
     assert [row for row in rows if row.sums_wrong or row.does_harm] == []

@@ -3,7 +3,7 @@
 import pytest
 
 from sa_atp.lab.bench.help import HelpRow, measure_one
-from sa_atp.lab.bench.help_settings import drawn
+from sa_atp.lab.bench.help_settings import draw_settings
 
 # (seed, number) where help once did harm, by what it took: who is late to join and never catches up, stale help and resends
 # past a leaf, an overlap of a backup and its owner, answers that take longer than a step, waiting for them, links that
@@ -13,7 +13,7 @@ ONCE_HARMED = ((1, 31), (1, 46), (1, 66), (1, 68), (1, 84), (1, 98), (2, 18))
 
 @pytest.mark.parametrize(("seed", "number"), ONCE_HARMED)
 def test_settings_in_which_help_once_did_harm(seed: int, number: int) -> None:
-    row = measure_one(drawn(number + 1, seed)[number], once=True)
+    row = measure_one(draw_settings(number + 1, seed)[number], once=True)
     assert not row.does_harm, row
     assert row.sums_wrong == 0
 

@@ -79,7 +79,7 @@ class MininetNetwork:
     # --- building -----------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
-        self._stack.enter_context(_orderly_end())
+        self._stack.enter_context(_ended_by_sigterm())
         try:
             self._build()
         except BaseException:
@@ -150,7 +150,7 @@ class MininetNetwork:
         self._close()
 
     def _close(self) -> None:
-        with _undisturbed():
+        with _signals_deferred():
             self._stack.close()
 
     # --- running ------------------------------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ def _sent_bytes(node: Any, interface: str) -> int:
 
 
 @contextmanager
-def _orderly_end() -> Iterator[None]:
+def _ended_by_sigterm() -> Iterator[None]:
     """Makes SIGTERM end the run as Ctrl-C does; further signals wait until the network is removed."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -256,7 +256,7 @@ def _orderly_end() -> Iterator[None]:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
+def _signals_deferred() -> Iterator[None]:
     """Defers Ctrl-C and SIGTERM until the end of the block."""
     if threading.current_thread() is not threading.main_thread():
         yield

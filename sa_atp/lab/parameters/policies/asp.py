@@ -12,7 +12,7 @@ class AspSettings:
     """[asp]"""
 
     learning_rate: float = setting(0.1, between=(0.0, 100.0))
-    """Of the server's SGD. `tune` finds one."""
+    """Learning rate of the server's SGD; `runs.tuning` finds one."""
 
 
 class Asp(ParameterPolicy):

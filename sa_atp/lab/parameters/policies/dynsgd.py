@@ -14,7 +14,7 @@ class DynSgdSettings:
     bound: int = setting(3, between=(0, 10_000))
     """How many clocks a worker may be ahead of the slowest."""
     learning_rate: float = setting(0.2, between=(0.0, 100.0))
-    """Of the server's SGD. `tune` finds one."""
+    """Learning rate of the server's SGD; `runs.tuning` finds one."""
 
 
 class DynSgd(ParameterPolicy):

@@ -18,7 +18,7 @@ class FalconSettings:
     bound: int = setting(1, between=(0, 10_000))
     """How many clocks a worker may be ahead of the slowest (sync slack)."""
     learning_rate: float = setting(0.2, between=(0.0, 100.0))
-    """Of the server's SGD. `tune` finds one."""
+    """Learning rate of the server's SGD; `runs.tuning` finds one."""
 
 
 class Falcon(ParameterPolicy):

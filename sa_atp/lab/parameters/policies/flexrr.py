@@ -18,7 +18,7 @@ class FlexRrSettings:
     helpers: int = setting(4, between=(0, 4096))
     """How many workers may help each one, at most: those whose ranks follow its own. 0: all others."""
     learning_rate: float = setting(0.05, between=(0.0, 100.0))
-    """Of the server's SGD. `tune` finds one."""
+    """Learning rate of the server's SGD; `runs.tuning` finds one."""
 
 
 class FlexRr(ParameterPolicy):

@@ -14,7 +14,7 @@ class SspSettings:
     bound: int = setting(3, between=(0, 10_000))
     """How many clocks a worker may be ahead of the slowest; 0: synchronous."""
     learning_rate: float = setting(0.05, between=(0.0, 100.0))
-    """Of the server's SGD. `tune` finds one."""
+    """Learning rate of the server's SGD; `runs.tuning` finds one."""
 
 
 class Ssp(ParameterPolicy):

@@ -42,7 +42,7 @@ class _Projection:
         self.left: Counts = np.zeros(workers, np.int64)
         """Tasks left in clocks that any worker has begun, the one being computed included."""
         self.to_come: Counts = np.zeros(workers, np.int64)
-        """Those among them of clocks that the worker has not begun itself."""
+        """The tasks in `left` of clocks that the worker has not begun itself."""
         self.task_us: Measurements = np.zeros(workers)
         """Time of a task, a moving mean; 0: none is done yet."""
         self.spread_us: Measurements = np.zeros(workers)
@@ -50,7 +50,7 @@ class _Projection:
         self.since_us: Measurements = np.zeros(workers)
         """When the worker began its current task."""
 
-    def measured(self, rank: int, took_us: int, now_us: int) -> None:
+    def add_measurement(self, rank: int, took_us: int, now_us: int) -> None:
         """Adds the measurement of a finished task."""
         known = float(self.task_us[rank])
         if known:
@@ -149,11 +149,11 @@ class FalconRules(SspRules):
     def observe(self, rank: int, message: AnyMessage, now_us: int) -> list[Outgoing]:
         match message:
             case TaskComputed(took_us=took_us):
-                self._seen.measured(rank, took_us, now_us)
+                self._seen.add_measurement(rank, took_us, now_us)
             case Gave(order=number, tasks=tasks):
-                self._gave(rank, number, tasks)
+                self._on_gave(rank, number, tasks)
             case Arrived(order=number):
-                cost_us = now_us - self._arrived(rank, number).given_us
+                cost_us = now_us - self._on_arrived(rank, number).given_us
                 self.transfer_us = cost_us if self.transfer_us is None else _mean(self.transfer_us, cost_us)
             case Pull() | Push():
                 pass
@@ -161,7 +161,7 @@ class FalconRules(SspRules):
                 return []
         return self._balance(now_us)
 
-    def _gave(self, rank: int, number: int, tasks: Tasks) -> None:
+    def _on_gave(self, rank: int, number: int, tasks: Tasks) -> None:
         order = self._orders.get(number)
         if order is None or order.giver != rank or order.gave or len(tasks) > order.count:
             raise MessageRefused(f"it has given {len(tasks)} tasks away by order {number}, which it was not given")
@@ -174,7 +174,7 @@ class FalconRules(SspRules):
         if not tasks:
             self._orders.pop(number, None)
 
-    def _arrived(self, rank: int, number: int) -> _Order:
+    def _on_arrived(self, rank: int, number: int) -> _Order:
         order = self._orders.get(number)
         if order is None or order.taker != rank or order.arrived:
             raise MessageRefused(f"it has received tasks by order {number}, which is not for it")
@@ -231,7 +231,7 @@ class FalconWorker(WorkerRules):
 
     gathers = True
 
-    def finished(self, task: Task, took_us: int) -> list[Outgoing]:
+    def note_computed(self, task: Task, took_us: int) -> list[Outgoing]:
         return [Outgoing(SERVER, TaskComputed(clock=self.queue.clock, left=self.queue.blocked, took_us=took_us))]
 
     def receive(self, sender: int, message: AnyMessage) -> list[Outgoing]:

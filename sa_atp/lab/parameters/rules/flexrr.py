@@ -63,7 +63,7 @@ class Reassignment(WorkerRules):
         super().begin(clock, tasks)
         self._total = self._left = max(1, len(tasks))
 
-    def finished(self, task: Task, took_us: int) -> list[Outgoing]:
+    def note_computed(self, task: Task, took_us: int) -> list[Outgoing]:
         if task.shard != self.rank:
             return []
         before = self._done

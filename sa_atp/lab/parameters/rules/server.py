@@ -145,7 +145,7 @@ class ParamsServer:
                 return self._push(rank, message, values, now_us)
         return self.rules.observe(rank, message, now_us)
 
-    def lost(self, rank: int, reason: str) -> list[Outgoing]:
+    def remove_worker(self, rank: int, reason: str) -> list[Outgoing]:
         """Ends the job because a worker is gone; without effect if the job is over."""
         return [each for each in self.fail(f"rank {rank}: {reason}") if each.to != rank]
 

@@ -36,7 +36,7 @@ class WorkerRules:
         """Removes and returns the next of its own tasks to begin; None: there is none."""
         return self.queue.next()
 
-    def finished(self, task: Task, took_us: int) -> list[Outgoing]:
+    def note_computed(self, task: Task, took_us: int) -> list[Outgoing]:
         """Notes that a task, its own or another worker's, is computed. Returns: messages to send."""
         return []
 
