@@ -44,9 +44,9 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
         connection_kernels()
     before_mb = _peak_mb()
     mine, wanted = np.empty(values, np.float32), np.empty(values, np.float32)
-    everybody = [contribution(each, values) for each in range(world_size)]
+    all_contributions = [contribution(each, values) for each in range(world_size)]
     for first in range(0, values, BLOCK):
-        blocks = [next(blocks) for blocks in everybody]
+        blocks = [next(blocks) for blocks in all_contributions]
         mine[first : first + BLOCK] = blocks[rank]
         wanted[first : first + BLOCK] = np.sum(blocks, axis=0, dtype=np.float64)
     measure = _over_gloo if task["transport"] == "gloo" else _over_sa_atp

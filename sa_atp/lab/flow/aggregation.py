@@ -408,18 +408,18 @@ class Aggregation:
         """
         progress = self.progress
         fabric, streams = self.fabric, self.streams
-        nobody = in_step[:0]
+        no_streams = in_step[:0]
         full = np.zeros(len(fabric.network.delay_us), bool)
         full[links[fabric.network.are_full(links)]] = True
         if not full.any():
-            return nobody, nobody
+            return no_streams, no_streams
         is_slow = full[self._paths.up[streams.rank[in_step]]]
         essential = np.isin(in_step, self._front)
         if (is_slow & essential).any():
-            return in_step[essential & ~is_slow], nobody
+            return in_step[essential & ~is_slow], no_streams
         shared = [*fabric.rack_up, *fabric.rack_down, fabric.server_up, fabric.server_down]
         if full[shared].any():
-            return nobody, nobody
+            return no_streams, no_streams
         busy = np.zeros(len(self._over), bool)
         busy[streams.rank[streams.state != DONE]] = True
         received = progress.all_received()

@@ -77,12 +77,12 @@ class HelpGroups:
         """Args: leaves: the ranks below each leaf; empty: there is one switch."""
         self._levels = 2 if leaves else 1
         self._seats = Seats(job.seats)
-        everybody = range(job.world_size)
+        all_ranks = range(job.world_size)
         if job.world_size <= MOST_RANKS and job.contributions <= MOST_CONTRIBUTIONS:
-            parts: list[Sequence[int]] = [everybody]
+            parts: list[Sequence[int]] = [all_ranks]
         else:
             size = max(1, min(MOST, CONTRIBUTION_BITS // job.micro_batches))
-            parts = [leaf[n : n + size] for leaf in leaves or [everybody] for n in range(0, len(leaf), size)]
+            parts = [leaf[n : n + size] for leaf in leaves or [all_ranks] for n in range(0, len(leaf), size)]
         self._groups = [_Group(ranks, job, _Book(ranks, job.micro_batches, mode, leaves)) for ranks in parts]
         self._place = {rank: (group, n) for group in self._groups for n, rank in enumerate(group.ranks)}
 

@@ -137,8 +137,8 @@ def _slow(patterns: list[tuple[tuple[int, float], ...]], workers: int) -> str:
     low, high = min(factors), max(factors)
     how = slower(low) if low == high else f"{_short(low, 2)}× to {slower(high, 2)}"
     if len(set(patterns)) == 1:
-        everybody = len(patterns[0]) == workers and workers > 1
-        who = f"all {in_words(workers)} workers" if everybody else _workers(len(patterns[0]))
+        all_slow = len(patterns[0]) == workers and workers > 1
+        who = f"all {in_words(workers)} workers" if all_slow else _workers(len(patterns[0]))
         return f"{who} {how}"
     if all(len(pattern) == 1 for pattern in patterns):
         same = len({worker for pattern in patterns for worker, _ in pattern}) == 1

@@ -100,12 +100,12 @@ class _MininetRun:
         plain = self.network.start_plain_server() if any(map(is_summed_by_server, plan.run.policies)) else ""
         if any(map(_keeps_parameters, plan.run.policies)):
             self.parameters = self.network.start_parameters()
-        everybody = list(itertools.chain(*self.workers))
-        for worker in everybody:  # waiting for a worker fails if a service has ended
+        all_workers = list(itertools.chain(*self.workers))
+        for worker in all_workers:  # waiting for a worker fails if a service has ended
             worker.companions = self.network.services
-        for worker in everybody:
+        for worker in all_workers:
             worker.answer(READY_TIMEOUT_S)
-        prepare(plan, everybody)
+        prepare(plan, all_workers)
         self._slow_down()
         runs = []
         for repetition, policy in plan.run.turns():

@@ -88,10 +88,10 @@ class ParamsServer:
     @property
     def waits_for(self) -> tuple[int, ...]:
         """Ranks that the waiting workers are waiting for."""
-        everybody = range(self.rules.terms.world_size)
-        if len(self._joined) < len(everybody):
-            return tuple(rank for rank in everybody if rank not in self._joined)
-        return tuple(rank for rank in everybody if self.book.clocks[rank] == self.book.slowest)
+        all_ranks = range(self.rules.terms.world_size)
+        if len(self._joined) < len(all_ranks):
+            return tuple(rank for rank in all_ranks if rank not in self._joined)
+        return tuple(rank for rank in all_ranks if self.book.clocks[rank] == self.book.slowest)
 
     def receive(self, rank: int, message: AnyMessage, values: Values | None, now_us: int) -> list[Outgoing]:
         """Handles a message. Args: values: its payload. Returns: messages to send, in order."""
@@ -163,7 +163,7 @@ class ParamsServer:
         begun = max(self._next)
         unknown = next((task for task in push.tasks if not self.book.knows(task) or task.clock >= begun), None)
         if unknown is not None or not push.tasks:
-            raise MessageRefused(f"{update_of} {f'{unknown}, which nobody has begun' if unknown else 'no tasks'}")
+            raise MessageRefused(f"{update_of} {f'{unknown}, which no worker has begun' if unknown else 'no tasks'}")
         if self.rules.rule == "whole-clock" and len({task.clock for task in push.tasks}) > 1:
             raise MessageRefused(f"{update_of} tasks of several steps")
         _check_finite(update, update_of)
