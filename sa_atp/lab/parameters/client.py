@@ -16,7 +16,7 @@ from sa_atp.lab import policies
 from sa_atp.lab.parameters.frames import ADMITTED, JOB, KEY, RANK, SERVICE, Assembler, pack
 from sa_atp.lab.parameters.parameter_worker import ParameterError, ParameterWorker
 from sa_atp.lab.parameters.rules.messages import SERVER, JobFailed, Open, Outgoing, Tasks
-from sa_atp.lab.parameters.run import digest
+from sa_atp.lab.parameters.update_checker import digest
 from sa_atp.lab.plans.plan import Plan
 from sa_atp.lab.runs.expected import expected_step_s
 from sa_atp.lab.runs.tasks import (

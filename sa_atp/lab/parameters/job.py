@@ -11,7 +11,7 @@ from sa_atp.lab import policies
 from sa_atp.lab.parameters.frames import ParamsFrame, pack
 from sa_atp.lab.parameters.rules.messages import SERVER, JoinTraining, Open, Outgoing, Push, Transfer
 from sa_atp.lab.parameters.rules.server import ParamsServer, Snapshot
-from sa_atp.lab.parameters.run import CheckingThread, UpdateChecker, describe_server
+from sa_atp.lab.parameters.update_checker import CheckingThread, UpdateChecker, describe_server
 from sa_atp.lab.runs.tasks import plan_of
 from sa_atp.net.clock import now_us
 

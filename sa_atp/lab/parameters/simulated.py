@@ -13,7 +13,7 @@ from sa_atp.lab.flow.queues import Queues
 from sa_atp.lab.parameters.parameter_worker import ParameterWorker
 from sa_atp.lab.parameters.rules.messages import Tasks
 from sa_atp.lab.parameters.rules.server import ParamsServer, Snapshot
-from sa_atp.lab.parameters.run import UpdateChecker, describe_server, digest
+from sa_atp.lab.parameters.update_checker import UpdateChecker, describe_server, digest
 from sa_atp.lab.parameters.virtual_time import VirtualParameters
 from sa_atp.lab.plans.plan import Plan
 from sa_atp.lab.runs import contention

@@ -4,7 +4,7 @@ from sa_atp.lab.policies.policy import PlanTables, SwitchPolicy
 from sa_atp.protocol.packets.message_fields import HelpMode
 
 
-class SaAtp(SwitchPolicy):
+class SaAtpPolicy(SwitchPolicy):
     name = "sa-atp"
     title = "SA-ATP"
     summary = (
@@ -22,4 +22,4 @@ class SaAtp(SwitchPolicy):
         return 1.3
 
 
-POLICIES = (SaAtp(),)
+POLICIES = (SaAtpPolicy(),)
