@@ -160,7 +160,7 @@ def test_devices_that_want_most_of_the_cores_are_named() -> None:
     found.runs[0].device_cores, found.runs[1].device_cores = 0.6, 1.0
     assert "cores" not in remarks()
     found.runs[1].device_cores = 1.33
-    assert "While all emulated devices compute they want 1.3 of this machine's 2 cores" in remarks()
+    assert "When all emulated devices compute, they need 1.3 of this machine's 2 cores" in remarks()
     found.runs.append(replace(found.runs[1], job=1))
     assert "they want 2.7 of this machine's 2 cores" in remarks(), "jobs run at once"
     found.backend = "sim"
@@ -193,7 +193,7 @@ def test_remarks_put_wrong_sums_first() -> None:
     assert [remark.level for remark in remarks] == ["wrong", "doubt", "doubt"]
     assert plain(remarks[0].text).startswith("SA-ATP: 2 of 12 sums were WRONG")
     assert "fluid bound" in remarks[1].text
-    assert "not committed" in remarks[2].text
+    assert "uncommitted changes" in remarks[2].text
 
 
 def test_unsynchronised_policies_may_beat_the_fluid_bound() -> None:
@@ -211,7 +211,7 @@ def test_unsynchronised_policies_may_beat_the_fluid_bound() -> None:
         ("baseline is missing", "No data of ATP"),
         ("nothing", "No data of ATP and SA-ATP"),
         ("empty runs", "no iteration was recorded"),
-        ("one step", "no steps beyond the warm-up"),
+        ("one step", "no steps after the warm-up"),
     ],
 )
 def test_remarks_on_incomplete_runs(name: str, part: str) -> None:
