@@ -162,7 +162,7 @@ def test_devices_that_want_most_of_the_cores_are_named() -> None:
     found.runs[1].device_cores = 1.33
     assert "When all emulated devices compute, they need 1.3 of this machine's 2 cores" in remarks()
     found.runs.append(replace(found.runs[1], job=1))
-    assert "they want 2.7 of this machine's 2 cores" in remarks(), "jobs run at once"
+    assert "they need 2.7 of this machine's 2 cores" in remarks(), "jobs run at once"
     found.backend = "sim"
     assert "cores" not in remarks()
 
